@@ -13,6 +13,7 @@ from benchmarks.core import cases, growth, medians, run, sizes
 from benchmarks.core_drain import Measured, Size
 from benchmarks.harness import ResultLines
 from benchmarks.workloads import Workload, workload_named
+from tests.support.tables import table
 
 ONE = Measured("basic", 100, 50, 50, 10.0, 60.0, 40.0, created=50, points={"Score": 6.0, "Permit": 0.1})
 
@@ -29,13 +30,11 @@ def _text_of(table: Table) -> str:
     return captured.get()
 
 
-@pytest.mark.parametrize(
-    ("measured", "rate"),
-    [
-        pytest.param(ONE, 10_000.0, id="one-attempt-each"),
-        pytest.param(other(pods=100), 6250.0, id="two-attempts-each"),
-        pytest.param(other(bound=0), 1e6 / 60, id="none-bound"),
-    ],
+@table(
+    "measured, rate",
+    ("one-attempt-each", ONE, 10_000.0),
+    ("two-attempts-each", other(pods=100), 6250.0),
+    ("none-bound", other(bound=0), 1e6 / 60),
 )
 def test_pods_a_second(measured: Measured, rate: float) -> None:
     """The rate counts created pods, whatever their attempts and binds."""

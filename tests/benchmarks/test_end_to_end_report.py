@@ -12,6 +12,7 @@ from benchmarks.audit_times import AuditTimes
 from benchmarks.end_to_end import compared, summary, without_events
 from benchmarks.end_to_end_drain import Drain
 from hack.controlplane.schedulers import BAYPLAN, KUBE_SCHEDULER
+from tests.support.tables import table
 
 ONE = Drain("basic", 100, 1000, BAYPLAN, 1, 1000, 2.0, 4.0, 1000, 1.5, 100.0, 2000)
 
@@ -53,14 +54,7 @@ def test_cpu_is_reported_with_and_without_the_start() -> None:
     assert drain.later_cpu_ms_per_pod == pytest.approx(2.0)
 
 
-@pytest.mark.parametrize(
-    ("events", "is_reported"),
-    [
-        pytest.param(1000, False, id="one-for-each-pod"),
-        pytest.param(999, True, id="one-was-lost"),
-        pytest.param(1002, True, id="too-many"),
-    ],
-)
+@table("events, is_reported", ("one-for-each-pod", 1000, False), ("one-was-lost", 999, True), ("too-many", 1002, True))
 def test_wrong_numbers_of_events_are_reported(events: int, *, is_reported: bool) -> None:
     """Each bound pod must have one event of reason Scheduled from either scheduler."""
     drains = [ONE, other(scheduler=KUBE_SCHEDULER, events=events)]

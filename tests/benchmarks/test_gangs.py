@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from benchmarks.gangs_drain import GroupAttempts, group_attempts, longest_partial, partial_gangs
+from tests.support.tables import table
 
 
 def member(name: str, node: str = "") -> dict[str, Any]:
@@ -14,14 +15,12 @@ def member(name: str, node: str = "") -> dict[str, Any]:
     return {"metadata": {"name": name}, "spec": {"nodeName": node} if node else {}}
 
 
-@pytest.mark.parametrize(
-    ("pods", "partial"),
-    [
-        pytest.param([member("gang-0-0", "a"), member("gang-0-1", "b")], [], id="whole"),
-        pytest.param([member("gang-0-0"), member("gang-0-1")], [], id="none"),
-        pytest.param([member("gang-0-0", "a"), member("gang-0-1")], ["gang-0"], id="part"),
-        pytest.param([member("gang-1-0", "a"), member("gang-11-0", "a")], ["gang-1", "gang-11"], id="similar names"),
-    ],
+@table(
+    "pods, partial",
+    ("whole", [member("gang-0-0", "a"), member("gang-0-1", "b")], []),
+    ("none", [member("gang-0-0"), member("gang-0-1")], []),
+    ("part", [member("gang-0-0", "a"), member("gang-0-1")], ["gang-0"]),
+    ("similar names", [member("gang-1-0", "a"), member("gang-11-0", "a")], ["gang-1", "gang-11"]),
 )
 def test_partly_bound_gangs(pods: list[dict[str, Any]], partial: list[str]) -> None:
     """A gang is reported if some of its members have a node and others have none."""
@@ -50,12 +49,10 @@ scheduler_podgroup_scheduling_algorithm_duration_seconds_count 4
 """
 
 
-@pytest.mark.parametrize(
-    ("text", "attempts"),
-    [
-        pytest.param(SCRAPE, GroupAttempts(4, 10.0, 2.0), id="all results"),
-        pytest.param("", GroupAttempts(0, None, None), id="nothing"),
-    ],
+@table(
+    "text, attempts",
+    ("all results", SCRAPE, GroupAttempts(4, 10.0, 2.0)),
+    ("nothing", "", GroupAttempts(0, None, None)),
 )
 def test_attempts_in_a_scrape(text: str, attempts: GroupAttempts) -> None:
     """Attempts are counted whatever their result; without attempts there is no mean."""

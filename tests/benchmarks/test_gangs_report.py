@@ -9,6 +9,7 @@ import pytest
 from benchmarks.gangs import summary, wrong
 from benchmarks.gangs_drain import GangBacklog, GangDrain
 from hack.controlplane.schedulers import BAYPLAN, KUBE_SCHEDULER
+from tests.support.tables import table
 
 ONE = GangDrain(
     BAYPLAN, GangBacklog(10, 5, 3), 15, [], 1.0, 0.3, 100.0, 5, 2.0, 1.0, 7.0, 1, first_cpu_seconds=0.15, first_bound=5
@@ -29,14 +30,12 @@ def test_medians_and_ratios() -> None:
     assert (alone["backlog"].gangs, alone["ratios"]) == (6, {})
 
 
-@pytest.mark.parametrize(
-    ("drained", "words"),
-    [
-        pytest.param(ONE, [], id="whole"),
-        pytest.param(other(partial=["gang-1"]), ["only some members are on nodes of gang-1"], id="in-part"),
-        pytest.param(other(attempts=0), ["15 pods were bound and no gang was attempted"], id="pods-without-gang"),
-        pytest.param(other(attempts=0, bound=0), [], id="none-bound"),
-    ],
+@table(
+    "drained, words",
+    ("whole", ONE, []),
+    ("in-part", other(partial=["gang-1"]), ["only some members are on nodes of gang-1"]),
+    ("pods-without-gang", other(attempts=0), ["15 pods were bound and no gang was attempted"]),
+    ("none-bound", other(attempts=0, bound=0), []),
 )
 def test_problems_are_in_the_text(drained: GangDrain, words: list[str]) -> None:
     """Partly bound gangs, and pods that were bound without an attempt of a gang, are reported."""

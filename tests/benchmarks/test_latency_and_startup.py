@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 
-import pytest
-
 from benchmarks.latency import Latency, percentile, summary
 from benchmarks.startup import longest_gap
 from hack.controlplane.schedulers import BAYPLAN, KUBE_SCHEDULER
+from tests.support.tables import table
 
 ONE = Latency(BAYPLAN, 50, 1000, 2.0, 8.0, 1.0, 100, 1)
 
 
-@pytest.mark.parametrize(
-    ("share", "expected"),
-    [
-        pytest.param(0.5, 50.0, id="median"),
-        pytest.param(0.99, 99.0, id="99th-percentile"),
-        pytest.param(1.0, 100.0, id="largest"),
-        pytest.param(0.0, 1.0, id="smallest"),
-    ],
+@table(
+    "share, expected",
+    ("median", 0.5, 50.0),
+    ("99th-percentile", 0.99, 99.0),
+    ("largest", 1.0, 100.0),
+    ("smallest", 0.0, 1.0),
 )
 def test_percentiles(share: float, expected: float) -> None:
     """Percentiles of the values from 1 to 100 are the values themselves."""
@@ -40,14 +37,7 @@ def test_latencies_are_compared_by_rate() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("since", "expected"),
-    [
-        pytest.param(0.0, 5.0, id="all"),
-        pytest.param(2.5, 3.0, id="gap-in-progress"),
-        pytest.param(8.5, 1.0, id="earlier-gaps-excluded"),
-    ],
-)
+@table("since, expected", ("all", 0.0, 5.0), ("gap-in-progress", 2.5, 3.0), ("earlier-gaps-excluded", 8.5, 1.0))
 def test_the_longest_time_without_a_bind(since: float, expected: float) -> None:
     """The gap is between two bindings of which the later one is after the given time, in any order of the input."""
     assert longest_gap([9.0, 8.0, -3.0, 2.0, 5.0], since) == expected

@@ -15,6 +15,7 @@ from benchmarks.packing.__main__ import main
 from benchmarks.packing.arrivals import in_order, sampled, typical_pods
 from benchmarks.packing.profiles import PROFILES
 from benchmarks.packing.trace import NODES_FILE, PODS_FILE, Trace, TraceError, TraceNode, TracePod, read_trace
+from tests.support.tables import table
 
 NODE = {"sn": "node-0", "cpu_milli": "32000", "memory_mib": "65536", "gpu": "2", "model": "A"}
 POD = {
@@ -112,24 +113,20 @@ def test_stored_results_are_not_computed_again(folder: Path, capsys: pytest.Capt
     assert other[0]["arrived_gpus"] < first[0]["arrived_gpus"]
 
 
-@pytest.mark.parametrize(
-    ("file", "changes", "message"),
-    [
-        pytest.param(PODS_FILE, {"cpu_milli": "4 cores"}, 'row 3, column "cpu_milli": unsupported value', id="text"),
-        pytest.param(PODS_FILE, {"cpu_milli": "-1"}, 'row 3, column "cpu_milli": unsupported value', id="negative"),
-        pytest.param(PODS_FILE, {"memory_mib": ""}, 'row 3, column "memory_mib": unsupported value ""', id="empty"),
-        pytest.param(PODS_FILE, {"gpu_milli": "1001"}, 'row 3, column "gpu_milli".*at most 1000', id="above one GPU"),
-        pytest.param(PODS_FILE, {"gpu_milli": "0"}, 'row 3, column "gpu_milli": is 0 although', id="zero GPU"),
-        pytest.param(
-            PODS_FILE, {"num_gpu": "2"}, 'row 3, column "gpu_milli".*several GPUs are whole', id="fractions of two GPUs"
-        ),
-        pytest.param(PODS_FILE, {"creation_time": "soon"}, 'row 3, column "creation_time"', id="time"),
-        pytest.param(PODS_FILE, {"name": "pod-0"}, 'row 3, column "name": "pod-0" is in an earlier row', id="repeated"),
-        pytest.param(NODES_FILE, {"gpu": "2.5"}, 'row 3, column "gpu": unsupported value "2.5"', id="half a GPU"),
-        pytest.param(NODES_FILE, {"gpu": "65"}, 'row 3, column "gpu".*at most 64', id="too many GPUs"),
-        pytest.param(NODES_FILE, {"sn": ""}, 'row 3, column "sn": is empty', id="no name"),
-        pytest.param(NODES_FILE, {"cpu_milli": "9" * 30}, 'row 3, column "cpu_milli".*at most', id="too large"),
-    ],
+@table(
+    "file, changes, message",
+    ("text", PODS_FILE, {"cpu_milli": "4 cores"}, 'row 3, column "cpu_milli": unsupported value'),
+    ("negative", PODS_FILE, {"cpu_milli": "-1"}, 'row 3, column "cpu_milli": unsupported value'),
+    ("empty", PODS_FILE, {"memory_mib": ""}, 'row 3, column "memory_mib": unsupported value ""'),
+    ("above one GPU", PODS_FILE, {"gpu_milli": "1001"}, 'row 3, column "gpu_milli".*at most 1000'),
+    ("zero GPU", PODS_FILE, {"gpu_milli": "0"}, 'row 3, column "gpu_milli": is 0 although'),
+    ("fractions of two GPUs", PODS_FILE, {"num_gpu": "2"}, 'row 3, column "gpu_milli".*several GPUs are whole'),
+    ("time", PODS_FILE, {"creation_time": "soon"}, 'row 3, column "creation_time"'),
+    ("repeated", PODS_FILE, {"name": "pod-0"}, 'row 3, column "name": "pod-0" is in an earlier row'),
+    ("half a GPU", NODES_FILE, {"gpu": "2.5"}, 'row 3, column "gpu": unsupported value "2.5"'),
+    ("too many GPUs", NODES_FILE, {"gpu": "65"}, 'row 3, column "gpu".*at most 64'),
+    ("no name", NODES_FILE, {"sn": ""}, 'row 3, column "sn": is empty'),
+    ("too large", NODES_FILE, {"cpu_milli": "9" * 30}, 'row 3, column "cpu_milli".*at most'),
 )
 def test_an_invalid_cell_is_reported(folder: Path, file: str, changes: dict[str, str], message: str) -> None:
     """The error has the file, the row as an editor numbers it, the column and the remedy."""
@@ -142,24 +139,16 @@ def test_an_invalid_cell_is_reported(folder: Path, file: str, changes: dict[str,
         read_trace(folder)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        pytest.param("", 'row 1: the header lacks the columns "sn", "cpu_milli"', id="empty file"),
-        pytest.param("sn,cpu_milli,memory_mib,model\n", 'row 1: the header lacks the columns "gpu"', id="no column"),
-        pytest.param(
-            "sn,cpu_milli,memory_mib,gpu,model,gpu\n", 'row 1, column "gpu": is there twice', id="two columns"
-        ),
-        pytest.param("sn,cpu_milli,memory_mib,gpu,model\n", "row 2: the file has no rows", id="no rows"),
-        pytest.param(
-            "sn,cpu_milli,memory_mib,gpu,model\nn,1,1,1\n", 'row 2, column "model": the row has 4 columns', id="short"
-        ),
-        pytest.param(
-            "sn,cpu_milli,memory_mib,gpu,model\nn,1,1,1,A,B\n", 'row 2, column "model": the row has 6', id="long"
-        ),
-        pytest.param("sn,cpu_milli,memory_mib,gpu,model\nn,1,1,0,\n", 'column "gpu": no node has a GPU', id="no GPU"),
-        pytest.param('sn,cpu_milli,memory_mib,gpu,model\n"n,1\n', "row 2: .*; correct the row", id="quote"),
-    ],
+@table(
+    "text, message",
+    ("empty file", "", 'row 1: the header lacks the columns "sn", "cpu_milli"'),
+    ("no column", "sn,cpu_milli,memory_mib,model\n", 'row 1: the header lacks the columns "gpu"'),
+    ("two columns", "sn,cpu_milli,memory_mib,gpu,model,gpu\n", 'row 1, column "gpu": is there twice'),
+    ("no rows", "sn,cpu_milli,memory_mib,gpu,model\n", "row 2: the file has no rows"),
+    ("short", "sn,cpu_milli,memory_mib,gpu,model\nn,1,1,1\n", 'row 2, column "model": the row has 4 columns'),
+    ("long", "sn,cpu_milli,memory_mib,gpu,model\nn,1,1,1,A,B\n", 'row 2, column "model": the row has 6'),
+    ("no GPU", "sn,cpu_milli,memory_mib,gpu,model\nn,1,1,0,\n", 'column "gpu": no node has a GPU'),
+    ("quote", 'sn,cpu_milli,memory_mib,gpu,model\n"n,1\n', "row 2: .*; correct the row"),
 )
 def test_an_invalid_file_is_reported(folder: Path, text: str, message: str) -> None:
     """A file without the expected rows or columns is an error with a message, not an unhandled exception."""
@@ -187,13 +176,11 @@ def test_a_missing_folder_ends_with_status_2(tmp_path: Path, capsys: pytest.Capt
     assert f"{tmp_path / 'nowhere' / NODES_FILE}: the file does not exist; copy it from" in shown.err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        pytest.param(["--profiles", "BestFit,WorstFit"], 'unknown profile "WorstFit"', id="profile"),
-        pytest.param(["--draws", "0"], "--draws: 0: must be at least 1", id="draws"),
-        pytest.param(["--load", "0"], "--load: 0: must be more than 0", id="load"),
-    ],
+@table(
+    "arguments, message",
+    ("profile", ["--profiles", "BestFit,WorstFit"], 'unknown profile "WorstFit"'),
+    ("draws", ["--draws", "0"], "--draws: 0: must be at least 1"),
+    ("load", ["--load", "0"], "--load: 0: must be more than 0"),
 )
 def test_invalid_arguments_are_reported(
     folder: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from benchmarks.placements import violations
 from benchmarks.workloads import Workload, node, placed, workload_named
+from tests.support.tables import table
 
 NODES = [node(number) for number in range(6)]
 
@@ -21,21 +20,19 @@ def bound(workload: Workload, *node_names: str) -> list[dict[str, Any]]:
     return pods
 
 
-@pytest.mark.parametrize(
-    ("name", "node_names", "found"),
-    [
-        pytest.param("basic", ["node-00000", "node-00000"], "", id="all-bound"),
-        pytest.param("basic", ["node-00000", ""], "1 pods are bound, and not 2", id="one-is-missing"),
-        pytest.param("node-affinity", ["node-00002"], "a node that its affinity excludes", id="wrong-node"),
-        pytest.param("node-affinity", ["node-00001"], "", id="right-node"),
-        pytest.param("affinity", ["node-00000", "node-00001"], "podAffinity by", id="two-zones"),
-        pytest.param("affinity", ["node-00000", "node-00003"], "", id="one-zone"),
-        pytest.param("anti-affinity", ["node-00000", "node-00000"], "podAntiAffinity by", id="two-on-one-host"),
-        pytest.param("anti-affinity", ["node-00000", "node-00001"], "", id="two-hosts"),
-        pytest.param("spread", ["node-00000"] * 6, "a skew of 6", id="skew-exceeded"),
-        pytest.param("spread", ["node-00000"] * 5, "", id="skew-allowed"),
-        pytest.param("unschedulable", ["", *["node-00000"] * 4], "", id="a-fifth-pending"),
-    ],
+@table(
+    "name, node_names, found",
+    ("all-bound", "basic", ["node-00000", "node-00000"], ""),
+    ("one-is-missing", "basic", ["node-00000", ""], "1 pods are bound, and not 2"),
+    ("wrong-node", "node-affinity", ["node-00002"], "a node that its affinity excludes"),
+    ("right-node", "node-affinity", ["node-00001"], ""),
+    ("two-zones", "affinity", ["node-00000", "node-00001"], "podAffinity by"),
+    ("one-zone", "affinity", ["node-00000", "node-00003"], ""),
+    ("two-on-one-host", "anti-affinity", ["node-00000", "node-00000"], "podAntiAffinity by"),
+    ("two-hosts", "anti-affinity", ["node-00000", "node-00001"], ""),
+    ("skew-exceeded", "spread", ["node-00000"] * 6, "a skew of 6"),
+    ("skew-allowed", "spread", ["node-00000"] * 5, ""),
+    ("a-fifth-pending", "unschedulable", ["", *["node-00000"] * 4], ""),
 )
 def test_constraints(name: str, node_names: list[str], found: str) -> None:
     """A violated constraint is reported in one sentence."""
@@ -51,13 +48,11 @@ def test_overcommitment() -> None:
     assert violations(workload, NODES, pods, 1) == ["overcommitted: node-00001: cpu 32.05 of 32"]
 
 
-@pytest.mark.parametrize(
-    ("mapped", "found"),
-    [
-        pytest.param("main", [], id="provided by a claim"),
-        pytest.param("other", ["overcommitted: node-00000: example.com/gpu 1 of 0"], id="claim of another container"),
-        pytest.param("", ["overcommitted: node-00000: example.com/gpu 1 of 0"], id="no claim"),
-    ],
+@table(
+    "mapped, found",
+    ("provided by a claim", "main", []),
+    ("claim of another container", "other", ["overcommitted: node-00000: example.com/gpu 1 of 0"]),
+    ("no claim", "", ["overcommitted: node-00000: example.com/gpu 1 of 0"]),
 )
 def test_resources_that_devices_provide(mapped: str, found: list[str]) -> None:
     """A resource that is not allocatable does not count if the status of the pod names its claim."""

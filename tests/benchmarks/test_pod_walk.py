@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from hack.pod_walk import PATHS
+from tests.support.tables import table
 
 _ANY = 10_000
 
 
-@pytest.mark.parametrize(
-    ("path", "calls", "files", "changes"),
-    [
-        pytest.param("fast", 140, 45, 90, id="known-class"),
-        pytest.param("full", 400, 70, _ANY, id="first-pod"),
-        pytest.param("gang of two", 600, _ANY, _ANY, id="gang-of-two"),
-    ],
+@table(
+    "path, calls, files, changes",
+    ("known-class", "fast", 140, 45, 90),
+    ("first-pod", "full", 400, 70, _ANY),
+    ("gang-of-two", "gang of two", 600, _ANY, _ANY),
 )
 def test_a_path_stays_short(path: str, calls: int, files: int, changes: int) -> None:
     """The path has steps, and not more than the bounds."""

@@ -7,19 +7,18 @@ from pathlib import Path
 import pytest
 
 from benchmarks.soak import Sample, read_trouble, rss_slope
+from tests.support.tables import table
 
 
 def sample(seconds: float, rss_mib: float) -> Sample:
     return Sample(seconds, rss_mib, 0.0, {}, 0, 0, 0, 0, 0, 0)
 
 
-@pytest.mark.parametrize(
-    ("points", "slope"),
-    [
-        pytest.param([(0, 10), (60, 90), (120, 100), (180, 102), (240, 104)], 2.0, id="early samples are left out"),
-        pytest.param([(120, 100), (180, 101), (240, 100)], 0.0, id="peak"),
-        pytest.param([(60, 90), (120, 100)], None, id="too few"),
-    ],
+@table(
+    "points, slope",
+    ("early samples are left out", [(0, 10), (60, 90), (120, 100), (180, 102), (240, 104)], 2.0),
+    ("peak", [(120, 100), (180, 101), (240, 100)], 0.0),
+    ("too few", [(60, 90), (120, 100)], None),
 )
 def test_the_slope_of_memory(points: list[tuple[float, float]], slope: float | None) -> None:
     """The slope is in MiB a minute, from the given second on."""

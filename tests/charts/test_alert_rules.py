@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from hack.controlplane import binaries
+from tests.support.tables import table
 
 pytestmark = pytest.mark.prometheus
 
@@ -245,32 +246,30 @@ def test_the_texts_are_filled_in(tmp_path: Path) -> None:
     run_rule_test(tmp_path, "texts", {"input_series": samples(fault.series), "alert_rule_test": [alert]})
 
 
-@pytest.mark.parametrize(
-    ("record", "labels", "series", "value"),
-    [
-        pytest.param(
-            "namespace:bayplan_pods_bound_in_time:ratio_rate30m",
-            'namespace="ns"',
-            {
-                'scheduler_pod_scheduling_sli_duration_seconds_bucket{attempts="1",le="5.12"}': "0+9x60",
-                'scheduler_pod_scheduling_sli_duration_seconds_bucket{attempts="2",le="5.12"}': "0x60",
-                'scheduler_pod_scheduling_sli_duration_seconds_count{attempts="1"}': "0+9x60",
-                'scheduler_pod_scheduling_sli_duration_seconds_count{attempts="2"}': "0+1x60",
-            },
-            0.9,
-            id="binds",
-        ),
-        pytest.param(
-            "namespace_profile:bayplan_attempts_in_time:ratio_rate30m",
-            'namespace="ns",profile="x"',
-            {
-                'scheduler_scheduling_attempt_duration_seconds_bucket{profile="x",result="a",le="1.024"}': "0+3x60",
-                'scheduler_scheduling_attempt_duration_seconds_count{profile="x",result="a"}': "0+4x60",
-            },
-            0.75,
-            id="attempts",
-        ),
-    ],
+@table(
+    "record, labels, series, value",
+    (
+        "binds",
+        "namespace:bayplan_pods_bound_in_time:ratio_rate30m",
+        'namespace="ns"',
+        {
+            'scheduler_pod_scheduling_sli_duration_seconds_bucket{attempts="1",le="5.12"}': "0+9x60",
+            'scheduler_pod_scheduling_sli_duration_seconds_bucket{attempts="2",le="5.12"}': "0x60",
+            'scheduler_pod_scheduling_sli_duration_seconds_count{attempts="1"}': "0+9x60",
+            'scheduler_pod_scheduling_sli_duration_seconds_count{attempts="2"}': "0+1x60",
+        },
+        0.9,
+    ),
+    (
+        "attempts",
+        "namespace_profile:bayplan_attempts_in_time:ratio_rate30m",
+        'namespace="ns",profile="x"',
+        {
+            'scheduler_scheduling_attempt_duration_seconds_bucket{profile="x",result="a",le="1.024"}': "0+3x60",
+            'scheduler_scheduling_attempt_duration_seconds_count{profile="x",result="a"}': "0+4x60",
+        },
+        0.75,
+    ),
 )
 def test_objectives_are_recorded(
     tmp_path: Path, record: str, labels: str, series: Mapping[str, str], value: float

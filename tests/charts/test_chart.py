@@ -12,6 +12,7 @@ from bayplan.settings.operator_settings import Settings, load_settings
 
 from tests.charts.conftest import CHART, Helm
 from tests.charts.value_sets import VALUE_SETS
+from tests.support.tables import table
 
 # In a pod, the service account supplies the API server and the identity, and the Deployment sets the pod's address.
 _NOT_IN_A_CLUSTER = {"kubeconfig", "context", "advertiseAddress", "webhook", "initialProfiles"}
@@ -62,128 +63,100 @@ def settings_schema(schema: dict[str, Any]) -> dict[str, Any]:
     return schema["properties"]["settings"]["properties"]  # type: ignore[no-any-return]  # a JSON file
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        pytest.param(
-            {"replicaCount": 2, "settings": {"leaderElection": {"leaderElect": False}}},
-            "replicaCount must be 1 or 0, not 2, while settings.leaderElection.leaderElect is false",
-            id="two replicas without leader election",
-        ),
-        pytest.param({"replicaCount": -1}, "replicaCount': minimum", id="negative replicas"),
-        pytest.param(
-            {"settings": {"leaderElection": {"leaseDuration": 10}}},
-            "settings.leaderElection.leaseDuration must be more than settings.leaderElection.renewDeadline",
-            id="lease duration too short",
-        ),
-        pytest.param(
-            {"rollingUpdate": {"maxSurge": "0%"}},
-            "rollingUpdate.maxSurge and rollingUpdate.maxUnavailable must not both be 0",
-            id="no surge and none unavailable",
-        ),
-        pytest.param(
-            {"rollingUpdate": {"maxSurge": "one"}}, "rollingUpdate/maxSurge': 'one' does not match", id="surge"
-        ),
-        pytest.param(
-            {"podDisruptionBudget": {"minAvailable": 1}}, "'minAvailable' not allowed", id="unknown field of a budget"
-        ),
-        pytest.param({"podAntiAffinity": "maybe"}, "podAntiAffinity': value must be one of", id="anti-affinity"),
-        pytest.param(
-            {"topologySpreadConstraints": [{"topologyKey": "zone"}]}, "missing properties 'maxSkew'", id="no maxSkew"
-        ),
-        pytest.param(
-            {"serviceMonitor": {"enabled": True}, "settings": {"serveAddress": ""}},
-            "serviceMonitor.enabled needs settings.serveAddress",
-            id="nothing to scrape",
-        ),
-        pytest.param(
-            {"serviceMonitor": {"enabled": True}, "service": {"create": False}},
-            "serviceMonitor.enabled needs service.create",
-            id="no Service to monitor",
-        ),
-        pytest.param({"serviceMonitor": {"interval": "soon"}}, "interval': 'soon' does not match", id="interval"),
-        pytest.param(
-            {"networkPolicy": {"apiServer": {"cidrs": ["10.0.0.1"]}}},
-            "'10.0.0.1' does not match",
-            id="no prefix length",
-        ),
-        pytest.param(
-            {"networkPolicy": {"apiServer": {"ports": []}}},
-            "apiServer/ports': minItems",
-            id="no API server port",
-        ),
-        pytest.param(
-            {"webhook": {"certManager": {"enabled": True}, "secretName": "tls"}},
-            "webhook.secretName must be unset while webhook.certManager.enabled is true",
-            id="two certificates of the webhook",
-        ),
-        pytest.param(
-            {"webhook": {"caBundle": "QQ=="}},
-            "webhook.caBundle needs webhook.secretName",
-            id="a bundle without a Secret",
-        ),
-        pytest.param(
-            {"webhook": {"enabled": True, "port": 10260}}, "webhook.port must differ from the port of", id="one port"
-        ),
-        pytest.param(
-            {"serving": {"tls": {"certManager": {"enabled": True}, "secretName": "tls"}}},
-            "serving.tls.secretName must be unset while serving.tls.certManager.enabled is true",
-            id="two certificates for HTTPS",
-        ),
-        pytest.param(
-            {"serving": {"tls": {"certManager": {"enabled": True}}}, "settings": {"serveAddress": ""}},
-            "serving.tls.certManager.enabled needs settings.serveAddress",
-            id="a certificate that is not served",
-        ),
-        pytest.param({"clusterSize": "huge"}, "clusterSize': value must be one of", id="cluster size"),
-        pytest.param({"extraArgs": ["debug"]}, "'debug' does not match", id="argument that is no flag"),
-        pytest.param({"extraEnv": [{"value": "1"}]}, "missing property 'name'", id="variable without a name"),
-        pytest.param({"dnsPolicy": "clusterfirst"}, "dnsPolicy': value must be one of", id="DNS policy"),
-        pytest.param(
-            {"serviceMonitor": {"authorization": {"credentials": {"name": "token"}}}},
-            "missing property 'key'",
-            id="credentials without a key",
-        ),
-        pytest.param({"defaultProfile": {"name": "My_Profile"}}, "'My_Profile' does not match", id="profile name"),
-        pytest.param(
-            {"defaultProfile": {"name": "default-scheduler"}},
-            "defaultProfile.name must not be default-scheduler",
-            id="profile named default-scheduler",
-        ),
-        pytest.param(
-            {"defaultProfile": {"spec": {"schedulerName": "default-scheduler"}}},
-            "defaultProfile.name must not be default-scheduler",
-            id="schedulerName default-scheduler",
-        ),
-        pytest.param(
-            {"grafanaDashboard": {"labels": {"grafana_dashboard": 1}}}, "grafana_dashboard': got number", id="label"
-        ),
-        pytest.param({"replicas": 1}, "'replicas' not allowed", id="unknown value"),
-        pytest.param({"settings": {"podMaxBackof": 1}}, "'podMaxBackof' not allowed", id="unknown setting"),
-        pytest.param({"settings": {"kubeconfig": "/k"}}, "'kubeconfig' not allowed", id="kubeconfig"),
-        pytest.param({"settings": {"logLevel": "trace"}}, "one of 'debug', 'info'", id="unknown level"),
-        pytest.param({"settings": {"serveAddress": ":10259"}}, "serveAddress': ':10259' does not match", id="no host"),
-        pytest.param(
-            {"settings": {"leaderElection": {"leaderElect": True, "resourceNamespace": "elsewhere"}}},
-            "settings.leaderElection.resourceNamespace must be unset",
-            id="Lease in another namespace",
-        ),
-        pytest.param({"settings": {"clientQps": 0}}, "clientQps': exclusiveMinimum", id="client QPS 0"),
-        pytest.param({"settings": {"podMaxInUnschedulablePodsDuration": "5 m"}}, "'5 m' does not match", id="duration"),
-        pytest.param({"image": {"digest": "sha256:1"}}, "digest': 'sha256:1' does not match", id="digest"),
-        pytest.param(
-            {"settings": {"podInitialBackoffSeconds": 20}},
-            "settings.podMaxBackoffSeconds must be at least settings.podInitialBackoffSeconds",
-            id="backoffs out of order",
-        ),
-        pytest.param(
-            {"terminationGracePeriodSeconds": 5}, "must be more than settings.gracefulStopSeconds", id="grace period"
-        ),
-        pytest.param({"settings": {"serveAddress": "127.0.0.1:10259"}}, "serveAddress is loopback", id="loopback"),
-        pytest.param(
-            {"serviceAccount": {"create": False}}, "serviceAccount.name must name an existing account", id="no account"
-        ),
-    ],
+@table(
+    "given, message",
+    (
+        "two replicas without leader election",
+        {"replicaCount": 2, "settings": {"leaderElection": {"leaderElect": False}}},
+        "replicaCount must be 1 or 0, not 2, while settings.leaderElection.leaderElect is false",
+    ),
+    ("negative replicas", {"replicaCount": -1}, "replicaCount': minimum"),
+    (
+        "lease duration too short",
+        {"settings": {"leaderElection": {"leaseDuration": 10}}},
+        "settings.leaderElection.leaseDuration must be more than settings.leaderElection.renewDeadline",
+    ),
+    (
+        "no surge and none unavailable",
+        {"rollingUpdate": {"maxSurge": "0%"}},
+        "rollingUpdate.maxSurge and rollingUpdate.maxUnavailable must not both be 0",
+    ),
+    ("surge", {"rollingUpdate": {"maxSurge": "one"}}, "rollingUpdate/maxSurge': 'one' does not match"),
+    ("unknown field of a budget", {"podDisruptionBudget": {"minAvailable": 1}}, "'minAvailable' not allowed"),
+    ("anti-affinity", {"podAntiAffinity": "maybe"}, "podAntiAffinity': value must be one of"),
+    ("no maxSkew", {"topologySpreadConstraints": [{"topologyKey": "zone"}]}, "missing properties 'maxSkew'"),
+    (
+        "nothing to scrape",
+        {"serviceMonitor": {"enabled": True}, "settings": {"serveAddress": ""}},
+        "serviceMonitor.enabled needs settings.serveAddress",
+    ),
+    (
+        "no Service to monitor",
+        {"serviceMonitor": {"enabled": True}, "service": {"create": False}},
+        "serviceMonitor.enabled needs service.create",
+    ),
+    ("interval", {"serviceMonitor": {"interval": "soon"}}, "interval': 'soon' does not match"),
+    ("no prefix length", {"networkPolicy": {"apiServer": {"cidrs": ["10.0.0.1"]}}}, "'10.0.0.1' does not match"),
+    ("no API server port", {"networkPolicy": {"apiServer": {"ports": []}}}, "apiServer/ports': minItems"),
+    (
+        "two certificates of the webhook",
+        {"webhook": {"certManager": {"enabled": True}, "secretName": "tls"}},
+        "webhook.secretName must be unset while webhook.certManager.enabled is true",
+    ),
+    ("a bundle without a Secret", {"webhook": {"caBundle": "QQ=="}}, "webhook.caBundle needs webhook.secretName"),
+    ("one port", {"webhook": {"enabled": True, "port": 10260}}, "webhook.port must differ from the port of"),
+    (
+        "two certificates for HTTPS",
+        {"serving": {"tls": {"certManager": {"enabled": True}, "secretName": "tls"}}},
+        "serving.tls.secretName must be unset while serving.tls.certManager.enabled is true",
+    ),
+    (
+        "a certificate that is not served",
+        {"serving": {"tls": {"certManager": {"enabled": True}}}, "settings": {"serveAddress": ""}},
+        "serving.tls.certManager.enabled needs settings.serveAddress",
+    ),
+    ("cluster size", {"clusterSize": "huge"}, "clusterSize': value must be one of"),
+    ("argument that is no flag", {"extraArgs": ["debug"]}, "'debug' does not match"),
+    ("variable without a name", {"extraEnv": [{"value": "1"}]}, "missing property 'name'"),
+    ("DNS policy", {"dnsPolicy": "clusterfirst"}, "dnsPolicy': value must be one of"),
+    (
+        "credentials without a key",
+        {"serviceMonitor": {"authorization": {"credentials": {"name": "token"}}}},
+        "missing property 'key'",
+    ),
+    ("profile name", {"defaultProfile": {"name": "My_Profile"}}, "'My_Profile' does not match"),
+    (
+        "profile named default-scheduler",
+        {"defaultProfile": {"name": "default-scheduler"}},
+        "defaultProfile.name must not be default-scheduler",
+    ),
+    (
+        "schedulerName default-scheduler",
+        {"defaultProfile": {"spec": {"schedulerName": "default-scheduler"}}},
+        "defaultProfile.name must not be default-scheduler",
+    ),
+    ("label", {"grafanaDashboard": {"labels": {"grafana_dashboard": 1}}}, "grafana_dashboard': got number"),
+    ("unknown value", {"replicas": 1}, "'replicas' not allowed"),
+    ("unknown setting", {"settings": {"podMaxBackof": 1}}, "'podMaxBackof' not allowed"),
+    ("kubeconfig", {"settings": {"kubeconfig": "/k"}}, "'kubeconfig' not allowed"),
+    ("unknown level", {"settings": {"logLevel": "trace"}}, "one of 'debug', 'info'"),
+    ("no host", {"settings": {"serveAddress": ":10259"}}, "serveAddress': ':10259' does not match"),
+    (
+        "Lease in another namespace",
+        {"settings": {"leaderElection": {"leaderElect": True, "resourceNamespace": "elsewhere"}}},
+        "settings.leaderElection.resourceNamespace must be unset",
+    ),
+    ("client QPS 0", {"settings": {"clientQps": 0}}, "clientQps': exclusiveMinimum"),
+    ("duration", {"settings": {"podMaxInUnschedulablePodsDuration": "5 m"}}, "'5 m' does not match"),
+    ("digest", {"image": {"digest": "sha256:1"}}, "digest': 'sha256:1' does not match"),
+    (
+        "backoffs out of order",
+        {"settings": {"podInitialBackoffSeconds": 20}},
+        "settings.podMaxBackoffSeconds must be at least settings.podInitialBackoffSeconds",
+    ),
+    ("grace period", {"terminationGracePeriodSeconds": 5}, "must be more than settings.gracefulStopSeconds"),
+    ("loopback", {"settings": {"serveAddress": "127.0.0.1:10259"}}, "serveAddress is loopback"),
+    ("no account", {"serviceAccount": {"create": False}}, "serviceAccount.name must name an existing account"),
 )
 def test_invalid_values_are_rejected(each_helm: Helm, given: dict[str, Any], message: str) -> None:
     """Rendering the chart fails with a message that names an invalid value."""

@@ -16,6 +16,7 @@ from hack.release import chart_package
 from hack.release.chart_package import packaged, write_oci_layout
 from hack.release.locked_dependencies import ReleaseError
 from tests.charts.conftest import CHART, Helm
+from tests.support.tables import table
 
 ORIGIN = Provenance("0.1.0", "0" * 40, 1_700_000_000, "")
 
@@ -52,12 +53,10 @@ def test_the_oci_layout_is_complete(tmp_path: Path) -> None:
     assert [_blob(tmp_path, layer) for layer in manifest["layers"]] == [chart]
 
 
-@pytest.mark.parametrize(
-    ("version", "chart_version", "tag"),
-    [
-        pytest.param("0.2.0", "0.2.0", "0.2.0", id="release"),
-        pytest.param("0.2.1.dev5+g1a2b", "0.2.1-dev.5+g1a2b", "0.2.1.dev5_g1a2b", id="development"),
-    ],
+@table(
+    "version, chart_version, tag",
+    ("release", "0.2.0", "0.2.0", "0.2.0"),
+    ("development", "0.2.1.dev5+g1a2b", "0.2.1-dev.5+g1a2b", "0.2.1.dev5_g1a2b"),
 )
 def test_the_chart_has_the_version_of_the_package(
     each_helm: Helm, tmp_path: Path, version: str, chart_version: str, tag: str

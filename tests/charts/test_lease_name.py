@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from bayplan.settings.operator_settings import Settings
 
 from tests.charts.conftest import Helm
+from tests.support.tables import table
 
 
-@pytest.mark.parametrize(
-    ("settings", "name"),
-    [
-        pytest.param({}, "bayplan", id="all profiles"),
-        pytest.param({"profiles": "tier=a"}, "bayplan-cde32450", id="some profiles"),
-        pytest.param({"profiles": "\ttier=a \n"}, "bayplan-cde32450", id="selector with surrounding spaces"),
-        pytest.param({"profiles": "tier in (a,b), !old"}, None, id="a longer selector"),
-        pytest.param({"resourceName": "mine"}, "mine", id="resourceName"),
-        pytest.param({"profiles": "tier=a", "resourceName": "mine"}, "mine", id="resourceName, some profiles"),
-    ],
+@table(
+    "settings, name",
+    ("all profiles", {}, "bayplan"),
+    ("some profiles", {"profiles": "tier=a"}, "bayplan-cde32450"),
+    ("selector with surrounding spaces", {"profiles": "\ttier=a \n"}, "bayplan-cde32450"),
+    ("a longer selector", {"profiles": "tier in (a,b), !old"}, None),
+    ("resourceName", {"resourceName": "mine"}, "mine"),
+    ("resourceName, some profiles", {"profiles": "tier=a", "resourceName": "mine"}, "mine"),
 )
 def test_the_role_names_the_lease(helm: Helm, settings: dict[str, str], name: str | None) -> None:
     """The Role grants access to the Lease for every profile selector."""

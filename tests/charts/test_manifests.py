@@ -20,6 +20,7 @@ from tests.charts.conftest import SERVED, Helm
 from tests.charts.rights import granted
 from tests.charts.value_sets import MONITORING, PLAIN, SINGLE, VALUE_SETS
 from tests.support.namespaces import new_namespace
+from tests.support.tables import table
 
 pytestmark = pytest.mark.cluster
 
@@ -56,7 +57,7 @@ def test_the_api_server_accepts_the_manifests(
             assert (applied["kind"], applied["metadata"]["name"]) == (kind, name)
 
 
-@pytest.mark.parametrize("given", [pytest.param({}, id="defaults"), pytest.param(SINGLE, id="no leader election")])
+@table("given", ("defaults", {}), ("no leader election", SINGLE))
 def test_the_pod_is_restricted(
     helm: Helm, chart_plane: ControlPlane, cluster_namespace: str, given: dict[str, Any]
 ) -> None:
@@ -95,15 +96,13 @@ def test_secrets_of_extenders_can_be_mounted(helm: Helm) -> None:
     assert [mount for mount in mounts if directory.is_relative_to(mount)] == []
 
 
-@pytest.mark.parametrize(
-    ("given", "replicas", "strategy", "budgeted"),
-    [
-        pytest.param({}, 2, "RollingUpdate", True, id="defaults"),
-        pytest.param({"replicaCount": 1}, 1, "RollingUpdate", False, id="one replica"),
-        pytest.param({"replicaCount": 0}, 0, "RollingUpdate", False, id="stopped"),
-        pytest.param({"podDisruptionBudget": {"enabled": False}}, 2, "RollingUpdate", False, id="no budget"),
-        pytest.param(SINGLE, 1, "Recreate", False, id="no leader election"),
-    ],
+@table(
+    "given, replicas, strategy, budgeted",
+    ("defaults", {}, 2, "RollingUpdate", True),
+    ("one replica", {"replicaCount": 1}, 1, "RollingUpdate", False),
+    ("stopped", {"replicaCount": 0}, 0, "RollingUpdate", False),
+    ("no budget", {"podDisruptionBudget": {"enabled": False}}, 2, "RollingUpdate", False),
+    ("no leader election", SINGLE, 1, "Recreate", False),
 )
 def test_replicas_and_strategy(helm: Helm, given: dict[str, Any], replicas: int, strategy: str, budgeted: bool) -> None:
     """With leader election two replicas roll over and have a disruption budget; without it one is recreated."""
@@ -115,14 +114,12 @@ def test_replicas_and_strategy(helm: Helm, given: dict[str, Any], replicas: int,
     assert rendered["leaderElection"]["leaderElect"] == (strategy == "RollingUpdate")
 
 
-@pytest.mark.parametrize(
-    ("given", "terms", "spread"),
-    [
-        pytest.param({}, {"preferredDuringSchedulingIgnoredDuringExecution": 1}, 1, id="defaults"),
-        pytest.param({"podAntiAffinity": "hard"}, {"requiredDuringSchedulingIgnoredDuringExecution": 1}, 1, id="hard"),
-        pytest.param({"podAntiAffinity": "none", "topologySpreadConstraints": []}, None, 0, id="none"),
-        pytest.param({"affinity": {"podAntiAffinity": {}}}, {}, 1, id="custom affinity"),
-    ],
+@table(
+    "given, terms, spread",
+    ("defaults", {}, {"preferredDuringSchedulingIgnoredDuringExecution": 1}, 1),
+    ("hard", {"podAntiAffinity": "hard"}, {"requiredDuringSchedulingIgnoredDuringExecution": 1}, 1),
+    ("none", {"podAntiAffinity": "none", "topologySpreadConstraints": []}, None, 0),
+    ("custom affinity", {"affinity": {"podAntiAffinity": {}}}, {}, 1),
 )
 def test_replicas_are_spread(helm: Helm, given: dict[str, Any], terms: dict[str, int] | None, spread: int) -> None:
     """By default replicas prefer different nodes and zones."""
@@ -132,13 +129,11 @@ def test_replicas_are_spread(helm: Helm, given: dict[str, Any], terms: dict[str,
     assert len(pod.get("topologySpreadConstraints", ())) == spread
 
 
-@pytest.mark.parametrize(
-    ("settings", "port", "scheme"),
-    [
-        pytest.param({"serveAddress": "0.0.0.0:8080"}, 8080, "HTTPS", id="IPv4"),
-        pytest.param({"serveAddress": "[::]:9090"}, 9090, "HTTPS", id="IPv6"),
-        pytest.param(PLAIN, 10260, "HTTP", id="plain HTTP"),
-    ],
+@table(
+    "settings, port, scheme",
+    ("IPv4", {"serveAddress": "0.0.0.0:8080"}, 8080, "HTTPS"),
+    ("IPv6", {"serveAddress": "[::]:9090"}, 9090, "HTTPS"),
+    ("plain HTTP", PLAIN, 10260, "HTTP"),
 )
 def test_probes_follow_the_address(helm: Helm, settings: dict[str, Any], port: int, scheme: str) -> None:
     """The container port is the served port, and probes, Service, ServiceMonitor and NetworkPolicy use it."""
@@ -153,15 +148,13 @@ def test_probes_follow_the_address(helm: Helm, settings: dict[str, Any], port: i
     assert documents["NetworkPolicy"]["spec"]["ingress"][0]["ports"] == [{"port": port, "protocol": "TCP"}]
 
 
-@pytest.mark.parametrize(
-    ("given", "follows"),
-    [
-        pytest.param({}, True, id="defaults"),
-        pytest.param({"settings": {"serveAddress": "[::]:8080"}}, True, id="another port"),
-        pytest.param(SINGLE, False, id="no leader election"),
-        pytest.param({"settings": PLAIN}, False, id="no token review"),
-        pytest.param({"settings": {"serveAddress": ""}}, False, id="serves nothing"),
-    ],
+@table(
+    "given, follows",
+    ("defaults", {}, True),
+    ("another port", {"settings": {"serveAddress": "[::]:8080"}}, True),
+    ("no leader election", SINGLE, False),
+    ("no token review", {"settings": PLAIN}, False),
+    ("serves nothing", {"settings": {"serveAddress": ""}}, False),
 )
 def test_a_command_in_a_standby_can_query_the_leader(helm: Helm, given: dict[str, Any], follows: bool) -> None:
     """Replicas have an advertised address, a token of Bayplan's audience and the right to use it, or none of these."""
@@ -189,14 +182,12 @@ def test_a_command_in_a_standby_can_query_the_leader(helm: Helm, given: dict[str
     assert peers == ([[served], [served]] if follows else [[], []])
 
 
-@pytest.mark.parametrize(
-    ("given", "absent"),
-    [
-        pytest.param({}, set(), id="defaults"),
-        pytest.param(SINGLE, {"leases"}, id="no leader election"),
-        pytest.param({"settings": PLAIN}, {"tokenreviews", "subjectaccessreviews"}, id="served without authorization"),
-        pytest.param({"settings": {"serveAddress": ""}}, {"tokenreviews", "subjectaccessreviews"}, id="serves nothing"),
-    ],
+@table(
+    "given, absent",
+    ("defaults", {}, set()),
+    ("no leader election", SINGLE, {"leases"}),
+    ("served without authorization", {"settings": PLAIN}, {"tokenreviews", "subjectaccessreviews"}),
+    ("serves nothing", {"settings": {"serveAddress": ""}}, {"tokenreviews", "subjectaccessreviews"}),
 )
 def test_rights_follow_the_values(helm: Helm, given: dict[str, Any], absent: set[str]) -> None:
     """A right that the settings make unnecessary is not granted."""
@@ -208,21 +199,17 @@ def test_rights_follow_the_values(helm: Helm, given: dict[str, Any], absent: set
 WEBHOOK: dict[str, Any] = {"enabled": True, "port": 8443}
 
 
-@pytest.mark.parametrize(
-    ("more", "secret", "kinds"),
-    [
-        pytest.param({}, None, set(), id="generated"),
-        pytest.param({"secretName": "tls", "caBundle": "QQ=="}, "tls", set(), id="Secret"),
-        pytest.param(
-            {"certManager": {"enabled": True}}, "release-bayplan-webhook", {"Issuer", "Certificate"}, id="cert-manager"
-        ),
-        pytest.param(
-            {"certManager": {"enabled": True, "issuerRef": {"kind": "ClusterIssuer", "name": "ca"}}},
-            "release-bayplan-webhook",
-            {"Certificate"},
-            id="cert-manager with an issuer",
-        ),
-    ],
+@table(
+    "more, secret, kinds",
+    ("generated", {}, None, set()),
+    ("Secret", {"secretName": "tls", "caBundle": "QQ=="}, "tls", set()),
+    ("cert-manager", {"certManager": {"enabled": True}}, "release-bayplan-webhook", {"Issuer", "Certificate"}),
+    (
+        "cert-manager with an issuer",
+        {"certManager": {"enabled": True, "issuerRef": {"kind": "ClusterIssuer", "name": "ca"}}},
+        "release-bayplan-webhook",
+        {"Certificate"},
+    ),
 )
 def test_the_webhook_reaches_the_pods(helm: Helm, more: dict[str, Any], secret: str | None, kinds: set[str]) -> None:
     """The webhook names the pods' Service, the certificate is for its name, and only generated ones need rights."""
@@ -304,19 +291,17 @@ def test_alerts_have_no_runbook_by_default(helm: Helm) -> None:
     assert without == with_address
 
 
-@pytest.mark.parametrize(
-    ("given", "requests", "limits"),
-    [
-        pytest.param({}, {"cpu": "250m", "memory": "256Mi"}, {"memory": "1Gi"}, id="small"),
-        pytest.param({"clusterSize": "large"}, {"cpu": "1", "memory": "2Gi"}, {"memory": "6Gi"}, id="large"),
-        pytest.param(
-            {"clusterSize": "medium", "resources": {"limits": {"memory": "3Gi"}}},
-            {"cpu": "500m", "memory": "768Mi"},
-            {"memory": "3Gi"},
-            id="medium with another limit",
-        ),
-        pytest.param({"clusterSize": ""}, None, None, id="none"),
-    ],
+@table(
+    "given, requests, limits",
+    ("small", {}, {"cpu": "250m", "memory": "256Mi"}, {"memory": "1Gi"}),
+    ("large", {"clusterSize": "large"}, {"cpu": "1", "memory": "2Gi"}, {"memory": "6Gi"}),
+    (
+        "medium with another limit",
+        {"clusterSize": "medium", "resources": {"limits": {"memory": "3Gi"}}},
+        {"cpu": "500m", "memory": "768Mi"},
+        {"memory": "3Gi"},
+    ),
+    ("none", {"clusterSize": ""}, None, None),
 )
 def test_resources_by_cluster_size(helm: Helm, given: dict[str, Any], requests: object, limits: object) -> None:
     """The size of the cluster selects the resources, and `resources` overrides single amounts."""
@@ -353,12 +338,10 @@ def test_additions_to_the_pod(helm: Helm) -> None:
     assert deployment["metadata"]["annotations"] == {"example.com/a": "1"}
 
 
-@pytest.mark.parametrize(
-    ("given", "issuer"),
-    [
-        pytest.param({}, {"kind": "Issuer", "name": "release-bayplan-serving"}, id="self-signed"),
-        pytest.param({"kind": "ClusterIssuer", "name": "ca"}, {"kind": "ClusterIssuer", "name": "ca"}, id="an issuer"),
-    ],
+@table(
+    "given, issuer",
+    ("self-signed", {}, {"kind": "Issuer", "name": "release-bayplan-serving"}),
+    ("an issuer", {"kind": "ClusterIssuer", "name": "ca"}, {"kind": "ClusterIssuer", "name": "ca"}),
 )
 def test_a_served_certificate_of_cert_manager(helm: Helm, given: dict[str, str], issuer: dict[str, str]) -> None:
     """cert-manager's Secret is mounted and served, and the certificate is for the names of the Service."""
@@ -376,17 +359,15 @@ def test_a_served_certificate_of_cert_manager(helm: Helm, given: dict[str, str],
     assert settings["tlsCertFile"] == f"{mount}/tls.crt"
 
 
-@pytest.mark.parametrize(
-    ("given", "fields"),
-    [
-        pytest.param({}, {"bearerTokenFile"}, id="token of Prometheus"),
-        pytest.param({"settings": PLAIN}, set(), id="no authorization"),
-        pytest.param(
-            {"serviceMonitor": {"enabled": True, "authorization": {"credentials": {"name": "t", "key": "token"}}}},
-            {"authorization"},
-            id="token of a Secret",
-        ),
-    ],
+@table(
+    "given, fields",
+    ("token of Prometheus", {}, {"bearerTokenFile"}),
+    ("no authorization", {"settings": PLAIN}, set()),
+    (
+        "token of a Secret",
+        {"serviceMonitor": {"enabled": True, "authorization": {"credentials": {"name": "t", "key": "token"}}}},
+        {"authorization"},
+    ),
 )
 def test_the_authorization_of_scrapes(helm: Helm, given: dict[str, Any], fields: set[str]) -> None:
     """A scrape sends one token at most: that of the values, or that of Prometheus' own account."""
@@ -394,16 +375,12 @@ def test_the_authorization_of_scrapes(helm: Helm, given: dict[str, Any], fields:
     assert endpoint.keys() & {"authorization", "bearerTokenFile"} == fields
 
 
-@pytest.mark.parametrize(
-    ("given", "scheduler"),
-    [
-        pytest.param({}, "bayplan", id="defaults"),
-        pytest.param({"defaultProfile": {"spec": {"schedulerName": "night"}}}, "night", id="its scheduler name"),
-        pytest.param({"defaultProfile": {"enabled": False}}, None, id="no profile"),
-        pytest.param(
-            {"defaultProfile": {"enabled": False}, "test": {"schedulerName": "steady"}}, "steady", id="another profile"
-        ),
-    ],
+@table(
+    "given, scheduler",
+    ("defaults", {}, "bayplan"),
+    ("its scheduler name", {"defaultProfile": {"spec": {"schedulerName": "night"}}}, "night"),
+    ("no profile", {"defaultProfile": {"enabled": False}}, None),
+    ("another profile", {"defaultProfile": {"enabled": False}, "test": {"schedulerName": "steady"}}, "steady"),
 )
 def test_the_pod_of_helm_test(helm: Helm, given: dict[str, Any], scheduler: str | None) -> None:
     """The pod names the scheduler of the default profile or of the values, and no Service selects it."""
@@ -415,13 +392,11 @@ def test_the_pod_of_helm_test(helm: Helm, given: dict[str, Any], scheduler: str 
         assert not selector.items() <= pod["metadata"]["labels"].items()
 
 
-@pytest.mark.parametrize(
-    ("given", "annotations"),
-    [
-        pytest.param({}, {"helm.sh/resource-policy": "keep"}, id="defaults"),
-        pytest.param({"keep": False}, None, id="not kept"),
-        pytest.param({"enabled": False}, False, id="left out"),
-    ],
+@table(
+    "given, annotations",
+    ("defaults", {}, {"helm.sh/resource-policy": "keep"}),
+    ("not kept", {"keep": False}, None),
+    ("left out", {"enabled": False}, False),
 )
 def test_the_definitions_are_kept(helm: Helm, given: dict[str, Any], annotations: object) -> None:
     """Each definition is kept when the release is uninstalled, unless the values disable that."""
@@ -471,14 +446,12 @@ def _objects(manifests: str) -> dict[tuple[str, str], dict[str, Any]]:
     return by_name
 
 
-@pytest.mark.parametrize(
-    ("gates", "allowed"),
-    [
-        pytest.param({}, set(), id="default"),
-        pytest.param({"CompositePodGroups": True}, {"list", "watch"}, id="on"),
-        pytest.param({"AllAlpha": True}, {"list", "watch"}, id="on by AllAlpha"),
-        pytest.param({"AllAlpha": True, "CompositePodGroups": False}, set(), id="off by name"),
-    ],
+@table(
+    "gates, allowed",
+    ("default", {}, set()),
+    ("on", {"CompositePodGroups": True}, {"list", "watch"}),
+    ("on by AllAlpha", {"AllAlpha": True}, {"list", "watch"}),
+    ("off by name", {"AllAlpha": True, "CompositePodGroups": False}, set()),
 )
 def test_the_right_to_read_composite_groups(helm: Helm, gates: dict[str, bool], allowed: set[str]) -> None:
     """The right to read CompositePodGroups is granted if the feature gate is on."""

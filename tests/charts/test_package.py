@@ -7,25 +7,19 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 from bayplan.resources.crd_generation import RESOURCES, definition_of
 from bayplan.resources.resource_model import VERSION
 
 from tests.charts.conftest import CHART, ROOT, Helm
 from tests.charts.value_sets import MONITORING, PLAIN, SINGLE
+from tests.support.tables import table
 
 _TOP = {".helmignore", "Chart.yaml", "README.md", "values.yaml", "values.schema.json"}
 _FOLDERS = {"alerts", "dashboards", "definitions", "templates"}
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        pytest.param({}, id="defaults"),
-        pytest.param(MONITORING | {"networkPolicy": {"enabled": True}}, id="all objects"),
-    ],
-)
+@table("given", ("defaults", {}), ("all objects", MONITORING | {"networkPolicy": {"enabled": True}}))
 def test_the_chart_is_clean(each_helm: Helm, given: dict[str, Any]) -> None:
     """`helm lint --strict` passes, also with every object rendered."""
     file = each_helm.home / "lint.yaml"
@@ -107,44 +101,33 @@ def test_every_alert_has_a_remedy() -> None:
     assert len(names) > 5
 
 
-@pytest.mark.parametrize(
-    ("given", "present", "absent"),
-    [
-        pytest.param(
-            {},
-            ["2 replicas", "schedulerName: bayplan", "helm test release", "get lease bayplan", "--operator ns/release"],
-            ["replicaCount is 0", "rbac.create", "kind: SchedulerProfile"],
-            id="defaults",
-        ),
-        pytest.param(
-            SINGLE,
-            ["One process runs at a time", "--operator ns/release"],
-            ["get lease"],
-            id="no leader election",
-        ),
-        pytest.param({"replicaCount": 0}, ["replicaCount is 0: nothing is scheduled"], [], id="stopped"),
-        pytest.param(
-            {"defaultProfile": {"enabled": False}}, ["kind: SchedulerProfile"], ["The chart installed"], id="no profile"
-        ),
-        pytest.param({"rbac": {"create": False}}, ["rbac.create is false: grant release-bayplan"], [], id="no rights"),
-        pytest.param({"service": {"create": False}}, ["--operator ns/release"], [], id="no Service"),
-        pytest.param({"settings": {"serveAddress": ""}}, ["no probes"], ["--operator"], id="serves nothing"),
-        pytest.param(
-            MONITORING,
-            ["a ServiceMonitor and a PrometheusRule", "--clusterrole=ns:release-bayplan-metrics-reader"],
-            [],
-            id="monitoring",
-        ),
-        pytest.param(
-            MONITORING | {"settings": PLAIN}, ["a ServiceMonitor"], ["clusterrolebinding"], id="monitoring over HTTP"
-        ),
-        pytest.param(
-            {"defaultProfile": {"name": "batch", "spec": {"schedulerName": "night"}}},
-            ["schedulerName: night"],
-            [],
-            id="another name",
-        ),
-    ],
+@table(
+    "given, present, absent",
+    (
+        "defaults",
+        {},
+        ["2 replicas", "schedulerName: bayplan", "helm test release", "get lease bayplan", "--operator ns/release"],
+        ["replicaCount is 0", "rbac.create", "kind: SchedulerProfile"],
+    ),
+    ("no leader election", SINGLE, ["One process runs at a time", "--operator ns/release"], ["get lease"]),
+    ("stopped", {"replicaCount": 0}, ["replicaCount is 0: nothing is scheduled"], []),
+    ("no profile", {"defaultProfile": {"enabled": False}}, ["kind: SchedulerProfile"], ["The chart installed"]),
+    ("no rights", {"rbac": {"create": False}}, ["rbac.create is false: grant release-bayplan"], []),
+    ("no Service", {"service": {"create": False}}, ["--operator ns/release"], []),
+    ("serves nothing", {"settings": {"serveAddress": ""}}, ["no probes"], ["--operator"]),
+    (
+        "monitoring",
+        MONITORING,
+        ["a ServiceMonitor and a PrometheusRule", "--clusterrole=ns:release-bayplan-metrics-reader"],
+        [],
+    ),
+    ("monitoring over HTTP", MONITORING | {"settings": PLAIN}, ["a ServiceMonitor"], ["clusterrolebinding"]),
+    (
+        "another name",
+        {"defaultProfile": {"name": "batch", "spec": {"schedulerName": "night"}}},
+        ["schedulerName: night"],
+        [],
+    ),
 )
 def test_the_notes_match_the_release(
     helm: Helm, tmp_path: Path, given: dict[str, Any], present: list[str], absent: list[str]

@@ -39,6 +39,7 @@ from tests.support.faulty_proxy import FaultyProxy
 from tests.support.live_devices import LiveDevices
 from tests.support.live_gangs import LABEL, VERSION, LiveGangs
 from tests.support.operator_process import OperatorProcess
+from tests.support.tables import table
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
@@ -157,16 +158,14 @@ def test_the_rights_are_exactly_those_used(
     assert len(rights) > 60
 
 
-@pytest.mark.parametrize(
-    ("path", "allowed"),
-    [
-        pytest.param("/debug/status", True, id="status"),
-        pytest.param("/debug/explain", True, id="explain"),
-        pytest.param("/debug/cache", True, id="cache check"),
-        pytest.param("/debug/tasks", False, id="tasks"),
-        pytest.param("/debug/profile", False, id="profile"),
-        pytest.param("/metrics", False, id="metrics"),
-    ],
+@table(
+    "path, allowed",
+    ("status", "/debug/status", True),
+    ("explain", "/debug/explain", True),
+    ("cache check", "/debug/cache", True),
+    ("tasks", "/debug/tasks", False),
+    ("profile", "/debug/profile", False),
+    ("metrics", "/metrics", False),
 )
 def test_paths_that_the_account_may_get_from_a_leader(
     plane: ControlPlane, account: Account, path: str, *, allowed: bool

@@ -15,6 +15,7 @@ import yaml
 from hack.controlplane.api_client import ApiClient
 from hack.controlplane.launcher import ControlPlane
 from tests.charts.conftest import Helm
+from tests.support.tables import table
 
 pytestmark = pytest.mark.cluster
 
@@ -103,18 +104,16 @@ def wait_until_granted(api: ApiClient, namespace: str) -> None:
         time.sleep(_POLL_SECONDS)
 
 
-@pytest.mark.parametrize(
-    ("verb", "resource", "users"),
-    [
-        pytest.param("get", "podgroups.bayplan.dev", {*_OF_NAMESPACE, "auditor"}, id="read PodGroups"),
-        pytest.param("create", "podgroups.bayplan.dev", {"edit", "admin"}, id="create PodGroups"),
-        pytest.param("delete", "podgroups.bayplan.dev", {"edit", "admin"}, id="delete PodGroups"),
-        pytest.param("watch", "schedulerprofiles.bayplan.dev", {"auditor", "profiles"}, id="read profiles"),
-        pytest.param("patch", "schedulerprofiles.bayplan.dev", {"profiles"}, id="write profiles"),
-        pytest.param("create", "pluginconfigs.bayplan.dev", {"profiles"}, id="write PluginConfigs"),
-        pytest.param("list", "controllerrevisions.apps", {"profiles"}, id="read revisions"),
-        pytest.param("create", "controllerrevisions.apps", set(), id="create revisions"),
-    ],
+@table(
+    "verb, resource, users",
+    ("read PodGroups", "get", "podgroups.bayplan.dev", {*_OF_NAMESPACE, "auditor"}),
+    ("create PodGroups", "create", "podgroups.bayplan.dev", {"edit", "admin"}),
+    ("delete PodGroups", "delete", "podgroups.bayplan.dev", {"edit", "admin"}),
+    ("read profiles", "watch", "schedulerprofiles.bayplan.dev", {"auditor", "profiles"}),
+    ("write profiles", "patch", "schedulerprofiles.bayplan.dev", {"profiles"}),
+    ("write PluginConfigs", "create", "pluginconfigs.bayplan.dev", {"profiles"}),
+    ("read revisions", "list", "controllerrevisions.apps", {"profiles"}),
+    ("create revisions", "create", "controllerrevisions.apps", set()),
 )
 def test_rights_of_users(api: ApiClient, namespace_of_users: str, verb: str, resource: str, users: set[str]) -> None:
     """Viewers read, editors write PodGroups, and only the role for profiles allows writing profiles."""
@@ -123,13 +122,11 @@ def test_rights_of_users(api: ApiClient, namespace_of_users: str, verb: str, res
     assert allowed == users
 
 
-@pytest.mark.parametrize(
-    ("given", "count"),
-    [
-        pytest.param({}, 4, id="defaults"),
-        pytest.param({"rbac": {"userRoles": False}}, 0, id="userRoles false"),
-        pytest.param({"rbac": {"create": False}}, 0, id="rbac.create false"),
-    ],
+@table(
+    "given, count",
+    ("defaults", {}, 4),
+    ("userRoles false", {"rbac": {"userRoles": False}}, 0),
+    ("rbac.create false", {"rbac": {"create": False}}, 0),
 )
 def test_roles_follow_the_values(helm: Helm, given: dict[str, Any], count: int) -> None:
     """The roles are rendered unless rbac.userRoles or rbac.create is false, and no binding refers to them."""

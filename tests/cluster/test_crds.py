@@ -16,6 +16,7 @@ import yaml
 from hack.controlplane.launcher import ControlPlane, ControlPlaneError
 from hack.controlplane.schedulers import await_definitions
 from tests.support.invalid_manifests import INVALID_MANIFESTS, InvalidManifest, Manifest
+from tests.support.tables import table
 
 pytestmark = pytest.mark.cluster
 
@@ -117,19 +118,17 @@ def test_client_side_apply(crds: ControlPlane, name: str) -> None:
     assert name in crds.kubectl("apply", "--dry-run=server", f"--filename={ROOT / 'crds' / f'{name}.yaml'}")
 
 
-@pytest.mark.parametrize(
-    ("field", "words"),
-    [
-        pytest.param("schedulerprofile", "without a restart", id="profile"),
-        pytest.param("schedulerprofile.spec.plugins", "KubeSchedulerConfiguration", id="plugins"),
-        pytest.param("schedulerprofile.spec.plugins.score.enabled.weight", "0 means 1", id="weight"),
-        pytest.param("schedulerprofile.spec.schedulerName", "Immutable", id="scheduler-name"),
-        pytest.param("schedulerprofile.spec.extenders.httpTimeout", "such as 5s", id="timeout"),
-        pytest.param("schedulerprofile.status.conditions", "last good", id="conditions"),
-        pytest.param("podgroups.bayplan.dev", "bayplan.dev/pod-group", id="group"),
-        pytest.param("podgroups.bayplan.dev.spec.minMember", "placed together", id="min-member"),
-        pytest.param("pluginconfig.spec.args", "scoringStrategy: {type: MostAllocated}", id="args"),
-    ],
+@table(
+    "field, words",
+    ("profile", "schedulerprofile", "without a restart"),
+    ("plugins", "schedulerprofile.spec.plugins", "KubeSchedulerConfiguration"),
+    ("weight", "schedulerprofile.spec.plugins.score.enabled.weight", "0 means 1"),
+    ("scheduler-name", "schedulerprofile.spec.schedulerName", "Immutable"),
+    ("timeout", "schedulerprofile.spec.extenders.httpTimeout", "such as 5s"),
+    ("conditions", "schedulerprofile.status.conditions", "last good"),
+    ("group", "podgroups.bayplan.dev", "bayplan.dev/pod-group"),
+    ("min-member", "podgroups.bayplan.dev.spec.minMember", "placed together"),
+    ("args", "pluginconfig.spec.args", "scoringStrategy: {type: MostAllocated}"),
 )
 def test_explain_describes_the_field(crds: ControlPlane, field: str, words: str) -> None:
     """``kubectl explain`` prints the fact that a user of this field needs."""
@@ -145,13 +144,11 @@ def test_invalid_manifests_are_rejected(objects: Objects, refused: InvalidManife
     assert words in message
 
 
-@pytest.mark.parametrize(
-    ("spec", "changed"),
-    [
-        pytest.param({}, {"schedulerName": "other"}, id="from-the-object's-name"),
-        pytest.param({"schedulerName": "one"}, {"schedulerName": "other"}, id="from-one-to-another"),
-        pytest.param({"schedulerName": "one"}, {"schedulerName": None}, id="to-the-object's-name"),
-    ],
+@table(
+    "spec, changed",
+    ("from-the-object's-name", {}, {"schedulerName": "other"}),
+    ("from-one-to-another", {"schedulerName": "one"}, {"schedulerName": "other"}),
+    ("to-the-object's-name", {"schedulerName": "one"}, {"schedulerName": None}),
 )
 def test_the_scheduler_name_is_immutable(objects: Objects, spec: Manifest, changed: Manifest) -> None:
     """The schedulerName of a profile cannot change, whether it is written or defaults to the object's name."""
@@ -295,17 +292,11 @@ def test_columns(objects: Objects, short: str) -> None:
     assert "<none>" not in row
 
 
-@pytest.mark.parametrize(
-    ("short", "heading"),
-    [
-        pytest.param(
-            "sp",
-            "BACKOFF GATED BOUND SHADOWS AGREE DIFFER CONTESTED SCHEDULER MESSAGE LAST ERROR ERROR AGE",
-            id="profiles",
-        ),
-        pytest.param("plc", "USED BY MESSAGE", id="plugin-configs"),
-        pytest.param("bpg", "RUNNING GATED SUCCEEDED FAILED OWNER DOMAIN MESSAGE", id="groups"),
-    ],
+@table(
+    "short, heading",
+    ("profiles", "sp", "BACKOFF GATED BOUND SHADOWS AGREE DIFFER CONTESTED SCHEDULER MESSAGE LAST ERROR ERROR AGE"),
+    ("plugin-configs", "plc", "USED BY MESSAGE"),
+    ("groups", "bpg", "RUNNING GATED SUCCEEDED FAILED OWNER DOMAIN MESSAGE"),
 )
 def test_wide_columns(objects: Objects, short: str, heading: str) -> None:
     """``-o wide`` adds the less important columns after the age."""
@@ -345,20 +336,14 @@ def test_appliers_share_a_profile(objects: Objects) -> None:
     assert [entry["args"]["x"] for entry in entries] == ["team-a", "team-b"]
 
 
-@pytest.mark.parametrize(
-    ("kind", "spec", "status", "selector"),
-    [
-        pytest.param("SchedulerProfile", {"schedulerName": "night"}, {}, "spec.schedulerName=night", id="scheduler"),
-        pytest.param("SchedulerProfile", {"shadowOf": "live"}, {}, "spec.shadowOf=live", id="shadow"),
-        pytest.param(
-            "SchedulerProfile", {}, {"activeRevision": "4f2a"}, "status.activeRevision=4f2a", id="revision in use"
-        ),
-        pytest.param("PluginConfig", {"plugin": "NodePorts"}, {}, "spec.plugin=NodePorts", id="plugin"),
-        pytest.param("PodGroup", {"minMember": 1}, {"phase": "Pending"}, "status.phase=Pending", id="phase"),
-        pytest.param(
-            "PodGroup", {"minMember": 1, "priorityClassName": "high"}, {}, "spec.priorityClassName=high", id="priority"
-        ),
-    ],
+@table(
+    "kind, spec, status, selector",
+    ("scheduler", "SchedulerProfile", {"schedulerName": "night"}, {}, "spec.schedulerName=night"),
+    ("shadow", "SchedulerProfile", {"shadowOf": "live"}, {}, "spec.shadowOf=live"),
+    ("revision in use", "SchedulerProfile", {}, {"activeRevision": "4f2a"}, "status.activeRevision=4f2a"),
+    ("plugin", "PluginConfig", {"plugin": "NodePorts"}, {}, "spec.plugin=NodePorts"),
+    ("phase", "PodGroup", {"minMember": 1}, {"phase": "Pending"}, "status.phase=Pending"),
+    ("priority", "PodGroup", {"minMember": 1, "priorityClassName": "high"}, {}, "spec.priorityClassName=high"),
 )
 def test_objects_are_selected_by_fields(
     objects: Objects, kind: str, spec: Manifest, status: Manifest, selector: str

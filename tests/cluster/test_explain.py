@@ -19,6 +19,7 @@ from click.testing import CliRunner
 
 from tests.support.explain_command import ExplainCommand, explained
 from tests.support.manifests import Manifest
+from tests.support.tables import table
 
 pytestmark = pytest.mark.cluster
 
@@ -93,15 +94,13 @@ def explain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExplainCommand
         yield explain
 
 
-@pytest.mark.parametrize(
-    ("pod", "verdict"),
-    [
-        pytest.param("first", "Placed", id="placed"),
-        pytest.param("second", "Unschedulable", id="infeasible"),
-        pytest.param("gated", "Gated", id="gated"),
-        pytest.param("stranger", "NoProfile", id="no profile"),
-        pytest.param("claimant", "Unschedulable", id="waits for its claim"),
-    ],
+@table(
+    "pod, verdict",
+    ("placed", "first", "Placed"),
+    ("infeasible", "second", "Unschedulable"),
+    ("gated", "gated", "Gated"),
+    ("no profile", "stranger", "NoProfile"),
+    ("waits for its claim", "claimant", "Unschedulable"),
 )
 def test_online_and_offline_explanations_are_equal(explain: ExplainCommand, pod: str, verdict: str) -> None:
     """The operator explains from its informers, the command offline from one list; neither writes an object."""
@@ -146,10 +145,7 @@ def test_the_commands_for_k9s_explain(explain: ExplainCommand, plugin: str) -> N
 
 def test_a_missing_pod(explain: ExplainCommand) -> None:
     """Both ways to explain report a missing pod with exit code 1."""
-    for options in (
-        [f"--server={explain.operator.url}"],
-        ["--offline", f"--kubeconfig={explain.plane.kubeconfig}"],
-    ):
+    for options in ([f"--server={explain.operator.url}"], ["--offline", f"--kubeconfig={explain.plane.kubeconfig}"]):
         result = CliRunner().invoke(bayplan, ["explain", "missing", *options])
         assert (result.exit_code, result.stderr) == (
             1,

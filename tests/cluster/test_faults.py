@@ -17,6 +17,7 @@ from hack.controlplane.schedulers import install_crds
 from hack.controlplane.servers import Options
 from tests.support.drain import PODS, Drain
 from tests.support.operator_process import OperatorProcess
+from tests.support.tables import table
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
@@ -62,13 +63,8 @@ def freeze_etcd(plane: ControlPlane) -> None:
     plane.etcd.resume()
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [
-        pytest.param(kill_api_server, id="API server killed"),
-        pytest.param(kill_etcd, id="etcd killed"),
-        pytest.param(freeze_etcd, id="etcd frozen for 20 s"),
-    ],
+@table(
+    "fault", ("API server killed", kill_api_server), ("etcd killed", kill_etcd), ("etcd frozen for 20 s", freeze_etcd)
 )
 def test_a_drain_survives(
     fault: Callable[[ControlPlane], None], drain: Drain, plane: ControlPlane, operator: OperatorProcess

@@ -28,6 +28,7 @@ from hack.controlplane.servers import STAGES, Layout, Options, kwok_args
 from scheduler_core.recording.record_file import RecordReader
 from tests.support.certificates import Authority
 from tests.support.operator_process import OperatorProcess
+from tests.support.tables import table
 
 pytestmark = [pytest.mark.cluster, pytest.mark.kwok, pytest.mark.timeout(300)]
 
@@ -246,14 +247,10 @@ def test_few_rights_are_enough(plane: ControlPlane, replicas: list[OperatorProce
     assert f"you may not forward a port to pod {NAMESPACE}/{PODS[0]}; request the rights" in forbidden.stderr, forbidden
 
 
-@pytest.mark.parametrize(
-    ("operator", "message"),
-    [
-        pytest.param("default", "no Bayplan operator in namespace default", id="other namespace"),
-        pytest.param(
-            f"{NAMESPACE}/other", f"no Bayplan operator in namespace {NAMESPACE} with the name other", id="name"
-        ),
-    ],
+@table(
+    "operator, message",
+    ("other namespace", "default", "no Bayplan operator in namespace default"),
+    ("name", f"{NAMESPACE}/other", f"no Bayplan operator in namespace {NAMESPACE} with the name other"),
 )
 def test_no_operator_there(plane: ControlPlane, replicas: list[OperatorProcess], operator: str, message: str) -> None:
     """If no operator is found, the error has the remedy."""

@@ -14,6 +14,7 @@ from tests.cluster.test_pod_lifecycle import assumed
 from tests.support.approval_plugin import install
 from tests.support.live_gangs import GangHistory, LiveGangs, live_gangs
 from tests.support.operator_process import OperatorProcess
+from tests.support.tables import table
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
@@ -88,10 +89,7 @@ def test_two_gangs_with_room_for_one(world: LiveGangs, history: GangHistory) -> 
     assert "placed together fit" in " ".join(world.event_notes(second, "FailedScheduling"))
 
 
-@pytest.mark.parametrize(
-    ("queueing", "is_passed"),
-    [pytest.param("Strict", False, id="strict"), pytest.param("BestEffort", True, id="best effort")],
-)
+@table("queueing, is_passed", ("strict", "Strict", False), ("best effort", "BestEffort", True))
 def test_a_large_gang_among_small_pods(world: LiveGangs, queueing: str, is_passed: bool) -> None:
     """A large gang with queueing Strict gets a reservation and is bound before small pods that arrive later."""
     world.nodes("a", "b", "c", cpu="4")

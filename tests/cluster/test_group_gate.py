@@ -19,6 +19,7 @@ from hack.controlplane.schedulers import await_definitions, install_crds
 from hack.controlplane.servers import Options
 from tests.scenarios.scenario import node_manifest, pod_manifest
 from tests.support.operator_process import OperatorProcess
+from tests.support.tables import table
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
@@ -154,15 +155,13 @@ def _token() -> str:
     return f"gate-{uuid.uuid4().hex[:8]}"
 
 
-@pytest.mark.parametrize(
-    ("mode", "version"),
-    [
-        pytest.param("run", BAYPLAN, id="run, bayplan.dev"),
-        pytest.param("run", PLUGINS, id="run, scheduling.x-k8s.io"),
-        pytest.param("run", NATIVE, id="run, scheduling.k8s.io"),
-        pytest.param("config", PLUGINS, id="run --config, scheduling.x-k8s.io"),
-        pytest.param("config", NATIVE, id="run --config, scheduling.k8s.io"),
-    ],
+@table(
+    "mode, version",
+    ("run, bayplan.dev", "run", BAYPLAN),
+    ("run, scheduling.x-k8s.io", "run", PLUGINS),
+    ("run, scheduling.k8s.io", "run", NATIVE),
+    ("run --config, scheduling.x-k8s.io", "config", PLUGINS),
+    ("run --config, scheduling.k8s.io", "config", NATIVE),
 )
 def test_members_that_wait_when_the_operator_starts(world: World, mode: str, version: str) -> None:
     """A gang of three with room for two is rejected as a whole at every start, while a pod without a group is bound."""

@@ -38,6 +38,7 @@ from scheduler_core.errors import (
 from scheduler_core.model.meta import AnnotatedMeta, ObjectMeta
 from scheduler_core.model.pod import Pod, PodCondition
 from scheduler_core.ports import Binding, Event, ObjectReference, PodDeletion, PodStatusPatch
+from tests.support.tables import table
 
 pytestmark = pytest.mark.cluster
 
@@ -138,7 +139,7 @@ async def raw(connection: ApiConnection, pod: Pod) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("paged", [pytest.param(False, id="streamed-list"), pytest.param(True, id="paged-list")])
+@table("paged", ("streamed-list", False), ("paged-list", True))
 async def test_informer_follows_pods(
     connection: ApiConnection, namespace: str, writer: KubeWriter, paged: bool
 ) -> None:

@@ -12,6 +12,7 @@ from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.native_groups import NATIVE_GROUPS
 from tests.support.live_gangs import LiveGangs, live_gangs
 from tests.support.operator_process import OperatorProcess
+from tests.support.tables import table
 
 pytestmark = [pytest.mark.cluster, pytest.mark.kwok, pytest.mark.timeout(300)]
 
@@ -138,23 +139,18 @@ def test_a_gang_preempts_in_its_topology_domain(world: LiveGangs) -> None:
     assert set(world.until_bound("tight", 2).values()) == {f"{world.token}-x", f"{world.token}-y"}
 
 
-@pytest.mark.parametrize(
-    ("spec", "field"),
-    [
-        pytest.param(
-            {
-                "parentCompositePodGroupName": "all",
-                "workloadRef": {"workloadName": "work", "templateName": "workers"},
-            },
-            "spec.parentCompositePodGroupName: groups of groups are not supported",
-            id="group of groups",
-        ),
-        pytest.param(
-            {"resourceClaims": [{"name": "gpus", "resourceClaimName": "gpus"}]},
-            "spec.resourceClaims: resource claims of groups are not supported",
-            id="claims",
-        ),
-    ],
+@table(
+    "spec, field",
+    (
+        "group of groups",
+        {"parentCompositePodGroupName": "all", "workloadRef": {"workloadName": "work", "templateName": "workers"}},
+        "spec.parentCompositePodGroupName: groups of groups are not supported",
+    ),
+    (
+        "claims",
+        {"resourceClaims": [{"name": "gpus", "resourceClaimName": "gpus"}]},
+        "spec.resourceClaims: resource claims of groups are not supported",
+    ),
 )
 def test_unsupported_fields(world: LiveGangs, spec: Manifest, field: str) -> None:
     """Pods of a group with an unsupported field are gated; pod, group, event and explain name the field."""

@@ -14,6 +14,7 @@ from tests.support.dashboard import dashboard, dashboard_queries, series_of
 from tests.support.namespaces import new_namespace
 from tests.support.observed_operator import Observed, observe
 from tests.support.promql import TARGET_LABELS, Selector, Series, selectors
+from tests.support.tables import table
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
@@ -166,24 +167,18 @@ def test_no_secret_is_logged(observed: Observed, secret: str) -> None:
     assert observed.secrets[secret] not in observed.log
 
 
-@pytest.mark.parametrize(
-    ("fields", "words"),
-    [
-        pytest.param(
-            {"pod": "test-observability/small-0", "result": "scheduled"},
-            {"profile", "revision", "node", "attempts"},
-            id="a pod is bound",
-        ),
-        pytest.param({"result": "unschedulable"}, {"pod", "profile", "revision"}, id="a pod is rejected"),
-        pytest.param({"podgroup": "test-observability/gang"}, {"profile", "result"}, id="a gang is placed"),
-        pytest.param(
-            {"logger": "bayplan.profiles.profile_rollout"}, {"profile", "revision"}, id="a revision goes live"
-        ),
-        pytest.param(
-            {"pod": "test-observability/victim", "logger": "scheduler_core.decisions"}, {"node"}, id="a victim"
-        ),
-        pytest.param({"logger": "scheduler_core.runtime.extenders"}, {"pod"}, id="an extender is unreachable"),
-    ],
+@table(
+    "fields, words",
+    (
+        "a pod is bound",
+        {"pod": "test-observability/small-0", "result": "scheduled"},
+        {"profile", "revision", "node", "attempts"},
+    ),
+    ("a pod is rejected", {"result": "unschedulable"}, {"pod", "profile", "revision"}),
+    ("a gang is placed", {"podgroup": "test-observability/gang"}, {"profile", "result"}),
+    ("a revision goes live", {"logger": "bayplan.profiles.profile_rollout"}, {"profile", "revision"}),
+    ("a victim", {"pod": "test-observability/victim", "logger": "scheduler_core.decisions"}, {"node"}),
+    ("an extender is unreachable", {"logger": "scheduler_core.runtime.extenders"}, {"pod"}),
 )
 def test_lines_have_fields(observed: Observed, fields: dict[str, str], words: set[str]) -> None:
     """A log line has the objects it is about in separate keys."""

@@ -17,6 +17,7 @@ from hack.controlplane.accounts import bind_responses
 from hack.controlplane.launcher import ControlPlane, ControlPlaneError
 from tests.support.manifests import Manifest, most_allocated
 from tests.support.operator_process import OperatorProcess
+from tests.support.tables import table
 
 pytestmark = pytest.mark.cluster
 
@@ -256,7 +257,7 @@ def test_the_last_good_revision_survives_a_crash(cluster: Cluster) -> None:
     assert len(set(cluster.placed("a", "b", "c"))) == 1
 
 
-@pytest.mark.parametrize("crash", [pytest.param(True, id="crash"), pytest.param(False, id="sigterm")])
+@table("crash", ("crash", True), ("sigterm", False))
 def test_a_restart_binds_no_pod_twice(cluster: Cluster, crash: bool) -> None:
     """Of 300 pods none is bound twice after a crash or SIGTERM; SIGTERM ends the operator in its grace period."""
     names = [f"p{index}" for index in range(300)]

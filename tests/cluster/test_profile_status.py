@@ -13,6 +13,7 @@ from hack.controlplane.api_client import ApiClient, Manifest
 from hack.controlplane.launcher import ControlPlane
 from tests.support.manifests import most_allocated
 from tests.support.operator_process import OperatorProcess
+from tests.support.tables import table
 
 pytestmark = pytest.mark.cluster
 
@@ -159,13 +160,11 @@ def test_a_plugin_config_in_events(shown: StatusReader) -> None:
     assert "Generation 2 of the args is valid." in shown.plane.kubectl("describe", "plc", name)
 
 
-@pytest.mark.parametrize(
-    ("kind", "spec"),
-    [
-        pytest.param("SchedulerProfile", PACK, id="profile"),
-        pytest.param("PluginConfig", {"plugin": "NodeResourcesFit", "args": most_allocated()}, id="plugin-config"),
-        pytest.param("PodGroup", {"minMember": 2}, id="group"),
-    ],
+@table(
+    "kind, spec",
+    ("profile", "SchedulerProfile", PACK),
+    ("plugin-config", "PluginConfig", {"plugin": "NodeResourcesFit", "args": most_allocated()}),
+    ("group", "PodGroup", {"minMember": 2}),
 )
 def test_the_operator_owns_only_the_status(shown: StatusReader, kind: str, spec: Manifest) -> None:
     """The operator writes no spec, label, annotation or finalizer, and never conflicts with another applier."""
@@ -195,7 +194,7 @@ def test_the_operator_owns_only_the_status(shown: StatusReader, kind: str, spec:
     assert after["status"] == before["status"]
 
 
-@pytest.mark.parametrize("end", [pytest.param("kill", id="crash"), pytest.param("terminate", id="sigterm")])
+@table("end", ("crash", "kill"), ("sigterm", "terminate"))
 def test_a_restart_changes_nothing(shown: StatusReader, end: str) -> None:
     """After a restart, versions and times of unchanged objects stay, and no event is repeated."""
     good, bad = shown.name("calm"), shown.name("broken")

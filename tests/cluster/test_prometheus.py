@@ -21,6 +21,7 @@ from tests.support.extender_server import ExtenderServer
 from tests.support.namespaces import new_namespace
 from tests.support.operator_process import OperatorProcess
 from tests.support.prometheus_server import PrometheusServer
+from tests.support.tables import table
 
 pytestmark = [pytest.mark.cluster, pytest.mark.prometheus, pytest.mark.timeout(300)]
 
@@ -185,19 +186,17 @@ def node() -> Manifest:
 Fault = Callable[[Monitored], AbstractContextManager[None]]
 
 
-@pytest.mark.parametrize(
-    ("fault", "alerts"),
-    [
-        pytest.param(stopped, ("BayplanDown", "BayplanReplicaDown"), id="no replica"),
-        pytest.param(led_by_another, ("BayplanNoLeader",), id="no leader"),
-        pytest.param(two_without_election, ("BayplanSeveralLeaders",), id="several leaders"),
-        pytest.param(without_profile, ("BayplanNoProfileLive",), id="no profile"),
-        pytest.param(invalid_profile, ("BayplanProfileNotAccepted", "BayplanProfileNotReady"), id="invalid profile"),
-        pytest.param(invalid_plugin_config, ("BayplanPluginConfigInvalid",), id="invalid PluginConfig"),
-        pytest.param(extender_away, ("BayplanExtenderAway", "BayplanSchedulingErrors"), id="extender away"),
-        pytest.param(extender_slow, ("BayplanSchedulingSlow",), id="extender slow"),
-        pytest.param(unreadable_pod, ("BayplanObjectsUnreadable",), id="unreadable pod"),
-    ],
+@table(
+    "fault, alerts",
+    ("no replica", stopped, ("BayplanDown", "BayplanReplicaDown")),
+    ("no leader", led_by_another, ("BayplanNoLeader",)),
+    ("several leaders", two_without_election, ("BayplanSeveralLeaders",)),
+    ("no profile", without_profile, ("BayplanNoProfileLive",)),
+    ("invalid profile", invalid_profile, ("BayplanProfileNotAccepted", "BayplanProfileNotReady")),
+    ("invalid PluginConfig", invalid_plugin_config, ("BayplanPluginConfigInvalid",)),
+    ("extender away", extender_away, ("BayplanExtenderAway", "BayplanSchedulingErrors")),
+    ("extender slow", extender_slow, ("BayplanSchedulingSlow",)),
+    ("unreadable pod", unreadable_pod, ("BayplanObjectsUnreadable",)),
 )
 def test_alerts_follow_a_fault(monitored: Monitored, fault: Fault, alerts: tuple[str, ...]) -> None:
     """The alerts of a fault do not fire before it, fire while it lasts, and end after it."""

@@ -19,6 +19,7 @@ from hack.controlplane.accounts import bind_responses
 from hack.controlplane.launcher import ControlPlane, ControlPlaneError
 from tests.support.manifests import Manifest
 from tests.support.operator_process import OperatorProcess
+from tests.support.tables import table
 
 ELECTION = {"leaseDuration": "8s", "renewDeadline": "6s", "retryPeriod": "500ms", "resourceNamespace": "default"}
 LOGGED_SECONDS = 60.0
@@ -199,9 +200,7 @@ def test_it_replaces_kube_scheduler(cluster: Cluster) -> None:
     assert cluster.bindings() == {"p": 1}
 
 
-@pytest.mark.parametrize(
-    "is_cold", [pytest.param(False, id="with warm caches"), pytest.param(True, id="delayCacheUntilActive")]
-)
+@table("is_cold", ("with warm caches", False), ("delayCacheUntilActive", True))
 def test_a_standby_takes_over(cluster: Cluster, is_cold: bool) -> None:
     """When the leader is killed, the ready standby schedules; no pod is lost or bound twice."""
     scheduler = f"sched-{cluster.namespace}"

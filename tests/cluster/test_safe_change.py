@@ -20,6 +20,7 @@ from tests.scenarios.scenario import node_manifest, pod_manifest
 from tests.support.manifests import Manifest
 from tests.support.namespaces import new_namespace
 from tests.support.operator_process import OperatorProcess
+from tests.support.tables import table
 
 pytestmark = pytest.mark.cluster
 
@@ -220,7 +221,7 @@ def differences(profile: Profile, before: str, after: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("gone", [pytest.param(False, id="changed"), pytest.param(True, id="gone")])
+@table("gone", ("changed", False), ("gone", True))
 def test_a_rollback_with_a_changed_reference(profile: Profile, gone: bool) -> None:
     """A changed or deleted PluginConfig is reported; --resolved restores the live content with its args."""
     profile.apply_args(packing("MostAllocated"))

@@ -21,6 +21,7 @@ from tests.support.dashboard import assert_has_series
 from tests.support.manifests import Manifest
 from tests.support.namespaces import new_namespace
 from tests.support.operator_process import OperatorProcess
+from tests.support.tables import table
 
 pytestmark = pytest.mark.cluster
 
@@ -161,15 +162,11 @@ def test_a_shadow_with_the_same_spec_agrees(control_plane: ControlPlane, operato
     assert {each["reason"] for each in found.get("notCompared", ())} <= {"Budget", "StateChanged"}
 
 
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        pytest.param(
-            {"shadowOf": "x", "schedulerName": "y"}, "spec.schedulerName: Invalid value", id="a name of its own"
-        ),
-        pytest.param({"samplePercent": 10}, "only a shadow has it; set shadowOf, or remove it", id="not a shadow"),
-        pytest.param({"shadowOf": "x", "samplePercent": 101}, "less than or equal to 100", id="more than all"),
-    ],
+@table(
+    "spec, message",
+    ("a name of its own", {"shadowOf": "x", "schedulerName": "y"}, "spec.schedulerName: Invalid value"),
+    ("not a shadow", {"samplePercent": 10}, "only a shadow has it; set shadowOf, or remove it"),
+    ("more than all", {"shadowOf": "x", "samplePercent": 101}, "less than or equal to 100"),
 )
 def test_rules_of_the_api_server(
     control_plane: ControlPlane, operator: OperatorProcess, spec: Manifest, message: str

@@ -12,6 +12,7 @@ from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.schedulers import install_crds
 from tests.support.live_gangs import LiveGangs, live_gangs
 from tests.support.operator_process import OperatorProcess
+from tests.support.tables import table
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
 
@@ -91,12 +92,10 @@ def test_priority_classes(world: VolcanoGangs) -> None:
     world.until_rejected("high-0", "preempting: 2 pods")
 
 
-@pytest.mark.parametrize(
-    ("spec", "field"),
-    [
-        pytest.param({"minTaskMember": {"ps": 1}}, "spec.minTaskMember", id="minimum of each task"),
-        pytest.param({"networkTopology": {"highestTierAllowed": 2}}, "spec.networkTopology", id="hard topology"),
-    ],
+@table(
+    "spec, field",
+    ("minimum of each task", {"minTaskMember": {"ps": 1}}, "spec.minTaskMember"),
+    ("hard topology", {"networkTopology": {"highestTierAllowed": 2}}, "spec.networkTopology"),
 )
 def test_what_is_not_supported(world: VolcanoGangs, spec: dict[str, Any], field: str) -> None:
     """A constraint that Bayplan cannot obey holds the pods, with the field in their condition."""

@@ -6,9 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from hack.controlplane import accounts
+from tests.support.tables import table
 
 Manifest = dict[str, Any]
 
@@ -22,48 +21,38 @@ def pod(cpu: str = "1", memory: str = "512Mi", node_name: str = "n", phase: str 
     return {"spec": {"nodeName": node_name, "containers": [container]}, "status": {"phase": phase}}
 
 
-@pytest.mark.parametrize(
-    ("pods", "found"),
-    [
-        pytest.param([pod(), pod()], [], id="full"),
-        pytest.param([pod(), pod("1001m")], ["n: cpu 2.001 of 2"], id="a milli CPU too much"),
-        pytest.param(
-            [pod(memory="1Gi"), pod(memory="1")], ["n: memory 1.07374e+09 of 1.07374e+09"], id="a byte too much"
-        ),
-        pytest.param(
-            [pod("0"), pod("0"), pod("0")], ["n: memory 1.61061e+09 of 1.07374e+09", "n: pods 3 of 2"], id="pods"
-        ),
-        pytest.param([pod("3", phase="Succeeded")], [], id="succeeded pods do not count"),
-        pytest.param([pod("3", node_name="")], [], id="pending pods do not count"),
-        pytest.param([pod(node_name="gone")], ["gone: has 1 pods and is no node"], id="missing node"),
-    ],
+@table(
+    "pods, found",
+    ("full", [pod(), pod()], []),
+    ("a milli CPU too much", [pod(), pod("1001m")], ["n: cpu 2.001 of 2"]),
+    ("a byte too much", [pod(memory="1Gi"), pod(memory="1")], ["n: memory 1.07374e+09 of 1.07374e+09"]),
+    ("pods", [pod("0"), pod("0"), pod("0")], ["n: memory 1.61061e+09 of 1.07374e+09", "n: pods 3 of 2"]),
+    ("succeeded pods do not count", [pod("3", phase="Succeeded")], []),
+    ("pending pods do not count", [pod("3", node_name="")], []),
+    ("missing node", [pod(node_name="gone")], ["gone: has 1 pods and is no node"]),
 )
 def test_overcommitted_nodes_are_named(pods: list[Manifest], found: list[str]) -> None:
     """A node is reported if requests of any resource or the number of pods exceed what is allocatable."""
     assert sorted(accounts.overcommitted([node()], pods)) == found
 
 
-@pytest.mark.parametrize(
-    ("quantity", "thousandths"),
-    [
-        pytest.param("250m", 250, id="milli"),
-        pytest.param("0.5", 500, id="decimal"),
-        pytest.param("2k", 2_000_000, id="kilo"),
-        pytest.param("1Ki", 1_024_000, id="binary"),
-    ],
+@table(
+    "quantity, thousandths",
+    ("milli", "250m", 250),
+    ("decimal", "0.5", 500),
+    ("kilo", "2k", 2_000_000),
+    ("binary", "1Ki", 1_024_000),
 )
 def test_quantities(quantity: str, thousandths: int) -> None:
     """Suffixes of quantities are powers of ten or of two."""
     assert accounts.milli(quantity) == thousandths
 
 
-@pytest.mark.parametrize(
-    ("status", "node_name", "found"),
-    [
-        pytest.param("True", "n", [], id="bound, condition True"),
-        pytest.param("False", "n", ["p"], id="bound, condition False"),
-        pytest.param("False", "", [], id="pending, condition False"),
-    ],
+@table(
+    "status, node_name, found",
+    ("bound, condition True", "True", "n", []),
+    ("bound, condition False", "False", "n", ["p"]),
+    ("pending, condition False", "False", "", []),
 )
 def test_conditions_that_are_left_false(status: str, node_name: str, found: list[str]) -> None:
     """A bound pod whose PodScheduled condition is False is reported."""

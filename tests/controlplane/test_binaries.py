@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from hack.controlplane import binaries
+from tests.support.tables import table
 
 _ROOT = Path(binaries.__file__).resolve().parents[2]
 
@@ -93,14 +94,12 @@ def test_go_builds_into_the_cache(machine: Machine) -> None:
     assert [run.split()[-1] for run in machine.runs()] == ["go.etcd.io/etcd/server/v3", "sigs.k8s.io/kwok/cmd/kwok"]
 
 
-@pytest.mark.parametrize(
-    ("selected", "version", "minor"),
-    [
-        pytest.param(None, "v1.37.1", "37", id="the newest by default"),
-        pytest.param("", "v1.37.1", "37", id="the newest for an empty K8S"),
-        pytest.param("1.36", "v1.36.3", "36", id="1.36"),
-        pytest.param("1.35", "v1.35.4", "35", id="1.35"),
-    ],
+@table(
+    "selected, version, minor",
+    ("the newest by default", None, "v1.37.1", "37"),
+    ("the newest for an empty K8S", "", "v1.37.1", "37"),
+    ("1.36", "1.36", "v1.36.3", "36"),
+    ("1.35", "1.35", "v1.35.4", "35"),
 )
 def test_k8s_selects_the_release(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, selected: str | None, version: str, minor: str
@@ -187,12 +186,10 @@ def test_a_kubectl_on_path_is_used(machine: Machine) -> None:
     assert binaries.resolve(["kubectl"]) == {"kubectl": kubectl}
 
 
-@pytest.mark.parametrize(
-    ("name", "remedy"),
-    [
-        pytest.param("etcd", "or put setup-envtest on PATH", id="in setup-envtest"),
-        pytest.param("kwok", "a directory that also holds kwok", id="not in setup-envtest"),
-    ],
+@table(
+    "name, remedy",
+    ("in setup-envtest", "etcd", "or put setup-envtest on PATH"),
+    ("not in setup-envtest", "kwok", "a directory that also holds kwok"),
 )
 def test_missing_binaries_are_named(machine: Machine, name: str, remedy: str) -> None:
     """Without any source the error names the missing binary and every remedy for it."""

@@ -8,6 +8,7 @@ import pytest
 
 from hack.controlplane import monitoring
 from hack.controlplane.binaries import MissingBinary
+from tests.support.tables import table
 
 
 def _fake_go(directory: Path, text: str) -> None:
@@ -35,12 +36,10 @@ def test_without_go_the_error_has_the_remedy(tmp_path: Path, monkeypatch: pytest
         monitoring.definitions()
 
 
-@pytest.mark.parametrize(
-    ("output", "reason"),
-    [
-        pytest.param('{"Error": "no such host"}', "failed: no such host", id="proxy unreachable"),
-        pytest.param('{"Dir": "/nonexistent", "Sum": "h1:other"}', "has the hash h1:other", id="other content"),
-    ],
+@table(
+    "output, reason",
+    ("proxy unreachable", '{"Error": "no such host"}', "failed: no such host"),
+    ("other content", '{"Dir": "/nonexistent", "Sum": "h1:other"}', "has the hash h1:other"),
 )
 def test_a_failed_download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str, reason: str) -> None:
     """A failed download, or one with another hash, is an error."""

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from hack.checks.plain_english import LIST, ROOT, Finding, findings, main
+from tests.support.tables import table
 
 _RULES = tomllib.loads((ROOT / LIST).read_text(encoding="utf-8"))
 _WORDS = [word for alternatives in _RULES["words"] for word in alternatives.split("|")]
@@ -35,17 +36,15 @@ def test_a_banned_word_fails_the_check(repository: Path, capsys: pytest.CaptureF
     assert capsys.readouterr().out.startswith(f'page.md:2: "{word.capitalize()}": write ')
 
 
-@pytest.mark.parametrize(
-    ("path", "text"),
-    [
-        pytest.param("module.py", f"# A {_WORD} b.\n", id="comment"),
-        pytest.param("module.py", f"{_WORD} = 1\n", id="name"),
-        pytest.param("main.go", f"// A {_WORD} b.\n", id="Go"),
-        pytest.param("external.go.txt", f"// A {_WORD} b.\n", id="added Go file"),
-        pytest.param("assets/app.mjs", f"// A {_WORD} b.\n", id="JavaScript"),
-        pytest.param("chart/values.yaml", f"# A {_WORD} b.\n", id="values"),
-        pytest.param("Makefile", f"help: ## A {_WORD} b\n", id="target"),
-    ],
+@table(
+    "path, text",
+    ("comment", "module.py", f"# A {_WORD} b.\n"),
+    ("name", "module.py", f"{_WORD} = 1\n"),
+    ("Go", "main.go", f"// A {_WORD} b.\n"),
+    ("added Go file", "external.go.txt", f"// A {_WORD} b.\n"),
+    ("JavaScript", "assets/app.mjs", f"// A {_WORD} b.\n"),
+    ("values", "chart/values.yaml", f"# A {_WORD} b.\n"),
+    ("target", "Makefile", f"help: ## A {_WORD} b\n"),
 )
 def test_all_files_are_checked(repository: Path, path: str, text: str) -> None:
     """Comments and names in all languages, charts and the Makefile are checked as well as pages."""
@@ -54,15 +53,13 @@ def test_all_files_are_checked(repository: Path, path: str, text: str) -> None:
     assert [found.path for found in findings(repository, _RULES["words"], {})] == [path]
 
 
-@pytest.mark.parametrize(
-    ("path", "text"),
-    [
-        pytest.param("page.md", f"A{_WORD} {_WORD}s-x a-{_WORD} b.\n", id="part of a word"),
-        pytest.param("CHANGELOG.md", f"A {_WORD} b.\n", id="history"),
-        pytest.param("operator/bayplan/page/assets/vendor/licence.txt", f"A {_WORD} b.\n", id="other project"),
-        pytest.param("page.bin", f"A {_WORD} b.\n", id="binary file"),
-        pytest.param("page.md", f"  Upstream {_WORD}.\n", id="exempt line"),
-    ],
+@table(
+    "path, text",
+    ("part of a word", "page.md", f"A{_WORD} {_WORD}s-x a-{_WORD} b.\n"),
+    ("history", "CHANGELOG.md", f"A {_WORD} b.\n"),
+    ("other project", "operator/bayplan/page/assets/vendor/licence.txt", f"A {_WORD} b.\n"),
+    ("binary file", "page.bin", f"A {_WORD} b.\n"),
+    ("exempt line", "page.md", f"  Upstream {_WORD}.\n"),
 )
 def test_exceptions_of_the_check(repository: Path, path: str, text: str) -> None:
     """Parts of words, the changelog, other file types and exempt lines are not reported."""

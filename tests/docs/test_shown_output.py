@@ -2,38 +2,33 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.docs.shown_output import agrees
+from tests.support.tables import table
 
 
-@pytest.mark.parametrize(
-    ("shown", "printed"),
-    [
-        pytest.param("pod/web created", "pod/web created\n", id="the-same"),
-        pytest.param("NAME  AGE\nx  5s", "NAME AGE\nx    2m9s", id="another-age-and-other-columns"),
-        pytest.param("pack True 2789037c", "pack True 6f4d2221", id="another-revision"),
-        pytest.param("must\nbe one", "must be one", id="a-wrapped-line"),
-        pytest.param("first\n...\nlast", "first\nsecond\nthird\nlast", id="lines-left-out"),
-        pytest.param("first\n...", "first", id="nothing-left-out"),
-        pytest.param("since 2026-01-01T12:00:00Z", "since 2027-02-03T01:02:03Z", id="another-time"),
-    ],
+@table(
+    "shown, printed",
+    ("the-same", "pod/web created", "pod/web created\n"),
+    ("another-age-and-other-columns", "NAME  AGE\nx  5s", "NAME AGE\nx    2m9s"),
+    ("another-revision", "pack True 2789037c", "pack True 6f4d2221"),
+    ("a-wrapped-line", "must\nbe one", "must be one"),
+    ("lines-left-out", "first\n...\nlast", "first\nsecond\nthird\nlast"),
+    ("nothing-left-out", "first\n...", "first"),
+    ("another-time", "since 2026-01-01T12:00:00Z", "since 2027-02-03T01:02:03Z"),
 )
 def test_the_same_output(shown: str, printed: str) -> None:
     """Outputs agree if they differ only in values that change from run to run."""
     assert agrees(shown, printed)
 
 
-@pytest.mark.parametrize(
-    ("shown", "printed"),
-    [
-        pytest.param("pod/web created", "pod/web unchanged", id="another-word"),
-        pytest.param("pack True", "pack True False", id="more-than-is-shown"),
-        pytest.param("pack True False", "pack True", id="less-than-is-shown"),
-        pytest.param("BOUND 2", "BOUND 3", id="another-number"),
-        pytest.param("first\n...\nlast", "first\nlast\nmore", id="more-after-the-end"),
-        pytest.param("(a|b)*", "aaa", id="no-pattern"),
-    ],
+@table(
+    "shown, printed",
+    ("another-word", "pod/web created", "pod/web unchanged"),
+    ("more-than-is-shown", "pack True", "pack True False"),
+    ("less-than-is-shown", "pack True False", "pack True"),
+    ("another-number", "BOUND 2", "BOUND 3"),
+    ("more-after-the-end", "first\n...\nlast", "first\nlast\nmore"),
+    ("no-pattern", "(a|b)*", "aaa"),
 )
 def test_another_output(shown: str, printed: str) -> None:
     """Outputs disagree in every other case."""

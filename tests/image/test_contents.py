@@ -11,6 +11,7 @@ from hack.image.image_build import ROOT, Image
 from hack.image.runtime_root import NONROOT
 from tests.image.conftest import BuiltImage, rebuilt
 from tests.image.layer_files import LayerFile
+from tests.support.tables import table
 
 _LABEL = "org.opencontainers.image."
 # The interpreter, the dynamic loader and the command, with versions in their names.
@@ -67,18 +68,16 @@ def test_only_the_entrypoint_is_executable(files: dict[str, LayerFile]) -> None:
     assert "opt/bayplan/bin/bayplan" in runnable
 
 
-@pytest.mark.parametrize(
+@table(
     "name",
-    [
-        pytest.param("pip", id="pip"),
-        pytest.param("ensurepip", id="pip's wheel"),
-        pytest.param("setuptools", id="setuptools"),
-        pytest.param("hatchling", id="build backend"),
-        pytest.param("uv", id="uv"),
-        pytest.param("pytest", id="test dependencies"),
-        pytest.param("mkdocs", id="documentation dependencies"),
-        pytest.param("secrets", id="build secrets"),
-    ],
+    ("pip", "pip"),
+    ("pip's wheel", "ensurepip"),
+    ("setuptools", "setuptools"),
+    ("build backend", "hatchling"),
+    ("uv", "uv"),
+    ("test dependencies", "pytest"),
+    ("documentation dependencies", "mkdocs"),
+    ("build secrets", "secrets"),
 )
 def test_build_tools_are_absent(files: dict[str, LayerFile], name: str) -> None:
     """No layer contains what only the build needs."""

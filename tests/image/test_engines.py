@@ -10,6 +10,7 @@ import pytest
 from hack.image import debian_base
 from hack.image.engines import ImageError, choose, discard
 from hack.image.image_build import Provenance, build, provenance
+from tests.support.tables import table
 
 
 def _program(directory: Path, name: str, script: str) -> None:
@@ -18,13 +19,11 @@ def _program(directory: Path, name: str, script: str) -> None:
     path.chmod(0o755)
 
 
-@pytest.mark.parametrize(
-    ("programs", "expected"),
-    [
-        pytest.param({"docker": "exit 0", "podman": "exit 0", "buildah": "exit 0"}, "docker", id="all"),
-        pytest.param({"docker": "exit 1", "podman": "exit 0"}, "podman", id="docker without a daemon"),
-        pytest.param({"buildah": "exit 0"}, "buildah", id="only buildah"),
-    ],
+@table(
+    "programs, expected",
+    ("all", {"docker": "exit 0", "podman": "exit 0", "buildah": "exit 0"}, "docker"),
+    ("docker without a daemon", {"docker": "exit 1", "podman": "exit 0"}, "podman"),
+    ("only buildah", {"buildah": "exit 0"}, "buildah"),
 )
 def test_an_engine_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, programs: dict[str, str], expected: str
@@ -48,7 +47,7 @@ def test_layers_are_cached_only_with_overlay(tmp_path: Path, monkeypatch: pytest
     assert "--layers=false" in engine.build_command(cached=True)
 
 
-@pytest.mark.parametrize("name", [pytest.param(None, id="any"), pytest.param("docker", id="docker")])
+@table("name", ("any", None), ("docker", "docker"))
 def test_a_missing_engine_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str | None) -> None:
     """Without an engine the error names the packages to install."""
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -5,43 +5,31 @@ from __future__ import annotations
 import stat
 from pathlib import Path
 
-import pytest
-
 from hack.image.package_index import host_settings, secret_flags
+from tests.support.tables import table
 
 _MIRROR = "https://mirror.example/simple"
 
 
-@pytest.mark.parametrize(
-    ("environment", "configuration", "expected"),
-    [
-        pytest.param({}, "", {}, id="PyPI"),
-        pytest.param({"HOME": "/h", "PIP_FIND_LINKS": "/w", "TOKEN": "s"}, "", {}, id="other variables"),
-        pytest.param(
-            {"PIP_INDEX_URL": _MIRROR}, "", {"PIP_INDEX_URL": _MIRROR, "UV_DEFAULT_INDEX": _MIRROR}, id="index of pip"
-        ),
-        pytest.param(
-            {"UV_DEFAULT_INDEX": _MIRROR},
-            "",
-            {"PIP_INDEX_URL": _MIRROR, "UV_DEFAULT_INDEX": _MIRROR},
-            id="index of uv",
-        ),
-        pytest.param(
-            {},
-            f"[global]\nindex-url = {_MIRROR}\ntrusted-host = mirror.example\n",
-            {"PIP_INDEX_URL": _MIRROR, "UV_DEFAULT_INDEX": _MIRROR, "PIP_TRUSTED_HOST": "mirror.example"},
-            id="file of pip",
-        ),
-        pytest.param(
-            {"PIP_INDEX_URL": _MIRROR},
-            "[global]\nindex_url = https://other.example/simple\n",
-            {"PIP_INDEX_URL": _MIRROR, "UV_DEFAULT_INDEX": _MIRROR},
-            id="variable before file",
-        ),
-        pytest.param(
-            {"https_proxy": "http://proxy.example:3128"}, "", {"https_proxy": "http://proxy.example:3128"}, id="proxy"
-        ),
-    ],
+@table(
+    "environment, configuration, expected",
+    ("PyPI", {}, "", {}),
+    ("other variables", {"HOME": "/h", "PIP_FIND_LINKS": "/w", "TOKEN": "s"}, "", {}),
+    ("index of pip", {"PIP_INDEX_URL": _MIRROR}, "", {"PIP_INDEX_URL": _MIRROR, "UV_DEFAULT_INDEX": _MIRROR}),
+    ("index of uv", {"UV_DEFAULT_INDEX": _MIRROR}, "", {"PIP_INDEX_URL": _MIRROR, "UV_DEFAULT_INDEX": _MIRROR}),
+    (
+        "file of pip",
+        {},
+        f"[global]\nindex-url = {_MIRROR}\ntrusted-host = mirror.example\n",
+        {"PIP_INDEX_URL": _MIRROR, "UV_DEFAULT_INDEX": _MIRROR, "PIP_TRUSTED_HOST": "mirror.example"},
+    ),
+    (
+        "variable before file",
+        {"PIP_INDEX_URL": _MIRROR},
+        "[global]\nindex_url = https://other.example/simple\n",
+        {"PIP_INDEX_URL": _MIRROR, "UV_DEFAULT_INDEX": _MIRROR},
+    ),
+    ("proxy", {"https_proxy": "http://proxy.example:3128"}, "", {"https_proxy": "http://proxy.example:3128"}),
 )
 def test_settings_are_passed_on(
     tmp_path: Path, environment: dict[str, str], configuration: str, expected: dict[str, str]

@@ -24,6 +24,7 @@ from tests.image.conftest import BuiltImage
 from tests.image.container import Container, container_flags
 from tests.image.pod_mounts import PodMounts
 from tests.support.namespaces import new_namespace
+from tests.support.tables import table
 
 _PODS = ("one", "two", "three")
 _ANYWHERE = "0.0.0.0"  # noqa: S104 - the chart's address; the test replaces it by loopback
@@ -106,14 +107,7 @@ def test_it_runs_without_privileges(operator: Container) -> None:
     fields = dict(line.split(":", 1) for line in operator.execute(_READ, "/proc/1/status").splitlines() if line)
     found = {name: fields[name].split()[0] for name in ("Uid", "CapEff", "CapBnd", "CapPrm", "NoNewPrivs", "Seccomp")}
     none = "0" * 16
-    assert found == {
-        "Uid": "65532",
-        "CapEff": none,
-        "CapBnd": none,
-        "CapPrm": none,
-        "NoNewPrivs": "1",
-        "Seccomp": "2",
-    }
+    assert found == {"Uid": "65532", "CapEff": none, "CapBnd": none, "CapPrm": none, "NoNewPrivs": "1", "Seccomp": "2"}
 
 
 @pytest.mark.parametrize("directory", ["/", "/opt/bayplan", "/etc", "/etc/bayplan", "/var/run/secrets"])
@@ -153,13 +147,11 @@ def test_it_ends_in_its_grace_period(operator: Container, manifests: dict[str, d
     assert time.monotonic() - began < grace
 
 
-@pytest.mark.parametrize(
-    ("arguments", "output"),
-    [
-        pytest.param(["version"], f"Bayplan {provenance().version}", id="version"),
-        pytest.param(["--help"], "Usage: bayplan", id="help"),
-        pytest.param(["run", "--help"], "--settings", id="help of run"),
-    ],
+@table(
+    "arguments, output",
+    ("version", ["version"], f"Bayplan {provenance().version}"),
+    ("help", ["--help"], "Usage: bayplan"),
+    ("help of run", ["run", "--help"], "--settings"),
 )
 def test_its_commands_run(image: BuiltImage, arguments: list[str], output: str) -> None:
     """The image also runs the commands of the CLI."""
@@ -216,9 +208,5 @@ def _node(name: str) -> dict[str, Any]:
 def _pod(name: str, node: str) -> dict[str, Any]:
     container = {"name": "main", "image": "example/none", "resources": {"requests": {"cpu": "1"}}}
     # The node selector excludes nodes of other tests.
-    spec = {
-        "schedulerName": node,
-        "nodeSelector": {"kubernetes.io/hostname": node},
-        "containers": [container],
-    }
+    spec = {"schedulerName": node, "nodeSelector": {"kubernetes.io/hostname": node}, "containers": [container]}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}

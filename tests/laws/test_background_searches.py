@@ -29,6 +29,7 @@ from tests.support.gangs import add_groups, composite_group, group, leaf_group, 
 from tests.support.moved_searches import SLICE, Run, Slices
 from tests.support.preemption import budget
 from tests.support.scheduling import Rig, rig
+from tests.support.tables import table
 
 GANG = "high"
 EIGHT = {"cpu": "8", "pods": "110"}
@@ -429,7 +430,7 @@ async def test_a_result_whose_cycle_raises_before_it_begins_ends_its_attempt(mon
     assert run.made.bound
 
 
-@pytest.mark.parametrize("may_fork", [pytest.param(True, id="allowed"), pytest.param(False, id="by default not")])
+@table("may_fork", ("allowed", True), ("by default not", False))
 def test_a_profile_with_another_plugin_moves_no_search_by_default(
     monkeypatch: pytest.MonkeyPatch, may_fork: bool
 ) -> None:

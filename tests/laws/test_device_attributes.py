@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
@@ -28,6 +27,7 @@ from tests.support.devices import (
 )
 from tests.support.plain_attributes import PlainAttributes
 from tests.support.plain_devices import PlainError, PlainUse
+from tests.support.tables import table
 
 Body = dict[str, Any]
 
@@ -135,7 +135,7 @@ def plain(
         return "error"
 
 
-@pytest.mark.parametrize("lists", [pytest.param(True, id="lists"), pytest.param(False, id="without-lists")])
+@table("lists", ("lists", True), ("without-lists", False))
 @given(data=st.data())
 def test_finds_what_the_plain_recursion_finds(data: st.DataObject, lists: bool) -> None:
     """The allocator finds the same devices on every node, also on nodes that share one search."""

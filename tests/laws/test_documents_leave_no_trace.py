@@ -28,6 +28,7 @@ from tests.simulation.records import Records, replay_process
 from tests.simulation.served_documents import ServedDocuments
 from tests.simulation.simulation import Simulation, run_seed
 from tests.support.scheduler_state import scheduler_state
+from tests.support.tables import table
 
 LOOKS = 8
 """Moments of a run at which all documents are built."""
@@ -141,16 +142,14 @@ def listener() -> Iterator[Listener]:
 
 
 @pytest.mark.usefixtures("strict_gangs")
-@pytest.mark.parametrize(
-    ("seed", "contained"),
-    [
-        pytest.param(0, {"waiting", "devices"}, id="devices"),
-        pytest.param(3, {"waiting", "gangs", "trees"}, id="trees"),
-        pytest.param(7, {"waiting", "nominations"}, id="shadow"),
-        pytest.param(16, {"waiting", "devices", "nominations"}, id="contention-for-devices"),
-        pytest.param(9, {"waiting", "gangs", "nominations"}, id="preemption-under-way"),
-        pytest.param(41, {"waiting", "gangs", "reservations"}, id="reservations"),
-    ],
+@table(
+    "seed, contained",
+    ("devices", 0, {"waiting", "devices"}),
+    ("trees", 3, {"waiting", "gangs", "trees"}),
+    ("shadow", 7, {"waiting", "nominations"}),
+    ("contention-for-devices", 16, {"waiting", "devices", "nominations"}),
+    ("preemption-under-way", 9, {"waiting", "gangs", "nominations"}),
+    ("reservations", 41, {"waiting", "gangs", "reservations"}),
 )
 def test_documents_leave_no_trace(seed: int, contained: set[str], listener: Listener) -> None:
     """No document changes the state, whatever the cluster contains, and the record of each process replays equally."""

@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any, NamedTuple, Unpack
 
-import pytest
-
 from scheduler_core.config.profile_config import Extender, ProfileConfig
 from scheduler_core.explain_assembly import Explainers
 from scheduler_core.in_tree import default_plugins
@@ -39,6 +37,7 @@ from tests.support.preemption import budget
 from tests.support.scheduling import DEFAULT_NAME, Rig, rig
 from tests.support.scripted_extender import ScriptedExtender
 from tests.support.storage import capacity, claim, csi_driver, mounts, storage_class, volume
+from tests.support.tables import table
 
 GROWTH = 4
 TOLERATED = 1.4
@@ -514,8 +513,7 @@ def _images_of_a_node(size: int) -> Act:
 
 def _resources_of_a_node(size: int) -> Act:
     return _changed_node(
-        size,
-        lambda count, kind: node("n", allocatable={f"example.com/{kind}{each}": "1" for each in range(count)}),
+        size, lambda count, kind: node("n", allocatable={f"example.com/{kind}{each}": "1" for each in range(count)})
     )
 
 
@@ -587,51 +585,49 @@ def _reasons(size: int) -> Act:
     return act
 
 
-@pytest.mark.parametrize(
-    ("prepare", "size"),
-    [
-        pytest.param(_deep_tree, 300, id="depth-of-a-tree"),
-        pytest.param(_deep_tree_without_room, 300, id="depth-of-an-infeasible-tree"),
-        pytest.param(_root_of_deep_tree, 300, id="depth-of-a-tree-whose-root-is-created-last"),
-        pytest.param(_circle, 100, id="length-of-a-circle-of-parents"),
-        pytest.param(_wide_tree, 25, id="gangs-below-one-group"),
-        pytest.param(_wide_tree_deleted, 50, id="gangs-below-a-deleted-group"),
-        pytest.param(_comb, 25, id="depth-of-a-tree-with-a-gang-at-each-level"),
-        pytest.param(_one_node_domains, 100, id="domains-of-one-node"),
-        pytest.param(_one_node_domains_of_a_tree, 100, id="domains-of-one-node-for-a-tree"),
-        pytest.param(_explained_one_node_domains, 100, id="domains-of-one-node-explained"),
-        pytest.param(_distinct_preemptors, 10, id="different-members-that-preempt-in-vain"),
-        pytest.param(_equal_preemptors, 10, id="equal-members-that-preempt-in-vain"),
-        pytest.param(_distinct_preemptors_that_find_victims, 10, id="different-members-that-preempt"),
-        pytest.param(_native_preemptors, 10, id="members-of-a-native-group-that-preempt"),
-        pytest.param(_nodes_of_victims, 12, id="nodes-with-victims"),
-        pytest.param(_victims_on_a_node, 12, id="victims-on-a-node"),
-        pytest.param(_priorities_of_victims, 12, id="priorities-of-victims"),
-        pytest.param(_budgets, 25, id="disruption-budgets"),
-        pytest.param(_one_node_domains_of_victims, 25, id="domains-of-one-node-with-victims"),
-        pytest.param(_taints, 50, id="taints-of-a-node"),
-        pytest.param(_own_taints, 50, id="nodes-with-their-own-taints"),
-        pytest.param(_tolerations, 50, id="tolerations"),
-        pytest.param(_tolerations_and_own_taints, 50, id="tolerations-and-nodes-with-their-own-taints"),
-        pytest.param(_spread_constraints, 20, id="spread-constraints"),
-        pytest.param(_affinity_terms, 20, id="affinity-terms"),
-        pytest.param(_node_selector, 50, id="labels-of-a-node-selector"),
-        pytest.param(_host_ports, 50, id="host-ports"),
-        pytest.param(_addresses_of_a_port, 100, id="addresses-of-a-host-port"),
-        pytest.param(_ports_beside_a_member, 100, id="host-ports-beside-a-member"),
-        pytest.param(_claims, 50, id="claims"),
-        pytest.param(_owners, 50, id="owner-references"),
-        pytest.param(_containers, 50, id="containers"),
-        pytest.param(_gates, 50, id="scheduling-gates"),
-        pytest.param(_labels_of_a_node, 100, id="labels-of-a-node"),
-        pytest.param(_taints_of_a_node, 100, id="taints-of-a-changed-node"),
-        pytest.param(_images_of_a_node, 100, id="images-of-a-node"),
-        pytest.param(_resources_of_a_node, 100, id="resources-of-a-node"),
-        pytest.param(_pods_of_a_node, 100, id="pods-of-a-node"),
-        pytest.param(_volumes_for_a_claim, 50, id="volumes-for-a-claim"),
-        pytest.param(_capacities, 50, id="storage-capacities"),
-        pytest.param(_reasons, 100, id="reasons-of-an-extender"),
-    ],
+@table(
+    "prepare, size",
+    ("depth-of-a-tree", _deep_tree, 300),
+    ("depth-of-an-infeasible-tree", _deep_tree_without_room, 300),
+    ("depth-of-a-tree-whose-root-is-created-last", _root_of_deep_tree, 300),
+    ("length-of-a-circle-of-parents", _circle, 100),
+    ("gangs-below-one-group", _wide_tree, 25),
+    ("gangs-below-a-deleted-group", _wide_tree_deleted, 50),
+    ("depth-of-a-tree-with-a-gang-at-each-level", _comb, 25),
+    ("domains-of-one-node", _one_node_domains, 100),
+    ("domains-of-one-node-for-a-tree", _one_node_domains_of_a_tree, 100),
+    ("domains-of-one-node-explained", _explained_one_node_domains, 100),
+    ("different-members-that-preempt-in-vain", _distinct_preemptors, 10),
+    ("equal-members-that-preempt-in-vain", _equal_preemptors, 10),
+    ("different-members-that-preempt", _distinct_preemptors_that_find_victims, 10),
+    ("members-of-a-native-group-that-preempt", _native_preemptors, 10),
+    ("nodes-with-victims", _nodes_of_victims, 12),
+    ("victims-on-a-node", _victims_on_a_node, 12),
+    ("priorities-of-victims", _priorities_of_victims, 12),
+    ("disruption-budgets", _budgets, 25),
+    ("domains-of-one-node-with-victims", _one_node_domains_of_victims, 25),
+    ("taints-of-a-node", _taints, 50),
+    ("nodes-with-their-own-taints", _own_taints, 50),
+    ("tolerations", _tolerations, 50),
+    ("tolerations-and-nodes-with-their-own-taints", _tolerations_and_own_taints, 50),
+    ("spread-constraints", _spread_constraints, 20),
+    ("affinity-terms", _affinity_terms, 20),
+    ("labels-of-a-node-selector", _node_selector, 50),
+    ("host-ports", _host_ports, 50),
+    ("addresses-of-a-host-port", _addresses_of_a_port, 100),
+    ("host-ports-beside-a-member", _ports_beside_a_member, 100),
+    ("claims", _claims, 50),
+    ("owner-references", _owners, 50),
+    ("containers", _containers, 50),
+    ("scheduling-gates", _gates, 50),
+    ("labels-of-a-node", _labels_of_a_node, 100),
+    ("taints-of-a-changed-node", _taints_of_a_node, 100),
+    ("images-of-a-node", _images_of_a_node, 100),
+    ("resources-of-a-node", _resources_of_a_node, 100),
+    ("pods-of-a-node", _pods_of_a_node, 100),
+    ("volumes-for-a-claim", _volumes_for_a_claim, 50),
+    ("storage-capacities", _capacities, 50),
+    ("reasons-of-an-extender", _reasons, 100),
 )
 async def test_costs_grow_at_most_linearly(prepare: Callable[[int], Act], size: int) -> None:
     """At four times the size, there are at most about four times as many calls, lines and allocated bytes."""

@@ -42,6 +42,7 @@ from tests.support.gang_devices import claimant, gang, owned, report
 from tests.support.gang_preemption import running_pod
 from tests.support.gangs import add_groups, group, member
 from tests.support.moved_searches import Run
+from tests.support.tables import table
 
 NODES = 20
 UUID = f'device.attributes["{DRIVER}"].uuid'
@@ -53,10 +54,7 @@ def _devices(number: int, count: int, good: int = 0) -> list[Body]:
     return [
         device(
             f"d{each}",
-            attributes={
-                "uuid": {"string": f"u{number}-{each}"},
-                "model": {"string": "good" if each < good else "bad"},
-            },
+            attributes={"uuid": {"string": f"u{number}-{each}"}, "model": {"string": "good" if each < good else "bad"}},
         )
         for each in range(count)
     ]
@@ -161,7 +159,7 @@ async def _evicted(add: Change, change: Change, *, in_background: bool) -> tuple
     return sorted(each.name for each in run.made.writer.deletions), run.made.context.background.counts.outdated
 
 
-@pytest.mark.parametrize("add", [pytest.param(_add_pod, id="pod"), pytest.param(_add_gang, id="gang")])
+@table("add", ("pod", _add_pod), ("gang", _add_gang))
 @pytest.mark.parametrize("change", CHANGES)
 async def test_nobody_is_evicted_whom_a_cycle_would_not_evict(add: Change, change: str) -> None:
     """After a change during the search, the victims are those of a cycle on the changed state."""
@@ -173,7 +171,7 @@ async def test_nobody_is_evicted_whom_a_cycle_would_not_evict(add: Change, chang
     )
 
 
-@pytest.mark.parametrize("add", [pytest.param(_add_pod, id="pod"), pytest.param(_add_gang, id="gang")])
+@table("add", ("pod", _add_pod), ("gang", _add_gang))
 async def test_without_a_change_the_plan_is_carried_out(add: Change) -> None:
     """The victims of the copy are evicted if nothing changes."""
     evicted, outdated = await _evicted(add, lambda _: None, in_background=True)

@@ -19,12 +19,12 @@ from typing import Any
 
 import bayplan
 import msgspec
-import pytest
 from msgspec import Struct
 from msgspec import inspect as types
 from pydantic import BaseModel
 
 import scheduler_core
+from tests.support.tables import table
 
 _OF_USERS = ("bayplan.resources.", "bayplan.settings.", "scheduler_core.config.")
 _OF_DECISIONS = tuple(
@@ -116,13 +116,11 @@ class _WithModule(Struct):
     module: ModuleType
 
 
-@pytest.mark.parametrize(
-    ("kind", "expected"),
-    [
-        pytest.param(msgspec.defstruct("Plain", [("name", str), ("ports", list[int])]), True, id="plain"),
-        pytest.param(msgspec.defstruct("Custom", [("modules", dict[str, ModuleType])]), False, id="custom"),
-        pytest.param(msgspec.defstruct("Nested", [("inner", tuple[_WithModule, ...])]), False, id="nested"),
-    ],
+@table(
+    "kind, expected",
+    ("plain", msgspec.defstruct("Plain", [("name", str), ("ports", list[int])]), True),
+    ("custom", msgspec.defstruct("Custom", [("modules", dict[str, ModuleType])]), False),
+    ("nested", msgspec.defstruct("Nested", [("inner", tuple[_WithModule, ...])]), False),
 )
 def test_the_check_finds_what_cannot_be_encoded(kind: type[Struct], expected: bool) -> None:
     """The check reads nested types and elements of collections."""

@@ -6,7 +6,6 @@ import asyncio
 import gc
 import weakref
 
-import pytest
 from msgspec.structs import replace
 
 from scheduler_core.config.profile_config import ProfileConfig
@@ -19,6 +18,7 @@ from scheduler_core.scheduler import SchedulerOptions
 from tests.support.builders import node, pod
 from tests.support.gangs import group, members
 from tests.support.scheduling import DEFAULT_NAME, Rig, rig
+from tests.support.tables import table
 
 _REVISIONS = 4
 _PODS = 25
@@ -52,7 +52,7 @@ async def _decide_all(world: Rig) -> None:
             world.scheduler.feed.pod_updated(old, replace(old, spec=replace(old.spec, node_name=node_name)))
 
 
-@pytest.mark.parametrize("reuses_results", [pytest.param(True, id="reuse"), pytest.param(False, id="no reuse")])
+@table("reuses_results", ("reuse", True), ("no reuse", False))
 async def test_only_the_live_revision_stays(*, reuses_results: bool) -> None:
     """A retired revision is freed although pods were scheduled, rejected and timed by it, also in gangs."""
     world = rig(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,6 +18,7 @@ from scheduler_core.scheduler import SchedulerOptions
 from tests.support.affinities import affinity_to, anti_affinity_to, app, node_affinity, term
 from tests.support.builders import node, pod
 from tests.support.scheduling import Rig, rig
+from tests.support.tables import table
 
 ZONES = ("a", "b", "c")
 
@@ -155,17 +155,15 @@ def _reused(numbers: Sequence[int]) -> list[bool]:
     return reused
 
 
-@pytest.mark.parametrize(
-    ("numbers", "expected"),
-    [
-        pytest.param([SELECTING] * 4, [False, False, True, True], id="one class"),
-        pytest.param([SELECTING, SELECTING + 1, SELECTING + 2], [False, False, True], id="different requests"),
-        pytest.param(
-            [SELECTING, SELECTING + len(SHAPES), SELECTING + 2 + len(SHAPES), SELECTING + 1 + len(SHAPES)],
-            [False, False, False, True],
-            id="different labels, then different requests",
-        ),
-    ],
+@table(
+    "numbers, expected",
+    ("one class", [SELECTING] * 4, [False, False, True, True]),
+    ("different requests", [SELECTING, SELECTING + 1, SELECTING + 2], [False, False, True]),
+    (
+        "different labels, then different requests",
+        [SELECTING, SELECTING + len(SHAPES), SELECTING + 2 + len(SHAPES), SELECTING + 1 + len(SHAPES)],
+        [False, False, False, True],
+    ),
 )
 def test_which_pods_reuse(numbers: Sequence[int], expected: list[bool]) -> None:
     """Results of the second pod of a class are cached, and the third pod reuses them."""

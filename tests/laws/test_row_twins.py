@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,6 +29,7 @@ from scheduler_core.snapshot.node_columns import ALL_ROWS
 from tests.support.plain_profile import PlainNode, PlainPod
 from tests.support.random_clusters import CLUSTERS, pods
 from tests.support.scheduling import rig
+from tests.support.tables import table
 
 EDGES = [0, 1, 3, 99, 100, 101, 4000, LARGEST_EXACT_WHOLE - 1, LARGEST_EXACT_WHOLE, 2**57, LARGEST_CAPACITY]
 CAPACITIES = st.sampled_from([*EDGES, LARGEST_EXACT_WHOLE + 1]) | st.integers(0, 2**46)
@@ -40,13 +40,11 @@ Arrays = Callable[[Sequence[ResourceUse]], np.ndarray[tuple[int], np.dtype[np.in
 Row = Callable[[Sequence[RowUse]], int | None]
 
 
-@pytest.mark.parametrize(
-    ("of_arrays", "of_row"),
-    [
-        pytest.param(least_allocated, least_allocated_row, id="least-allocated"),
-        pytest.param(most_allocated, most_allocated_row, id="most-allocated"),
-        pytest.param(balanced_allocation, balanced_allocation_row, id="balanced-allocation"),
-    ],
+@table(
+    "of_arrays, of_row",
+    ("least-allocated", least_allocated, least_allocated_row),
+    ("most-allocated", most_allocated, most_allocated_row),
+    ("balanced-allocation", balanced_allocation, balanced_allocation_row),
 )
 @given(uses=USES)
 def test_formulas(of_arrays: Arrays, of_row: Row, uses: list[RowUse]) -> None:

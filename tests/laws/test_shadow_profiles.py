@@ -24,6 +24,7 @@ from tests.laws.twins.random_pods import PROFILES, random_pod_fields
 from tests.laws.twins.twin import REAL, TINY, Bounds, Twin
 from tests.support.builders import pod
 from tests.support.scheduling import Rig, rig
+from tests.support.tables import table
 
 _DECISIONS = 150
 _PODS_AT_ONCE = 150
@@ -97,8 +98,8 @@ class Shadowed(Twin):
 
 
 @pytest.mark.parametrize("seed", [201, 202, 203, 204, 205])
-@pytest.mark.parametrize("bounds", [pytest.param(REAL, id="real bounds"), pytest.param(TINY, id="tiny bounds")])
-@pytest.mark.parametrize("has_gangs", [pytest.param(False, id="pods"), pytest.param(True, id="gangs")])
+@table("bounds", ("real bounds", REAL), ("tiny bounds", TINY))
+@table("has_gangs", ("pods", False), ("gangs", True))
 def test_a_shadow_with_the_same_spec_agrees(seed: int, bounds: Bounds, *, has_gangs: bool) -> None:
     """A shadow agrees on every compared decision, and live decisions equal those of a scheduler without shadows."""
     shadowed = Shadowed(bounds)
@@ -110,8 +111,8 @@ def test_a_shadow_with_the_same_spec_agrees(seed: int, bounds: Bounds, *, has_ga
 
 
 @pytest.mark.parametrize("seed", [301, 302, 303, 304, 305])
-@pytest.mark.parametrize("bounds", [pytest.param(REAL, id="real bounds"), pytest.param(TINY, id="tiny bounds")])
-@pytest.mark.parametrize("has_gangs", [pytest.param(False, id="pods"), pytest.param(True, id="gangs")])
+@table("bounds", ("real bounds", REAL), ("tiny bounds", TINY))
+@table("has_gangs", ("pods", False), ("gangs", True))
 def test_a_shadow_changes_no_live_decision(seed: int, bounds: Bounds, *, has_gangs: bool) -> None:
     """Live decisions equal those of a scheduler without shadows, although the shadows' decisions differ."""
     shadowed = Shadowed(bounds, Random(seed))

@@ -10,13 +10,14 @@ import pytest
 
 from tests.laws.twins.cluster_run import ClusterRun
 from tests.laws.twins.twin import REAL, TINY, Bounds
+from tests.support.tables import table
 
 _DECISIONS = 120
 
 
 @pytest.mark.parametrize("seed", [101, 105, 107, 109])
-@pytest.mark.parametrize("bounds", [pytest.param(REAL, id="real bounds"), pytest.param(TINY, id="tiny bounds")])
-@pytest.mark.parametrize("has_gangs", [pytest.param(False, id="pods"), pytest.param(True, id="gangs")])
+@table("bounds", ("real bounds", REAL), ("tiny bounds", TINY))
+@table("has_gangs", ("pods", False), ("gangs", True))
 def test_twins_decide_equally(seed: int, bounds: Bounds, *, has_gangs: bool) -> None:
     """No decision differs, results are reused, and the reuse causes no error."""
     counts = ClusterRun(seed, bounds, has_gangs=has_gangs).run(_DECISIONS)
@@ -27,7 +28,7 @@ def test_twins_decide_equally(seed: int, bounds: Bounds, *, has_gangs: bool) -> 
 
 
 @pytest.mark.parametrize("seed", [201, 203, 204])
-@pytest.mark.parametrize("bounds", [pytest.param(REAL, id="real bounds"), pytest.param(TINY, id="tiny bounds")])
+@table("bounds", ("real bounds", REAL), ("tiny bounds", TINY))
 def test_twins_with_devices_decide_equally(seed: int, bounds: Bounds) -> None:
     """With devices no decision and no allocation differs, results are reused, and the reuse causes no error."""
     counts = ClusterRun(seed, bounds, has_devices=True).run(_DECISIONS)

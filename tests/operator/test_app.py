@@ -26,6 +26,7 @@ from scheduler_core.errors import ExtenderError
 from scheduler_core.ports import Binding
 from scheduler_core.queueing.scheduling_queue import QueueReadings
 from tests.support.fake_api import FakeApi
+from tests.support.tables import table
 
 
 async def fail() -> None:
@@ -108,13 +109,7 @@ class NoProfiles:
     async def finish(self) -> None: ...
 
 
-@pytest.mark.parametrize(
-    ("is_busy", "deadline"),
-    [
-        pytest.param(False, 3600.0, id="no pending pods"),
-        pytest.param(True, 0.1, id="always pending pods"),
-    ],
-)
+@table("is_busy, deadline", ("no pending pods", False, 3600.0), ("always pending pods", True, 0.1))
 async def test_custom_resources_are_watched(monkeypatch: pytest.MonkeyPatch, is_busy: bool, deadline: float) -> None:
     """Custom resources are watched when the first pods are scheduled, or at a deadline if the queue is never empty."""
     monkeypatch.setattr(app, "_BACKLOG_SECONDS", deadline)

@@ -17,6 +17,7 @@ from tests.support.builders import pod
 from tests.support.gang_preemption import add_gang, evicted, running_pod, small_node, with_pod_groups
 from tests.support.gangs import group, members, settle
 from tests.support.scheduling import Rig, rig
+from tests.support.tables import table
 
 
 def _rig(options: SchedulerOptions) -> Rig:
@@ -72,9 +73,7 @@ async def test_a_disabled_gate_removes_only_its_part(off: str) -> None:
     assert list(_enabled_gates(parts)) == [name for name in NAMES if name not in {off, *NEEDED_BY.get(off, ())}]
 
 
-@pytest.mark.parametrize(
-    ("on", "victims"), [pytest.param(True, {"v0", "v1"}, id="on"), pytest.param(False, set(), id="off")]
-)
+@table("on, victims", ("on", True, {"v0", "v1"}), ("off", False, set()))
 async def test_gang_preemption_gate(on: bool, victims: set[str]) -> None:
     """A gang evicts no pod when the gate is off."""
     made = with_pod_groups(_rig(SchedulerOptions(gangs_preempt=on)))
@@ -93,7 +92,7 @@ def test_single_pods_preempt_without_gang_preemption() -> None:
     assert evicted(made) == {"v0"}
 
 
-@pytest.mark.parametrize(("on", "cached"), [pytest.param(True, 1, id="on"), pytest.param(False, 0, id="off")])
+@table("on, cached", ("on", True, 1), ("off", False, 0))
 def test_result_cache_gate(on: bool, cached: int) -> None:
     """No result of a cycle is cached when the gate is off."""
     made = _rig(SchedulerOptions(reuses_results=on))

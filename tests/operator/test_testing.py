@@ -35,6 +35,7 @@ from scheduler_core.plugins.node_unschedulable import NodeUnschedulable
 from scheduler_core.plugins.taint_toleration import TaintToleration
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo
+from tests.support.tables import table
 
 AMOUNTS = {"cpu": "4", "memory": "8Gi", "pods": "10"}
 SEATS = {"metadata": {"labels": {"licenses.example.com/solver": "1"}}, "status": {"allocatable": AMOUNTS}}
@@ -167,19 +168,17 @@ class AlwaysHolds(PreFilterPlugin, _Bad):
         return np.full(len(nodes.pod_count[rows]), self.by_state[id(state)] % 2, dtype=np.int16)
 
 
-@pytest.mark.parametrize(
-    ("plugin", "guarantee"),
-    [
-        pytest.param(OwnRow, "one row", id="one-row"),
-        pytest.param(IgnoresRows, "rows", id="rows"),
-        pytest.param(CountsDeadRows, "dead rows", id="dead-rows"),
-        pytest.param(KeepsState, "no state", id="state"),
-        pytest.param(HidesLabels, "pod reads", id="labels"),
-        pytest.param(HidesName, "pod reads", id="name"),
-        pytest.param(HidesPods, "cluster reads", id="pods"),
-        pytest.param(HidesOtherNodes, "cluster reads", id="nodes"),
-        pytest.param(AlwaysHolds, "reuse check", id="reuse-check"),
-    ],
+@table(
+    "plugin, guarantee",
+    ("one-row", OwnRow, "one row"),
+    ("rows", IgnoresRows, "rows"),
+    ("dead-rows", CountsDeadRows, "dead rows"),
+    ("state", KeepsState, "no state"),
+    ("labels", HidesLabels, "pod reads"),
+    ("name", HidesName, "pod reads"),
+    ("pods", HidesPods, "cluster reads"),
+    ("nodes", HidesOtherNodes, "cluster reads"),
+    ("reuse-check", AlwaysHolds, "reuse check"),
 )
 def test_a_broken_guarantee_is_found(plugin: type[Plugin], guarantee: str) -> None:
     """The error names the plugin, the guarantee and both results."""

@@ -16,6 +16,7 @@ from selenium.webdriver.common.keys import Keys
 
 from tests.page.browser import DESKTOP, PHONE, Browser
 from tests.page.test_accessibility import violations
+from tests.support.tables import table
 
 HOSTILE = "x<img src=q onerror=document.title=1></script><!--\u202evil"
 SHOWN = HOSTILE.replace("\u202e", "\\u202e")
@@ -172,13 +173,7 @@ def test_an_example_of_a_simulation_is_explained(browser: Browser, cluster: Path
     browser.shows("#work", "this report does not contain its explanation; use bayplan explain")
 
 
-@pytest.mark.parametrize(
-    ("name", "shown"),
-    [
-        pytest.param("large", "Pod ns/large", id="pod"),
-        pytest.param("podgroup/train", "Gang ns/train", id="gang"),
-    ],
-)
+@table("name, shown", ("pod", "large", "Pod ns/large"), ("gang", "podgroup/train", "Gang ns/train"))
 def test_an_explanation_has_its_panel(browser: Browser, cluster: Path, written: Written, name: str, shown: str) -> None:
     """The panel of the pod or gang is shown at once, also after a reload, with the command that prints the same."""
     browser.open(written("explain", "-f", str(cluster), "--seed", "3", "-n", "ns", name))
@@ -191,13 +186,11 @@ def test_an_explanation_has_its_panel(browser: Browser, cluster: Path, written: 
         browser.run("location.reload()")
 
 
-@pytest.mark.parametrize(
+@table(
     "args",
-    [
-        pytest.param(["simulate"], id="simulate"),
-        pytest.param(["explain", "-n", "ns", "large", "-f"], id="explain"),
-        pytest.param(["diff", "live", "live", "--cluster"], id="diff"),
-    ],
+    ("simulate", ["simulate"]),
+    ("explain", ["explain", "-n", "ns", "large", "-f"]),
+    ("diff", ["diff", "live", "live", "--cluster"]),
 )
 def test_tables_need_no_script(browser: Browser, cluster: Path, written: Written, args: list[str]) -> None:
     """Without scripts the title, a note and the tables are shown."""
@@ -217,13 +210,11 @@ def test_tables_need_no_script(browser: Browser, cluster: Path, written: Written
 
 @pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize(
+@table(
     "args",
-    [
-        pytest.param(["simulate"], id="simulate"),
-        pytest.param(["explain", "-n", "ns", "large", "-f"], id="explain"),
-        pytest.param(["diff", "live", "live", "--cluster"], id="diff"),
-    ],
+    ("simulate", ["simulate"]),
+    ("explain", ["explain", "-n", "ns", "large", "-f"]),
+    ("diff", ["diff", "live", "live", "--cluster"]),
 )
 def test_axe_finds_nothing(
     browser: Browser, cluster: Path, written: Written, *, args: list[str], size: tuple[int, int], dark: bool

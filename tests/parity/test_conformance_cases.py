@@ -13,6 +13,7 @@ from scheduler_core.errors import ConfigError
 from scheduler_core.framework.registry import Registry
 from scheduler_core.in_tree import in_tree_registry
 from tests.parity.conformance.cases import IN_TREE_NAMES, decode_case, profile_of, read_lines
+from tests.support.tables import table
 
 CASE = {"name": "c", "pod": {"metadata": {"name": "p"}}}
 LINES = b'{"a": 1}\n\n{"b": 2}\n'
@@ -28,7 +29,7 @@ def with_profile(**profile: Any) -> bytes:
     return json.dumps({**CASE, "profile": configuration}).encode()
 
 
-@pytest.mark.parametrize("content", [pytest.param(LINES, id="plain"), pytest.param(gzip.compress(LINES), id="gzip")])
+@table("content", ("plain", LINES), ("gzip", gzip.compress(LINES)))
 def test_read_lines_of_files(tmp_path: Path, content: bytes) -> None:
     """Plain and compressed files are read, and empty lines are skipped."""
     file = tmp_path / "cases"
@@ -36,19 +37,17 @@ def test_read_lines_of_files(tmp_path: Path, content: bytes) -> None:
     assert list(read_lines(str(file))) == [b'{"a": 1}\n', b'{"b": 2}\n']
 
 
-@pytest.mark.parametrize("content", [pytest.param(LINES, id="plain"), pytest.param(gzip.compress(LINES), id="gzip")])
+@table("content", ("plain", LINES), ("gzip", gzip.compress(LINES)))
 def test_read_lines_of_standard_input(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
     """A dash means standard input, compressed or not."""
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
     assert len(list(read_lines("-"))) == 2
 
 
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        pytest.param("gone.jsonl", "No such file or directory", id="missing file"),
-        pytest.param("cut.jsonl.gz", "end-of-stream", id="truncated file"),
-    ],
+@table(
+    "name, words",
+    ("missing file", "gone.jsonl", "No such file or directory"),
+    ("truncated file", "cut.jsonl.gz", "end-of-stream"),
 )
 def test_an_unreadable_file(tmp_path: Path, name: str, words: str) -> None:
     """A missing or truncated file is a problem with its name."""
@@ -58,13 +57,11 @@ def test_an_unreadable_file(tmp_path: Path, name: str, words: str) -> None:
     assert caught.value.problems[0].path.endswith(name)
 
 
-@pytest.mark.parametrize(
+@table(
     "document",
-    [
-        pytest.param(CASE, id="case alone"),
-        pytest.param({"case": CASE}, id="wrapped case"),
-        pytest.param({"case": CASE, "expect": {"name": "c", "message": None}}, id="case and expected result"),
-    ],
+    ("case alone", CASE),
+    ("wrapped case", {"case": CASE}),
+    ("case and expected result", {"case": CASE, "expect": {"name": "c", "message": None}}),
 )
 def test_decode_case(document: dict[str, Any]) -> None:
     """A line is a case, or contains a case and its expected result."""
@@ -72,14 +69,12 @@ def test_decode_case(document: dict[str, Any]) -> None:
     assert (case.name, case.pod.metadata.name) == ("c", "p")
 
 
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        pytest.param(b"{", "truncated", id="invalid JSON"),
-        pytest.param(b'{"case": {}}', "missing required field `pod`", id="no pod"),
-        pytest.param(b'{"pod": {"metadata": {"name": 1}}}', "Expected `str`", id="invalid pod"),
-        pytest.param(b"[]", "Expected `object`", id="not an object"),
-    ],
+@table(
+    "line, words",
+    ("invalid JSON", b"{", "truncated"),
+    ("no pod", b'{"case": {}}', "missing required field `pod`"),
+    ("invalid pod", b'{"pod": {"metadata": {"name": 1}}}', "Expected `str`"),
+    ("not an object", b"[]", "Expected `object`"),
 )
 def test_a_line_that_is_not_a_case(line: bytes, words: str) -> None:
     """A line that is not a case is an error."""
@@ -121,12 +116,10 @@ def test_every_registered_plugin_is_known() -> None:
     assert set(in_tree_registry()) - {"Coscheduling"} <= IN_TREE_NAMES
 
 
-@pytest.mark.parametrize(
-    ("line", "path"),
-    [
-        pytest.param(with_profile(schedulerName="another"), "profile.profiles", id="no profile for the pod"),
-        pytest.param(with_profile(percentageOfNodesToScore=101), "profiles[0].percentageOfNodesToScore", id="invalid"),
-    ],
+@table(
+    "line, path",
+    ("no profile for the pod", with_profile(schedulerName="another"), "profile.profiles"),
+    ("invalid", with_profile(percentageOfNodesToScore=101), "profiles[0].percentageOfNodesToScore"),
 )
 def test_an_invalid_profile_is_a_problem(line: bytes, path: str) -> None:
     """A configuration that cannot be used is a problem with its path."""

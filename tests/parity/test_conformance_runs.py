@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.parity.conformance.runs import CaseResults, run_cases
+from tests.support.tables import table
 
 MANY = 300
 
@@ -30,15 +31,13 @@ def names(results: Sequence[CaseResults]) -> list[str]:
     return [json.loads(line)["name"] for each in results for line in each.output.splitlines()]
 
 
-@pytest.mark.parametrize(
-    ("workers", "count"),
-    [
-        pytest.param(1, 30, id="one-process"),
-        pytest.param(2, 0, id="no-cases"),
-        pytest.param(2, 30, id="too-few-for-several-processes"),
-        pytest.param(2, MANY, id="two-processes"),
-        pytest.param(3, MANY, id="three-processes"),
-    ],
+@table(
+    "workers, count",
+    ("one-process", 1, 30),
+    ("no-cases", 2, 0),
+    ("too-few-for-several-processes", 2, 30),
+    ("two-processes", 2, MANY),
+    ("three-processes", 3, MANY),
 )
 def test_results_have_the_order_of_the_lines(tmp_path: Path, workers: int, count: int) -> None:
     """Results have the order of the lines, whatever the number of processes."""

@@ -10,6 +10,7 @@ import pytest
 from scheduler_core.errors import ConfigError
 from scheduler_core.in_tree import default_plugins, in_tree_registry
 from tests.parity.hint_cases import Hints, decode_hint_case, evaluate_hints
+from tests.support.tables import table
 
 Json = dict[str, Any]
 
@@ -36,25 +37,15 @@ def evaluate(change: Json, **case: Any) -> Hints:
     return next(evaluate_hints([line], in_tree_registry(), default_plugins()))
 
 
-@pytest.mark.parametrize(
-    ("change", "events"),
-    [
-        pytest.param({"kind": "Node", "new": node_json("4")}, ("NodeAdd",), id="node-added"),
-        pytest.param({"kind": "Node", "old": node_json("4")}, ("NodeDelete",), id="node-deleted"),
-        pytest.param(
-            {"kind": "Node", "old": node_json("1"), "new": node_json("4")},
-            ("NodeUpdateNodeAllocatable",),
-            id="node-updated",
-        ),
-        pytest.param({"kind": "Pod", "old": RUNNING}, ("AssignedPodDelete",), id="pod-deleted"),
-        pytest.param({"kind": "Pod", "new": pod_json("w")}, (), id="other-waiting-pod"),
-        pytest.param({"kind": "Namespace", "new": {"metadata": {"name": "x"}}}, (), id="namespace"),
-        pytest.param(
-            {"kind": "StorageClass", "new": {"metadata": {"name": "x"}}},
-            ("storage.k8s.io/StorageClassAdd",),
-            id="class",
-        ),
-    ],
+@table(
+    "change, events",
+    ("node-added", {"kind": "Node", "new": node_json("4")}, ("NodeAdd",)),
+    ("node-deleted", {"kind": "Node", "old": node_json("4")}, ("NodeDelete",)),
+    ("node-updated", {"kind": "Node", "old": node_json("1"), "new": node_json("4")}, ("NodeUpdateNodeAllocatable",)),
+    ("pod-deleted", {"kind": "Pod", "old": RUNNING}, ("AssignedPodDelete",)),
+    ("other-waiting-pod", {"kind": "Pod", "new": pod_json("w")}, ()),
+    ("namespace", {"kind": "Namespace", "new": {"metadata": {"name": "x"}}}, ()),
+    ("class", {"kind": "StorageClass", "new": {"metadata": {"name": "x"}}}, ("storage.k8s.io/StorageClassAdd",)),
 )
 def test_changes_become_events(change: Json, events: tuple[str, ...]) -> None:
     """The events are those that the feeds send to the queue."""
@@ -78,13 +69,8 @@ def test_the_pods_own_change_is_evaluated_with_the_new_pod() -> None:
     assert evaluate(change, pod=pod_json("other"), pods=[gated]).events == ()
 
 
-@pytest.mark.parametrize(
-    ("priority", "events"),
-    [
-        pytest.param(9, ("AssignedPodDelete",), id="higher"),
-        pytest.param(5, ("AssignedPodDelete",), id="equal"),
-        pytest.param(1, (), id="lower"),
-    ],
+@table(
+    "priority, events", ("higher", 9, ("AssignedPodDelete",)), ("equal", 5, ("AssignedPodDelete",)), ("lower", 1, ())
 )
 def test_an_ended_nomination_is_an_event_for_pods_of_no_higher_priority(priority: int, events: tuple[str, ...]) -> None:
     """The end of a nomination is an event for pods of the same or a lower priority."""

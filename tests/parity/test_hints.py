@@ -19,6 +19,7 @@ from tests.parity.hint_cases import QUEUE, SKIP, evaluate_hints
 from tests.parity.oracle.generation.families import generate
 from tests.parity.oracle.generation.hints import hint_case, kind_of
 from tests.parity.oracle.hint_parity import HintTally, hint_differences
+from tests.support.tables import table
 
 CASES = Path(__file__).parent / "cases" / "hints.jsonl.gz"
 FEWEST_CASES = 300
@@ -86,30 +87,26 @@ def test_every_plugin_has_both_verdicts() -> None:
     assert {plugin for plugin in plugins if not seen[plugin, SKIP]} == NEVER_SKIPS
 
 
-@pytest.mark.parametrize(
-    ("expected", "actual", "differing"),
-    [
-        pytest.param({"A": "Queue"}, {"A": "Queue"}, set(), id="equal"),
-        pytest.param({"A": "Error"}, {"A": "Queue"}, set(), id="error-counts-as-queue"),
-        pytest.param({"A": "Skip"}, {}, set(), id="not-called-counts-as-skip"),
-        pytest.param({}, {"A": "Skip"}, set(), id="skip-counts-as-not-called"),
-        pytest.param({"A": "Queue"}, {}, {"A"}, id="not-requeued"),
-        pytest.param({"A": "Skip", "B": "Skip"}, {"A": "Queue", "B": "Skip"}, {"A"}, id="requeued-without-reason"),
-    ],
+@table(
+    "expected, actual, differing",
+    ("equal", {"A": "Queue"}, {"A": "Queue"}, set()),
+    ("error-counts-as-queue", {"A": "Error"}, {"A": "Queue"}, set()),
+    ("not-called-counts-as-skip", {"A": "Skip"}, {}, set()),
+    ("skip-counts-as-not-called", {}, {"A": "Skip"}, set()),
+    ("not-requeued", {"A": "Queue"}, {}, {"A"}),
+    ("requeued-without-reason", {"A": "Skip", "B": "Skip"}, {"A": "Queue", "B": "Skip"}, {"A"}),
 )
 def test_differing_plugins_are_returned(expected: dict[str, str], actual: dict[str, str], differing: set[str]) -> None:
     """Only the plugins whose verdicts differ are returned."""
     assert set(hint_differences(expected, actual)) == differing
 
 
-@pytest.mark.parametrize(
-    ("found", "failures", "agrees"),
-    [
-        pytest.param([{"NodeName": "Queue"}], [], True, id="agreed"),
-        pytest.param([{"NodeName": "Skip"}], [], False, id="differs"),
-        pytest.param([{"NodeName": "Queue"}], ["d: nothing"], False, id="failed-case"),
-        pytest.param([], [], False, id="no-cases"),
-    ],
+@table(
+    "found, failures, agrees",
+    ("agreed", [{"NodeName": "Queue"}], [], True),
+    ("differs", [{"NodeName": "Skip"}], [], False),
+    ("failed-case", [{"NodeName": "Queue"}], ["d: nothing"], False),
+    ("no-cases", [], [], False),
 )
 def test_missing_results_do_not_agree(found: list[dict[str, str]], failures: list[str], agrees: bool) -> None:
     """A failed case or an empty run does not agree."""

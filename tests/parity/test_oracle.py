@@ -11,6 +11,7 @@ import pytest
 from hack.controlplane.binaries import CONTROL_PLANE, RECIPES, cache_dir
 from tests.parity.oracle.agreement import ASPECTS, Tally, differences
 from tests.parity.oracle.generation.families import FAMILIES, generate
+from tests.support.tables import table
 
 RESULT: dict[str, Any] = {
     "name": "c",
@@ -32,7 +33,7 @@ RESULT: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("bent", [pytest.param(False, id="plain"), pytest.param(True, id="bent")])
+@table("bent", ("plain", False), ("bent", True))
 @pytest.mark.parametrize("family", FAMILIES)
 def test_cases_depend_on_the_seed(family: str, bent: bool) -> None:
     """A seed generates the same cases again, and another seed others."""
@@ -41,17 +42,15 @@ def test_cases_depend_on_the_seed(family: str, bent: bool) -> None:
     assert first != other
 
 
-@pytest.mark.parametrize(
-    ("change", "aspects"),
-    [
-        pytest.param({}, [], id="equal"),
-        pytest.param({"feasible": ["a", "b"], "filter": {}}, ["filter", "reasons"], id="feasible"),
-        pytest.param({"scores": {"NodeResourcesFit": {"a": {"raw": 8, "weighted": 7}}}}, ["raw"], id="raw-score"),
-        pytest.param({"scores": {}}, ["scores", "raw"], id="scores-of-a-plugin"),
-        pytest.param({"totals": {"a": 8}}, ["totals"], id="total"),
-        pytest.param({"gated": {"plugin": "SchedulingGates"}}, ["gated"], id="gate"),
-        pytest.param({"message": "anything"}, [], id="aspect-that-does-not-apply"),
-    ],
+@table(
+    "change, aspects",
+    ("equal", {}, []),
+    ("feasible", {"feasible": ["a", "b"], "filter": {}}, ["filter", "reasons"]),
+    ("raw-score", {"scores": {"NodeResourcesFit": {"a": {"raw": 8, "weighted": 7}}}}, ["raw"]),
+    ("scores-of-a-plugin", {"scores": {}}, ["scores", "raw"]),
+    ("total", {"totals": {"a": 8}}, ["totals"]),
+    ("gate", {"gated": {"plugin": "SchedulingGates"}}, ["gated"]),
+    ("aspect-that-does-not-apply", {"message": "anything"}, []),
 )
 def test_differing_aspects_are_returned(change: dict[str, Any], aspects: list[str]) -> None:
     """Only the aspects that differ are returned."""

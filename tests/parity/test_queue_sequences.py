@@ -22,6 +22,7 @@ from tests.parity.oracle.generation.queue_sequences import queue_sequence
 from tests.parity.oracle.queue_parity import QueueTally, first_difference
 from tests.parity.queue_rules import decode_sequence
 from tests.parity.queue_sequences import replay, replay_sequences
+from tests.support.tables import table
 
 CASES = Path(__file__).parent / "cases" / "queue.jsonl.gz"
 FEWEST_SEQUENCES = 100
@@ -108,14 +109,12 @@ def changed(path: tuple[str | int, ...], value: object) -> Json:
     return result
 
 
-@pytest.mark.parametrize(
-    ("actual", "step", "keys"),
-    [
-        pytest.param(changed(("dumps", 0, "active"), ["b"]), 0, {"active"}, id="another-pod"),
-        pytest.param(changed(("dumps", 0, "gated"), {"a": "G"}), 0, {"gated"}, id="additional-pod"),
-        pytest.param(changed(("dumps", 1, "pods", "a", "attempts"), 2), 1, {"pods"}, id="count"),
-        pytest.param(changed(("incoming", "NodeAdd active"), 1), None, {"NodeAdd active"}, id="incoming-pod"),
-    ],
+@table(
+    "actual, step, keys",
+    ("another-pod", changed(("dumps", 0, "active"), ["b"]), 0, {"active"}),
+    ("additional-pod", changed(("dumps", 0, "gated"), {"a": "G"}), 0, {"gated"}),
+    ("count", changed(("dumps", 1, "pods", "a", "attempts"), 2), 1, {"pods"}),
+    ("incoming-pod", changed(("incoming", "NodeAdd active"), 1), None, {"NodeAdd active"}),
 )
 def test_the_first_differing_step_is_returned(actual: Json, step: int | None, keys: set[str]) -> None:
     """The first differing step is returned with only the differing content."""
@@ -125,14 +124,12 @@ def test_the_first_differing_step_is_returned(actual: Json, step: int | None, ke
     assert set(found.expected) == set(found.actual) == keys
 
 
-@pytest.mark.parametrize(
-    ("actual", "failures", "agrees"),
-    [
-        pytest.param([RESULT], [], True, id="agreed"),
-        pytest.param([changed(("dumps", 0, "active"), [])], [], False, id="differs"),
-        pytest.param([RESULT], ["oracle: panic"], False, id="failed-sequence"),
-        pytest.param([], [], False, id="no-sequences"),
-    ],
+@table(
+    "actual, failures, agrees",
+    ("agreed", [RESULT], [], True),
+    ("differs", [changed(("dumps", 0, "active"), [])], [], False),
+    ("failed-sequence", [RESULT], ["oracle: panic"], False),
+    ("no-sequences", [], [], False),
 )
 def test_missing_results_do_not_agree(actual: list[Json], failures: list[str], agrees: bool) -> None:
     """A failed sequence or an empty run does not agree."""
@@ -149,13 +146,7 @@ def test_sequences_depend_on_the_seed() -> None:
     assert first != other
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        pytest.param(b"{", id="not-json"),
-        pytest.param(b'{"name": "l"}', id="not-a-sequence"),
-    ],
-)
+@table("line", ("not-json", b"{"), ("not-a-sequence", b'{"name": "l"}'))
 def test_an_invalid_sequence_is_an_error(line: bytes) -> None:
     """The error for an invalid sequence refers to the documentation."""
     with pytest.raises(ConfigError, match=r"tests/parity/oracle/README\.md"):

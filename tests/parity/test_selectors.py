@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.parity.oracle.selector_parity import COMPILE_DIFFERENCES, SelectorTally, difference, evaluate
+from tests.support.tables import table
 
 CASES = Path(__file__).with_name("cases")
 
@@ -44,16 +45,14 @@ def test_most_compile_errors_are_those_of_the_reference(cases: list[dict[str, An
     assert len(equal) >= 0.9 * len(failing)
 
 
-@pytest.mark.parametrize(
-    ("expression", "actual", "agrees"),
-    [
-        pytest.param("true", {"match": True, "cost": 1}, True, id="equal"),
-        pytest.param("true", {"match": True, "cost": 2}, False, id="cost"),
-        pytest.param("true", {"match": False, "cost": 1}, False, id="match"),
-        pytest.param("true", {"runtimeError": "x"}, False, id="outcome"),
-        pytest.param("device.attributes.all(d, true)", {"match": True, "cost": 2}, True, id="cost of random order"),
-        pytest.param("device.attributes.all(d, true)", {"match": False, "cost": 1}, False, id="random order, match"),
-    ],
+@table(
+    "expression, actual, agrees",
+    ("equal", "true", {"match": True, "cost": 1}, True),
+    ("cost", "true", {"match": True, "cost": 2}, False),
+    ("match", "true", {"match": False, "cost": 1}, False),
+    ("outcome", "true", {"runtimeError": "x"}, False),
+    ("cost of random order", "device.attributes.all(d, true)", {"match": True, "cost": 2}, True),
+    ("random order, match", "device.attributes.all(d, true)", {"match": False, "cost": 1}, False),
 )
 def test_a_difference_fails_the_comparison(expression: str, actual: dict[str, Any], agrees: bool) -> None:
     """The comparison fails if the outcome or the cost differs, but costs of random order are ignored."""

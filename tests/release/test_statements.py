@@ -14,6 +14,7 @@ from hack.image.image_build import Provenance, pinned_base
 from hack.release.__main__ import check_base, check_version
 from hack.release.locked_dependencies import ReleaseError
 from hack.release.statements import BUILD_TYPE, checksums, digest, provenance
+from tests.support.tables import table
 
 ROOT = Path(__file__).resolve().parents[2]
 ORIGIN = Provenance("0.1.0", "a" * 40, 1_700_000_000, "https://git.example/bayplan")
@@ -54,15 +55,13 @@ def test_the_provenance_names_files_and_sources(files: list[Path], tmp_path: Pat
     assert by_uri["file:uv.lock"] == {"sha256": digest(ROOT / "uv.lock")}
 
 
-@pytest.mark.parametrize(
-    ("tag", "revision", "problem"),
-    [
-        pytest.param("", "a" * 40, None, id="development"),
-        pytest.param("", "a-dirty", None, id="development with changes"),
-        pytest.param("v0.1.0", "a" * 40, None, id="release"),
-        pytest.param("v0.2.0", "a" * 40, "the tag v0.2.0 gives the version 0.1.0", id="two tags"),
-        pytest.param("v0.1.0", "a-dirty", "the checkout differs from v0.1.0", id="release with changes"),
-    ],
+@table(
+    "tag, revision, problem",
+    ("development", "", "a" * 40, None),
+    ("development with changes", "", "a-dirty", None),
+    ("release", "v0.1.0", "a" * 40, None),
+    ("two tags", "v0.2.0", "a" * 40, "the tag v0.2.0 gives the version 0.1.0"),
+    ("release with changes", "v0.1.0", "a-dirty", "the checkout differs from v0.1.0"),
 )
 def test_the_tag_is_the_version(tag: str, revision: str, problem: str | None) -> None:
     """A release is built from an unchanged checkout whose tag is the version."""
@@ -74,10 +73,7 @@ def test_the_tag_is_the_version(tag: str, revision: str, problem: str | None) ->
         check_version(origin, tag)
 
 
-@pytest.mark.parametrize(
-    ("base", "named"),
-    [pytest.param("localhost/base:1", ["oci:localhost/base:1"], id="no digest"), pytest.param("", [], id="no image")],
-)
+@table("base, named", ("no digest", "localhost/base:1", ["oci:localhost/base:1"]), ("no image", "", []))
 def test_the_provenance_names_the_base_of_the_image(
     files: list[Path], tmp_path: Path, base: str, named: list[str]
 ) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from hack.image.image_build import Provenance
+from tests.support.tables import table
 
 ROOT = Path(__file__).resolve().parents[2]
 _FILES = ("pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", ".git_archival.txt", ".gitattributes")
@@ -32,14 +33,12 @@ def checkout(tmp_path: Path) -> Path:
     return directory
 
 
-@pytest.mark.parametrize(
-    ("tags", "later", "version"),
-    [
-        pytest.param((), 0, "0.0.0.dev1+g{commit}", id="no tag"),
-        pytest.param(("v0.2.0",), 0, "0.2.0", id="tag"),
-        pytest.param(("v0.2.0",), 2, "0.2.1.dev2+g{commit}", id="commits after the tag"),
-        pytest.param(("v0.2.0", "demo-3", "3.0.0"), 0, "0.2.0", id="tags of other kinds"),
-    ],
+@table(
+    "tags, later, version",
+    ("no tag", (), 0, "0.0.0.dev1+g{commit}"),
+    ("tag", ("v0.2.0",), 0, "0.2.0"),
+    ("commits after the tag", ("v0.2.0",), 2, "0.2.1.dev2+g{commit}"),
+    ("tags of other kinds", ("v0.2.0", "demo-3", "3.0.0"), 0, "0.2.0"),
 )
 def test_the_tag_gives_the_version(checkout: Path, tags: tuple[str, ...], later: int, version: str) -> None:
     """A tagged commit has its version, and each later commit a development version with the commit in it."""
@@ -59,7 +58,7 @@ def test_a_changed_checkout_is_no_release(checkout: Path) -> None:
     assert _version(checkout).startswith("0.2.1.dev0+")
 
 
-@pytest.mark.parametrize("later", [pytest.param(0, id="release"), pytest.param(1, id="development")])
+@table("later", ("release", 0), ("development", 1))
 @pytest.mark.parametrize("kind", ["source distribution", "git archive"])
 def test_sources_without_git_keep_the_version(checkout: Path, tmp_path: Path, kind: str, later: int) -> None:
     """The source distribution and an archive of the repository have the version of their commit."""
@@ -87,13 +86,11 @@ def test_other_sources_have_the_fallback(checkout: Path) -> None:
     assert _version(checkout) == "0.0.0.dev0"
 
 
-@pytest.mark.parametrize(
-    ("version", "semantic", "tag"),
-    [
-        pytest.param("1.2.3", "1.2.3", "1.2.3", id="release"),
-        pytest.param("1.2.4.dev5+g1a2b", "1.2.4-dev.5+g1a2b", "1.2.4.dev5_g1a2b", id="development"),
-        pytest.param("0.0.0.dev0", "0.0.0-dev.0", "0.0.0.dev0", id="fallback"),
-    ],
+@table(
+    "version, semantic, tag",
+    ("release", "1.2.3", "1.2.3", "1.2.3"),
+    ("development", "1.2.4.dev5+g1a2b", "1.2.4-dev.5+g1a2b", "1.2.4.dev5_g1a2b"),
+    ("fallback", "0.0.0.dev0", "0.0.0-dev.0", "0.0.0.dev0"),
 )
 def test_each_place_has_the_version_in_its_form(version: str, semantic: str, tag: str) -> None:
     """Helm and krew need a semantic version, and a tag of an image has no plus sign."""

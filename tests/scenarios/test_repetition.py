@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from tests.scenarios.repetition import Difference, persistent_difference, renamed
 from tests.scenarios.scenario_runner import Outcome, PodOutcome
+from tests.support.tables import table
 
 POD = PodOutcome("", "", ("False", "Unschedulable", "in one-7"), ("", ""))
 EMPTY = Outcome({}, (), (), ())
@@ -20,22 +19,18 @@ BOTH_NOTES = replace(REJECTED, events=(*REJECTED.events, *OTHER_NOTE.events))
 MERGED = replace(REJECTED, repeated=frozenset({("p", "FailedScheduling")}))
 
 
-@pytest.mark.parametrize(
-    ("reference", "ours", "differs"),
-    [
-        pytest.param([ON_A], [ON_A], False, id="same"),
-        pytest.param([ON_A], [ON_B], True, id="other-node"),
-        pytest.param([ON_A, ON_A], [ON_B, ON_A], False, id="other-node-once"),
-        pytest.param([ON_A, ON_A], [ON_B, ON_B], True, id="other-node-each-time"),
-        pytest.param([REJECTED], [WITHOUT_EVENT], True, id="event-missing"),
-        pytest.param(
-            [REJECTED, WITHOUT_EVENT], [WITHOUT_EVENT, WITHOUT_EVENT], False, id="event-missing-in-one-reference-run"
-        ),
-        pytest.param([REJECTED], [BOTH_NOTES], True, id="additional-event"),
-        pytest.param([REJECTED, REJECTED], [BOTH_NOTES, REJECTED], False, id="additional-event-once"),
-        pytest.param([MERGED], [BOTH_NOTES], False, id="note-lost-by-merging"),
-        pytest.param([MERGED], [OTHER_NOTE], True, id="note-that-merging-retained"),
-    ],
+@table(
+    "reference, ours, differs",
+    ("same", [ON_A], [ON_A], False),
+    ("other-node", [ON_A], [ON_B], True),
+    ("other-node-once", [ON_A, ON_A], [ON_B, ON_A], False),
+    ("other-node-each-time", [ON_A, ON_A], [ON_B, ON_B], True),
+    ("event-missing", [REJECTED], [WITHOUT_EVENT], True),
+    ("event-missing-in-one-reference-run", [REJECTED, WITHOUT_EVENT], [WITHOUT_EVENT, WITHOUT_EVENT], False),
+    ("additional-event", [REJECTED], [BOTH_NOTES], True),
+    ("additional-event-once", [REJECTED, REJECTED], [BOTH_NOTES, REJECTED], False),
+    ("note-lost-by-merging", [MERGED], [BOTH_NOTES], False),
+    ("note-that-merging-retained", [MERGED], [OTHER_NOTE], True),
 )
 def test_only_persistent_differences_count(reference: list[Outcome], ours: list[Outcome], differs: bool) -> None:
     """An outcome that both schedulers have in some run is no difference; a merged event hides later notes only."""

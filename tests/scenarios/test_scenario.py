@@ -9,6 +9,7 @@ import pytest
 
 from tests.scenarios.scenario import SCHEDULER_NAME, read_scenario
 from tests.scenarios.scenario_runner import Outcome, PodOutcome
+from tests.support.tables import table
 
 POD = PodOutcome("", "", ("False", "Unschedulable", "0/1 nodes are available"), ("", ""))
 OUTCOME = Outcome({"p": POD}, (), (("p", "Warning", "FailedScheduling", "Scheduling", "compared", "0/1"),), ())
@@ -27,9 +28,7 @@ def test_short_forms_are_expanded(tmp_path: Path) -> None:
     assert step.waits == {"bound": ("p",)}
 
 
-@pytest.mark.parametrize(
-    "step", [pytest.param("{pod: {}}", id="a step"), pytest.param("{wait: {runs: [p]}}", id="a state")]
-)
+@table("step", ("a step", "{pod: {}}"), ("a state", "{wait: {runs: [p]}}"))
 def test_unknown_fields_are_rejected(tmp_path: Path, step: str) -> None:
     """An unknown step or pod state raises an error."""
     path = tmp_path / "bad.yaml"
@@ -38,19 +37,15 @@ def test_unknown_fields_are_rejected(tmp_path: Path, step: str) -> None:
         read_scenario(path)
 
 
-@pytest.mark.parametrize(
+@table(
     "other",
-    [
-        pytest.param(replace(OUTCOME, pods={"p": replace(POD, node="a")}), id="bound"),
-        pytest.param(replace(OUTCOME, pods={"p": replace(POD, nominated="a")}), id="nominated"),
-        pytest.param(
-            replace(OUTCOME, pods={"p": replace(POD, scheduled=("False", "Unschedulable", "0/2"))}), id="message"
-        ),
-        pytest.param(replace(OUTCOME, pods={"p": replace(POD, disrupted=("x", "y"))}), id="preemption victim"),
-        pytest.param(replace(OUTCOME, pods={}, gone=("p",)), id="gone"),
-        pytest.param(replace(OUTCOME, events=()), id="one event less"),
-        pytest.param(replace(OUTCOME, events=(*OUTCOME.events, ("p", "Normal", "x", "", "", ""))), id="one event more"),
-    ],
+    ("bound", replace(OUTCOME, pods={"p": replace(POD, node="a")})),
+    ("nominated", replace(OUTCOME, pods={"p": replace(POD, nominated="a")})),
+    ("message", replace(OUTCOME, pods={"p": replace(POD, scheduled=("False", "Unschedulable", "0/2"))})),
+    ("preemption victim", replace(OUTCOME, pods={"p": replace(POD, disrupted=("x", "y"))})),
+    ("gone", replace(OUTCOME, pods={}, gone=("p",))),
+    ("one event less", replace(OUTCOME, events=())),
+    ("one event more", replace(OUTCOME, events=(*OUTCOME.events, ("p", "Normal", "x", "", "", "")))),
 )
 def test_every_difference_is_found(other: Outcome) -> None:
     """Every field of an outcome is compared."""

@@ -18,6 +18,7 @@ from tests.support.builders import node, pod
 from tests.support.recording_plugins import Journal, recorder
 from tests.support.recording_writer import RecordingWriter
 from tests.support.scheduling import Rig, configured, plugin_set, profile, rig
+from tests.support.tables import table
 
 WEB = pod("web")
 
@@ -88,18 +89,16 @@ def test_a_failed_attempt_is_not_in_flight() -> None:
     made.queue.close()
 
 
-@pytest.mark.parametrize(
-    ("config", "path"),
-    [
-        pytest.param(profile(plugins=Plugins(score=plugin_set("Nope"))), "plugins.score.enabled[0].name", id="unknown"),
-        pytest.param(configured("default-scheduler", "NodeName", {"x": 1}), "pluginConfig[0].args", id="no-args"),
-        pytest.param(
-            configured("default-scheduler", "NodeResourcesFit", {"ignoredResources": 3}),
-            "pluginConfig[0].args.ignoredResources",
-            id="bad-args",
-        ),
-        pytest.param(configured("default-scheduler", "Nope", {}), "pluginConfig[0].name", id="args-of-unknown"),
-    ],
+@table(
+    "config, path",
+    ("unknown", profile(plugins=Plugins(score=plugin_set("Nope"))), "plugins.score.enabled[0].name"),
+    ("no-args", configured("default-scheduler", "NodeName", {"x": 1}), "pluginConfig[0].args"),
+    (
+        "bad-args",
+        configured("default-scheduler", "NodeResourcesFit", {"ignoredResources": 3}),
+        "pluginConfig[0].args.ignoredResources",
+    ),
+    ("args-of-unknown", configured("default-scheduler", "Nope", {}), "pluginConfig[0].name"),
 )
 def test_an_invalid_profile_does_not_replace_the_live_one(config: object, path: str) -> None:
     """The problems of an invalid profile have field paths, and the live profile continues to schedule pods."""

@@ -11,6 +11,7 @@ from scheduler_core.model.pod import Pod
 from scheduler_core.scheduler import Scheduler
 from tests.support.builders import node, pod
 from tests.support.recording_writer import RecordingWriter
+from tests.support.tables import table
 from tests.support.virtual_clock import VirtualClock
 
 
@@ -39,14 +40,12 @@ async def standby() -> Standby:
     return Standby()
 
 
-@pytest.mark.parametrize(
-    ("forms", "nominated"),
-    [
-        pytest.param([pod("p", nominated_node="n")], "n", id="nominated before it was listed"),
-        pytest.param([pod("p"), pod("p", nominated_node="n")], "n", id="nominated by the leader"),
-        pytest.param([pod("p", nominated_node="n"), pod("p")], "", id="cleared"),
-        pytest.param([pod("p", nominated_node="n"), pod("p", node_name="n")], "", id="bound by the leader"),
-    ],
+@table(
+    "forms, nominated",
+    ("nominated before it was listed", [pod("p", nominated_node="n")], "n"),
+    ("nominated by the leader", [pod("p"), pod("p", nominated_node="n")], "n"),
+    ("cleared", [pod("p", nominated_node="n"), pod("p")], ""),
+    ("bound by the leader", [pod("p", nominated_node="n"), pod("p", node_name="n")], ""),
 )
 async def test_nominations_are_those_of_the_api_server(standby: Standby, forms: list[Pod], nominated: str) -> None:
     """The new leader uses the nomination in the last status of each pod."""

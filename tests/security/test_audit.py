@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from hack.checks.audit import CANARY, Allowance, audit, evaluate, read_allowed
+from tests.support.tables import table
 
 TODAY = date(2026, 6, 1)
 CLEAN = {"dependencies": [{"name": "kopf", "version": "1.45.2", "vulns": []}], "fixes": []}
@@ -23,18 +24,16 @@ def until(day: date, known_as: str = "CVE-2026-1") -> Allowance:
     return Allowance(known_as, "never called", day)
 
 
-@pytest.mark.parametrize(
-    ("report", "allowed", "passes", "text"),
-    [
-        pytest.param(CLEAN, (), True, "1 locked dependencies, no known vulnerability", id="none"),
-        pytest.param(None, (), True, "NOT AUDITED", id="no service"),
-        pytest.param(VULNERABLE, (), False, "kopf 1.45.2 has PYSEC-2026-1, fixed in 1.46.0", id="found"),
-        pytest.param(VULNERABLE, (until(TODAY),), True, "no known vulnerability that is not allowed", id="allowed"),
-        pytest.param(VULNERABLE, (until(date(2026, 5, 31)),), False, "never called", id="allowance expired"),
-        pytest.param(VULNERABLE, (until(TODAY, "CVE-2"),), False, "kopf 1.45.2 has", id="another is allowed"),
-        pytest.param(CLEAN, (until(TODAY),), False, "CVE-2026-1 is allowed but no longer found", id="unused allowance"),
-        pytest.param(SKIPPED, (), False, "kopf was skipped: not found", id="skipped"),
-    ],
+@table(
+    "report, allowed, passes, text",
+    ("none", CLEAN, (), True, "1 locked dependencies, no known vulnerability"),
+    ("no service", None, (), True, "NOT AUDITED"),
+    ("found", VULNERABLE, (), False, "kopf 1.45.2 has PYSEC-2026-1, fixed in 1.46.0"),
+    ("allowed", VULNERABLE, (until(TODAY),), True, "no known vulnerability that is not allowed"),
+    ("allowance expired", VULNERABLE, (until(date(2026, 5, 31)),), False, "never called"),
+    ("another is allowed", VULNERABLE, (until(TODAY, "CVE-2"),), False, "kopf 1.45.2 has"),
+    ("unused allowance", CLEAN, (until(TODAY),), False, "CVE-2026-1 is allowed but no longer found"),
+    ("skipped", SKIPPED, (), False, "kopf was skipped: not found"),
 )
 def test_verdicts(report: dict[str, Any] | None, allowed: tuple[Allowance, ...], passes: bool, text: str) -> None:
     """The audit passes without vulnerabilities, or with a warning if no service could be reached."""
@@ -43,15 +42,13 @@ def test_verdicts(report: dict[str, Any] | None, allowed: tuple[Allowance, ...],
     assert text in "\n".join(verdict.lines)
 
 
-@pytest.mark.parametrize(
-    ("answers", "passes", "text"),
-    [
-        pytest.param([None], True, "NOT AUDITED", id="unreachable"),
-        pytest.param([CANARY_UNKNOWN], True, "NOT AUDITED", id="mirror without data"),
-        pytest.param([CANARY_FOUND, None], True, "NOT AUDITED", id="lost after the canary"),
-        pytest.param([CANARY_FOUND, CLEAN], True, "1 locked dependencies", id="none found"),
-        pytest.param([CANARY_FOUND, VULNERABLE], False, "has PYSEC-2026-1", id="found"),
-    ],
+@table(
+    "answers, passes, text",
+    ("unreachable", [None], True, "NOT AUDITED"),
+    ("mirror without data", [CANARY_UNKNOWN], True, "NOT AUDITED"),
+    ("lost after the canary", [CANARY_FOUND, None], True, "NOT AUDITED"),
+    ("none found", [CANARY_FOUND, CLEAN], True, "1 locked dependencies"),
+    ("found", [CANARY_FOUND, VULNERABLE], False, "has PYSEC-2026-1"),
 )
 def test_the_canary_is_audited_first(answers: list[dict[str, Any] | None], passes: bool, text: str) -> None:
     """If a service does not recognise a vulnerable release, the dependencies are not audited."""

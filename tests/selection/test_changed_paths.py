@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.selection.changed_paths import LIST, ROOT, PathLists, contains, select
+from tests.support.tables import table
 
 _LISTS = PathLists.read()
 _GROUPS = set(_LISTS.groups)
@@ -25,27 +26,23 @@ _TRACKED = subprocess.run(
 _FOLLOWED = ("tests/", "hack/", "benchmarks/", "examples/")
 
 
-@pytest.mark.parametrize(
-    ("changed", "left_out"),
-    [
-        pytest.param(["scheduler_core/plugins/node_ports.py"], {"image", "charts", "page"}, id="core"),
-        pytest.param(["operator/bayplan/page/assets/app.mjs"], set(), id="operator"),
-        pytest.param(["docs/gangs/README.md"], {"image", "charts", "page", "benchmarks", "release"}, id="docs"),
-        pytest.param(["charts/bayplan/values.yaml"], {"page", "benchmarks"}, id="chart"),
-        pytest.param(["crds/podgroups.yaml"], set(), id="CRD"),
-        pytest.param(["benchmarks/core.py"], {"image", "charts", "docs", "page", "release"}, id="benchmark"),
-        pytest.param(["tests/laws/test_nulls.py", "CHANGELOG.md"], _GROUPS, id="law"),
-        pytest.param(
-            ["tests/page/browser.py"], {"image", "charts", "docs", "benchmarks", "release"}, id="test-of-a-group"
-        ),
-        pytest.param(["tests/laws/test_nulls.py", "Dockerfile"], _GROUPS - {"image", "release"}, id="law-and-image"),
-        pytest.param(["hack/controlplane/launcher.py"], set(), id="control-plane"),
-        pytest.param(["hack/demo/gangs.py"], _GROUPS - {"docs"}, id="demonstration"),
-        pytest.param(["uv.lock"], set(), id="dependencies"),
-        pytest.param(["tests/conftest.py", "tests/laws/test_nulls.py"], set(), id="fixtures-of-all-tests"),
-        pytest.param([LIST], set(), id="the-list"),
-        pytest.param(["tests/laws/test_nulls.py", "new_part/module.py"], set(), id="in-no-list"),
-    ],
+@table(
+    "changed, left_out",
+    ("core", ["scheduler_core/plugins/node_ports.py"], {"image", "charts", "page"}),
+    ("operator", ["operator/bayplan/page/assets/app.mjs"], set()),
+    ("docs", ["docs/gangs/README.md"], {"image", "charts", "page", "benchmarks", "release"}),
+    ("chart", ["charts/bayplan/values.yaml"], {"page", "benchmarks"}),
+    ("CRD", ["crds/podgroups.yaml"], set()),
+    ("benchmark", ["benchmarks/core.py"], {"image", "charts", "docs", "page", "release"}),
+    ("law", ["tests/laws/test_nulls.py", "CHANGELOG.md"], _GROUPS),
+    ("test-of-a-group", ["tests/page/browser.py"], {"image", "charts", "docs", "benchmarks", "release"}),
+    ("law-and-image", ["tests/laws/test_nulls.py", "Dockerfile"], _GROUPS - {"image", "release"}),
+    ("control-plane", ["hack/controlplane/launcher.py"], set()),
+    ("demonstration", ["hack/demo/gangs.py"], _GROUPS - {"docs"}),
+    ("dependencies", ["uv.lock"], set()),
+    ("fixtures-of-all-tests", ["tests/conftest.py", "tests/laws/test_nulls.py"], set()),
+    ("the-list", [LIST], set()),
+    ("in-no-list", ["tests/laws/test_nulls.py", "new_part/module.py"], set()),
 )
 def test_tests_of_unchanged_parts_are_left_out(changed: list[str], left_out: set[str]) -> None:
     """The tests of a group are left out if no path of its list changed."""
@@ -178,18 +175,16 @@ def _main_with_another_chart(repository: _Repository) -> None:
     repository.git("checkout", "--quiet", "topic")
 
 
-@pytest.mark.parametrize(
-    ("change", "runs"),
-    [
-        pytest.param(_law, False, id="law-without-commit"),
-        pytest.param(_law_and_commit, False, id="law"),
-        pytest.param(_chart_two_commits_ago, True, id="two-commits"),
-        pytest.param(_chart_in_the_work_tree, True, id="work-tree"),
-        pytest.param(_new_file_without_commit, True, id="new-file"),
-        pytest.param(_deleted_chart, True, id="deleted-file"),
-        pytest.param(_chart_moved_elsewhere, True, id="moved-file"),
-        pytest.param(_main_with_another_chart, False, id="main-has-changed-since"),
-    ],
+@table(
+    "change, runs",
+    ("law-without-commit", _law, False),
+    ("law", _law_and_commit, False),
+    ("two-commits", _chart_two_commits_ago, True),
+    ("work-tree", _chart_in_the_work_tree, True),
+    ("new-file", _new_file_without_commit, True),
+    ("deleted-file", _deleted_chart, True),
+    ("moved-file", _chart_moved_elsewhere, True),
+    ("main-has-changed-since", _main_with_another_chart, False),
 )
 def test_changes_since_the_merge_base(
     repository: _Repository, change: Callable[[_Repository], None], runs: bool
@@ -228,15 +223,13 @@ def _no_repository(repository: _Repository) -> None:
     (repository.path / ".git").rename(repository.path.with_name("moved"))
 
 
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        pytest.param(_no_change, "nothing differs from main", id="main-itself"),
-        pytest.param(_shallow_clone, "the clone is shallow", id="shallow-clone"),
-        pytest.param(_unrelated_main, "git merge-base HEAD main fails: no result", id="no-merge-base"),
-        pytest.param(_no_main, "git merge-base HEAD main fails: fatal: Not a valid object name main", id="no-main"),
-        pytest.param(_no_repository, "git rev-parse --is-shallow-repository fails: fatal: not a git", id="no-git"),
-    ],
+@table(
+    "change, reason",
+    ("main-itself", _no_change, "nothing differs from main"),
+    ("shallow-clone", _shallow_clone, "the clone is shallow"),
+    ("no-merge-base", _unrelated_main, "git merge-base HEAD main fails: no result"),
+    ("no-main", _no_main, "git merge-base HEAD main fails: fatal: Not a valid object name main"),
+    ("no-git", _no_repository, "git rev-parse --is-shallow-repository fails: fatal: not a git"),
 )
 def test_all_tests_run_if_the_changes_are_unknown(
     repository: _Repository, change: Callable[[_Repository], None], reason: str
@@ -257,17 +250,11 @@ def test_all_tests_run_without_git(repository: _Repository, monkeypatch: pytest.
     assert selection.reason.startswith("all, because git does not start")
 
 
-@pytest.mark.parametrize(
-    ("options", "collected"),
-    [
-        pytest.param(["--changed-from=main"], ["tests/laws/test_nulls.py"], id="changed"),
-        pytest.param([], ["tests/laws/test_nulls.py", "tests/charts/test_chart.py"], id="all"),
-        pytest.param(
-            ["--changed-from=main", "--nightly"],
-            ["tests/laws/test_nulls.py", "tests/charts/test_chart.py"],
-            id="nightly",
-        ),
-    ],
+@table(
+    "options, collected",
+    ("changed", ["--changed-from=main"], ["tests/laws/test_nulls.py"]),
+    ("all", [], ["tests/laws/test_nulls.py", "tests/charts/test_chart.py"]),
+    ("nightly", ["--changed-from=main", "--nightly"], ["tests/laws/test_nulls.py", "tests/charts/test_chart.py"]),
 )
 def test_pytest_collects_the_selection(repository: _Repository, options: list[str], collected: list[str]) -> None:
     """Pytest deselects what is left out; without the option and at night, it runs all tests, laws first."""

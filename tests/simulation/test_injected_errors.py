@@ -18,6 +18,7 @@ from scheduler_core.gangs.group_cycle import QuorumCommit
 from scheduler_core.queueing.queue_moves import Moves
 from tests.simulation.simulation import Outcome, run_seed
 from tests.support.injected_errors import KINDS, NAMES, InjectedErrors, Site, now_and_then
+from tests.support.tables import table
 
 pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
 """An exception at the call that receives a coroutine of a plugin leaves the coroutine unused."""
@@ -104,13 +105,11 @@ def _lose(_self: Moves, *_arguments: object) -> None:
     pass
 
 
-@pytest.mark.parametrize(
-    ("kind", "method", "bug"),
-    [
-        pytest.param(AssumedPods, "undo", _undo_nothing, id="assumed pods of an interrupted cycle stay"),
-        pytest.param(QuorumCommit, "_take_back", _take_nothing_back, id="members of a failed commit stay"),
-        pytest.param(Moves, "delay_faulty", _lose, id="a pod whose move raised is lost"),
-    ],
+@table(
+    "kind, method, bug",
+    ("assumed pods of an interrupted cycle stay", AssumedPods, "undo", _undo_nothing),
+    ("members of a failed commit stay", QuorumCommit, "_take_back", _take_nothing_back),
+    ("a pod whose move raised is lost", Moves, "delay_faulty", _lose),
 )
 @pytest.mark.nightly
 def test_a_planted_bug_is_found(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import pytest
 from msgspec.structs import replace
 
 from scheduler_core.cycle.freed_capacity_event import on_node
@@ -16,6 +15,7 @@ from tests.simulation.pod_groups import PodGroups
 from tests.simulation.received import ReceivedFeed
 from tests.support.builders import node, pod
 from tests.support.scheduling import rig
+from tests.support.tables import table
 
 WEB = pod("web", requests={"cpu": "400m"})
 WAITING = replace(WEB, metadata=replace(WEB.metadata, resource_version="1"))
@@ -47,13 +47,11 @@ def ledger_after_rival_bind() -> tuple[ReservationLedger, ReceivedFeed, PodInfo,
     return ledger, received, info, problems
 
 
-@pytest.mark.parametrize(
-    ("then", "free"),
-    [
-        pytest.param(lambda _: None, 1000, id="watch-is-late"),
-        pytest.param(lambda received: received.pod_updated(WAITING, BOUND), 1000, id="watch-shows-the-bind"),
-        pytest.param(lambda received: received.pod_deleted(BOUND), 1300, id="deleted"),
-    ],
+@table(
+    "then, free",
+    ("watch-is-late", lambda _: None, 1000),
+    ("watch-shows-the-bind", lambda received: received.pod_updated(WAITING, BOUND), 1000),
+    ("deleted", lambda received: received.pod_deleted(BOUND), 1300),
 )
 def test_a_pod_bound_by_a_rival_counts_on_the_rivals_node(then: Callable[[ReceivedFeed], None], free: int) -> None:
     """The pod counts once, before and after a watch shows the bind, until it is deleted."""

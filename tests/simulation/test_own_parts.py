@@ -18,6 +18,7 @@ from tests.simulation.network import Network
 from tests.simulation.plain_fit import rejection_reason
 from tests.simulation.virtual_loop import LoopClock, StalledError, VirtualLoop
 from tests.support.builders import NodeFields, PodFields, node, pod
+from tests.support.tables import table
 
 T = TypeVar("T")
 
@@ -94,14 +95,12 @@ def test_timers_of_a_killed_process_do_not_fire() -> None:
 # -- the API server -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("there", "uid", "status"),
-    [
-        pytest.param(pod("a", uid="1"), "1", 201, id="bound"),
-        pytest.param(pod("a", uid="2"), "1", 409, id="another-uid"),
-        pytest.param(pod("a", uid="1", node_name="m"), "1", 409, id="already-bound"),
-        pytest.param(pod("b", uid="1"), "1", 404, id="deleted"),
-    ],
+@table(
+    "there, uid, status",
+    ("bound", pod("a", uid="1"), "1", 201),
+    ("another-uid", pod("a", uid="2"), "1", 409),
+    ("already-bound", pod("a", uid="1", node_name="m"), "1", 409),
+    ("deleted", pod("b", uid="1"), "1", 404),
 )
 def test_binds(there: Pod, uid: str, status: int) -> None:
     """A pod is bound once, and only with its own UID."""
@@ -192,19 +191,17 @@ SMALL_NODE: NodeFields = {"allocatable": {"cpu": "1000m", "memory": "1024Mi", "p
 LARGE_POD: PodFields = {"requests": {"cpu": "600m", "memory": "10Mi"}}
 
 
-@pytest.mark.parametrize(
-    ("fields", "node_fields", "others", "reason"),
-    [
-        pytest.param(LARGE_POD, SMALL_NODE, [], "", id="fits"),
-        pytest.param(LARGE_POD, SMALL_NODE, [LARGE_POD], "cpu: 600 of 1000", id="cpu"),
-        pytest.param({"requests": {"memory": "2Gi"}}, SMALL_NODE, [], "memory: 0 of 1024", id="memory"),
-        pytest.param({}, SMALL_NODE, [{}, {}], "2 pods are on the node", id="pods"),
-        pytest.param({"ports": [80]}, SMALL_NODE, [{"ports": [80]}], "host ports", id="ports"),
-        pytest.param({}, {**SMALL_NODE, "unschedulable": True}, [], "the node is cordoned", id="cordoned"),
-        pytest.param({}, {**SMALL_NODE, "taints": ["k=v:NoSchedule"]}, [], "taint k", id="taint"),
-        pytest.param({}, {**SMALL_NODE, "taints": ["k=v:PreferNoSchedule"]}, [], "", id="soft-taint"),
-        pytest.param({"node_selector": {"zone": "a"}}, SMALL_NODE, [], "the node's label zone is None", id="selector"),
-    ],
+@table(
+    "fields, node_fields, others, reason",
+    ("fits", LARGE_POD, SMALL_NODE, [], ""),
+    ("cpu", LARGE_POD, SMALL_NODE, [LARGE_POD], "cpu: 600 of 1000"),
+    ("memory", {"requests": {"memory": "2Gi"}}, SMALL_NODE, [], "memory: 0 of 1024"),
+    ("pods", {}, SMALL_NODE, [{}, {}], "2 pods are on the node"),
+    ("ports", {"ports": [80]}, SMALL_NODE, [{"ports": [80]}], "host ports"),
+    ("cordoned", {}, {**SMALL_NODE, "unschedulable": True}, [], "the node is cordoned"),
+    ("taint", {}, {**SMALL_NODE, "taints": ["k=v:NoSchedule"]}, [], "taint k"),
+    ("soft-taint", {}, {**SMALL_NODE, "taints": ["k=v:PreferNoSchedule"]}, [], ""),
+    ("selector", {"node_selector": {"zone": "a"}}, SMALL_NODE, [], "the node's label zone is None"),
 )
 def test_plain_filters(fields: PodFields, node_fields: NodeFields, others: list[PodFields], reason: str) -> None:
     """The plain filters return the reason why a pod must not run on a node."""

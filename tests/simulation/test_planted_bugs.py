@@ -14,6 +14,7 @@ from tests.simulation.shrinking import kind_of, shrink
 from tests.simulation.simulation import Outcome, run_seed
 from tests.simulation.steps import has_devices, has_gangs, has_trees, shadow_revision
 from tests.simulation.tree_bugs import TREE_BUGS
+from tests.support.tables import table
 
 MAXIMUM_SEEDS = 500
 
@@ -70,8 +71,7 @@ def first_failure(name: str) -> Outcome | None:
 
 
 @pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=[] if name in SAMPLE else [pytest.mark.nightly]) for name in ALL_BUGS],
+    "name", [pytest.param(name, marks=[] if name in SAMPLE else [pytest.mark.nightly]) for name in ALL_BUGS]
 )
 def test_a_planted_bug_is_found(name: str) -> None:
     """The simulation finds each bug within 500 seeds."""
@@ -95,16 +95,10 @@ def test_a_failing_run_is_shrunk() -> None:
     assert len(small.steps) <= len(found.steps) // 4
 
 
-@pytest.mark.parametrize(
-    ("problem", "kind"),
-    [
-        pytest.param(
-            "p1-0-0013 fits on n3, n4 and is left waiting (rejected by A)",
-            "# fits on #, # and is left waiting ",
-            id="names",
-        ),
-        pytest.param("node n1: requested is 5 in the cache", "node #", id="numbers"),
-    ],
+@table(
+    "problem, kind",
+    ("names", "p1-0-0013 fits on n3, n4 and is left waiting (rejected by A)", "# fits on #, # and is left waiting "),
+    ("numbers", "node n1: requested is 5 in the cache", "node #"),
 )
 def test_kinds_of_problems(problem: str, kind: str) -> None:
     """The kind of a problem contains no names and numbers."""

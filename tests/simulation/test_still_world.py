@@ -20,19 +20,18 @@ from scheduler_core.plugins import default_preemption
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.simulation.planted_bugs import Bug, Original, _patched
 from tests.simulation.still_world import run_still_world
+from tests.support.tables import table
 
 SEEDS = 12
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-@pytest.mark.parametrize(
-    ("source", "gang_size"),
-    [
-        pytest.param(None, 1, id="pods"),
-        pytest.param(GroupSource.BAYPLAN, 1, id="gangs-of-one"),
-        pytest.param(GroupSource.BAYPLAN, 3, id="gangs"),
-        pytest.param(GroupSource.NATIVE, 3, id="native-gangs"),
-    ],
+@table(
+    "source, gang_size",
+    ("pods", None, 1),
+    ("gangs-of-one", GroupSource.BAYPLAN, 1),
+    ("gangs", GroupSource.BAYPLAN, 3),
+    ("native-gangs", GroupSource.NATIVE, 3),
 )
 def test_no_more_victims_than_needed(seed: int, source: GroupSource | None, gang_size: int) -> None:
     """One victim is evicted for each preemptor, none twice, and all preemptors are bound."""

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.tables import table
 from tests.upstream.__main__ import read_selection
 from tests.upstream.builds import RELEASES
 from tests.upstream.pinned import differing, read_expected, recorded, write_expected
@@ -18,32 +19,28 @@ PINNED = {"TestA/a": PASS, "TestA/b": FAIL, "TestC": OTHER}
 FOUND = {"TestA/a": PASS, "TestA/b": Outcome(Verdict.FAIL), "TestC": OTHER}
 
 
-@pytest.mark.parametrize(
-    ("changes", "reported"),
-    [
-        pytest.param({}, [], id="as-pinned"),
-        pytest.param({"TestA/a": Outcome(Verdict.FAIL)}, ["TestA/a: FAIL, expected PASS"], id="broken"),
-        pytest.param({"TestA/b": PASS}, ["TestA/b: PASS, expected FAIL"], id="fixed"),
-        pytest.param({"TestD": PASS}, ["TestD: PASS, not pinned"], id="new"),
-        pytest.param(
-            {"TestC": Outcome(Verdict.NOT_APPLICABLE, "a clock of the test")},
-            ["TestC: not applicable because of a clock of the test, expected feature gates: A=true"],
-            id="another-class",
-        ),
-    ],
+@table(
+    "changes, reported",
+    ("as-pinned", {}, []),
+    ("broken", {"TestA/a": Outcome(Verdict.FAIL)}, ["TestA/a: FAIL, expected PASS"]),
+    ("fixed", {"TestA/b": PASS}, ["TestA/b: PASS, expected FAIL"]),
+    ("new", {"TestD": PASS}, ["TestD: PASS, not pinned"]),
+    (
+        "another-class",
+        {"TestC": Outcome(Verdict.NOT_APPLICABLE, "a clock of the test")},
+        ["TestC: not applicable because of a clock of the test, expected feature gates: A=true"],
+    ),
 )
 def test_every_difference_is_reported(changes: dict[str, Outcome], reported: list[str]) -> None:
     """A verdict that is better than the pinned one differs too, so that the file is updated."""
     assert differing(Verdicts(FOUND | changes), PINNED) == reported
 
 
-@pytest.mark.parametrize(
-    ("only", "reported"),
-    [
-        pytest.param([], ["TestA/b: did not run", "TestC: did not run"], id="all"),
-        pytest.param(["TestA"], ["TestA/b: did not run"], id="one-test"),
-        pytest.param(["TestA/a"], [], id="one-subtest"),
-    ],
+@table(
+    "only, reported",
+    ("all", [], ["TestA/b: did not run", "TestC: did not run"]),
+    ("one-test", ["TestA"], ["TestA/b: did not run"]),
+    ("one-subtest", ["TestA/a"], []),
 )
 def test_a_missing_test_is_reported_if_it_was_selected(only: list[str], reported: list[str]) -> None:
     """A pinned test that did not run is reported only if it was selected."""
@@ -76,12 +73,8 @@ def test_recording_keeps_reasons_and_adds_no_failure() -> None:
     assert differing(found, pins) == ["TestNew: FAIL, not pinned"]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        pytest.param('[a.FAIL.""]\nTestX = []\n', id="no-reason"),
-        pytest.param('[a.PASS]\nTestX = []\n[a.FAIL."why"]\nTestX = []\n', id="twice"),
-    ],
+@table(
+    "text", ("no-reason", '[a.FAIL.""]\nTestX = []\n'), ("twice", '[a.PASS]\nTestX = []\n[a.FAIL."why"]\nTestX = []\n')
 )
 def test_contradicting_pins_are_errors(tmp_path: Path, text: str) -> None:
     """A test has one verdict, and a reason unless it passes."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.tables import table
 from tests.upstream.builds import BuildError, patched, patched_setup
 from tests.upstream.verdicts import BY_HAND, SKIPPED, Outcome, Verdict, run_pattern, verdicts_in
 
@@ -95,13 +96,11 @@ def test_workloads_that_are_benchmarks() -> None:
     assert verdicts_in(WORKLOADS) == {"TestSchedulerPerf/Claims/fast": Outcome(Verdict.PASS)}
 
 
-@pytest.mark.parametrize(
-    ("only", "pattern"),
-    [
-        pytest.param(["TestA"], "^TestA$", id="one"),
-        pytest.param(["TestA/b_(c)"], r"^TestA$/^b_\(c\)$", id="subtest"),
-        pytest.param(["TestA", "TestB"], "^(TestA|TestB)$", id="several"),
-    ],
+@table(
+    "only, pattern",
+    ("one", ["TestA"], "^TestA$"),
+    ("subtest", ["TestA/b_(c)"], r"^TestA$/^b_\(c\)$"),
+    ("several", ["TestA", "TestB"], "^(TestA|TestB)$"),
 )
 def test_selected_tests(only: list[str], pattern: str) -> None:
     """Names are matched as a whole, and pattern characters in names are escaped."""

@@ -10,6 +10,8 @@ import yaml
 from bayplan.api_validation import object_validation
 from bayplan.api_validation.object_validation import ObjectValidation
 
+from tests.support.tables import table
+
 POD: dict[str, Any] = {
     "apiVersion": "v1",
     "kind": "Pod",
@@ -32,68 +34,44 @@ def problems(text: str, base: dict[str, Any] = POD) -> list[str]:
     return [str(each) for each in ObjectValidation().problems(body)]
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        pytest.param("spec.toleration: []", "spec.toleration: unknown field", id="unknown-field"),
-        pytest.param(
-            "spec.NodeName: n",
-            'spec.NodeName: unknown field; remove it or correct its name (did you mean "no',
-            id="case",
-        ),
-        pytest.param(
-            "metadata.labels: {app: 1}", "metadata.labels[app]: must be text, not 1; put it in quotes", id="number"
-        ),
-        pytest.param(
-            "spec.nodeSelector: {a: true}", "spec.nodeSelector[a]: must be text, not true; put it in quotes", id="bool"
-        ),
-        pytest.param(
-            "spec.priority: '5'", 'spec.priority: must be a whole number, not "5"; remove the quotes', id="text"
-        ),
-        pytest.param("spec.priority: 3000000000", "spec.priority: must be a whole number of 32 bits", id="range"),
-        pytest.param("spec.containers: {name: c}", "spec.containers: must be a list, not a mapping", id="no-list"),
-        pytest.param("spec.containers: []", "spec.containers: Required value", id="no-containers"),
-        pytest.param(
-            "spec.containers: [{name: C, image: x}]", 'spec.containers[0].name: Invalid value: "C"', id="name"
-        ),
-        pytest.param("spec.overhead: {cpu: '-1'}", "spec.overhead.limits[cpu]: Invalid value", id="negative"),
-        pytest.param(
-            "spec.overhead: {cpu: lots}", "spec.overhead[cpu]: must be an amount such as 2, 500m", id="quantity"
-        ),
-        pytest.param("spec.preemptionPolicy: never", 'spec.preemptionPolicy: Unsupported value: "never"', id="policy"),
-        pytest.param(
-            f"spec.topologySpreadConstraints: [{{{SPREAD.replace('1', '0')}}}]",
-            "spec.topologySpreadConstraints[0].maxSkew: Invalid value: 0: must be greater than zero",
-            id="max-skew",
-        ),
-        pytest.param(
-            f"spec.topologySpreadConstraints: [{{{SPREAD}}}, {{{SPREAD}}}]", "Duplicate value", id="spread-twice"
-        ),
-        pytest.param(
-            f"spec.topologySpreadConstraints: [{{minDomains: 2, {SPREAD.replace('DoNotSchedule', 'ScheduleAnyway')}}}]",
-            "can only use minDomains if whenUnsatisfiable=DoNotSchedule, not ScheduleAnyway",
-            id="min-domains",
-        ),
-        pytest.param(
-            "spec.tolerations: [{operator: Equal}]", "operator must be Exists when `key` is empty", id="toleration"
-        ),
-        pytest.param("spec.schedulingGates: [{name: a}, {name: a}]", "Duplicate value", id="gate-twice"),
-        pytest.param(
-            "spec.volumes: [{name: v, secret: {}}]", "spec.volumes[0].secret.secretName: Required", id="volume"
-        ),
-        pytest.param(
-            "spec.containers.0.resources: {requests: {cpu: 2}, limits: {cpu: 1}}",
-            "spec.containers[0].resources.requests[cpu]: Invalid value: 2: must be less than or equal to cpu",
-            id="request-above-limit",
-        ),
-        pytest.param(
-            "spec.containers.0.volumeMounts: [{name: v, mountPath: /a}]", 'Not found: "v"', id="mount-of-no-volume"
-        ),
-        pytest.param("spec.containers.0.ports: [{containerPort: 70000}]", "between 1 and 65535", id="port"),
-        pytest.param("spec.hostUsers: 'false'", "spec.hostUsers: must be true or false", id="no-boolean"),
-        pytest.param("metadata.creationTimestamp: today", "must be a time such as", id="time"),
-        pytest.param("metadata.name: A", "metadata.name: Invalid value", id="object-name"),
-    ],
+@table(
+    "text, found",
+    ("unknown-field", "spec.toleration: []", "spec.toleration: unknown field"),
+    ("case", "spec.NodeName: n", 'spec.NodeName: unknown field; remove it or correct its name (did you mean "no'),
+    ("number", "metadata.labels: {app: 1}", "metadata.labels[app]: must be text, not 1; put it in quotes"),
+    ("bool", "spec.nodeSelector: {a: true}", "spec.nodeSelector[a]: must be text, not true; put it in quotes"),
+    ("text", "spec.priority: '5'", 'spec.priority: must be a whole number, not "5"; remove the quotes'),
+    ("range", "spec.priority: 3000000000", "spec.priority: must be a whole number of 32 bits"),
+    ("no-list", "spec.containers: {name: c}", "spec.containers: must be a list, not a mapping"),
+    ("no-containers", "spec.containers: []", "spec.containers: Required value"),
+    ("name", "spec.containers: [{name: C, image: x}]", 'spec.containers[0].name: Invalid value: "C"'),
+    ("negative", "spec.overhead: {cpu: '-1'}", "spec.overhead.limits[cpu]: Invalid value"),
+    ("quantity", "spec.overhead: {cpu: lots}", "spec.overhead[cpu]: must be an amount such as 2, 500m"),
+    ("policy", "spec.preemptionPolicy: never", 'spec.preemptionPolicy: Unsupported value: "never"'),
+    (
+        "max-skew",
+        f"spec.topologySpreadConstraints: [{{{SPREAD.replace('1', '0')}}}]",
+        "spec.topologySpreadConstraints[0].maxSkew: Invalid value: 0: must be greater than zero",
+    ),
+    ("spread-twice", f"spec.topologySpreadConstraints: [{{{SPREAD}}}, {{{SPREAD}}}]", "Duplicate value"),
+    (
+        "min-domains",
+        f"spec.topologySpreadConstraints: [{{minDomains: 2, {SPREAD.replace('DoNotSchedule', 'ScheduleAnyway')}}}]",
+        "can only use minDomains if whenUnsatisfiable=DoNotSchedule, not ScheduleAnyway",
+    ),
+    ("toleration", "spec.tolerations: [{operator: Equal}]", "operator must be Exists when `key` is empty"),
+    ("gate-twice", "spec.schedulingGates: [{name: a}, {name: a}]", "Duplicate value"),
+    ("volume", "spec.volumes: [{name: v, secret: {}}]", "spec.volumes[0].secret.secretName: Required"),
+    (
+        "request-above-limit",
+        "spec.containers.0.resources: {requests: {cpu: 2}, limits: {cpu: 1}}",
+        "spec.containers[0].resources.requests[cpu]: Invalid value: 2: must be less than or equal to cpu",
+    ),
+    ("mount-of-no-volume", "spec.containers.0.volumeMounts: [{name: v, mountPath: /a}]", 'Not found: "v"'),
+    ("port", "spec.containers.0.ports: [{containerPort: 70000}]", "between 1 and 65535"),
+    ("no-boolean", "spec.hostUsers: 'false'", "spec.hostUsers: must be true or false"),
+    ("time", "metadata.creationTimestamp: today", "must be a time such as"),
+    ("object-name", "metadata.name: A", "metadata.name: Invalid value"),
 )
 def test_a_pod_that_the_api_server_rejects(text: str, found: str) -> None:
     """The problem has a field path, the API server's words and a remedy."""
@@ -102,16 +80,14 @@ def test_a_pod_that_the_api_server_rejects(text: str, found: str) -> None:
     assert not others
 
 
-@pytest.mark.parametrize(
+@table(
     "text",
-    [
-        pytest.param("spec.nodeSelector: null", id="null"),
-        pytest.param("spec.priority: 5.0", id="integral-float"),
-        pytest.param("spec.containers.0.resources: {requests: {cpu: 0.5, memory: 1e9}}", id="quantity-as-number"),
-        pytest.param("spec.containers.0.securityContext: {privileged: true}", id="privileged"),
-        pytest.param("spec.volumes: [{name: v}]", id="empty-dir-by-default"),
-        pytest.param("status: {phase: Running, podIPs: [{ip: 10.0.0.1}]}", id="status"),
-    ],
+    ("null", "spec.nodeSelector: null"),
+    ("integral-float", "spec.priority: 5.0"),
+    ("quantity-as-number", "spec.containers.0.resources: {requests: {cpu: 0.5, memory: 1e9}}"),
+    ("privileged", "spec.containers.0.securityContext: {privileged: true}"),
+    ("empty-dir-by-default", "spec.volumes: [{name: v}]"),
+    ("status", "status: {phase: Running, podIPs: [{ip: 10.0.0.1}]}"),
 )
 def test_a_pod_that_the_api_server_accepts(text: str) -> None:
     """Null means not set, and what has a default may be missing."""
@@ -130,14 +106,12 @@ def test_all_problems_are_found_together() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        pytest.param("spec.taints: [{key: a, effect: noschedule}]", 'Unsupported value: "noschedule"', id="effect"),
-        pytest.param("spec.taints: [{key: a}]", "spec.taints[0].effect: Required value", id="no-effect"),
-        pytest.param("status.allocatable: {cpu: '-1'}", "must be greater than or equal to 0", id="allocatable"),
-        pytest.param("status.capacity: {pods: 1.5}", "must be an integer", id="fraction"),
-    ],
+@table(
+    "text, found",
+    ("effect", "spec.taints: [{key: a, effect: noschedule}]", 'Unsupported value: "noschedule"'),
+    ("no-effect", "spec.taints: [{key: a}]", "spec.taints[0].effect: Required value"),
+    ("allocatable", "status.allocatable: {cpu: '-1'}", "must be greater than or equal to 0"),
+    ("fraction", "status.capacity: {pods: 1.5}", "must be an integer"),
 )
 def test_a_node_that_the_api_server_rejects(text: str, found: str) -> None:
     """Nodes have rules for taints and amounts."""

@@ -5,31 +5,30 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 from bayplan.cli.bundle_privacy import HashedNames, without_secrets
 from hypothesis import given
 from hypothesis import strategies as st
+
+from tests.support.tables import table
 
 SECRET = "s3cr3t-v4lue"
 TOKEN = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJzY2hlZHVsZXIifQ.c2lnbmF0dXJl"
 
 
-@pytest.mark.parametrize(
+@table(
     "document",
-    [
-        pytest.param({"spec": {"extenders": [{"tlsConfig": {"keyData": SECRET}}]}}, id="key of an extender"),
-        pytest.param({"tlsConfig": {"certData": SECRET}}, id="certificate"),
-        pytest.param({"args": {"apiToken": SECRET}}, id="token of a plugin"),
-        pytest.param({"args": {"db_password": SECRET, "dbPasswd": SECRET}}, id="passwords"),
-        pytest.param({"args": {"credentials": {"user": SECRET, "more": [SECRET]}}}, id="nested credentials"),
-        pytest.param({"env": [{"name": "MODE", "value": SECRET}]}, id="environment variable"),
-        pytest.param({"env": [{"name": "MODE", "valueFrom": {"secretKeyRef": {"key": SECRET}}}]}, id="reference"),
-        pytest.param({"annotations": {"last-applied": json.dumps({"keyData": SECRET})}}, id="applied manifest"),
-        pytest.param({"metadata": {"managedFields": [{"f:x": SECRET}]}}, id="managed fields"),
-        pytest.param({"endpoint": f"https://user:{SECRET}@host/v1"}, id="password of a URL"),
-        pytest.param({"args": ["--header", f"Authorization: Bearer {SECRET}"]}, id="header in an argument"),
-        pytest.param([f"-----BEGIN PRIVATE KEY-----\n{SECRET}\n-----END PRIVATE KEY-----"], id="PEM"),
-    ],
+    ("key of an extender", {"spec": {"extenders": [{"tlsConfig": {"keyData": SECRET}}]}}),
+    ("certificate", {"tlsConfig": {"certData": SECRET}}),
+    ("token of a plugin", {"args": {"apiToken": SECRET}}),
+    ("passwords", {"args": {"db_password": SECRET, "dbPasswd": SECRET}}),
+    ("nested credentials", {"args": {"credentials": {"user": SECRET, "more": [SECRET]}}}),
+    ("environment variable", {"env": [{"name": "MODE", "value": SECRET}]}),
+    ("reference", {"env": [{"name": "MODE", "valueFrom": {"secretKeyRef": {"key": SECRET}}}]}),
+    ("applied manifest", {"annotations": {"last-applied": json.dumps({"keyData": SECRET})}}),
+    ("managed fields", {"metadata": {"managedFields": [{"f:x": SECRET}]}}),
+    ("password of a URL", {"endpoint": f"https://user:{SECRET}@host/v1"}),
+    ("header in an argument", {"args": ["--header", f"Authorization: Bearer {SECRET}"]}),
+    ("PEM", [f"-----BEGIN PRIVATE KEY-----\n{SECRET}\n-----END PRIVATE KEY-----"]),
 )
 def test_secrets_are_removed(document: Any) -> None:
     """No form of a secret is left."""
@@ -57,21 +56,17 @@ def hashed() -> HashedNames:
     return HashedNames({"web-0", "ip-10-0-0-1.ec2.internal", "big"}, {"shop", "default"}, {"api-7d9f"})
 
 
-@pytest.mark.parametrize(
-    ("text", "private"),
-    [
-        pytest.param(
-            "pod shop/web-0 is bound to node ip-10-0-0-1.ec2.internal.", ["shop", "web-0", "ec2"], id="log line"
-        ),
-        pytest.param("pod shop/gone-1 is deleted", ["shop", "gone-1"], id="deleted pod of a namespace"),
-        pytest.param("pod default/gone-1 is deleted", ["gone-1"], id="deleted pod of a namespace of every cluster"),
-        pytest.param("api-7d9f-x2k is gone", ["api-7d9f"], id="deleted pod of an owner"),
-        pytest.param('persistentvolumeclaim "web-0" not found', ["web-0"], id="quoted"),
-        pytest.param('x{namespace="shop",pod="web-0"} 1', ["shop", "web-0"], id="metric"),
-        pytest.param("web-0.shop.svc", ["web-0", "shop"], id="host name"),
-        pytest.param("pod=shop/big,", ["shop", "big"], id="field"),
-        pytest.param("connected to 10.1.2.3:443", ["10.1.2.3"], id="address"),
-    ],
+@table(
+    "text, private",
+    ("log line", "pod shop/web-0 is bound to node ip-10-0-0-1.ec2.internal.", ["shop", "web-0", "ec2"]),
+    ("deleted pod of a namespace", "pod shop/gone-1 is deleted", ["shop", "gone-1"]),
+    ("deleted pod of a namespace of every cluster", "pod default/gone-1 is deleted", ["gone-1"]),
+    ("deleted pod of an owner", "api-7d9f-x2k is gone", ["api-7d9f"]),
+    ("quoted", 'persistentvolumeclaim "web-0" not found', ["web-0"]),
+    ("metric", 'x{namespace="shop",pod="web-0"} 1', ["shop", "web-0"]),
+    ("host name", "web-0.shop.svc", ["web-0", "shop"]),
+    ("field", "pod=shop/big,", ["shop", "big"]),
+    ("address", "connected to 10.1.2.3:443", ["10.1.2.3"]),
 )
 def test_names_are_hashed(text: str, private: list[str]) -> None:
     """No private name is left in a text, also as the value or key of a document."""

@@ -14,6 +14,7 @@ from bayplan.settings.operator_settings import Settings
 from click.testing import CliRunner
 
 from scheduler_core.errors import ConfigError, Problem, RegistryError
+from tests.support.tables import table
 
 
 def test_help_lists_subcommands() -> None:
@@ -57,12 +58,10 @@ def test_prints_versions_as_json() -> None:
     assert json.loads(result.output)["referenceKubeScheduler"] == "v1.37.1"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "packages"),
-    [
-        pytest.param("['version']", "{'numpy', 'kopf', 'aiohttp', 'pydantic'}", id="version"),
-        pytest.param("['status', '--help']", "{'numpy', 'kopf', 'pydantic', 'scheduler_core.scheduler'}", id="status"),
-    ],
+@table(
+    "arguments, packages",
+    ("version", "['version']", "{'numpy', 'kopf', 'aiohttp', 'pydantic'}"),
+    ("status", "['status', '--help']", "{'numpy', 'kopf', 'pydantic', 'scheduler_core.scheduler'}"),
 )
 def test_slow_packages_are_not_imported(arguments: str, packages: str) -> None:
     """Packages that are slow to import are not imported for commands that do not schedule."""
@@ -84,12 +83,10 @@ def make_version_fail(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None
     monkeypatch.setattr("bayplan.cli.version.version", version)
 
 
-@pytest.mark.parametrize(
-    ("error", "exit_code", "text"),
-    [
-        pytest.param(ConfigError([Problem("a.b", "is wrong")]), 2, "bayplan: a.b: is wrong\n", id="invalid input"),
-        pytest.param(RegistryError("no such package"), 1, "bayplan: no such package\n", id="other error"),
-    ],
+@table(
+    "error, exit_code, text",
+    ("invalid input", ConfigError([Problem("a.b", "is wrong")]), 2, "bayplan: a.b: is wrong\n"),
+    ("other error", RegistryError("no such package"), 1, "bayplan: no such package\n"),
 )
 def test_an_error_is_a_message(monkeypatch: pytest.MonkeyPatch, error: Exception, exit_code: int, text: str) -> None:
     """An error of Bayplan is printed as a message on standard error, with an exit code."""

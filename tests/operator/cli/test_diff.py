@@ -15,6 +15,7 @@ from bayplan.comparison import Change, Outcome, PodDifference, ProfileReference,
 from click.testing import CliRunner, Result
 
 from scheduler_core.errors import ConfigError
+from tests.support.tables import table
 
 EXAMPLE = str(Path(__file__).parents[3] / "examples" / "simulate" / "cluster.yaml")
 HOSTILE = "a\x1b[2J<script>\nFORGED"
@@ -89,14 +90,7 @@ def test_documents_have_everything(output: str) -> None:
         "nodes": 6,
         "pending": 10,
         "rescheduled": 0,
-        "differences": {
-            "NoLongerFits": 0,
-            "FitsNow": 0,
-            "Moves": 4,
-            "OtherReason": 0,
-            "Preempted": 0,
-            "Spared": 0,
-        },
+        "differences": {"NoLongerFits": 0, "FitsNow": 0, "Moves": 4, "OtherReason": 0, "Preempted": 0, "Spared": 0},
     }
     assert found["differences"][0] == {
         "namespace": "shop",
@@ -147,28 +141,16 @@ def test_untrusted_names_are_escaped(tmp_path: Path) -> None:
         assert not any(line.startswith("FORGED") for line in result.stdout.splitlines())
 
 
-@pytest.mark.parametrize(
-    ("args", "message"),
-    [
-        pytest.param(
-            ["spread", "nothing"],
-            'there is no SchedulerProfile "nothing"; existing: pack, spread',
-            id="missing profile",
-        ),
-        pytest.param(
-            ["spread", EXAMPLE], "has 2 SchedulerProfiles (pack, spread); choose one with", id="file with two profiles"
-        ),
-        pytest.param(
-            ["spread", f"{EXAMPLE}#none"], 'there is no SchedulerProfile "none"', id="profile not in the file"
-        ),
-        pytest.param(["spread", "pack@0"], '"0" is not a revision; write NAME@REVISION', id="invalid revision"),
-        pytest.param(["spread", "pack@2"], "revisions of pack are stored in the live cluster", id="revision of files"),
-        pytest.param(["spread", "none.yaml"], "cannot be read: No such file or directory", id="missing file"),
-        pytest.param(
-            ["spread", "pack", "-l", "a in", "--reschedule", "empty"], '"a in" is not a label selector', id="selector"
-        ),
-        pytest.param(["spread", "pack", "-n", "shop"], "use them with --reschedule", id="namespace without reschedule"),
-    ],
+@table(
+    "args, message",
+    ("missing profile", ["spread", "nothing"], 'there is no SchedulerProfile "nothing"; existing: pack, spread'),
+    ("file with two profiles", ["spread", EXAMPLE], "has 2 SchedulerProfiles (pack, spread); choose one with"),
+    ("profile not in the file", ["spread", f"{EXAMPLE}#none"], 'there is no SchedulerProfile "none"'),
+    ("invalid revision", ["spread", "pack@0"], '"0" is not a revision; write NAME@REVISION'),
+    ("revision of files", ["spread", "pack@2"], "revisions of pack are stored in the live cluster"),
+    ("missing file", ["spread", "none.yaml"], "cannot be read: No such file or directory"),
+    ("selector", ["spread", "pack", "-l", "a in", "--reschedule", "empty"], '"a in" is not a label selector'),
+    ("namespace without reschedule", ["spread", "pack", "-n", "shop"], "use them with --reschedule"),
 )
 def test_errors_exit_with_2(args: list[str], message: str) -> None:
     """An error exits with 2, because exit code 1 means differences."""
@@ -182,37 +164,31 @@ def test_file_and_name_choose_a_profile() -> None:
     assert run("spread", f"{EXAMPLE}#pack").stdout.splitlines()[0] == "10 pending pods decided on 6 nodes: 4 move"
 
 
-@pytest.mark.parametrize(
-    ("text", "reference"),
-    [
-        pytest.param("batch", ProfileReference("batch", "", "batch"), id="name"),
-        pytest.param("batch@7", ProfileReference("batch@7", "", "batch", "7"), id="revision"),
-        pytest.param(
-            "batch@004783c2", ProfileReference("batch@004783c2", "", "batch", "004783c2"), id="revision by its hash"
-        ),
-        pytest.param("p.yaml", ProfileReference("p.yaml", "p.yaml", ""), id="file"),
-        pytest.param("dir/p#b", ProfileReference("dir/p#b", "dir/p", "b"), id="name in a file"),
-        pytest.param("-", ProfileReference("-", "-", ""), id="standard input"),
-    ],
+@table(
+    "text, reference",
+    ("name", "batch", ProfileReference("batch", "", "batch")),
+    ("revision", "batch@7", ProfileReference("batch@7", "", "batch", "7")),
+    ("revision by its hash", "batch@004783c2", ProfileReference("batch@004783c2", "", "batch", "004783c2")),
+    ("file", "p.yaml", ProfileReference("p.yaml", "p.yaml", "")),
+    ("name in a file", "dir/p#b", ProfileReference("dir/p#b", "dir/p", "b")),
+    ("standard input", "-", ProfileReference("-", "-", "")),
 )
 def test_profile_references(text: str, reference: ProfileReference) -> None:
     """The form of an argument determines what it refers to."""
     assert parse_reference(text) == reference
 
 
-@pytest.mark.parametrize(
-    ("text", "matches"),
-    [
-        pytest.param("", ["", "web", "api"], id="empty"),
-        pytest.param("app=web", ["web"], id="equal"),
-        pytest.param("app == web", ["web"], id="double equals sign"),
-        pytest.param("app!=web", ["", "api"], id="not equal, or without the label"),
-        pytest.param("app in (web, api)", ["web", "api"], id="in"),
-        pytest.param("app notin (web,api)", [""], id="not in"),
-        pytest.param("app", ["web", "api"], id="exists"),
-        pytest.param("!app", [""], id="does not exist"),
-        pytest.param("app,app!=web", ["api"], id="two requirements"),
-    ],
+@table(
+    "text, matches",
+    ("empty", "", ["", "web", "api"]),
+    ("equal", "app=web", ["web"]),
+    ("double equals sign", "app == web", ["web"]),
+    ("not equal, or without the label", "app!=web", ["", "api"]),
+    ("in", "app in (web, api)", ["web", "api"]),
+    ("not in", "app notin (web,api)", [""]),
+    ("exists", "app", ["web", "api"]),
+    ("does not exist", "!app", [""]),
+    ("two requirements", "app,app!=web", ["api"]),
 )
 def test_label_queries(text: str, matches: list[str]) -> None:
     """Label selectors are read as by kubectl."""

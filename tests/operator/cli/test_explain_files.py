@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
 import yaml
 from bayplan.cli import bayplan
 from click.testing import CliRunner, Result
+
+from tests.support.tables import table
 
 EXAMPLE = str(Path(__file__).parents[3] / "examples" / "simulate" / "cluster.yaml")
 NODE = """
@@ -64,13 +65,11 @@ def test_prints_text() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@table(
     "options",
-    [
-        pytest.param(("--pod", "shop/waiting"), id="--pod with a namespace"),
-        pytest.param(("--pod", "waiting", "-n", "shop"), id="--pod and -n"),
-        pytest.param(("waiting", "-n", "shop"), id="as with kubectl"),
-    ],
+    ("--pod with a namespace", ("--pod", "shop/waiting")),
+    ("--pod and -n", ("--pod", "waiting", "-n", "shop")),
+    ("as with kubectl", ("waiting", "-n", "shop")),
 )
 def test_ways_to_specify_a_pod(options: tuple[str, ...]) -> None:
     """Each way specifies the same pod."""
@@ -98,17 +97,13 @@ def test_the_other_pods_may_be_scheduled_first() -> None:
     assert "pod ml/train-0 deleted from node gpu-1" in [event["what"] for event in after["unblocking"]]
 
 
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
-        pytest.param((), "specify one pod", id="no pod"),
-        pytest.param(("a", "--pod", "b"), "specify one pod", id="two pods"),
-        pytest.param(("--pod", "a/b", "-n", "c"), "cannot be combined with -n", id="two namespaces"),
-        pytest.param(("a", "--offline"), "specify only one of", id="files and a cluster"),
-        pytest.param(
-            ("a", "--kubeconfig", "k"), "choose a cluster; leave them out with -f", id="files and a kubeconfig"
-        ),
-    ],
+@table(
+    "options, text",
+    ("no pod", (), "specify one pod"),
+    ("two pods", ("a", "--pod", "b"), "specify one pod"),
+    ("two namespaces", ("--pod", "a/b", "-n", "c"), "cannot be combined with -n"),
+    ("files and a cluster", ("a", "--offline"), "specify only one of"),
+    ("files and a kubeconfig", ("a", "--kubeconfig", "k"), "choose a cluster; leave them out with -f"),
 )
 def test_options_that_cannot_be_combined(options: tuple[str, ...], text: str) -> None:
     """Options that cannot be combined are a usage error with a remedy."""

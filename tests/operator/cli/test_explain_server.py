@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import pytest
 from bayplan.cli import bayplan
 from bayplan.explanation.documents import Explanation, GangExplanation
 from bayplan.kube.readiness import Readiness
@@ -18,6 +17,7 @@ from click.testing import CliRunner, Result
 
 from scheduler_core.model.pod_group import GroupSource
 from tests.support.explanations import EXPLANATION, GANG
+from tests.support.tables import table
 from tests.support.threaded_server import serve_in_thread
 
 
@@ -60,22 +60,18 @@ def test_explains_a_gang() -> None:
         assert json.loads(run(url, "bpg/train", "-o", "json").stdout)["verdict"] == "Placed"
 
 
-@pytest.mark.parametrize(
-    ("ready", "explains", "pod", "text"),
-    [
-        pytest.param(
-            True, True, "gone", "bayplan: pod shop/gone not found; check the namespace and the name", id="missing pod"
-        ),
-        pytest.param(
-            True,
-            True,
-            "podgroup/gone",
-            "bayplan: PodGroup shop/gone not found; check the namespace and the name",
-            id="missing PodGroup",
-        ),
-        pytest.param(False, True, "web", "bayplan: not ready: pods are being listed; retry", id="not ready"),
-        pytest.param(True, False, "web", "HTTP 404; is --server a Bayplan of this version?", id="no explain endpoint"),
-    ],
+@table(
+    "ready, explains, pod, text",
+    ("missing pod", True, True, "gone", "bayplan: pod shop/gone not found; check the namespace and the name"),
+    (
+        "missing PodGroup",
+        True,
+        True,
+        "podgroup/gone",
+        "bayplan: PodGroup shop/gone not found; check the namespace and the name",
+    ),
+    ("not ready", False, True, "web", "bayplan: not ready: pods are being listed; retry"),
+    ("no explain endpoint", True, False, "web", "HTTP 404; is --server a Bayplan of this version?"),
 )
 def test_errors_of_the_operator(ready: bool, explains: bool, pod: str, text: str) -> None:
     """An error of the operator is printed, and the exit code is 1."""
@@ -95,7 +91,7 @@ def test_an_unreachable_operator() -> None:
     assert result.stderr.endswith(", or use --offline\n")
 
 
-@pytest.mark.parametrize("secure", [pytest.param(True, id="HTTPS"), pytest.param(False, id="HTTP")])
+@table("secure", ("HTTPS", True), ("HTTP", False))
 def test_the_scheme_is_found(*, secure: bool) -> None:
     """Without a scheme the command tries HTTPS and HTTP, and accepts a generated certificate on this host."""
     with operator(secure=secure) as url:
@@ -103,14 +99,10 @@ def test_the_scheme_is_found(*, secure: bool) -> None:
     assert result.exit_code == 0, result.output
 
 
-@pytest.mark.parametrize(
-    ("secure", "scheme", "expected"),
-    [
-        pytest.param(False, "https", "cannot connect to", id="HTTPS to an HTTP server"),
-        pytest.param(
-            True, "http", "set the operator's address with --server without http://", id="HTTP to an HTTPS server"
-        ),
-    ],
+@table(
+    "secure, scheme, expected",
+    ("HTTPS to an HTTP server", False, "https", "cannot connect to"),
+    ("HTTP to an HTTPS server", True, "http", "set the operator's address with --server without http://"),
 )
 def test_a_specified_scheme_is_the_only_one(scheme: str, expected: str, *, secure: bool) -> None:
     """If a scheme is specified, no other scheme is tried, and the error has the remedy."""

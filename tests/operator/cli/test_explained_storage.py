@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 
-import pytest
 from bayplan.cli import bayplan
 from click.testing import CliRunner, Result
+
+from tests.support.tables import table
 
 NODE = """
 apiVersion: v1
@@ -119,40 +120,38 @@ def explain_pod_in(text: str, *options: str) -> Result:
     return CliRunner().invoke(bayplan, ["explain", "-f", "-", *options], input=text)
 
 
-@pytest.mark.parametrize(
-    ("manifests", "detail", "event"),
-    [
-        pytest.param(
-            NODE + CLASS + UNBOUND + REPORTS_CAPACITY + CAPACITY + POD,
-            "claim shop/data needs 30Gi of class fast; CSIStorageCapacity storage/rack1 of the node has 20Gi",
-            "CSIStorageCapacity storage/rack1 of node n grown from 20Gi to 30Gi",
-            id="too little capacity",
-        ),
-        pytest.param(
-            NODE + CLASS + UNBOUND + REPORTS_CAPACITY + POD,
-            "claim shop/data needs 30Gi of class fast; no CSIStorageCapacity of the class includes the node",
-            "a CSIStorageCapacity of class fast with 30Gi that includes node n",
-            id="no capacity reported",
-        ),
-        pytest.param(
-            NODE + CLASS + BOUND.replace("NODE_AFFINITY", "") + MUST_BE_INSTALLED + WITHOUT_DRIVERS + POD,
-            "driver disks.example.com is not installed on the node: CSINode n does not list it",
-            "driver disks.example.com registered in CSINode n, with a limit of volumes",
-            id="driver not installed",
-        ),
-        pytest.param(
-            NODE + CLASS + BOUND.replace("NODE_AFFINITY", "") + FULL + POD,
-            "driver disks.example.com has 1 volumes of at most 1 on the node",
-            "VolumeAttachment csi-old deleted (volume volume-old, node n)",
-            id="a detaching volume fills the node",
-        ),
-        pytest.param(
-            NODE + CLASS + BOUND.replace("NODE_AFFINITY", ELSEWHERE) + POD,
-            "volume volume-data of claim shop/data is accessible only from nodes with rack In (r2, r3)",
-            "",
-            id="volume of another topology",
-        ),
-    ],
+@table(
+    "manifests, detail, event",
+    (
+        "too little capacity",
+        NODE + CLASS + UNBOUND + REPORTS_CAPACITY + CAPACITY + POD,
+        "claim shop/data needs 30Gi of class fast; CSIStorageCapacity storage/rack1 of the node has 20Gi",
+        "CSIStorageCapacity storage/rack1 of node n grown from 20Gi to 30Gi",
+    ),
+    (
+        "no capacity reported",
+        NODE + CLASS + UNBOUND + REPORTS_CAPACITY + POD,
+        "claim shop/data needs 30Gi of class fast; no CSIStorageCapacity of the class includes the node",
+        "a CSIStorageCapacity of class fast with 30Gi that includes node n",
+    ),
+    (
+        "driver not installed",
+        NODE + CLASS + BOUND.replace("NODE_AFFINITY", "") + MUST_BE_INSTALLED + WITHOUT_DRIVERS + POD,
+        "driver disks.example.com is not installed on the node: CSINode n does not list it",
+        "driver disks.example.com registered in CSINode n, with a limit of volumes",
+    ),
+    (
+        "a detaching volume fills the node",
+        NODE + CLASS + BOUND.replace("NODE_AFFINITY", "") + FULL + POD,
+        "driver disks.example.com has 1 volumes of at most 1 on the node",
+        "VolumeAttachment csi-old deleted (volume volume-old, node n)",
+    ),
+    (
+        "volume of another topology",
+        NODE + CLASS + BOUND.replace("NODE_AFFINITY", ELSEWHERE) + POD,
+        "volume volume-data of claim shop/data is accessible only from nodes with rack In (r2, r3)",
+        "",
+    ),
 )
 def test_storage(manifests: str, detail: str, event: str) -> None:
     """The nearest node has the amounts, and the events name the object that must change; text and JSON have both."""

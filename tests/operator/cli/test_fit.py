@@ -10,6 +10,8 @@ import pytest
 from bayplan.cli import bayplan
 from click.testing import CliRunner, Result
 
+from tests.support.tables import table
+
 CLUSTER = """
 apiVersion: v1
 kind: List
@@ -75,13 +77,11 @@ def test_a_gang_that_fits(cluster: Path) -> None:
     assert result.stdout.splitlines()[:4] == ["All 4 pods would be scheduled now", "", "Nodes", "POD              NODE"]
 
 
-@pytest.mark.parametrize(
-    ("options", "code", "verdict"),
-    [
-        pytest.param(["--count", "7"], 10, "FitsAfterEvictions", id="evictions"),
-        pytest.param(["--count", "7", "--no-evictions"], 12, "DoesNotFit", id="no-evictions"),
-        pytest.param(["--count", "9"], 13, "Impossible", id="impossible"),
-    ],
+@table(
+    "options, code, verdict",
+    ("evictions", ["--count", "7"], 10, "FitsAfterEvictions"),
+    ("no-evictions", ["--count", "7", "--no-evictions"], 12, "DoesNotFit"),
+    ("impossible", ["--count", "9"], 13, "Impossible"),
 )
 def test_exit_codes(cluster: Path, options: list[str], code: int, verdict: str) -> None:
     """Each verdict has its exit code."""
@@ -105,15 +105,13 @@ def test_victims_are_named(cluster: Path) -> None:
     assert {each["message"] for each in found["unplaced"]} == {"0/2 nodes are available: 2 Insufficient cpu."}
 
 
-@pytest.mark.parametrize(
-    ("text", "options", "message"),
-    [
-        pytest.param(TEMPLATE, [], "manifests: have no pods; supported kinds: Pod, Job", id="no-pods"),
-        pytest.param(JOB.replace("high", "none"), [], 'there is no PriorityClass "none"', id="class"),
-        pytest.param(JOB.replace("parallelism: 4", "parallelism: x"), [], "spec.parallelism: must be", id="field"),
-        pytest.param(JOB + "---\n" + JOB, ["--count", "2"], "count: requires exactly one workload", id="two-workloads"),
-        pytest.param(JOB, ["--node-template", "none"], '"none" is neither a file nor a node', id="template"),
-    ],
+@table(
+    "text, options, message",
+    ("no-pods", TEMPLATE, [], "manifests: have no pods; supported kinds: Pod, Job"),
+    ("class", JOB.replace("high", "none"), [], 'there is no PriorityClass "none"'),
+    ("field", JOB.replace("parallelism: 4", "parallelism: x"), [], "spec.parallelism: must be"),
+    ("two-workloads", JOB + "---\n" + JOB, ["--count", "2"], "count: requires exactly one workload"),
+    ("template", JOB, ["--node-template", "none"], '"none" is neither a file nor a node'),
 )
 def test_bad_input(cluster: Path, text: str, options: list[str], message: str) -> None:
     """An error names the field and has exit code 2."""

@@ -30,6 +30,7 @@ from click.testing import CliRunner, Result
 
 from hack.controlplane.probes import free_port
 from scheduler_core.snapshot.cluster_cache import CacheDifference
+from tests.support.tables import table
 from tests.support.threaded_server import serve_in_thread
 from tests.support.virtual_clock import VirtualClock
 
@@ -128,13 +129,11 @@ def run(server: str, *arguments: str) -> Result:
     return CliRunner().invoke(bayplan, [*arguments, "--server", server])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        pytest.param(("explain", "web"), "explain", id="explain"),
-        pytest.param(("status",), "status", id="status"),
-        pytest.param(("status", "--check-cache"), "cache", id="cache check"),
-    ],
+@table(
+    "arguments, expected",
+    ("explain", ("explain", "web"), "explain"),
+    ("status", ("status",), "status"),
+    ("cache check", ("status", "--check-cache"), "cache"),
 )
 def test_a_command_to_a_standby_reaches_the_leader(
     secure: Replica, token_file: Path, arguments: tuple[str, ...], expected: str
@@ -167,31 +166,17 @@ def test_this_replica_shows_the_standby(secure: Replica) -> None:
     assert secure.requests == []
 
 
-@pytest.mark.parametrize(
-    ("holder", "endpoint", "expected"),
-    [
-        pytest.param(
-            "",
-            None,
-            "Lease bayplan/bayplan has no holder; retry in a few seconds, or use --offline",
-            id="no leader",
-        ),
-        pytest.param(
-            LEADER,
-            None,
-            f"bayplan/bayplan has no valid endpoint of the leader; {PORT_FORWARD}",
-            id="no announcement",
-        ),
-        pytest.param(
-            LEADER,
-            LeaderEndpoint("https://169.254.169.254:80", "0" * 64),
-            f"bayplan/bayplan has no valid endpoint of the leader; {PORT_FORWARD}",
-            id="invalid address",
-        ),
-        pytest.param(
-            LEADER, LeaderEndpoint(f"http://127.0.0.1:{free_port()}"), f"retry, or {PORT_FORWARD}", id="no listener"
-        ),
-    ],
+@table(
+    "holder, endpoint, expected",
+    ("no leader", "", None, "Lease bayplan/bayplan has no holder; retry in a few seconds, or use --offline"),
+    ("no announcement", LEADER, None, f"bayplan/bayplan has no valid endpoint of the leader; {PORT_FORWARD}"),
+    (
+        "invalid address",
+        LEADER,
+        LeaderEndpoint("https://169.254.169.254:80", "0" * 64),
+        f"bayplan/bayplan has no valid endpoint of the leader; {PORT_FORWARD}",
+    ),
+    ("no listener", LEADER, LeaderEndpoint(f"http://127.0.0.1:{free_port()}"), f"retry, or {PORT_FORWARD}"),
 )
 def test_an_unreachable_leader(holder: str, endpoint: LeaderEndpoint | None, expected: str) -> None:
     """The error names the standby and the remedy."""

@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 
 from scheduler_core.errors import NotFoundError
 from scheduler_core.model.pod_group import GroupSource
+from tests.support.tables import table
 
 EXAMPLE = str(Path(__file__).parents[3] / "examples" / "simulate" / "gangs.yaml")
 ZONE = "topology.kubernetes.io/zone"
@@ -98,21 +99,17 @@ def test_a_missing_gang_is_an_error() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        pytest.param("web-0", PodName("ml", "web-0"), id="pod"),
-        pytest.param("pod/web-0", PodName("ml", "web-0"), id="pod with its kind"),
-        pytest.param("podgroup/train", GroupName("ml", "train"), id="PodGroup"),
-        pytest.param("podgroups/train", GroupName("ml", "train"), id="plural"),
-        pytest.param("bpg/train", GroupName("ml", "train", GroupSource.BAYPLAN), id="short name"),
-        pytest.param(
-            "podgroups.scheduling.k8s.io/train", GroupName("ml", "train", GroupSource.NATIVE), id="with its API"
-        ),
-        pytest.param("ml/web-0", PodName("ml", "web-0"), id="pod with its namespace"),
-        pytest.param("pod/ml/web-0", PodName("ml", "web-0"), id="pod with its kind and namespace"),
-        pytest.param("bpg/ml/train", GroupName("ml", "train", GroupSource.BAYPLAN), id="PodGroup with its namespace"),
-    ],
+@table(
+    "text, expected",
+    ("pod", "web-0", PodName("ml", "web-0")),
+    ("pod with its kind", "pod/web-0", PodName("ml", "web-0")),
+    ("PodGroup", "podgroup/train", GroupName("ml", "train")),
+    ("plural", "podgroups/train", GroupName("ml", "train")),
+    ("short name", "bpg/train", GroupName("ml", "train", GroupSource.BAYPLAN)),
+    ("with its API", "podgroups.scheduling.k8s.io/train", GroupName("ml", "train", GroupSource.NATIVE)),
+    ("pod with its namespace", "ml/web-0", PodName("ml", "web-0")),
+    ("pod with its kind and namespace", "pod/ml/web-0", PodName("ml", "web-0")),
+    ("PodGroup with its namespace", "bpg/ml/train", GroupName("ml", "train", GroupSource.BAYPLAN)),
 )
 def test_names(text: str, expected: PodName | GroupName) -> None:
     """Names have kubectl's syntax."""
@@ -120,16 +117,14 @@ def test_names(text: str, expected: PodName | GroupName) -> None:
     assert object_name(None, text, "ml") == expected
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        pytest.param("job/train", '"job/train" does not name a pod or PodGroup', id="Job"),
-        pytest.param("podgroup/", "specify POD, NAMESPACE/POD, podgroup/NAME or podgroup/NAMESPACE/NAME", id="no name"),
-        pytest.param("shop/web/0", "does not name a pod or PodGroup", id="too many parts"),
-        pytest.param("/web", "does not name a pod or PodGroup", id="empty namespace"),
-        pytest.param("shop/web", '"shop/web" is in namespace shop, and -n is ml; specify one of them', id="-n too"),
-        pytest.param("podgroup.volcano.sh/train", 'unsupported API of PodGroups "volcano.sh"', id="unsupported API"),
-    ],
+@table(
+    "text, problem",
+    ("Job", "job/train", '"job/train" does not name a pod or PodGroup'),
+    ("no name", "podgroup/", "specify POD, NAMESPACE/POD, podgroup/NAME or podgroup/NAMESPACE/NAME"),
+    ("too many parts", "shop/web/0", "does not name a pod or PodGroup"),
+    ("empty namespace", "/web", "does not name a pod or PodGroup"),
+    ("-n too", "shop/web", '"shop/web" is in namespace shop, and -n is ml; specify one of them'),
+    ("unsupported API", "podgroup.volcano.sh/train", 'unsupported API of PodGroups "volcano.sh"'),
 )
 def test_names_of_other_kinds(text: str, problem: str) -> None:
     """A name of another kind is a usage error with the supported forms."""

@@ -16,6 +16,7 @@ from bayplan.texts.printable import printable
 from click.testing import CliRunner, Result
 
 from tests.support.fake_api import FakeApi, Response
+from tests.support.tables import table
 
 HOSTILE = "a\x1b[2J\x1b]0;owned\x07\x7f\x9b31m\u202eb\u2028\rc\nFORGED"
 REVISIONS = "/apis/apps/v1/controllerrevisions"
@@ -48,18 +49,16 @@ def is_safe(result: Result) -> bool:
     return printable(output) == output and not any(line.startswith("FORGED") for line in output.splitlines())
 
 
-@pytest.mark.parametrize(
-    ("args", "given", "expected"),
-    [
-        pytest.param(["simulate", "-"], [POD, NODE], "FORGED", id="simulate"),
-        pytest.param(["simulate", "-o", "json", "-"], [POD, NODE], "FORGED", id="simulate as JSON"),
-        pytest.param(["simulate", "-o", "yaml", "-"], [POD, NODE], "FORGED", id="simulate as YAML"),
-        pytest.param(["simulate", "-"], [PROFILE], "FORGED", id="simulate, rejected"),
-        pytest.param(["validate", "-"], [PROFILE, CONFIGURATION], "FORGED", id="validate"),
-        pytest.param(["validate", "-o", "json", "-"], [PROFILE, CONFIGURATION], "FORGED", id="validate as JSON"),
-        pytest.param(["explain", "-f", "-", HOSTILE], [POD, NODE], "FORGED", id="explain"),
-        pytest.param(["explain", "-f", "-", "-o", "yaml", HOSTILE], [POD, NODE], "FORGED", id="explain as YAML"),
-    ],
+@table(
+    "args, given, expected",
+    ("simulate", ["simulate", "-"], [POD, NODE], "FORGED"),
+    ("simulate as JSON", ["simulate", "-o", "json", "-"], [POD, NODE], "FORGED"),
+    ("simulate as YAML", ["simulate", "-o", "yaml", "-"], [POD, NODE], "FORGED"),
+    ("simulate, rejected", ["simulate", "-"], [PROFILE], "FORGED"),
+    ("validate", ["validate", "-"], [PROFILE, CONFIGURATION], "FORGED"),
+    ("validate as JSON", ["validate", "-o", "json", "-"], [PROFILE, CONFIGURATION], "FORGED"),
+    ("explain", ["explain", "-f", "-", HOSTILE], [POD, NODE], "FORGED"),
+    ("explain as YAML", ["explain", "-f", "-", "-o", "yaml", HOSTILE], [POD, NODE], "FORGED"),
 )
 def test_texts_in_files(args: list[str], given: list[dict[str, Any]], expected: str) -> None:
     """Control characters in names, fields and values of manifests are escaped."""
@@ -119,16 +118,14 @@ async def api() -> AsyncIterator[FakeApi]:
         yield made
 
 
-@pytest.mark.parametrize(
+@table(
     "args",
-    [
-        pytest.param(["history", "batch"], id="history"),
-        pytest.param(["history", "batch", "-o", "json"], id="history as JSON"),
-        pytest.param(["history", "batch", "-o", "yaml"], id="history as YAML"),
-        pytest.param(["history", "batch", "--revision", "1"], id="one revision"),
-        pytest.param(["history", "batch", "--diff", "1", "2"], id="two revisions"),
-        pytest.param(["rollback", "batch", "--to-revision", "1", "--dry-run"], id="rollback"),
-    ],
+    ("history", ["history", "batch"]),
+    ("history as JSON", ["history", "batch", "-o", "json"]),
+    ("history as YAML", ["history", "batch", "-o", "yaml"]),
+    ("one revision", ["history", "batch", "--revision", "1"]),
+    ("two revisions", ["history", "batch", "--diff", "1", "2"]),
+    ("rollback", ["rollback", "batch", "--to-revision", "1", "--dry-run"]),
 )
 async def test_texts_in_the_cluster(api: FakeApi, tmp_path: Path, args: list[str]) -> None:
     """Control characters in objects of the cluster are escaped."""

@@ -30,6 +30,7 @@ from tests.support.chromium import open_file
 from tests.support.gangs import settle
 from tests.support.page_world import PageWorld
 from tests.support.scheduling import rig
+from tests.support.tables import table
 
 HOSTILE = (
     "x<img src=http://127.0.0.1:9/i onerror=document.title=1><script>document.title=2</script>\"'&amp;\u202eevil\x1b[2J"
@@ -137,13 +138,11 @@ def cluster(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    ("make", "summary"),
-    [
-        pytest.param(simulation_report, "pods", id="simulate"),
-        pytest.param(explanation_report, "", id="explain"),
-        pytest.param(comparison_report, "pods", id="diff"),
-    ],
+@table(
+    "make, summary",
+    ("simulate", simulation_report, "pods"),
+    ("explain", explanation_report, ""),
+    ("diff", comparison_report, "pods"),
 )
 def test_a_report_begins_with_its_origin(cluster: Path, make: Callable[[Path], str], summary: str) -> None:
     """Date, command and cluster, and a summary, are before the tables, also without scripts."""
@@ -197,13 +196,11 @@ def test_a_browser_shows_a_report_without_requests(cluster: Path, make: Callable
 
 
 @pytest.mark.parametrize("make", REPORTS)
-@pytest.mark.parametrize(
+@table(
     "markup",
-    [
-        pytest.param("<script>document.title='run'</script>", id="inline"),
-        pytest.param("<script src=\"data:text/javascript,document.title='run'\"></script>", id="data"),
-        pytest.param("<img src=http://127.0.0.1:9/i onerror=\"document.title='run'\">", id="handler"),
-    ],
+    ("inline", "<script>document.title='run'</script>"),
+    ("data", "<script src=\"data:text/javascript,document.title='run'\"></script>"),
+    ("handler", "<img src=http://127.0.0.1:9/i onerror=\"document.title='run'\">"),
 )
 def test_a_report_runs_only_its_own_scripts(
     cluster: Path, make: Callable[[Path], str], markup: str, tmp_path: Path

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from scheduler_core.config.scheduler_configuration import parse_configuration
 from scheduler_core.runtime.framework_instance import FrameworkInstance
+from tests.support.tables import table
 
 Document = dict[str, Any]
 Import = Callable[..., Result]
@@ -55,8 +56,7 @@ PLUGINS = st.fixed_dictionaries(
     },
 )
 PROFILE = st.fixed_dictionaries(
-    {},
-    optional={"percentageOfNodesToScore": st.integers(0, 100), "plugins": PLUGINS, "pluginConfig": PLUGIN_CONFIG},
+    {}, optional={"percentageOfNodesToScore": st.integers(0, 100), "plugins": PLUGINS, "pluginConfig": PLUGIN_CONFIG}
 )
 NAMES = st.lists(st.text("aB_.-9", min_size=1, max_size=6), min_size=1, max_size=4, unique=True)
 EXTENDERS = st.lists(
@@ -204,25 +204,23 @@ def test_a_directory_gets_manifests_settings_and_values(imported: Import, tmp_pa
     assert values["clientBurst"] == 7
 
 
-@pytest.mark.parametrize(
-    ("fields", "expected"),
-    [
-        pytest.param(
-            {"parallelism": 0, "profiles": [{"pluginConfig": [{"name": "NodeAffinity", "args": {"x": 1}}]}]},
-            ["parallelism: must be greater than 0", "profiles[0].pluginConfig[0].args.x: unknown field"],
-            id="several problems",
-        ),
-        pytest.param(
-            {"profiles": [{"plugins": {"score": {"enabled": [{"name": "Nope"}]}}}]},
-            ['profiles[0].plugins.score.enabled[0].name: there is no plugin "Nope"'],
-            id="unknown plugin",
-        ),
-        pytest.param(
-            {"podMaxBackoffSeconds": 2**40},
-            ["SchedulerProfile default-scheduler: spec.podMaxBackoffSeconds: must be at most"],
-            id="limit of the custom resource",
-        ),
-    ],
+@table(
+    "fields, expected",
+    (
+        "several problems",
+        {"parallelism": 0, "profiles": [{"pluginConfig": [{"name": "NodeAffinity", "args": {"x": 1}}]}]},
+        ["parallelism: must be greater than 0", "profiles[0].pluginConfig[0].args.x: unknown field"],
+    ),
+    (
+        "unknown plugin",
+        {"profiles": [{"plugins": {"score": {"enabled": [{"name": "Nope"}]}}}]},
+        ['profiles[0].plugins.score.enabled[0].name: there is no plugin "Nope"'],
+    ),
+    (
+        "limit of the custom resource",
+        {"podMaxBackoffSeconds": 2**40},
+        ["SchedulerProfile default-scheduler: spec.podMaxBackoffSeconds: must be at most"],
+    ),
 )
 def test_an_invalid_file_is_rejected(imported: Import, fields: Document, expected: list[str]) -> None:
     """Every problem is reported with its path, and no manifest is printed."""
@@ -233,13 +231,11 @@ def test_an_invalid_file_is_rejected(imported: Import, fields: Document, expecte
         assert text in result.stderr
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        pytest.param("a: [", "cannot be read", id="invalid YAML"),
-        pytest.param("- a", "must be one KubeSchedulerConfiguration", id="list"),
-        pytest.param("", "must be one KubeSchedulerConfiguration", id="empty"),
-    ],
+@table(
+    "text, expected",
+    ("invalid YAML", "a: [", "cannot be read"),
+    ("list", "- a", "must be one KubeSchedulerConfiguration"),
+    ("empty", "", "must be one KubeSchedulerConfiguration"),
 )
 def test_a_file_without_a_configuration_is_rejected(tmp_path: Path, text: str, expected: str) -> None:
     """The error names the file and the expected content."""

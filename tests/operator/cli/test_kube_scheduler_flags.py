@@ -13,6 +13,8 @@ from bayplan.cli.kube_scheduler_flags import REMEDIES
 from bayplan.cli.run import run
 from click.testing import CliRunner
 
+from tests.support.tables import table
+
 MIGRATE = Path(__file__).resolve().parents[3] / "docs" / "migrate.md"
 
 
@@ -21,61 +23,57 @@ def _parsed(*arguments: str) -> dict[str, Any]:
         return {name: value for name, value in context.params.items() if value is not None}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "found"),
-    [
-        pytest.param(["--leader-elect"], {"leader_elect": True}, id="no-value"),
-        pytest.param(["--leader-elect=true"], {"leader_elect": True}, id="true"),
-        pytest.param(["--leader-elect=T"], {"leader_elect": True}, id="t"),
-        pytest.param(["--leader-elect=0"], {"leader_elect": False}, id="0"),
-        pytest.param(["--leader_elect=false"], {"leader_elect": False}, id="underscore"),
-        pytest.param(["--leader-elect", "--leader-elect=false"], {"leader_elect": False}, id="repeated-switch"),
-        pytest.param(["--kubeconfig=/a"], {"kubeconfig": "/a"}, id="equals"),
-        pytest.param(["--kubeconfig", "/a"], {"kubeconfig": "/a"}, id="space"),
-        pytest.param(["--kubeconfig", "/a", "--kubeconfig=/b"], {"kubeconfig": "/b"}, id="repeated"),
-        pytest.param(["--kubeconfig=/a_b=c"], {"kubeconfig": "/a_b=c"}, id="value-with-equals"),
-        pytest.param(["--config", "/a_b"], {"config_file": Path("/a_b")}, id="config"),
-        pytest.param(["-v=2"], {"verbosity": 2}, id="v-equals"),
-        pytest.param(["-v", "2"], {"verbosity": 2}, id="v-space"),
-        pytest.param(["-v2"], {"verbosity": 2}, id="v-attached"),
-        pytest.param(["--v=2"], {"verbosity": 2}, id="long-v"),
-        pytest.param(["--v", "1", "-v=3"], {"verbosity": 3}, id="repeated-v"),
-        pytest.param(
-            ["--feature-gates=GangPreemption=false,AllAlpha=T"],
-            {"feature_gates": {"GangPreemption": False, "AllAlpha": True}},
-            id="gates",
-        ),
-        pytest.param(
-            ["--feature-gates", "AllAlpha=true", "--feature_gates=AllBeta=false", "--feature-gates=AllAlpha=false"],
-            {"feature_gates": {"AllAlpha": False, "AllBeta": False}},
-            id="repeated-gates",
-        ),
-        pytest.param(["--tls-min-version=VersionTLS13"], {"tls_min_version": "VersionTLS13"}, id="choice"),
-    ],
+@table(
+    "arguments, found",
+    ("no-value", ["--leader-elect"], {"leader_elect": True}),
+    ("true", ["--leader-elect=true"], {"leader_elect": True}),
+    ("t", ["--leader-elect=T"], {"leader_elect": True}),
+    ("0", ["--leader-elect=0"], {"leader_elect": False}),
+    ("underscore", ["--leader_elect=false"], {"leader_elect": False}),
+    ("repeated-switch", ["--leader-elect", "--leader-elect=false"], {"leader_elect": False}),
+    ("equals", ["--kubeconfig=/a"], {"kubeconfig": "/a"}),
+    ("space", ["--kubeconfig", "/a"], {"kubeconfig": "/a"}),
+    ("repeated", ["--kubeconfig", "/a", "--kubeconfig=/b"], {"kubeconfig": "/b"}),
+    ("value-with-equals", ["--kubeconfig=/a_b=c"], {"kubeconfig": "/a_b=c"}),
+    ("config", ["--config", "/a_b"], {"config_file": Path("/a_b")}),
+    ("v-equals", ["-v=2"], {"verbosity": 2}),
+    ("v-space", ["-v", "2"], {"verbosity": 2}),
+    ("v-attached", ["-v2"], {"verbosity": 2}),
+    ("long-v", ["--v=2"], {"verbosity": 2}),
+    ("repeated-v", ["--v", "1", "-v=3"], {"verbosity": 3}),
+    (
+        "gates",
+        ["--feature-gates=GangPreemption=false,AllAlpha=T"],
+        {"feature_gates": {"GangPreemption": False, "AllAlpha": True}},
+    ),
+    (
+        "repeated-gates",
+        ["--feature-gates", "AllAlpha=true", "--feature_gates=AllBeta=false", "--feature-gates=AllAlpha=false"],
+        {"feature_gates": {"AllAlpha": False, "AllBeta": False}},
+    ),
+    ("choice", ["--tls-min-version=VersionTLS13"], {"tls_min_version": "VersionTLS13"}),
 )
 def test_flags_that_both_have(arguments: list[str], found: dict[str, Any]) -> None:
     """The syntax is that of kube-scheduler."""
     assert _parsed(*arguments) == found
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        pytest.param(["--leader-elect=yes"], 'invalid value "yes"; set true or false', id="no-boolean"),
-        pytest.param(["--leader-elect", "true"], "as in --leader-elect=true", id="boolean-after-a-space"),
-        pytest.param(["-v=x"], 'invalid level "x"; set 0 to 10', id="level"),
-        pytest.param(["-v", "-2"], 'invalid level "-2"; set 0 to 10', id="negative-level"),
-        pytest.param(["--v=99"], "must be at most 10, not 99", id="high-level"),
-        pytest.param(
-            ["--feature-gates=NodeSwap=true"],
-            '"NodeSwap" is not a feature gate of Bayplan; remove it if it is one of Kubernetes',
-            id="gate-of-kubernetes",
-        ),
-        pytest.param(["--feature-gates=AllAlpha"], '"AllAlpha" must have the form ResultCache=false', id="no-value"),
-        pytest.param(["--bind_address", "::1"], "--bind-address is a flag of kube-scheduler", id="underscore"),
-        pytest.param(["--leader-elekt"], "Did you mean", id="misspelt"),
-        pytest.param(["scheduler.yaml"], "unexpected extra argument (scheduler.yaml)", id="argument"),
-    ],
+@table(
+    "arguments, message",
+    ("no-boolean", ["--leader-elect=yes"], 'invalid value "yes"; set true or false'),
+    ("boolean-after-a-space", ["--leader-elect", "true"], "as in --leader-elect=true"),
+    ("level", ["-v=x"], 'invalid level "x"; set 0 to 10'),
+    ("negative-level", ["-v", "-2"], 'invalid level "-2"; set 0 to 10'),
+    ("high-level", ["--v=99"], "must be at most 10, not 99"),
+    (
+        "gate-of-kubernetes",
+        ["--feature-gates=NodeSwap=true"],
+        '"NodeSwap" is not a feature gate of Bayplan; remove it if it is one of Kubernetes',
+    ),
+    ("no-value", ["--feature-gates=AllAlpha"], '"AllAlpha" must have the form ResultCache=false'),
+    ("underscore", ["--bind_address", "::1"], "--bind-address is a flag of kube-scheduler"),
+    ("misspelt", ["--leader-elekt"], "Did you mean"),
+    ("argument", ["scheduler.yaml"], "unexpected extra argument (scheduler.yaml)"),
 )
 def test_flags_that_are_rejected(arguments: list[str], message: str) -> None:
     """An error names the flag or its value, and what to do."""

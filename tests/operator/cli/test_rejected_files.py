@@ -10,6 +10,8 @@ import pytest
 from bayplan.cli import bayplan
 from click.testing import CliRunner, Result
 
+from tests.support.tables import table
+
 NODE = "apiVersion: v1\nkind: Node\nmetadata: {name: n}\nstatus: {capacity: {cpu: 4, memory: 8Gi, pods: 9}}\n"
 POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c, image: x}]}\n"
 CONFIGURATION = (
@@ -55,20 +57,16 @@ def test_every_command_rejects_them(tmp_path: Path, command: str) -> None:
 
 
 @pytest.mark.parametrize("command", ["simulate", "validate"])
-@pytest.mark.parametrize(
+@table(
     "document",
-    [
-        pytest.param(CONFIGURATION.replace("/v1", "/v1beta3"), id="configuration"),
-        pytest.param(CONFIGURATION.replace("kubescheduler.config.k8s.io/v1", "componentconfig/v1alpha1"), id="first"),
-        pytest.param(config_map(CONFIGURATION.replace("/v1", "/v1beta3")), id="config-map"),
-        pytest.param(
-            "apiVersion: bayplan.dev/v1\nkind: SchedulerProfile\nmetadata: {name: a}\nspec: {}\n", id="profile"
-        ),
-        pytest.param("apiVersion: bayplan.io/v1alpha1\nkind: PluginConfig\nmetadata: {name: a}\n", id="group"),
-        pytest.param("apiVersion: policy/v1beta1\nkind: PodDisruptionBudget\nmetadata: {name: a}\n", id="budget"),
-        pytest.param("apiVersion: apps/v1\nkind: Pod\nmetadata: {name: a}\n", id="pod"),
-        pytest.param("kind: Node\nmetadata: {name: a}\n", id="no-version"),
-    ],
+    ("configuration", CONFIGURATION.replace("/v1", "/v1beta3")),
+    ("first", CONFIGURATION.replace("kubescheduler.config.k8s.io/v1", "componentconfig/v1alpha1")),
+    ("config-map", config_map(CONFIGURATION.replace("/v1", "/v1beta3"))),
+    ("profile", "apiVersion: bayplan.dev/v1\nkind: SchedulerProfile\nmetadata: {name: a}\nspec: {}\n"),
+    ("group", "apiVersion: bayplan.io/v1alpha1\nkind: PluginConfig\nmetadata: {name: a}\n"),
+    ("budget", "apiVersion: policy/v1beta1\nkind: PodDisruptionBudget\nmetadata: {name: a}\n"),
+    ("pod", "apiVersion: apps/v1\nkind: Pod\nmetadata: {name: a}\n"),
+    ("no-version", "kind: Node\nmetadata: {name: a}\n"),
 )
 def test_another_version_is_an_error(tmp_path: Path, command: str, document: str) -> None:
     """An object that decisions depend on is not ignored because of its version."""
@@ -153,15 +151,11 @@ def test_a_cordoned_node_has_its_taint(tmp_path: Path) -> None:
     assert run(tmp_path, "simulate", *zones, *ignored).stdout.startswith("1 of 3 pods")
 
 
-@pytest.mark.parametrize(
-    ("name", "found"),
-    [
-        pytest.param(
-            "EBSLimits", "it was removed in Kubernetes 1.31, and NodeVolumeLimits does its work", id="removed"
-        ),
-        pytest.param("CapacityScheduling", 'there is no plugin "CapacityScheduling"; correct', id="no-suggestion"),
-        pytest.param("NodeResourceFit", 'did you mean "NodeResourcesFit"?', id="misspelt"),
-    ],
+@table(
+    "name, found",
+    ("removed", "EBSLimits", "it was removed in Kubernetes 1.31, and NodeVolumeLimits does its work"),
+    ("no-suggestion", "CapacityScheduling", 'there is no plugin "CapacityScheduling"; correct'),
+    ("misspelt", "NodeResourceFit", 'did you mean "NodeResourcesFit"?'),
 )
 def test_unknown_plugins(tmp_path: Path, name: str, found: str) -> None:
     """A removed plugin is rejected with what replaces it, and only similar names are suggested."""

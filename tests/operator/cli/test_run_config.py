@@ -14,6 +14,7 @@ from bayplan.settings.operator_settings import Settings, load_settings
 from click.testing import CliRunner, Result
 
 from scheduler_core.errors import ConfigError
+from tests.support.tables import table
 
 Write = Callable[..., Path]
 
@@ -58,45 +59,31 @@ def test_a_negative_rate_is_no_limit(write_config: Write) -> None:
     assert settings_of(write_config(clientConnection={"qps": -1}), {}).client_qps is None
 
 
-@pytest.mark.parametrize(
-    ("fields", "flags", "flag", "field"),
-    [
-        pytest.param({}, {"client_qps": 7.0}, "--client-qps", "clientConnection.qps is 50", id="qps"),
-        pytest.param({}, {"client_burst": 7}, "--client-burst", "clientConnection.burst is 100", id="burst"),
-        pytest.param(
-            {"clientConnection": {"kubeconfig": "/a"}},
-            {"kubeconfig": "/b"},
-            "--kubeconfig",
-            "clientConnection.kubeconfig is /a",
-            id="kubeconfig",
-        ),
-        pytest.param(
-            {"percentageOfNodesToScore": 3},
-            {"percentage_of_nodes_to_score": 4},
-            "--percentage-of-nodes-to-score",
-            "percentageOfNodesToScore is 3",
-            id="percentage",
-        ),
-        pytest.param(
-            {}, {"leader_elect": False}, "--leader-elect", "leaderElection.leaderElect is true", id="election"
-        ),
-        pytest.param(
-            {},
-            {"delay_cache_until_active": True},
-            "--delay-cache-until-active",
-            "delayCacheUntilActive is false",
-            id="caches",
-        ),
-        pytest.param(
-            {}, {"allow_default_scheduler": False}, "--allow-default-scheduler", 'named "default-scheduler"', id="name"
-        ),
-        pytest.param({}, {"namespace": "n"}, "--namespace", "SchedulerProfiles", id="namespace"),
-        pytest.param({}, {"profiles": "tier=a"}, "--profiles", "SchedulerProfiles", id="profiles"),
-        pytest.param({}, {"initial_profiles": "p.yaml"}, "--initial-profiles", "SchedulerProfiles", id="initial ones"),
-        pytest.param(
-            {}, {"webhook": {"configuration": "w"}}, "--settings: webhook", "custom resources", id="admission webhook"
-        ),
-    ],
+@table(
+    "fields, flags, flag, field",
+    ("qps", {}, {"client_qps": 7.0}, "--client-qps", "clientConnection.qps is 50"),
+    ("burst", {}, {"client_burst": 7}, "--client-burst", "clientConnection.burst is 100"),
+    (
+        "kubeconfig",
+        {"clientConnection": {"kubeconfig": "/a"}},
+        {"kubeconfig": "/b"},
+        "--kubeconfig",
+        "clientConnection.kubeconfig is /a",
+    ),
+    (
+        "percentage",
+        {"percentageOfNodesToScore": 3},
+        {"percentage_of_nodes_to_score": 4},
+        "--percentage-of-nodes-to-score",
+        "percentageOfNodesToScore is 3",
+    ),
+    ("election", {}, {"leader_elect": False}, "--leader-elect", "leaderElection.leaderElect is true"),
+    ("caches", {}, {"delay_cache_until_active": True}, "--delay-cache-until-active", "delayCacheUntilActive is false"),
+    ("name", {}, {"allow_default_scheduler": False}, "--allow-default-scheduler", 'named "default-scheduler"'),
+    ("namespace", {}, {"namespace": "n"}, "--namespace", "SchedulerProfiles"),
+    ("profiles", {}, {"profiles": "tier=a"}, "--profiles", "SchedulerProfiles"),
+    ("initial ones", {}, {"initial_profiles": "p.yaml"}, "--initial-profiles", "SchedulerProfiles"),
+    ("admission webhook", {}, {"webhook": {"configuration": "w"}}, "--settings: webhook", "custom resources"),
 )
 def test_a_flag_that_contradicts_the_file_is_rejected(
     write_config: Write, fields: dict[str, Any], flags: dict[str, Any], flag: str, field: str

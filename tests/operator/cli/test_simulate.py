@@ -4,10 +4,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 from bayplan.cli import bayplan
 from click.testing import CliRunner, Result
+
+from tests.support.tables import table
 
 EXAMPLE = str(Path(__file__).parents[3] / "examples" / "simulate" / "cluster.yaml")
 
@@ -135,16 +136,14 @@ def test_prints_yaml() -> None:
     assert yaml.safe_load(simulate(NODE + SMALL, "-o", "yaml").stdout) == EXPECTED
 
 
-@pytest.mark.parametrize(
-    ("text", "options", "exit_code"),
-    [
-        pytest.param(NODE + SMALL, (), 0, id="all scheduled"),
-        pytest.param(NODE + LARGE, (), 0, id="unschedulable"),
-        pytest.param(NODE + LARGE, ("--fail-on-unschedulable",), 3, id="unschedulable, in CI"),
-        pytest.param(NODE + SMALL, ("--fail-on-unschedulable",), 0, id="all scheduled, in CI"),
-        pytest.param("a: [", (), 2, id="invalid manifest"),
-        pytest.param(NODE, ("--seed", "-1"), 2, id="invalid option"),
-    ],
+@table(
+    "text, options, exit_code",
+    ("all scheduled", NODE + SMALL, (), 0),
+    ("unschedulable", NODE + LARGE, (), 0),
+    ("unschedulable, in CI", NODE + LARGE, ("--fail-on-unschedulable",), 3),
+    ("all scheduled, in CI", NODE + SMALL, ("--fail-on-unschedulable",), 0),
+    ("invalid manifest", "a: [", (), 2),
+    ("invalid option", NODE, ("--seed", "-1"), 2),
 )
 def test_exit_codes(text: str, options: tuple[str, ...], exit_code: int) -> None:
     """The exit code distinguishes invalid input and, on request, unschedulable pods."""

@@ -11,6 +11,8 @@ import yaml
 from bayplan.cli import bayplan
 from click.testing import CliRunner
 
+from tests.support.tables import table
+
 Document = dict[str, Any]
 API = "resource.k8s.io/v1"
 DRIVER = "gpu.example.com"
@@ -147,13 +149,7 @@ def test_untrusted_text_is_escaped(tmp_path: Path) -> None:
     assert not any(line.startswith("FORGED") for line in output.splitlines())
 
 
-@pytest.mark.parametrize(
-    ("options", "node_name"),
-    [
-        pytest.param([], None, id="off"),
-        pytest.param(["--feature-gates", "DRAOptionalNodeOperations=true"], "n1", id="on"),
-    ],
-)
+@table("options, node_name", ("off", [], None), ("on", ["--feature-gates", "DRAOptionalNodeOperations=true"], "n1"))
 @pytest.mark.parametrize("command", ["simulate", "explain", "diff"])
 def test_feature_gates(tmp_path: Path, command: str, options: list[str], node_name: str | None) -> None:
     """The commands pass feature gates to the scheduler."""

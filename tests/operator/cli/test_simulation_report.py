@@ -14,6 +14,7 @@ from bayplan.simulation.simulation import GangPlacement, PodPlacement, Simulatio
 from click.testing import CliRunner
 
 from tests.support.gpu_cluster import GPU, gpu_cluster
+from tests.support.tables import table
 
 NODES, PODS = 1523, 8152
 GIBIBYTE = 1 << 30
@@ -75,14 +76,10 @@ def result_of(count: int) -> SimulationResult:
     return result_with(pods, nodes, gangs)
 
 
-@pytest.mark.parametrize(
-    ("count", "ending"),
-    [
-        pytest.param(SHORT_LIST, [], id="short"),
-        pytest.param(
-            SHORT_LIST + 1, ["not listed: 51 pods (--pods), 51 gangs (--gangs), 51 nodes (--nodes)"], id="long"
-        ),
-    ],
+@table(
+    "count, ending",
+    ("short", SHORT_LIST, []),
+    ("long", SHORT_LIST + 1, ["not listed: 51 pods (--pods), 51 gangs (--gangs), 51 nodes (--nodes)"]),
 )
 def test_short_lists_are_printed_by_default(count: int, ending: list[str]) -> None:
     """Lists up to the limit are printed, longer lists are not."""
@@ -91,13 +88,11 @@ def test_short_lists_are_printed_by_default(count: int, ending: list[str]) -> No
     assert sum(line.startswith(("ns/pod-", "ns/gang-", "node-")) for line in lines) == (0 if ending else 3 * count)
 
 
-@pytest.mark.parametrize(
-    ("lists", "prefix", "rest"),
-    [
-        pytest.param(Lists(pods=True), "ns/pod-", "51 gangs (--gangs), 51 nodes (--nodes)", id="pods"),
-        pytest.param(Lists(gangs=True), "ns/gang-", "51 pods (--pods), 51 nodes (--nodes)", id="gangs"),
-        pytest.param(Lists(nodes=True), "node-", "51 pods (--pods), 51 gangs (--gangs)", id="nodes"),
-    ],
+@table(
+    "lists, prefix, rest",
+    ("pods", Lists(pods=True), "ns/pod-", "51 gangs (--gangs), 51 nodes (--nodes)"),
+    ("gangs", Lists(gangs=True), "ns/gang-", "51 pods (--pods), 51 nodes (--nodes)"),
+    ("nodes", Lists(nodes=True), "node-", "51 pods (--pods), 51 gangs (--gangs)"),
 )
 def test_long_lists_on_request(lists: Lists, prefix: str, rest: str) -> None:
     """A requested list has a row for every object."""

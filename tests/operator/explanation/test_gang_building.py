@@ -19,6 +19,7 @@ from tests.support.gang_preemption import add_gang, reserve_for_gang, running_po
 from tests.support.gangs import gang_of, group, member, members, settle
 from tests.support.scheduling import Rig, plugin_set, profile, rig
 from tests.support.scripted_extender import ScriptedExtender, extender, extender_rig
+from tests.support.tables import table
 
 ZONE = GroupTopology("zone")
 
@@ -261,12 +262,10 @@ def test_a_member_of_a_gang_that_fits(cluster: Rig) -> None:
     assert explanation.gang == explanation_of(cluster)
 
 
-@pytest.mark.parametrize(
-    ("state", "verdict"),
-    [
-        pytest.param(add_infeasible_gang, Verdict.UNSCHEDULABLE, id="does not fit"),
-        pytest.param(add_incomplete_gang, Verdict.GATED, id="members are missing"),
-    ],
+@table(
+    "state, verdict",
+    ("does not fit", add_infeasible_gang, Verdict.UNSCHEDULABLE),
+    ("members are missing", add_incomplete_gang, Verdict.GATED),
 )
 def test_a_member_waits_with_its_gang(cluster: Rig, state: Callable[[Rig], None], verdict: Verdict) -> None:
     """A member of a gang that does not fit has no node, and its scores are those of the pod alone."""
@@ -321,13 +320,11 @@ def test_a_pod_without_a_gang(cluster: Rig) -> None:
     assert explain_pod(cluster.scheduler, pod()).gang is None
 
 
-@pytest.mark.parametrize(
-    ("source", "is_found"),
-    [
-        pytest.param(None, True, id="any API"),
-        pytest.param(GroupSource.BAYPLAN, True, id="API of the gang"),
-        pytest.param(GroupSource.NATIVE, False, id="another API"),
-    ],
+@table(
+    "source, is_found",
+    ("any API", None, True),
+    ("API of the gang", GroupSource.BAYPLAN, True),
+    ("another API", GroupSource.NATIVE, False),
 )
 def test_gangs_by_name(cluster: Rig, source: GroupSource | None, is_found: bool) -> None:
     """A gang is found by name alone, or by name and API."""

@@ -24,6 +24,7 @@ from msgspec.structs import replace
 from scheduler_core.errors import ServerUnavailableError
 from scheduler_core.explain.findings import KeptOff, Lack, NextMember, NodeLacks, PlaceFit, Unblocking, Victim
 from scheduler_core.framework.extension_points import Shortage
+from tests.support.tables import table
 
 OLD, OLDER, ENDING = Victim("ml", "old", 1), Victim("ml", "older", 0), Victim("ml", "ending", 0)
 UNSCHEDULABLE = GangExplanation(
@@ -148,34 +149,30 @@ def test_a_member_is_shown_with_its_gang() -> None:
     assert text[-1] == "b     2        ml/train-0, ml/train-2"
 
 
-@pytest.mark.parametrize(
-    ("plan", "expected"),
-    [
-        pytest.param(
-            GangPreemption((), (), (), 0, None, "no pod of lower priority runs where the gang could go"),
-            "Preemption  no pod of lower priority runs where the gang could go",
-            id="no victims",
-        ),
-        pytest.param(
-            GangPreemption((), (), (ENDING,), 0, None, None),
-            "Preemption  would evict no pods but wait for terminating pods ml/ending (priority 0)",
-            id="terminating pods only",
-        ),
-        pytest.param(
-            GangPreemption((OLD,), ("a",), (), 0, None, None),
-            "Preemption  would evict ml/old (priority 1) from a; all members then fit",
-            id="any domain",
-        ),
-    ],
+@table(
+    "plan, expected",
+    (
+        "no victims",
+        GangPreemption((), (), (), 0, None, "no pod of lower priority runs where the gang could go"),
+        "Preemption  no pod of lower priority runs where the gang could go",
+    ),
+    (
+        "terminating pods only",
+        GangPreemption((), (), (ENDING,), 0, None, None),
+        "Preemption  would evict no pods but wait for terminating pods ml/ending (priority 0)",
+    ),
+    (
+        "any domain",
+        GangPreemption((OLD,), ("a",), (), 0, None, None),
+        "Preemption  would evict ml/old (priority 1) from a; all members then fit",
+    ),
 )
 def test_preemption_as_text(plan: GangPreemption, expected: str) -> None:
     """The dry run of preemption is described in one sentence."""
     assert expected in RENDERERS["table"](msgspec.structs.replace(UNSCHEDULABLE, preemption=plan)).splitlines()
 
 
-@pytest.mark.parametrize(
-    "explanation", [pytest.param(UNSCHEDULABLE, id="unschedulable"), pytest.param(FITS, id="fits")]
-)
+@table("explanation", ("unschedulable", UNSCHEDULABLE), ("fits", FITS))
 def test_json_and_yaml_are_equal(explanation: GangExplanation) -> None:
     """JSON and YAML contain the same document, which decodes to the same explanation."""
     document = json.loads(RENDERERS["json"](explanation))

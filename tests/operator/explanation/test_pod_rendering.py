@@ -23,6 +23,7 @@ from scheduler_core.errors import ServerUnavailableError
 from scheduler_core.explain.candidate_events import amount_text
 from scheduler_core.explain.findings import Lack, NodeLacks, Unblocking, Victim
 from scheduler_core.framework.extension_points import Shortage
+from tests.support.tables import table
 
 UNSCHEDULABLE = Explanation(
     namespace="ml",
@@ -107,9 +108,7 @@ def test_text_of_a_feasible_pod() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "explanation", [pytest.param(UNSCHEDULABLE, id="unschedulable"), pytest.param(FITS, id="fits")]
-)
+@table("explanation", ("unschedulable", UNSCHEDULABLE), ("fits", FITS))
 def test_json_and_yaml_are_equal(explanation: Explanation) -> None:
     """JSON and YAML contain the same document, which decodes to the same explanation."""
     document = json.loads(RENDERERS["json"](explanation))
@@ -118,27 +117,23 @@ def test_json_and_yaml_are_equal(explanation: Explanation) -> None:
     assert document["schedulerName"] == "pack"
 
 
-@pytest.mark.parametrize(
-    "response", [pytest.param(b"<html>", id="not JSON"), pytest.param(b'{"a": 1}', id="other JSON")]
-)
+@table("response", ("not JSON", b"<html>"), ("other JSON", b'{"a": 1}'))
 def test_another_response_is_an_error(response: bytes) -> None:
     """A response that is not an explanation is an error."""
     with pytest.raises(ServerUnavailableError, match="is --server a Bayplan"):
         read_explanation(response)
 
 
-@pytest.mark.parametrize(
-    ("resource", "amount", "text"),
-    [
-        pytest.param("cpu", 500, "500m", id="milli-cores"),
-        pytest.param("cpu", 32000, "32", id="cores"),
-        pytest.param("memory", 3 << 29, "1.5Gi", id="GiB"),
-        pytest.param("memory", 64 << 20, "64Mi", id="MiB"),
-        pytest.param("ephemeral-storage", 2048, "2Ki", id="KiB"),
-        pytest.param("hugepages-2Mi", 2 << 20, "2Mi", id="huge pages"),
-        pytest.param("memory", 5, "5", id="bytes"),
-        pytest.param("example.com/gpu", 2, "2", id="number"),
-    ],
+@table(
+    "resource, amount, text",
+    ("milli-cores", "cpu", 500, "500m"),
+    ("cores", "cpu", 32000, "32"),
+    ("GiB", "memory", 3 << 29, "1.5Gi"),
+    ("MiB", "memory", 64 << 20, "64Mi"),
+    ("KiB", "ephemeral-storage", 2048, "2Ki"),
+    ("huge pages", "hugepages-2Mi", 2 << 20, "2Mi"),
+    ("bytes", "memory", 5, "5"),
+    ("number", "example.com/gpu", 2, "2"),
 )
 def test_amounts_are_written_as_kubernetes_quantities(resource: str, amount: int, text: str) -> None:
     """Amounts are written as Kubernetes quantities."""

@@ -12,6 +12,7 @@ from scheduler_core.config.profile_config import Extender
 from scheduler_core.config.validation import validate
 from scheduler_core.errors import ConfigError, ExtenderError
 from tests.support.extender_server import ExtenderServer, Reply
+from tests.support.tables import table
 
 
 def extender(url: str, **fields: object) -> Extender:
@@ -44,21 +45,19 @@ def test_a_configuration_file_may_name_any_file(files: Path) -> None:
     assert read_file(str(files.parent / "token"), "caFile", None) == "the operator's own"
 
 
-@pytest.mark.parametrize(
-    ("name", "problem"),
-    [
-        pytest.param("../token", "must be in", id="parent directory"),
-        pytest.param("..2026_01_01/away", "must be in", id="link out of the directory"),
-        pytest.param("/dev/zero", "must be in", id="endless device"),
-        pytest.param("/var/run/secrets/kubernetes.io/serviceaccount/token", "must be in", id="token of the operator"),
-        pytest.param("..2026_01_01/pipe", "is not a regular file", id="pipe without a writer"),
-        pytest.param("..2026_01_01", "cannot be read", id="directory"),
-        pytest.param("..2026_01_01/loop", "cannot be read", id="link to itself"),
-        pytest.param("..2026_01_01/none", "cannot be read", id="missing"),
-        pytest.param("a\0b", "cannot be read", id="invalid path"),
-        pytest.param("..2026_01_01/bytes", "is not PEM", id="not text"),
-        pytest.param("..2026_01_01/long", "is longer than 256 KiB", id="too long"),
-    ],
+@table(
+    "name, problem",
+    ("parent directory", "../token", "must be in"),
+    ("link out of the directory", "..2026_01_01/away", "must be in"),
+    ("endless device", "/dev/zero", "must be in"),
+    ("token of the operator", "/var/run/secrets/kubernetes.io/serviceaccount/token", "must be in"),
+    ("pipe without a writer", "..2026_01_01/pipe", "is not a regular file"),
+    ("directory", "..2026_01_01", "cannot be read"),
+    ("link to itself", "..2026_01_01/loop", "cannot be read"),
+    ("missing", "..2026_01_01/none", "cannot be read"),
+    ("invalid path", "a\0b", "cannot be read"),
+    ("not text", "..2026_01_01/bytes", "is not PEM"),
+    ("too long", "..2026_01_01/long", "is longer than 256 KiB"),
 )
 def test_other_files_are_rejected(files: Path, name: str, problem: str) -> None:
     """Other files are rejected without a wait, and the error contains nothing of the file."""
@@ -70,29 +69,25 @@ def test_other_files_are_rejected(files: Path, name: str, problem: str) -> None:
     assert "own" not in found.message
 
 
-@pytest.mark.parametrize(
-    ("url", "hosts"),
-    [
-        pytest.param("http://anywhere.example.com/x", (), id="no list"),
-        pytest.param("http://Licences.Example.com./x", ("licences.example.com",), id="by name"),
-        pytest.param("http://licences.tools.svc:80", ("other", "*.svc"), id="by suffix"),
-        pytest.param("http://[::1]:80", ("::1",), id="by address"),
-    ],
+@table(
+    "url, hosts",
+    ("no list", "http://anywhere.example.com/x", ()),
+    ("by name", "http://Licences.Example.com./x", ("licences.example.com",)),
+    ("by suffix", "http://licences.tools.svc:80", ("other", "*.svc")),
+    ("by address", "http://[::1]:80", ("::1",)),
 )
 def test_allowed_hosts(url: str, hosts: tuple[str, ...]) -> None:
     """Host names are compared without regard to case and a trailing dot."""
     AllowedFilesAndHosts(Path("/"), hosts).check(extender(url))
 
 
-@pytest.mark.parametrize(
-    ("url", "problem"),
-    [
-        pytest.param("http://169.254.169.254/latest", "is not allowed", id="cloud metadata service"),
-        pytest.param("http://example.com.evil.org", "is not allowed", id="same prefix"),
-        pytest.param("http://evilexample.com", "is not allowed", id="same suffix without a dot"),
-        pytest.param("http://svc", "is not allowed", id="suffix alone"),
-        pytest.param("http://user:secret@example.com", "must not contain a user or password", id="password"),
-    ],
+@table(
+    "url, problem",
+    ("cloud metadata service", "http://169.254.169.254/latest", "is not allowed"),
+    ("same prefix", "http://example.com.evil.org", "is not allowed"),
+    ("same suffix without a dot", "http://evilexample.com", "is not allowed"),
+    ("suffix alone", "http://svc", "is not allowed"),
+    ("password", "http://user:secret@example.com", "must not contain a user or password"),
 )
 def test_other_hosts_are_rejected(url: str, problem: str) -> None:
     """A profile with another host is rejected with a message that contains no password."""
@@ -102,13 +97,7 @@ def test_other_hosts_are_rejected(url: str, problem: str) -> None:
     assert "secret" not in str(raised.value)
 
 
-@pytest.mark.parametrize(
-    ("bounds", "error"),
-    [
-        pytest.param(AllowedFilesAndHosts(Path("/")), "code 307", id="profile"),
-        pytest.param(None, "", id="configuration file"),
-    ],
-)
+@table("bounds, error", ("profile", AllowedFilesAndHosts(Path("/")), "code 307"), ("configuration file", None, ""))
 async def test_redirects(bounds: AllowedFilesAndHosts | None, error: str) -> None:
     """A redirect of an extender of a profile is not followed, so its pods are not sent to another host."""
     with ExtenderServer() as away, ExtenderServer() as server:

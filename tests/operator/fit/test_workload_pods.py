@@ -8,6 +8,7 @@ import pytest
 from bayplan.fit.workload_pods import MAX_PODS, WorkloadPods, expand
 
 from scheduler_core.errors import ConfigError
+from tests.support.tables import table
 
 TEMPLATE: dict[str, Any] = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "main"}]}}
 
@@ -27,57 +28,46 @@ def names(found: WorkloadPods) -> list[str]:
     return [each["metadata"]["name"] for each in found.pods]
 
 
-@pytest.mark.parametrize(
-    ("body", "count", "expected"),
-    [
-        pytest.param(job(), None, ["w-0"], id="job"),
-        pytest.param(job(parallelism=3), None, ["w-0", "w-1", "w-2"], id="parallelism"),
-        pytest.param(job(parallelism=3, completions=2), None, ["w-0", "w-1"], id="few-completions"),
-        pytest.param(job(parallelism=1), 2, ["w-0", "w-1"], id="count"),
-        pytest.param(
-            workload("batch/v1", "CronJob", jobTemplate={"spec": {"template": TEMPLATE}}), None, ["w-0"], id="cron"
+@table(
+    "body, count, expected",
+    ("job", job(), None, ["w-0"]),
+    ("parallelism", job(parallelism=3), None, ["w-0", "w-1", "w-2"]),
+    ("few-completions", job(parallelism=3, completions=2), None, ["w-0", "w-1"]),
+    ("count", job(parallelism=1), 2, ["w-0", "w-1"]),
+    ("cron", workload("batch/v1", "CronJob", jobTemplate={"spec": {"template": TEMPLATE}}), None, ["w-0"]),
+    ("deployment", workload("apps/v1", "Deployment", replicas=2, template=TEMPLATE), None, ["w-new-0", "w-new-1"]),
+    ("replica-set", workload("apps/v1", "ReplicaSet", template=TEMPLATE), None, ["w-0"]),
+    (
+        "stateful-set",
+        workload("apps/v1", "StatefulSet", replicas=2, ordinals={"start": 3}, template=TEMPLATE),
+        None,
+        ["w-3", "w-4"],
+    ),
+    (
+        "jobset",
+        workload(
+            "jobset.x-k8s.io/v1alpha2",
+            "JobSet",
+            replicatedJobs=[
+                {"name": "driver", "template": {"spec": {"template": TEMPLATE}}},
+                {"name": "workers", "replicas": 2, "template": {"spec": {"parallelism": 2, "template": TEMPLATE}}},
+            ],
         ),
-        pytest.param(
-            workload("apps/v1", "Deployment", replicas=2, template=TEMPLATE),
-            None,
-            ["w-new-0", "w-new-1"],
-            id="deployment",
+        None,
+        ["w-driver-0-0", "w-workers-0-0", "w-workers-0-1", "w-workers-1-0", "w-workers-1-1"],
+    ),
+    (
+        "leader-worker-set",
+        workload(
+            "leaderworkerset.x-k8s.io/v1",
+            "LeaderWorkerSet",
+            replicas=2,
+            leaderWorkerTemplate={"size": 2, "workerTemplate": TEMPLATE},
         ),
-        pytest.param(workload("apps/v1", "ReplicaSet", template=TEMPLATE), None, ["w-0"], id="replica-set"),
-        pytest.param(
-            workload("apps/v1", "StatefulSet", replicas=2, ordinals={"start": 3}, template=TEMPLATE),
-            None,
-            ["w-3", "w-4"],
-            id="stateful-set",
-        ),
-        pytest.param(
-            workload(
-                "jobset.x-k8s.io/v1alpha2",
-                "JobSet",
-                replicatedJobs=[
-                    {"name": "driver", "template": {"spec": {"template": TEMPLATE}}},
-                    {"name": "workers", "replicas": 2, "template": {"spec": {"parallelism": 2, "template": TEMPLATE}}},
-                ],
-            ),
-            None,
-            ["w-driver-0-0", "w-workers-0-0", "w-workers-0-1", "w-workers-1-0", "w-workers-1-1"],
-            id="jobset",
-        ),
-        pytest.param(
-            workload(
-                "leaderworkerset.x-k8s.io/v1",
-                "LeaderWorkerSet",
-                replicas=2,
-                leaderWorkerTemplate={"size": 2, "workerTemplate": TEMPLATE},
-            ),
-            None,
-            ["w-0", "w-0-1", "w-1", "w-1-1"],
-            id="leader-worker-set",
-        ),
-        pytest.param(
-            {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {}}, 2, ["p-0", "p-1"], id="copies"
-        ),
-    ],
+        None,
+        ["w-0", "w-0-1", "w-1", "w-1-1"],
+    ),
+    ("copies", {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {}}, 2, ["p-0", "p-1"]),
 )
 def test_names(body: dict[str, Any], count: int | None, expected: list[str]) -> None:
     """Each workload has the pods of its controller."""
@@ -115,21 +105,19 @@ def test_a_suspended_job() -> None:
     assert found.notices == ["Job ml/w is suspended; its pods are those after it is resumed"]
 
 
-@pytest.mark.parametrize(
-    ("body", "path"),
-    [
-        pytest.param(job(parallelism="many"), "spec.parallelism: must be a whole number", id="number"),
-        pytest.param(job(parallelism=True), "spec.parallelism: must be a whole number", id="bool"),
-        pytest.param(workload("batch/v1", "Job"), "spec.template.spec: is required", id="template"),
-        pytest.param(workload("jobset.x-k8s.io/v1alpha2", "JobSet"), "spec.replicatedJobs: is required", id="no-jobs"),
-        pytest.param(
-            workload("jobset.x-k8s.io/v1alpha2", "JobSet", replicatedJobs=[{}]),
-            "spec.replicatedJobs[0]: name: is required",
-            id="no-name",
-        ),
-        pytest.param(job(parallelism=MAX_PODS + 1), f"has more than {MAX_PODS} pods", id="too-many"),
-        pytest.param({"apiVersion": "apps/v1", "kind": "Deployment", "spec": []}, "must be a mapping", id="list"),
-    ],
+@table(
+    "body, path",
+    ("number", job(parallelism="many"), "spec.parallelism: must be a whole number"),
+    ("bool", job(parallelism=True), "spec.parallelism: must be a whole number"),
+    ("template", workload("batch/v1", "Job"), "spec.template.spec: is required"),
+    ("no-jobs", workload("jobset.x-k8s.io/v1alpha2", "JobSet"), "spec.replicatedJobs: is required"),
+    (
+        "no-name",
+        workload("jobset.x-k8s.io/v1alpha2", "JobSet", replicatedJobs=[{}]),
+        "spec.replicatedJobs[0]: name: is required",
+    ),
+    ("too-many", job(parallelism=MAX_PODS + 1), f"has more than {MAX_PODS} pods"),
+    ("list", {"apiVersion": "apps/v1", "kind": "Deployment", "spec": []}, "must be a mapping"),
 )
 def test_errors_name_the_field(body: dict[str, Any], path: str) -> None:
     """An error names the field and the remedy."""

@@ -13,6 +13,7 @@ from scheduler_core.model.pod_group import GroupKey, GroupSource
 from scheduler_core.model.pod_group import PodGroup as Group
 from scheduler_core.model.workloads import PriorityClass
 from tests.operator.gangs.group_recording import RecordingObserver, RecordingSink
+from tests.support.tables import table
 
 Body = dict[str, Any]
 KEY = GroupKey(GroupSource.BAYPLAN, "ml", "train")
@@ -50,10 +51,7 @@ def world() -> World:
 def body(version: int = 1, min_member: object = 2, namespace: str = "ml", uid: str = "u", **spec: Any) -> Body:
     """Return the group ``train``; its generation is its version."""
     metadata = {"name": "train", "namespace": namespace, "uid": uid, "generation": version}
-    return {
-        "metadata": {**metadata, "resourceVersion": str(version)},
-        "spec": {"minMember": min_member, **spec},
-    }
+    return {"metadata": {**metadata, "resourceVersion": str(version)}, "spec": {"minMember": min_member, **spec}}
 
 
 def priority_class(value: int, name: str = "high") -> PriorityClass:
@@ -143,7 +141,7 @@ def test_a_list_replaces_the_stored_groups(world: World) -> None:
     assert world.minimum == 4
 
 
-@pytest.mark.parametrize("class_first", [pytest.param(True, id="class first"), pytest.param(False, id="group first")])
+@table("class_first", ("class first", True), ("group first", False))
 def test_priority_is_that_of_the_class(world: World, class_first: bool) -> None:
     """A group has the priority of its class, whichever is created first."""
     if class_first:

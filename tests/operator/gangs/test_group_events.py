@@ -11,6 +11,7 @@ from scheduler_core.model.pod_group import POD_GROUP_LABELS, GroupSource
 from scheduler_core.queueing.gang_members import GangOutcome
 from tests.support.builders import pod
 from tests.support.group_world import PACE, UNSCHEDULABLE, GroupWorld, running
+from tests.support.tables import table
 
 
 @pytest.fixture
@@ -87,10 +88,7 @@ async def test_regained_quorum_is_recorded_again(world: GroupWorld) -> None:
     assert [reason for _, reason, _ in world.events()] == ["Scheduled", "Scheduled"]
 
 
-@pytest.mark.parametrize(
-    "outcome",
-    [pytest.param(UNSCHEDULABLE, id="failed"), pytest.param(replace(UNSCHEDULABLE, reason="TimedOut"), id="timed-out")],
-)
+@table("outcome", ("failed", UNSCHEDULABLE), ("timed-out", replace(UNSCHEDULABLE, reason="TimedOut")))
 async def test_a_restart_repeats_no_event(world: GroupWorld, outcome: GangOutcome) -> None:
     """An event that the status implies was recorded by the previous process and is not repeated."""
     gang = world.add_group()
@@ -105,13 +103,11 @@ async def test_a_restart_repeats_no_event(world: GroupWorld, outcome: GangOutcom
         assert other.events() == []
 
 
-@pytest.mark.parametrize(
-    ("source", "version"),
-    [
-        pytest.param(GroupSource.BAYPLAN, "bayplan.dev/v1alpha1", id="bayplan"),
-        pytest.param(GroupSource.SCHEDULER_PLUGINS, "scheduling.x-k8s.io/v1alpha1", id="scheduler-plugins"),
-        pytest.param(GroupSource.NATIVE, "scheduling.k8s.io/v1beta1", id="native"),
-    ],
+@table(
+    "source, version",
+    ("bayplan", GroupSource.BAYPLAN, "bayplan.dev/v1alpha1"),
+    ("scheduler-plugins", GroupSource.SCHEDULER_PLUGINS, "scheduling.x-k8s.io/v1alpha1"),
+    ("native", GroupSource.NATIVE, "scheduling.k8s.io/v1beta1"),
 )
 async def test_events_name_the_object(world: GroupWorld, source: GroupSource, version: str) -> None:
     """The kind, API version, name and UID of an event are those of the object."""

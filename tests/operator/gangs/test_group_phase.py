@@ -10,76 +10,65 @@ import pytest
 
 from tests.support.builders import PodFields
 from tests.support.group_scenarios import FOUR, NOW, SCHEDULED, UNSCHEDULABLE, GroupScenario
+from tests.support.tables import table
 
 
-@pytest.mark.parametrize(
-    ("members", "phase", "reason"),
-    [
-        pytest.param([], "Pending", "MembersMissing", id="none"),
-        pytest.param([("a", {}), ("b", {})], "Pending", "MembersMissing", id="too-few"),
-        pytest.param([(each, {}) for each in FOUR], "Scheduling", "Waiting", id="quorum"),
-        pytest.param(
-            [("a", {}), *((each, {"gates": ["x.io/wait"]}) for each in "bcd")], "Pending", "Gated", id="quorum-gated"
-        ),
-        pytest.param(
-            [*((each, {}) for each in FOUR), ("e", {"gates": ["x.io/wait"]})], "Scheduling", "Waiting", id="fifth-gated"
-        ),
-        pytest.param([(each, {"deleted": NOW}) for each in FOUR], "Pending", "MembersMissing", id="all-being-deleted"),
-        pytest.param(
-            [(each, {"node_name": "n", "phase": "Pending"}) for each in FOUR], "Scheduled", "Scheduled", id="bound"
-        ),
-        pytest.param(
-            [("a", {"node_name": "n"}), *((each, {"node_name": "n", "phase": "Pending"}) for each in "bcd")],
-            "Scheduled",
-            "Scheduled",
-            id="bound-and-some-running",
-        ),
-        pytest.param([(each, {"node_name": "n"}) for each in FOUR], "Running", "Scheduled", id="running"),
-        pytest.param(
-            [*((each, {"node_name": "n"}) for each in FOUR), ("e", {}), ("f", {})],
-            "Running",
-            "Scheduled",
-            id="running-and-more-than-needed",
-        ),
-        pytest.param(
-            [*((each, {"node_name": "n"}) for each in "abc"), ("d", {"node_name": "n", "phase": "Succeeded"})],
-            "Running",
-            "Scheduled",
-            id="running-and-succeeded",
-        ),
-        pytest.param(
-            [(each, {"node_name": "n", "phase": "Succeeded"}) for each in FOUR], "Finished", "Finished", id="succeeded"
-        ),
-        pytest.param(
-            [*((each, {"node_name": "n", "phase": "Succeeded"}) for each in FOUR), ("e", {"phase": "Failed"})],
-            "Finished",
-            "Finished",
-            id="succeeded-and-one-more-failed",
-        ),
-        pytest.param(
-            [*((each, {"node_name": "n"}) for each in "abc"), ("d", {"node_name": "n", "phase": "Failed"})],
-            "Failed",
-            "MembersFailed",
-            id="failed",
-        ),
-        pytest.param(
-            [*((each, {"node_name": "n"}) for each in "abc"), ("d", {"phase": "Failed"}), ("e", {})],
-            "Scheduling",
-            "Partial",
-            id="failed-and-replaced",
-        ),
-        pytest.param([("a", {"phase": "Failed"})], "Pending", "MembersMissing", id="failed-before-the-quorum"),
-        pytest.param(
-            [*((each, {"node_name": "n"}) for each in "abc"), ("d", {})], "Scheduling", "Partial", id="partial"
-        ),
-        pytest.param([(each, {"node_name": "n"}) for each in "abc"], "Pending", "Partial", id="partial-and-too-few"),
-        pytest.param(
-            [*((each, {"node_name": "n"}) for each in "abc"), ("d", {"node_name": "n", "deleted": NOW})],
-            "Pending",
-            "Partial",
-            id="one-is-being-deleted",
-        ),
-    ],
+@table(
+    "members, phase, reason",
+    ("none", [], "Pending", "MembersMissing"),
+    ("too-few", [("a", {}), ("b", {})], "Pending", "MembersMissing"),
+    ("quorum", [(each, {}) for each in FOUR], "Scheduling", "Waiting"),
+    ("quorum-gated", [("a", {}), *((each, {"gates": ["x.io/wait"]}) for each in "bcd")], "Pending", "Gated"),
+    ("fifth-gated", [*((each, {}) for each in FOUR), ("e", {"gates": ["x.io/wait"]})], "Scheduling", "Waiting"),
+    ("all-being-deleted", [(each, {"deleted": NOW}) for each in FOUR], "Pending", "MembersMissing"),
+    ("bound", [(each, {"node_name": "n", "phase": "Pending"}) for each in FOUR], "Scheduled", "Scheduled"),
+    (
+        "bound-and-some-running",
+        [("a", {"node_name": "n"}), *((each, {"node_name": "n", "phase": "Pending"}) for each in "bcd")],
+        "Scheduled",
+        "Scheduled",
+    ),
+    ("running", [(each, {"node_name": "n"}) for each in FOUR], "Running", "Scheduled"),
+    (
+        "running-and-more-than-needed",
+        [*((each, {"node_name": "n"}) for each in FOUR), ("e", {}), ("f", {})],
+        "Running",
+        "Scheduled",
+    ),
+    (
+        "running-and-succeeded",
+        [*((each, {"node_name": "n"}) for each in "abc"), ("d", {"node_name": "n", "phase": "Succeeded"})],
+        "Running",
+        "Scheduled",
+    ),
+    ("succeeded", [(each, {"node_name": "n", "phase": "Succeeded"}) for each in FOUR], "Finished", "Finished"),
+    (
+        "succeeded-and-one-more-failed",
+        [*((each, {"node_name": "n", "phase": "Succeeded"}) for each in FOUR), ("e", {"phase": "Failed"})],
+        "Finished",
+        "Finished",
+    ),
+    (
+        "failed",
+        [*((each, {"node_name": "n"}) for each in "abc"), ("d", {"node_name": "n", "phase": "Failed"})],
+        "Failed",
+        "MembersFailed",
+    ),
+    (
+        "failed-and-replaced",
+        [*((each, {"node_name": "n"}) for each in "abc"), ("d", {"phase": "Failed"}), ("e", {})],
+        "Scheduling",
+        "Partial",
+    ),
+    ("failed-before-the-quorum", [("a", {"phase": "Failed"})], "Pending", "MembersMissing"),
+    ("partial", [*((each, {"node_name": "n"}) for each in "abc"), ("d", {})], "Scheduling", "Partial"),
+    ("partial-and-too-few", [(each, {"node_name": "n"}) for each in "abc"], "Pending", "Partial"),
+    (
+        "one-is-being-deleted",
+        [*((each, {"node_name": "n"}) for each in "abc"), ("d", {"node_name": "n", "deleted": NOW})],
+        "Pending",
+        "Partial",
+    ),
 )
 def test_phases(members: Iterable[tuple[str, PodFields]], phase: str, reason: str) -> None:
     """The first rule that holds for the existing members determines the phase."""
@@ -90,36 +79,34 @@ def test_phases(members: Iterable[tuple[str, PodFields]], phase: str, reason: st
     assert (status["phase"], verdict.reason) == (phase, reason)
 
 
-@pytest.mark.parametrize(
-    ("members", "words"),
-    [
-        pytest.param([("a", {}), ("b", {})], "2 of 4 members exist; 2 more are needed.", id="too-few"),
-        pytest.param([(each, {}) for each in "abc"], "3 of 4 members exist; 1 more is needed.", id="one-short"),
-        pytest.param(
-            [("a", {}), *((each, {"gates": ["x.io/wait"]}) for each in "bcd")],
-            "3 of 4 members are gated by scheduling gates: x.io/wait; 4 members are required.",
-            id="gated",
-        ),
-        pytest.param(
-            [("a", {"node_name": "n"}), ("b", {}), ("c", {}), ("d", {})],
-            "Only 1 of 4 required members is bound. Not scheduled: b, c, d.",
-            id="partial",
-        ),
-        pytest.param(
-            [("a", {"node_name": "n"}), ("b", {"gates": ["x.io/wait"]}), ("c", {})],
+@table(
+    "members, words",
+    ("too-few", [("a", {}), ("b", {})], "2 of 4 members exist; 2 more are needed."),
+    ("one-short", [(each, {}) for each in "abc"], "3 of 4 members exist; 1 more is needed."),
+    (
+        "gated",
+        [("a", {}), *((each, {"gates": ["x.io/wait"]}) for each in "bcd")],
+        "3 of 4 members are gated by scheduling gates: x.io/wait; 4 members are required.",
+    ),
+    (
+        "partial",
+        [("a", {"node_name": "n"}), ("b", {}), ("c", {}), ("d", {})],
+        "Only 1 of 4 required members is bound. Not scheduled: b, c, d.",
+    ),
+    (
+        "partial-gated-and-too-few",
+        [("a", {"node_name": "n"}), ("b", {"gates": ["x.io/wait"]}), ("c", {})],
+        (
             "Only 1 of 4 required members is bound. Not scheduled: b, c. "
-            "1 of 3 members is gated by scheduling gates: x.io/wait. 1 more must be created.",
-            id="partial-gated-and-too-few",
+            "1 of 3 members is gated by scheduling gates: x.io/wait. 1 more must be created."
         ),
-        pytest.param(
-            [*((each, {"node_name": "n"}) for each in "abc"), ("d", {"phase": "Failed"})],
-            "1 member failed (d); 3 of 4 required members are left. Replace the failed pods or delete the PodGroup.",
-            id="failed",
-        ),
-        pytest.param(
-            [(each, {"node_name": "n"}) for each in FOUR], "All 4 required members are scheduled.", id="scheduled"
-        ),
-    ],
+    ),
+    (
+        "failed",
+        [*((each, {"node_name": "n"}) for each in "abc"), ("d", {"phase": "Failed"})],
+        "1 member failed (d); 3 of 4 required members are left. Replace the failed pods or delete the PodGroup.",
+    ),
+    ("scheduled", [(each, {"node_name": "n"}) for each in FOUR], "All 4 required members are scheduled."),
 )
 def test_messages_without_an_attempt(members: Iterable[tuple[str, PodFields]], words: str) -> None:
     """The message reports what the group waits for, with numbers and names."""

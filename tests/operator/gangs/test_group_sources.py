@@ -35,6 +35,7 @@ from tests.support.background import until
 from tests.support.builders import pod
 from tests.support.fake_api import Hang, Response, Stream, error_response
 from tests.support.recording_writer import RecordingWriter
+from tests.support.tables import table
 
 
 @pytest.fixture
@@ -135,13 +136,11 @@ async def test_a_disabled_feature_gate_ignores_other_apis(world: World) -> None:
     assert gangs.key_of(pod("p", labels={"scheduling.x-k8s.io/pod-group": "g"}, group="g")) is None
 
 
-@pytest.mark.parametrize(
-    ("version", "key", "spec", "min_member"),
-    [
-        pytest.param(PLUGINS, PLUGINS_KEY, {"minMember": 3}, 3, id="scheduler-plugins"),
-        pytest.param(NATIVE, NATIVE_KEY, {"schedulingPolicy": {"gang": {"minCount": 5}}}, 5, id="native"),
-        pytest.param(OLDER, NATIVE_KEY, {"schedulingPolicy": {"gang": {"minCount": 5}}}, 5, id="native, older version"),
-    ],
+@table(
+    "version, key, spec, min_member",
+    ("scheduler-plugins", PLUGINS, PLUGINS_KEY, {"minMember": 3}, 3),
+    ("native", NATIVE, NATIVE_KEY, {"schedulingPolicy": {"gang": {"minCount": 5}}}, 5),
+    ("native, older version", OLDER, NATIVE_KEY, {"schedulingPolicy": {"gang": {"minCount": 5}}}, 5),
 )
 async def test_groups_are_listed_before_the_first_cycle(
     world: World, version: str, key: GroupKey, spec: Manifest, min_member: int
@@ -197,12 +196,10 @@ async def test_an_api_that_is_installed_later_is_used(world: World) -> None:
         assert not world.readiness.missing
 
 
-@pytest.mark.parametrize(
-    ("status", "remedy", "seconds"),
-    [
-        pytest.param(500, "", 10, id="server error"),
-        pytest.param(403, "; allow this account to read discovery (ClusterRole system:discovery)", 30, id="forbidden"),
-    ],
+@table(
+    "status, remedy, seconds",
+    ("server error", 500, "", 10),
+    ("forbidden", 403, "; allow this account to read discovery (ClusterRole system:discovery)", 30),
 )
 async def test_a_failed_lookup_is_repeated(
     world: World, caplog: pytest.LogCaptureFixture, status: int, remedy: str, seconds: float

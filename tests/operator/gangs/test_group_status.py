@@ -28,6 +28,7 @@ from tests.support.builders import pod
 from tests.support.fake_api import FakeApi, Response
 from tests.support.group_scenarios import FOUR, NOW, GroupScenario, member
 from tests.support.group_world import GroupWorld, running
+from tests.support.tables import table
 from tests.support.virtual_clock import VirtualClock
 
 
@@ -111,16 +112,14 @@ def test_problems_are_reported() -> None:
     assert train.condition("Accepted")["status"] == "True"
 
 
-@pytest.mark.parametrize(
-    ("written", "keeps_start", "first", "expected"),
-    [
-        pytest.param(None, False, None, None, id="no-attempt"),
-        pytest.param(None, False, NOW, "2026-01-01T12:00:00Z", id="first-attempt"),
-        pytest.param("2025-12-31T08:00:00Z", True, None, "2025-12-31T08:00:00Z", id="written-by-the-previous-process"),
-        pytest.param("2025-12-31T08:00:00Z", True, NOW, "2025-12-31T08:00:00Z", id="attempt-after-a-restart"),
-        pytest.param("2025-12-31T08:00:00Z", False, NOW, "2026-01-01T12:00:00Z", id="new-start"),
-        pytest.param("2025-12-31T08:00:00Z", False, None, "2025-12-31T08:00:00Z", id="no-attempt-after-the-start"),
-    ],
+@table(
+    "written, keeps_start, first, expected",
+    ("no-attempt", None, False, None, None),
+    ("first-attempt", None, False, NOW, "2026-01-01T12:00:00Z"),
+    ("written-by-the-previous-process", "2025-12-31T08:00:00Z", True, None, "2025-12-31T08:00:00Z"),
+    ("attempt-after-a-restart", "2025-12-31T08:00:00Z", True, NOW, "2025-12-31T08:00:00Z"),
+    ("new-start", "2025-12-31T08:00:00Z", False, NOW, "2026-01-01T12:00:00Z"),
+    ("no-attempt-after-the-start", "2025-12-31T08:00:00Z", False, None, "2025-12-31T08:00:00Z"),
 )
 @pytest.mark.parametrize("source", [GroupSource.BAYPLAN, GroupSource.SCHEDULER_PLUGINS])
 def test_start_of_scheduling(
@@ -138,21 +137,19 @@ def condition(status: str = "False", reason: str = "Gated", message: str = "m") 
     return {"type": "Scheduled", "status": status, "reason": reason, "message": message}
 
 
-@pytest.mark.parametrize(
-    ("change", "urgency"),
-    [
-        pytest.param({}, Urgency.NEVER, id="none"),
-        pytest.param({"lastAttemptTime": "2026-01-01T00:00:01Z"}, Urgency.LATER, id="attempt"),
-        pytest.param({"members": 3}, Urgency.SOON, id="count"),
-        pytest.param({"members": 3, "lastAttemptTime": "2026-01-01T00:00:01Z"}, Urgency.SOON, id="count-and-attempt"),
-        pytest.param({"conditions": [condition(message="n")]}, Urgency.SOON, id="message"),
-        pytest.param({"conditions": [condition(reason="Waiting")]}, Urgency.IMMEDIATE, id="reason"),
-        pytest.param({"conditions": [condition("True")]}, Urgency.IMMEDIATE, id="condition"),
-        pytest.param({"phase": "Running"}, Urgency.IMMEDIATE, id="phase"),
-        pytest.param({"observedGeneration": 2}, Urgency.IMMEDIATE, id="generation"),
-        pytest.param({"nominatedDomain": "zone=a"}, Urgency.IMMEDIATE, id="reservation"),
-        pytest.param({"victims": [{"namespace": "n", "name": "v"}]}, Urgency.IMMEDIATE, id="victims"),
-    ],
+@table(
+    "change, urgency",
+    ("none", {}, Urgency.NEVER),
+    ("attempt", {"lastAttemptTime": "2026-01-01T00:00:01Z"}, Urgency.LATER),
+    ("count", {"members": 3}, Urgency.SOON),
+    ("count-and-attempt", {"members": 3, "lastAttemptTime": "2026-01-01T00:00:01Z"}, Urgency.SOON),
+    ("message", {"conditions": [condition(message="n")]}, Urgency.SOON),
+    ("reason", {"conditions": [condition(reason="Waiting")]}, Urgency.IMMEDIATE),
+    ("condition", {"conditions": [condition("True")]}, Urgency.IMMEDIATE),
+    ("phase", {"phase": "Running"}, Urgency.IMMEDIATE),
+    ("generation", {"observedGeneration": 2}, Urgency.IMMEDIATE),
+    ("reservation", {"nominatedDomain": "zone=a"}, Urgency.IMMEDIATE),
+    ("victims", {"victims": [{"namespace": "n", "name": "v"}]}, Urgency.IMMEDIATE),
 )
 def test_urgency(change: Mapping[str, Any], urgency: Urgency) -> None:
     """Phases and reasons are written immediately, counts and messages soon, and an attempt's time later."""
@@ -241,16 +238,14 @@ async def test_a_takeover_reads_the_current_status(world: GroupWorld, others: Ot
     assert world.sent() == ["Pending"]
 
 
-@pytest.mark.parametrize(
-    ("names", "serves", "is_of_another_process"),
-    [
-        pytest.param([], {}, False, id="no members"),
-        pytest.param(["x"], {}, False, id="no process"),
-        pytest.param(["x"], {"x": True}, False, id="this process"),
-        pytest.param(["x"], {"x": False}, True, id="another process"),
-        pytest.param(["b", "a"], {"a": True, "b": False}, False, id="first name decides"),
-        pytest.param(["b", "a"], {"b": False}, True, id="first served name decides"),
-    ],
+@table(
+    "names, serves, is_of_another_process",
+    ("no members", [], {}, False),
+    ("no process", ["x"], {}, False),
+    ("this process", ["x"], {"x": True}, False),
+    ("another process", ["x"], {"x": False}, True),
+    ("first name decides", ["b", "a"], {"a": True, "b": False}, False),
+    ("first served name decides", ["b", "a"], {"b": False}, True),
 )
 def test_which_process_writes_a_status(names: list[str], serves: dict[str, bool], is_of_another_process: bool) -> None:
     """All processes agree on the process that writes the status."""
@@ -260,22 +255,20 @@ def test_which_process_writes_a_status(names: list[str], serves: dict[str, bool]
     assert OtherProcesses(lambda _: None, serves.get).write(gang) is is_of_another_process
 
 
-@pytest.mark.parametrize(
-    ("source", "path", "content_type"),
-    [
-        pytest.param(
-            GroupSource.BAYPLAN,
-            "/apis/bayplan.dev/v1alpha1/namespaces/default/podgroups/train/status",
-            "application/merge-patch+json",
-            id="bayplan",
-        ),
-        pytest.param(
-            GroupSource.NATIVE,
-            "/apis/scheduling.k8s.io/v1beta1/namespaces/default/podgroups/train/status",
-            "application/strategic-merge-patch+json",
-            id="native",
-        ),
-    ],
+@table(
+    "source, path, content_type",
+    (
+        "bayplan",
+        GroupSource.BAYPLAN,
+        "/apis/bayplan.dev/v1alpha1/namespaces/default/podgroups/train/status",
+        "application/merge-patch+json",
+    ),
+    (
+        "native",
+        GroupSource.NATIVE,
+        "/apis/scheduling.k8s.io/v1beta1/namespaces/default/podgroups/train/status",
+        "application/strategic-merge-patch+json",
+    ),
 )
 async def test_a_write_as_sent(source: GroupSource, path: str, content_type: str) -> None:
     """A write is one patch with the UID, computed when it is sent, and is not sent if it is empty."""

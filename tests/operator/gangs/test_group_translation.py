@@ -15,6 +15,7 @@ from bayplan.resources.resource_model import format_time
 
 from scheduler_core.errors import ConfigError
 from scheduler_core.model.pod_group import GroupKey, GroupRun, GroupSource, GroupTopology, PodGroup
+from tests.support.tables import table
 
 CREATED = "2026-11-21T09:00:00Z"
 METADATA = {
@@ -43,25 +44,23 @@ def plugins(spec: dict[str, Any] | None) -> PodGroup:
     return from_scheduler_plugins(msgspec.json.decode(json.dumps(body), type=SchedulerPluginsGroup))
 
 
-@pytest.mark.parametrize(
-    ("spec", "more"),
-    [
-        pytest.param({}, {}, id="minimal"),
-        pytest.param({"scheduleTimeoutSeconds": 600}, {"schedule_timeout_seconds": 600.0}, id="timeout"),
-        pytest.param(
-            {"minResources": {"cpu": "1500m", "memory": "1Gi", "example.com/gpu": 2, "pods": 4}},
-            {"min_resources": {"cpu": 1500, "memory": 1 << 30, "example.com/gpu": 2}},
-            id="amounts in the scheduler's units, without pods",
-        ),
-        pytest.param({"topology": {"key": "zone"}}, {"topology": GroupTopology("zone")}, id="required domain"),
-        pytest.param(
-            {"topology": {"key": "zone", "levels": ["block", "rack"], "mode": "Preferred"}},
-            {"topology": GroupTopology("zone", ("block", "rack"), is_required=False)},
-            id="preferred domain with levels",
-        ),
-        pytest.param({"disruption": "Group"}, {"disrupts_whole": True}, id="whole group"),
-        pytest.param({"queueing": "Strict"}, {"is_strict": True}, id="strict"),
-    ],
+@table(
+    "spec, more",
+    ("minimal", {}, {}),
+    ("timeout", {"scheduleTimeoutSeconds": 600}, {"schedule_timeout_seconds": 600.0}),
+    (
+        "amounts in the scheduler's units, without pods",
+        {"minResources": {"cpu": "1500m", "memory": "1Gi", "example.com/gpu": 2, "pods": 4}},
+        {"min_resources": {"cpu": 1500, "memory": 1 << 30, "example.com/gpu": 2}},
+    ),
+    ("required domain", {"topology": {"key": "zone"}}, {"topology": GroupTopology("zone")}),
+    (
+        "preferred domain with levels",
+        {"topology": {"key": "zone", "levels": ["block", "rack"], "mode": "Preferred"}},
+        {"topology": GroupTopology("zone", ("block", "rack"), is_required=False)},
+    ),
+    ("whole group", {"disruption": "Group"}, {"disrupts_whole": True}),
+    ("strict", {"queueing": "Strict"}, {"is_strict": True}),
 )
 def test_bayplan_groups(spec: dict[str, Any], more: dict[str, Any]) -> None:
     """Each field of Bayplan's own API is translated."""
@@ -73,25 +72,21 @@ def test_priority_is_that_of_the_class() -> None:
     assert bayplan({"minMember": 1, "priorityClassName": "high"}, 7).priority == 7
 
 
-@pytest.mark.parametrize(
-    ("spec", "min_member", "more"),
-    [
-        pytest.param({"minMember": 3}, 3, {}, id="minimal"),
-        pytest.param(None, 1, {}, id="no spec"),
-        pytest.param({}, 1, {}, id="no minimum"),
-        pytest.param({"minMember": -2}, 1, {}, id="minimum below 1"),
-        pytest.param(
-            {"minMember": 3, "minResources": {"cpu": 2, "memory": "1Ki"}},
-            3,
-            {"min_resources": {"cpu": 2000, "memory": 1024}},
-            id="amounts",
-        ),
-        pytest.param({"minMember": 3, "minResources": None}, 3, {}, id="null amounts"),
-        pytest.param(
-            {"minMember": 3, "scheduleTimeoutSeconds": 10}, 3, {"schedule_timeout_seconds": 10.0}, id="timeout"
-        ),
-        pytest.param({"minMember": 3, "scheduleTimeoutSeconds": 0}, 3, {}, id="timeout of 0"),
-    ],
+@table(
+    "spec, min_member, more",
+    ("minimal", {"minMember": 3}, 3, {}),
+    ("no spec", None, 1, {}),
+    ("no minimum", {}, 1, {}),
+    ("minimum below 1", {"minMember": -2}, 1, {}),
+    (
+        "amounts",
+        {"minMember": 3, "minResources": {"cpu": 2, "memory": "1Ki"}},
+        3,
+        {"min_resources": {"cpu": 2000, "memory": 1024}},
+    ),
+    ("null amounts", {"minMember": 3, "minResources": None}, 3, {}),
+    ("timeout", {"minMember": 3, "scheduleTimeoutSeconds": 10}, 3, {"schedule_timeout_seconds": 10.0}),
+    ("timeout of 0", {"minMember": 3, "scheduleTimeoutSeconds": 0}, 3, {}),
 )
 def test_scheduler_plugins_groups(spec: dict[str, Any] | None, min_member: int, more: dict[str, Any]) -> None:
     """Each field of scheduler-plugins' API is translated, and numbers out of range are clamped."""

@@ -26,6 +26,7 @@ from scheduler_core.model.pod_group import (
     GroupTopology,
     PodGroup,
 )
+from tests.support.tables import table
 
 OLDER, NEWER = "v1alpha2", "v1beta1"
 METADATA = {
@@ -84,58 +85,49 @@ def test_a_recorded_object() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("spec", "min_member", "more"),
-    [
-        pytest.param({"schedulingPolicy": {"basic": {}}}, 1, {"is_basic": True}, id="basic policy"),
-        pytest.param(
-            {
-                **GANG,
-                "podGroupTemplateRef": {"workload": {"workloadName": "w", "podGroupTemplateName": "t"}},
-                "schedulingConstraints": {"topology": [{"key": "rack"}]},
-                "disruptionMode": "PodGroup",
-                "priorityClassName": "high",
-                "priority": 1000,
-            },
-            2,
-            {"topology": RACK, "disrupts_whole": True, "priority": 1000},
-            id="all fields",
-        ),
-        pytest.param(
-            {**GANG, "disruptionMode": "Pod", "priority": 0},
-            2,
-            {"priority": 0},
-            id="disruption by pod, priority 0",
-        ),
-        pytest.param({**GANG, "schedulingConstraints": {}}, 2, {}, id="no constraint"),
-    ],
+@table(
+    "spec, min_member, more",
+    ("basic policy", {"schedulingPolicy": {"basic": {}}}, 1, {"is_basic": True}),
+    (
+        "all fields",
+        {
+            **GANG,
+            "podGroupTemplateRef": {"workload": {"workloadName": "w", "podGroupTemplateName": "t"}},
+            "schedulingConstraints": {"topology": [{"key": "rack"}]},
+            "disruptionMode": "PodGroup",
+            "priorityClassName": "high",
+            "priority": 1000,
+        },
+        2,
+        {"topology": RACK, "disrupts_whole": True, "priority": 1000},
+    ),
+    ("disruption by pod, priority 0", {**GANG, "disruptionMode": "Pod", "priority": 0}, 2, {"priority": 0}),
+    ("no constraint", {**GANG, "schedulingConstraints": {}}, 2, {}),
 )
 def test_fields_of_the_older_version(spec: dict[str, Any], min_member: int, more: dict[str, Any]) -> None:
     """Each field of ``v1alpha2`` is translated."""
     assert native(spec, OLDER) == expected(min_member, OLDER, **more)
 
 
-@pytest.mark.parametrize(
-    ("spec", "min_member", "more"),
-    [
-        pytest.param({"schedulingPolicy": {"basic": {}}}, 1, {"is_basic": True}, id="basic policy"),
-        pytest.param(
-            {
-                **GANG,
-                "workloadRef": {"workloadName": "w", "templateName": "t"},
-                "schedulingConstraints": {"topology": [{"key": "rack"}]},
-                "disruptionMode": {"all": {}},
-                "priorityClassName": "high",
-                "priority": 1000,
-                "preemptionPolicy": "Never",
-            },
-            2,
-            {"topology": RACK, "disrupts_whole": True, "priority": 1000, "preemption_policy": "Never"},
-            id="all fields",
-        ),
-        pytest.param({**GANG, "disruptionMode": {"single": {}}}, 2, {}, id="disruption by pod"),
-        pytest.param({**GANG, "resourceClaims": []}, 2, {}, id="no claims"),
-    ],
+@table(
+    "spec, min_member, more",
+    ("basic policy", {"schedulingPolicy": {"basic": {}}}, 1, {"is_basic": True}),
+    (
+        "all fields",
+        {
+            **GANG,
+            "workloadRef": {"workloadName": "w", "templateName": "t"},
+            "schedulingConstraints": {"topology": [{"key": "rack"}]},
+            "disruptionMode": {"all": {}},
+            "priorityClassName": "high",
+            "priority": 1000,
+            "preemptionPolicy": "Never",
+        },
+        2,
+        {"topology": RACK, "disrupts_whole": True, "priority": 1000, "preemption_policy": "Never"},
+    ),
+    ("disruption by pod", {**GANG, "disruptionMode": {"single": {}}}, 2, {}),
+    ("no claims", {**GANG, "resourceClaims": []}, 2, {}),
 )
 def test_fields_of_the_newer_version(spec: dict[str, Any], min_member: int, more: dict[str, Any]) -> None:
     """Each field of ``v1beta1`` is translated."""
@@ -143,35 +135,29 @@ def test_fields_of_the_newer_version(spec: dict[str, Any], min_member: int, more
 
 
 @pytest.mark.parametrize("version", [OLDER, NEWER])
-@pytest.mark.parametrize(
-    ("spec", "path"),
-    [
-        pytest.param({"schedulingPolicy": {}}, "spec.schedulingPolicy", id="no policy"),
-        pytest.param(
-            {"schedulingPolicy": {"basic": {}, "gang": {"minCount": 1}}}, "spec.schedulingPolicy", id="two policies"
-        ),
-        pytest.param({"schedulingPolicy": {"elastic": {}}}, "spec.schedulingPolicy.elastic", id="unknown policy"),
-        pytest.param(
-            {"schedulingPolicy": {"gang": {"minCount": 2, "maxCount": 3}}},
-            "spec.schedulingPolicy.gang.maxCount",
-            id="unknown field of a policy",
-        ),
-        pytest.param({**GANG, "nodeClass": "fast"}, "spec.nodeClass", id="unknown field"),
-        pytest.param(
-            {**GANG, "schedulingConstraints": {"nodes": []}}, "spec.schedulingConstraints.nodes", id="constraint"
-        ),
-        pytest.param(
-            {**GANG, "schedulingConstraints": {"topology": [{"key": "a"}, {"key": "b"}]}},
-            "spec.schedulingConstraints.topology",
-            id="two domains",
-        ),
-        pytest.param(
-            {**GANG, "schedulingConstraints": {"topology": [{"key": "a", "level": 2}]}},
-            "spec.schedulingConstraints.topology[0].level",
-            id="unknown field of a domain",
-        ),
-        pytest.param({**GANG, "resourceClaims": [{"name": "c"}]}, "spec.resourceClaims", id="claims of the group"),
-    ],
+@table(
+    "spec, path",
+    ("no policy", {"schedulingPolicy": {}}, "spec.schedulingPolicy"),
+    ("two policies", {"schedulingPolicy": {"basic": {}, "gang": {"minCount": 1}}}, "spec.schedulingPolicy"),
+    ("unknown policy", {"schedulingPolicy": {"elastic": {}}}, "spec.schedulingPolicy.elastic"),
+    (
+        "unknown field of a policy",
+        {"schedulingPolicy": {"gang": {"minCount": 2, "maxCount": 3}}},
+        "spec.schedulingPolicy.gang.maxCount",
+    ),
+    ("unknown field", {**GANG, "nodeClass": "fast"}, "spec.nodeClass"),
+    ("constraint", {**GANG, "schedulingConstraints": {"nodes": []}}, "spec.schedulingConstraints.nodes"),
+    (
+        "two domains",
+        {**GANG, "schedulingConstraints": {"topology": [{"key": "a"}, {"key": "b"}]}},
+        "spec.schedulingConstraints.topology",
+    ),
+    (
+        "unknown field of a domain",
+        {**GANG, "schedulingConstraints": {"topology": [{"key": "a", "level": 2}]}},
+        "spec.schedulingConstraints.topology[0].level",
+    ),
+    ("claims of the group", {**GANG, "resourceClaims": [{"name": "c"}]}, "spec.resourceClaims"),
 )
 def test_unsupported_groups(version: str, spec: dict[str, Any], path: str) -> None:
     """A field, policy or constraint that Bayplan does not support makes the group unsupported; none is ignored."""
@@ -180,18 +166,16 @@ def test_unsupported_groups(version: str, spec: dict[str, Any], path: str) -> No
     assert [problem.path for problem in caught.value.problems] == [path]
 
 
-@pytest.mark.parametrize(
-    ("spec", "path"),
-    [
-        pytest.param(
-            {**GANG, "parentCompositePodGroupName": "all", "workloadRef": {}},
-            "spec.parentCompositePodGroupName",
-            id="child of a composite group",
-        ),
-        pytest.param({**GANG, "disruptionMode": {}}, "spec.disruptionMode", id="no disruption mode"),
-        pytest.param({**GANG, "disruptionMode": {"some": {}}}, "spec.disruptionMode.some", id="unknown mode"),
-        pytest.param({**GANG, "podGroupTemplateRef": {}}, "spec.podGroupTemplateRef", id="field of the older version"),
-    ],
+@table(
+    "spec, path",
+    (
+        "child of a composite group",
+        {**GANG, "parentCompositePodGroupName": "all", "workloadRef": {}},
+        "spec.parentCompositePodGroupName",
+    ),
+    ("no disruption mode", {**GANG, "disruptionMode": {}}, "spec.disruptionMode"),
+    ("unknown mode", {**GANG, "disruptionMode": {"some": {}}}, "spec.disruptionMode.some"),
+    ("field of the older version", {**GANG, "podGroupTemplateRef": {}}, "spec.podGroupTemplateRef"),
 )
 def test_unsupported_groups_of_the_newer_version(spec: dict[str, Any], path: str) -> None:
     """A field that only the newer version has makes the group unsupported."""
@@ -230,32 +214,30 @@ def test_the_parent_of_a_group_is_read(version: str) -> None:
     assert (group.parent, group.parent_key) == ("all", GroupKey(GroupSource.COMPOSITE, "ml", "all"))
 
 
-@pytest.mark.parametrize(
-    ("spec", "more"),
-    [
-        pytest.param({"schedulingPolicy": {"basic": {}}}, {}, id="basic policy"),
-        pytest.param(
-            {
-                "schedulingPolicy": {"gang": {"minGroupCount": 3}},
-                "schedulingConstraints": {"topology": [{"key": "rack"}]},
-                "disruptionMode": {"all": {}},
-                "priority": 7,
-                "priorityClassName": "high",
-                "preemptionPolicy": "Never",
-                "parentCompositePodGroupName": "all",
-                "workloadRef": {"workloadName": "w", "templateName": "t"},
-            },
-            {
-                "min_groups": 3,
-                "topology": GroupTopology("rack", prefers_allocated=True),
-                "disrupts_whole": True,
-                "priority": 7,
-                "preemption_policy": "Never",
-                "parent": "all",
-            },
-            id="all fields",
-        ),
-    ],
+@table(
+    "spec, more",
+    ("basic policy", {"schedulingPolicy": {"basic": {}}}, {}),
+    (
+        "all fields",
+        {
+            "schedulingPolicy": {"gang": {"minGroupCount": 3}},
+            "schedulingConstraints": {"topology": [{"key": "rack"}]},
+            "disruptionMode": {"all": {}},
+            "priority": 7,
+            "priorityClassName": "high",
+            "preemptionPolicy": "Never",
+            "parentCompositePodGroupName": "all",
+            "workloadRef": {"workloadName": "w", "templateName": "t"},
+        },
+        {
+            "min_groups": 3,
+            "topology": GroupTopology("rack", prefers_allocated=True),
+            "disrupts_whole": True,
+            "priority": 7,
+            "preemption_policy": "Never",
+            "parent": "all",
+        },
+    ),
 )
 def test_composite_groups(spec: dict[str, Any], more: dict[str, Any]) -> None:
     """Each field of a CompositePodGroup is translated."""
@@ -263,17 +245,13 @@ def test_composite_groups(spec: dict[str, Any], more: dict[str, Any]) -> None:
     assert composite(spec) == CompositePodGroup(key, "0b1c", generation=3, version="v1alpha3", **more)
 
 
-@pytest.mark.parametrize(
-    ("spec", "path"),
-    [
-        pytest.param({}, "spec.schedulingPolicy", id="no policy"),
-        pytest.param({"schedulingPolicy": {"basic": {}, "gang": {}}}, "spec.schedulingPolicy", id="two policies"),
-        pytest.param({"schedulingPolicy": {"other": {}}}, "spec.schedulingPolicy.other", id="unknown policy"),
-        pytest.param(
-            {"schedulingPolicy": {"basic": {}}, "disruptionMode": {}}, "spec.disruptionMode", id="no disruption mode"
-        ),
-        pytest.param({"schedulingPolicy": {"basic": {}}, "claims": []}, "spec.claims", id="unknown field"),
-    ],
+@table(
+    "spec, path",
+    ("no policy", {}, "spec.schedulingPolicy"),
+    ("two policies", {"schedulingPolicy": {"basic": {}, "gang": {}}}, "spec.schedulingPolicy"),
+    ("unknown policy", {"schedulingPolicy": {"other": {}}}, "spec.schedulingPolicy.other"),
+    ("no disruption mode", {"schedulingPolicy": {"basic": {}}, "disruptionMode": {}}, "spec.disruptionMode"),
+    ("unknown field", {"schedulingPolicy": {"basic": {}}, "claims": []}, "spec.claims"),
 )
 def test_unsupported_composite_groups(spec: dict[str, Any], path: str) -> None:
     """An unsupported CompositePodGroup is an error, so that its pods are gated."""
@@ -282,24 +260,22 @@ def test_unsupported_composite_groups(spec: dict[str, Any], path: str) -> None:
     assert [problem.path for problem in caught.value.problems] == [path]
 
 
-@pytest.mark.parametrize(
-    ("claims", "path"),
-    [
-        pytest.param([{"name": "a", "resourceClaimName": "x"}], "", id="by name"),
-        pytest.param([{"name": "a", "resourceClaimTemplateName": "x"}], "", id="by template"),
-        pytest.param([{"name": "a"}], "spec.resourceClaims[0]", id="no source"),
-        pytest.param(
-            [{"name": "a", "resourceClaimName": "x", "resourceClaimTemplateName": "y"}],
-            "spec.resourceClaims[0]",
-            id="two sources",
-        ),
-        pytest.param(
-            [{"name": "a", "resourceClaimName": "x"}, {"name": "b", "resourceClaimName": "y", "level": 1}],
-            "spec.resourceClaims[1]",
-            id="unknown field",
-        ),
-        pytest.param([{"name": "a", "resourceClaimName": 1}], "spec.resourceClaims[0]", id="wrong type"),
-    ],
+@table(
+    "claims, path",
+    ("by name", [{"name": "a", "resourceClaimName": "x"}], ""),
+    ("by template", [{"name": "a", "resourceClaimTemplateName": "x"}], ""),
+    ("no source", [{"name": "a"}], "spec.resourceClaims[0]"),
+    (
+        "two sources",
+        [{"name": "a", "resourceClaimName": "x", "resourceClaimTemplateName": "y"}],
+        "spec.resourceClaims[0]",
+    ),
+    (
+        "unknown field",
+        [{"name": "a", "resourceClaimName": "x"}, {"name": "b", "resourceClaimName": "y", "level": 1}],
+        "spec.resourceClaims[1]",
+    ),
+    ("wrong type", [{"name": "a", "resourceClaimName": 1}], "spec.resourceClaims[0]"),
 )
 def test_claims_of_groups(claims: list[dict[str, Any]], path: str) -> None:
     """With the feature gate on, claims are read as references, and unsupported ones make the group unsupported."""

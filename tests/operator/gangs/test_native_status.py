@@ -12,6 +12,7 @@ from scheduler_core.errors import Problem
 from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.queueing.gang_members import GangOutcome
 from tests.support.group_scenarios import FOUR, SCHEDULED, UNSCHEDULABLE, GroupScenario
+from tests.support.tables import table
 
 OLDER = "v1alpha2"
 CONDITIONS = {"v1beta1": "PodGroupInitiallyScheduled", OLDER: "PodGroupScheduled"}
@@ -29,14 +30,12 @@ def condition(train: GroupScenario) -> dict[str, Any]:
 
 
 @in_both_versions
-@pytest.mark.parametrize(
-    ("outcome", "reason"),
-    [
-        pytest.param(UNSCHEDULABLE, "Unschedulable", id="unschedulable"),
-        pytest.param(replace(UNSCHEDULABLE, reason="TimedOut"), "Unschedulable", id="timed-out"),
-        pytest.param(replace(UNSCHEDULABLE, reason="Preempting"), "Unschedulable", id="preempting"),
-        pytest.param(replace(UNSCHEDULABLE, reason="SchedulerError"), "SchedulerError", id="error"),
-    ],
+@table(
+    "outcome, reason",
+    ("unschedulable", UNSCHEDULABLE, "Unschedulable"),
+    ("timed-out", replace(UNSCHEDULABLE, reason="TimedOut"), "Unschedulable"),
+    ("preempting", replace(UNSCHEDULABLE, reason="Preempting"), "Unschedulable"),
+    ("error", replace(UNSCHEDULABLE, reason="SchedulerError"), "SchedulerError"),
 )
 def test_reasons_of_failures(version: str, outcome: GangOutcome, reason: str) -> None:
     """The condition has one of the two reasons of its API, and Bayplan's message."""

@@ -21,6 +21,7 @@ from tests.operator.gangs.served_world import (
 )
 from tests.support.background import until
 from tests.support.fake_api import Hang, Stream, error_response
+from tests.support.tables import table
 
 
 @pytest.fixture
@@ -99,14 +100,12 @@ async def test_an_api_that_is_no_longer_served(world: World) -> None:
         assert world.group_of(NATIVE_KEY) is not None
 
 
-@pytest.mark.parametrize(
+@table(
     "spec",
-    [
-        pytest.param({"schedulingPolicy": {"elastic": {}}}, id="unknown policy"),
-        pytest.param({"schedulingPolicy": {"basic": {}}, "nodeClass": "fast"}, id="unknown field"),
-        pytest.param({"schedulingPolicy": {"basic": {}}, "parentCompositePodGroupName": "all"}, id="group of groups"),
-        pytest.param({"schedulingPolicy": {"basic": {}}, "resourceClaims": [{"name": "c"}]}, id="claims"),
-    ],
+    ("unknown policy", {"schedulingPolicy": {"elastic": {}}}),
+    ("unknown field", {"schedulingPolicy": {"basic": {}}, "nodeClass": "fast"}),
+    ("group of groups", {"schedulingPolicy": {"basic": {}}, "parentCompositePodGroupName": "all"}),
+    ("claims", {"schedulingPolicy": {"basic": {}}, "resourceClaims": [{"name": "c"}]}),
 )
 async def test_members_of_an_unsupported_group_are_gated(world: World, spec: Manifest) -> None:
     """The members of an unsupported group are gated with the name of the unsupported field."""

@@ -23,6 +23,7 @@ from tests.support.builders import node, pod
 from tests.support.gang_preemption import add_gang, small_node, terminating_pod, with_pod_groups
 from tests.support.gangs import LABEL, add_groups, composite_group, gang_of, group, leaf_group, member, members, settle
 from tests.support.scheduling import Rig, plugin_set, profile, rig
+from tests.support.tables import table
 
 ZONE = "topology.kubernetes.io/zone"
 NO_QUORUM = "waiting for minCount pods from a gang to appear in scheduling queue"
@@ -85,10 +86,7 @@ async def test_members_that_a_plugin_gates() -> None:
     assert verdict(made).message == "2 of 3 required members can be attempted. train-0: waiting for a licence."
 
 
-@pytest.mark.parametrize(
-    ("at", "step"),
-    [pytest.param("permit", "Permit (Gate)", id="Permit"), pytest.param("preBind", "PreBind", id="PreBind")],
-)
+@table("at, step", ("Permit", "permit", "Permit (Gate)"), ("PreBind", "preBind", "PreBind"))
 async def test_members_that_are_being_bound(at: str, step: str) -> None:
     """The status names what the members wait for while they are bound."""
     made = with_pod_groups(rig([Gate], defaults=default_plugins(), serve=False))

@@ -7,13 +7,13 @@ import json
 from typing import Any
 
 import msgspec
-import pytest
 from bayplan.introspection.cache_debugger import plain_differences
 
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from tests.support.builders import node, pod
 from tests.support.scheduling import Rig, rig
+from tests.support.tables import table
 
 NODE = node("a", labels={"zone": "1"}, taints=["dedicated=x:NoSchedule"])
 BOUND = pod("bound", node_name="a", labels={"app": "x"}, requests={"cpu": "1"})
@@ -46,26 +46,24 @@ def test_an_equal_cache_has_no_difference() -> None:
     assert found(made(NODE, BOUND, WAITING)) == []
 
 
-@pytest.mark.parametrize(
-    ("changed", "path", "value", "text"),
-    [
-        pytest.param("a", ("spec", "unschedulable"), True, "Node a: spec.unschedulable is True", id="cordon"),
-        pytest.param("a", ("spec", "taints"), [], "Node a: spec.taints is []", id="taints"),
-        pytest.param("a", ("spec", "taints"), None, "Node a: spec.taints is []", id="taints null"),
-        pytest.param("a", ("spec", "taints"), "x", "Node a: spec.taints is x", id="taints of a wrong type"),
-        pytest.param("a", ("metadata", "labels", "zone"), "2", "Node a: metadata.labels is", id="labels"),
-        pytest.param("a", ("status", "allocatable", "cpu"), "9", "Node a: status.allocatable is", id="amounts"),
-        pytest.param("bound", ("spec", "nodeName"), "b", "is bound to node b, the cache has it on a", id="other node"),
-        pytest.param("waiting", ("spec", "nodeName"), "b", "is bound to node b and not in the cache", id="bound"),
-        pytest.param("bound", ("metadata", "labels"), None, "bound: metadata.labels is {}", id="pod labels"),
-        pytest.param(
-            "bound",
-            ("spec", "containers", 0, "resources", "requests", "cpu"),
-            "7",
-            "spec.containers[].resources is",
-            id="requests",
-        ),
-    ],
+@table(
+    "changed, path, value, text",
+    ("cordon", "a", ("spec", "unschedulable"), True, "Node a: spec.unschedulable is True"),
+    ("taints", "a", ("spec", "taints"), [], "Node a: spec.taints is []"),
+    ("taints null", "a", ("spec", "taints"), None, "Node a: spec.taints is []"),
+    ("taints of a wrong type", "a", ("spec", "taints"), "x", "Node a: spec.taints is x"),
+    ("labels", "a", ("metadata", "labels", "zone"), "2", "Node a: metadata.labels is"),
+    ("amounts", "a", ("status", "allocatable", "cpu"), "9", "Node a: status.allocatable is"),
+    ("other node", "bound", ("spec", "nodeName"), "b", "is bound to node b, the cache has it on a"),
+    ("bound", "waiting", ("spec", "nodeName"), "b", "is bound to node b and not in the cache"),
+    ("pod labels", "bound", ("metadata", "labels"), None, "bound: metadata.labels is {}"),
+    (
+        "requests",
+        "bound",
+        ("spec", "containers", 0, "resources", "requests", "cpu"),
+        "7",
+        "spec.containers[].resources is",
+    ),
 )
 def test_a_field_differs(changed: str, path: tuple[str | int, ...], value: object, text: str) -> None:
     """A field that the cache has in another version is reported, also one that its decoder does not accept."""

@@ -14,6 +14,7 @@ from kubernetes.aio.config import load_kube_config
 
 from scheduler_core.errors import ConfigError
 from tests.support.certificates import Authority
+from tests.support.tables import table
 
 _AUTHORITY = "-----BEGIN CERTIFICATE-----\nabc\n-----END CERTIFICATE-----\n"
 _DATA = base64.b64encode(_AUTHORITY.encode()).decode()
@@ -45,23 +46,19 @@ AUTHORITY = Authority()
 _HTTPS = {"server": "https://127.0.0.1:6443"}
 
 
-@pytest.mark.parametrize(
-    ("cluster", "user"),
-    [
-        pytest.param({"server": "http://a:1"}, {}, id="no-credentials"),
-        pytest.param(_HTTPS, {"token": "abc"}, id="token"),
-        pytest.param(_HTTPS, {"tokenFile": "token"}, id="token-file"),
-        pytest.param(_HTTPS, {"token": "abc", "tokenFile": "token"}, id="token-before-token-file"),
-        pytest.param(_HTTPS | {"certificate-authority": "ca.crt"}, {"token": "abc"}, id="authority"),
-        pytest.param(_HTTPS | {"certificate-authority-data": _DATA}, {"token": "abc"}, id="authority-data"),
-        pytest.param(
-            _HTTPS | {"certificate-authority": "none", "certificate-authority-data": _DATA}, {}, id="data-before-file"
-        ),
-        pytest.param(_HTTPS, {"client-certificate": "me.crt", "client-key": "me.key"}, id="client-certificate"),
-        pytest.param(_HTTPS | {"insecure-skip-tls-verify": True}, {"token": "abc"}, id="insecure"),
-        pytest.param(_HTTPS | {"tls-server-name": "k", "proxy-url": "http://p"}, {"token": "abc"}, id="proxy"),
-        pytest.param(_HTTPS | {"extensions": [{"name": "e"}]}, {"token": "abc"}, id="extensions"),
-    ],
+@table(
+    "cluster, user",
+    ("no-credentials", {"server": "http://a:1"}, {}),
+    ("token", _HTTPS, {"token": "abc"}),
+    ("token-file", _HTTPS, {"tokenFile": "token"}),
+    ("token-before-token-file", _HTTPS, {"token": "abc", "tokenFile": "token"}),
+    ("authority", _HTTPS | {"certificate-authority": "ca.crt"}, {"token": "abc"}),
+    ("authority-data", _HTTPS | {"certificate-authority-data": _DATA}, {"token": "abc"}),
+    ("data-before-file", _HTTPS | {"certificate-authority": "none", "certificate-authority-data": _DATA}, {}),
+    ("client-certificate", _HTTPS, {"client-certificate": "me.crt", "client-key": "me.key"}),
+    ("insecure", _HTTPS | {"insecure-skip-tls-verify": True}, {"token": "abc"}),
+    ("proxy", _HTTPS | {"tls-server-name": "k", "proxy-url": "http://p"}, {"token": "abc"}),
+    ("extensions", _HTTPS | {"extensions": [{"name": "e"}]}, {"token": "abc"}),
 )
 async def test_loaded_as_by_the_client_library(cluster: dict[str, Any], user: dict[str, Any], tmp_path: Path) -> None:
     """A plain kubeconfig loads the same credentials as the client library, relative file names included."""
@@ -73,18 +70,16 @@ async def test_loaded_as_by_the_client_library(cluster: dict[str, Any], user: di
     assert comparable(own) == comparable(expected)
 
 
-@pytest.mark.parametrize(
-    ("cluster", "user"),
-    [
-        pytest.param(_HTTPS, {"exec": {"command": "x"}}, id="plugin"),
-        pytest.param(_HTTPS, {"auth-provider": {"name": "oidc"}}, id="auth-provider"),
-        pytest.param(_HTTPS, {"username": "a", "password": "b"}, id="password"),
-        pytest.param(_HTTPS, {"client-certificate-data": _DATA, "client-key-data": _DATA}, id="certificate-data"),
-        pytest.param(_HTTPS | {"certificate-authority": "absent"}, {"token": "abc"}, id="missing-file"),
-        pytest.param(_HTTPS | {"certificate-authority-data": "a"}, {"token": "abc"}, id="no-base64"),
-        pytest.param(_HTTPS | {"disable-compression": True}, {"token": "abc"}, id="unknown-field"),
-        pytest.param({"server": 1}, {"token": "abc"}, id="wrong-type"),
-    ],
+@table(
+    "cluster, user",
+    ("plugin", _HTTPS, {"exec": {"command": "x"}}),
+    ("auth-provider", _HTTPS, {"auth-provider": {"name": "oidc"}}),
+    ("password", _HTTPS, {"username": "a", "password": "b"}),
+    ("certificate-data", _HTTPS, {"client-certificate-data": _DATA, "client-key-data": _DATA}),
+    ("missing-file", _HTTPS | {"certificate-authority": "absent"}, {"token": "abc"}),
+    ("no-base64", _HTTPS | {"certificate-authority-data": "a"}, {"token": "abc"}),
+    ("unknown-field", _HTTPS | {"disable-compression": True}, {"token": "abc"}),
+    ("wrong-type", {"server": 1}, {"token": "abc"}),
 )
 def test_other_kubeconfigs_are_rejected(cluster: dict[str, Any], user: dict[str, Any], tmp_path: Path) -> None:
     """A kubeconfig with unsupported content is rejected, so that the client library reads it or reports the error."""

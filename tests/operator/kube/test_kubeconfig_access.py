@@ -10,6 +10,7 @@ import yaml
 from bayplan.kube.credentials import from_kubeconfig, from_service_account
 
 from scheduler_core.errors import ConfigError
+from tests.support.tables import table
 
 
 def kubeconfig(path: Path, user: dict[str, Any], **cluster: Any) -> Path:
@@ -81,17 +82,15 @@ async def test_proxy_and_server_name(tmp_path: Path) -> None:
 TWO_CONTEXTS = "current-context: gone\ncontexts: [{name: dev}, {name: test}]"
 
 
-@pytest.mark.parametrize(
-    ("content", "context", "text"),
-    [
-        pytest.param(None, None, "does not exist", id="no-file"),
-        pytest.param("", None, "has no current context; it has no contexts", id="empty-file"),
-        pytest.param("clusters: []", None, "has no current context; it has no contexts", id="incomplete"),
-        pytest.param(TWO_CONTEXTS, "prod", 'has no context "prod"; contexts: dev, test; set --context', id="unknown"),
-        pytest.param(TWO_CONTEXTS, None, 'has no context "gone"; contexts: dev, test', id="unknown-current"),
-        pytest.param(TWO_CONTEXTS, "dev", "cannot be used", id="context-without-cluster"),
-        pytest.param("a: [", None, "cannot be used", id="invalid-yaml"),
-    ],
+@table(
+    "content, context, text",
+    ("no-file", None, None, "does not exist"),
+    ("empty-file", "", None, "has no current context; it has no contexts"),
+    ("incomplete", "clusters: []", None, "has no current context; it has no contexts"),
+    ("unknown", TWO_CONTEXTS, "prod", 'has no context "prod"; contexts: dev, test; set --context'),
+    ("unknown-current", TWO_CONTEXTS, None, 'has no context "gone"; contexts: dev, test'),
+    ("context-without-cluster", TWO_CONTEXTS, "dev", "cannot be used"),
+    ("invalid-yaml", "a: [", None, "cannot be used"),
 )
 async def test_bad_kubeconfig(tmp_path: Path, content: str | None, context: str | None, text: str) -> None:
     """A missing or broken kubeconfig is a configuration error that names the file."""

@@ -25,6 +25,7 @@ from bayplan.kube.leader_election import (
 
 from scheduler_core.errors import ConfigError
 from tests.support.fake_api import FakeApi, Response, error_response
+from tests.support.tables import table
 from tests.support.virtual_clock import VirtualClock
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/ns/leases"
@@ -140,9 +141,7 @@ async def test_a_missing_lease_is_created(api: FakeApi, me: Candidate) -> None:
     assert me.election.is_leading_until == me.clock.now() + 10
 
 
-@pytest.mark.parametrize(
-    ("holder", "transitions"), [pytest.param("", 4, id="released"), pytest.param("me", 3, id="already ours")]
-)
+@table("holder, transitions", ("released", "", 4), ("already ours", "me", 3))
 async def test_a_free_lease_is_acquired(api: FakeApi, me: Candidate, holder: str, transitions: int) -> None:
     """The write has the version that was read, keeps other fields, and counts a change of the holder."""
     api.on("GET", LEASE, lease(holder))
@@ -223,10 +222,7 @@ async def test_a_created_lease_announces_the_endpoint(api: FakeApi, me: Candidat
     assert announced_endpoint(written_annotations(api, "POST")[ANNOTATION], "me") == me.endpoint
 
 
-@pytest.mark.parametrize(
-    ("writer", "is_read"),
-    [pytest.param("other", True, id="current holder"), pytest.param("before", False, id="earlier holder")],
-)
+@table("writer, is_read", ("current holder", "other", True), ("earlier holder", "before", False))
 async def test_a_standby_reads_the_leaders_endpoint(api: FakeApi, me: Candidate, writer: str, is_read: bool) -> None:
     """A standby reads the endpoint that the current holder announced, not the endpoint of an earlier holder."""
     endpoint = LeaderEndpoint("https://192.0.2.1:10259", "0" * 64)
@@ -254,13 +250,7 @@ async def test_a_leader_renews(api: FakeApi, me: Candidate) -> None:
     assert spec(api, "PUT")["leaseTransitions"] == 3
 
 
-@pytest.mark.parametrize(
-    "response",
-    [
-        pytest.param(error_response(500, "etcd is away"), id="error"),
-        pytest.param(error_response(429, "slow"), id="busy"),
-    ],
-)
+@table("response", ("error", error_response(500, "etcd is away")), ("busy", error_response(429, "slow")))
 async def test_a_leader_that_cannot_renew_stops(api: FakeApi, me: Candidate, response: Response) -> None:
     """A leader that cannot renew ends at the renew deadline, before another process can acquire the Lease."""
     await acquire_lease(api, me)
@@ -369,14 +359,12 @@ async def test_writes_are_fenced(api: FakeApi, me: Candidate) -> None:
     await me.connection.request(ApiRequest("GET", LEASE, lane=Lane.READS))
 
 
-@pytest.mark.parametrize(
-    ("options", "path"),
-    [
-        pytest.param(ElectionOptions("n", "l", 10, 10, 2), "leaseDuration", id="lease not longer than renew deadline"),
-        pytest.param(ElectionOptions("n", "l", 15, 2.4, 2), "renewDeadline", id="no time for a second attempt"),
-        pytest.param(ElectionOptions("n", "l", 0.5, 0.2, 0.1), "leaseDuration", id="below a second"),
-        pytest.param(ElectionOptions("n", "l", 15, 10, 0), "retryPeriod", id="zero"),
-    ],
+@table(
+    "options, path",
+    ("lease not longer than renew deadline", ElectionOptions("n", "l", 10, 10, 2), "leaseDuration"),
+    ("no time for a second attempt", ElectionOptions("n", "l", 15, 2.4, 2), "renewDeadline"),
+    ("below a second", ElectionOptions("n", "l", 0.5, 0.2, 0.1), "leaseDuration"),
+    ("zero", ElectionOptions("n", "l", 15, 10, 0), "retryPeriod"),
 )
 async def test_durations_must_be_consistent(api: FakeApi, options: ElectionOptions, path: str) -> None:
     """Inconsistent durations are rejected with the field that is wrong."""
@@ -388,45 +376,41 @@ async def test_durations_must_be_consistent(api: FakeApi, options: ElectionOptio
 SHA = "0123456789abcdef" * 4
 
 
-@pytest.mark.parametrize(
+@table(
     "endpoint",
-    [
-        pytest.param(LeaderEndpoint("https://10.0.0.7:10259", SHA), id="IPv4"),
-        pytest.param(LeaderEndpoint("https://[fd00::7]:10259", SHA), id="IPv6"),
-        pytest.param(LeaderEndpoint("https://127.0.0.1:10259", SHA), id="loopback"),
-        pytest.param(LeaderEndpoint("http://127.0.0.1:10259"), id="plain HTTP on loopback"),
-        pytest.param(LeaderEndpoint("http://[::1]:10259"), id="plain HTTP on loopback by IPv6"),
-    ],
+    ("IPv4", LeaderEndpoint("https://10.0.0.7:10259", SHA)),
+    ("IPv6", LeaderEndpoint("https://[fd00::7]:10259", SHA)),
+    ("loopback", LeaderEndpoint("https://127.0.0.1:10259", SHA)),
+    ("plain HTTP on loopback", LeaderEndpoint("http://127.0.0.1:10259")),
+    ("plain HTTP on loopback by IPv6", LeaderEndpoint("http://[::1]:10259")),
 )
 def test_an_announcement_is_read(endpoint: LeaderEndpoint) -> None:
     """The annotation decodes to the holder's endpoint."""
     assert announced_endpoint(announcement("me", endpoint), "me") == endpoint
 
 
-@pytest.mark.parametrize(
+@table(
     "url",
-    [
-        pytest.param("https://169.254.169.254:80", id="cloud metadata service"),
-        pytest.param("https://[::ffff:169.254.169.254]:80", id="cloud metadata service by IPv6"),
-        pytest.param("https://[fe80::1]:80", id="link-local"),
-        pytest.param("https://[fd00::1%eth0]:80", id="IPv6 zone"),
-        pytest.param("https://224.0.0.1:80", id="multicast"),
-        pytest.param("https://0.0.0.0:80", id="unspecified address"),
-        pytest.param("https://255.255.255.255:80", id="broadcast"),
-        pytest.param("https://kubernetes.default.svc:443", id="host name"),
-        pytest.param("https://2130706433:80", id="address as one number"),
-        pytest.param("https://10.0.0.7", id="no port"),
-        pytest.param("https://10.0.0.7:0", id="port 0"),
-        pytest.param("https://10.0.0.7:99999", id="port out of range"),
-        pytest.param("https://10.0.0.7:80/api/v1/secrets?a=", id="path"),
-        pytest.param("https://user:password@10.0.0.7:80", id="user and password"),
-        pytest.param("https://10.0.0.7:80#x", id="fragment"),
-        pytest.param("https://[fd00::7:80", id="unclosed bracket"),
-        pytest.param("http://10.0.0.7:80", id="plain HTTP to another host"),
-        pytest.param("file:///etc/passwd", id="file URL"),
-        pytest.param("ftp://10.0.0.7:21", id="unsupported protocol"),
-        pytest.param("", id="empty"),
-    ],
+    ("cloud metadata service", "https://169.254.169.254:80"),
+    ("cloud metadata service by IPv6", "https://[::ffff:169.254.169.254]:80"),
+    ("link-local", "https://[fe80::1]:80"),
+    ("IPv6 zone", "https://[fd00::1%eth0]:80"),
+    ("multicast", "https://224.0.0.1:80"),
+    ("unspecified address", "https://0.0.0.0:80"),
+    ("broadcast", "https://255.255.255.255:80"),
+    ("host name", "https://kubernetes.default.svc:443"),
+    ("address as one number", "https://2130706433:80"),
+    ("no port", "https://10.0.0.7"),
+    ("port 0", "https://10.0.0.7:0"),
+    ("port out of range", "https://10.0.0.7:99999"),
+    ("path", "https://10.0.0.7:80/api/v1/secrets?a="),
+    ("user and password", "https://user:password@10.0.0.7:80"),
+    ("fragment", "https://10.0.0.7:80#x"),
+    ("unclosed bracket", "https://[fd00::7:80"),
+    ("plain HTTP to another host", "http://10.0.0.7:80"),
+    ("file URL", "file:///etc/passwd"),
+    ("unsupported protocol", "ftp://10.0.0.7:21"),
+    ("empty", ""),
 )
 def test_a_forged_url_is_ignored(url: str) -> None:
     """A user who can write the Lease can choose only the IP address and the port of the endpoint."""
@@ -440,18 +424,16 @@ def test_https_needs_a_certificate_fingerprint(fingerprint: str) -> None:
     assert announced_endpoint(announcement("me", endpoint), "me") is None
 
 
-@pytest.mark.parametrize(
-    ("text", "holder"),
-    [
-        pytest.param(announcement("before", LeaderEndpoint("https://10.0.0.7:1", SHA)), "me", id="earlier leader"),
-        pytest.param(announcement("", LeaderEndpoint("https://10.0.0.7:1", SHA)), "", id="released Lease"),
-        pytest.param(None, "me", id="missing"),
-        pytest.param({"identity": "me"}, "me", id="not a string"),
-        pytest.param("https://10.0.0.7:1", "me", id="not JSON"),
-        pytest.param('{"identity":"me"}', "me", id="no URL"),
-        pytest.param('{"identity":"me","url":7}', "me", id="URL is a number"),
-        pytest.param('{"identity":"me","url":"https://10.0.0.7:1"' + " " * 1024 + "}", "me", id="too long"),
-    ],
+@table(
+    "text, holder",
+    ("earlier leader", announcement("before", LeaderEndpoint("https://10.0.0.7:1", SHA)), "me"),
+    ("released Lease", announcement("", LeaderEndpoint("https://10.0.0.7:1", SHA)), ""),
+    ("missing", None, "me"),
+    ("not a string", {"identity": "me"}, "me"),
+    ("not JSON", "https://10.0.0.7:1", "me"),
+    ("no URL", '{"identity":"me"}', "me"),
+    ("URL is a number", '{"identity":"me","url":7}', "me"),
+    ("too long", '{"identity":"me","url":"https://10.0.0.7:1"' + " " * 1024 + "}", "me"),
 )
 def test_an_invalid_announcement_is_ignored(text: object, holder: str) -> None:
     """An annotation that is not a valid announcement of the holder is ignored."""

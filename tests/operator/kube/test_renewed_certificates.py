@@ -21,6 +21,7 @@ from bayplan.kube.http.connection import ApiConnection, ApiRequest, ConnectionOp
 from scheduler_core.errors import ClusterWriteError
 from tests.operator.kube.conftest import InstantClock
 from tests.support.certificates import Authority, KeyPair, KeyType
+from tests.support.tables import table
 
 LANES = [Lane.READS, Lane.WRITES, Lane.BINDS, Lane.LEASES]
 
@@ -120,7 +121,7 @@ async def send(connection: ApiConnection, lane: Lane) -> None:
     await connection.request(ApiRequest(method, "/", None if method == "GET" else b"{}", lane=lane))
 
 
-@pytest.mark.parametrize("inline", [pytest.param(False, id="files"), pytest.param(True, id="inline")])
+@table("inline", ("files", False), ("inline", True))
 @pytest.mark.parametrize(("before", "after"), [("ecdsa", "ecdsa"), ("ecdsa", "rsa"), ("rsa", "ecdsa")], ids=str)
 async def test_a_renewed_client_certificate(
     server: MutualTlsServer, tmp_path: Path, clock: InstantClock, before: KeyType, after: KeyType, *, inline: bool
@@ -153,7 +154,7 @@ async def test_a_rejected_client_certificate_is_loaded_again(
     assert server.seen == ["old", "old", "new"]
 
 
-@pytest.mark.parametrize("inline", [pytest.param(False, id="files"), pytest.param(True, id="inline")])
+@table("inline", ("files", False), ("inline", True))
 async def test_a_renewed_authority(
     server: MutualTlsServer, tmp_path: Path, clock: InstantClock, *, inline: bool
 ) -> None:

@@ -9,6 +9,7 @@ from bayplan.kube.http.connection import ApiConnection
 from scheduler_core.errors import ClusterWriteError
 from scheduler_core.model.meta import AnnotatedMeta, OwnerReference
 from tests.support.fake_api import FakeApi, Response, error_response
+from tests.support.tables import table
 
 PATH = "/apis/apps/v1/namespaces/ops/controllerrevisions"
 
@@ -52,9 +53,7 @@ async def test_create_sends_labels_owner_and_data(api: FakeApi, connection: ApiC
     }
 
 
-@pytest.mark.parametrize(
-    "response", [pytest.param(Response(), id="exists"), pytest.param(error_response(404, "no"), id="gone")]
-)
+@table("response", ("exists", Response()), ("gone", error_response(404, "no")))
 async def test_delete_by_uid(api: FakeApi, connection: ApiConnection, response: Response) -> None:
     """A revision is deleted by UID, and a missing revision is no error."""
     api.on("DELETE", f"{PATH}/r", response)
@@ -69,12 +68,10 @@ async def test_an_unreadable_list_is_an_error(api: FakeApi, connection: ApiConne
         await ControllerRevisions(connection, "ops").list({})
 
 
-@pytest.mark.parametrize(
-    ("namespace", "path"),
-    [
-        pytest.param(None, "/apis/bayplan.dev/v1alpha1/schedulerprofiles/x/status", id="cluster-scoped"),
-        pytest.param("n", "/apis/bayplan.dev/v1alpha1/namespaces/n/schedulerprofiles/x/status", id="namespaced"),
-    ],
+@table(
+    "namespace, path",
+    ("cluster-scoped", None, "/apis/bayplan.dev/v1alpha1/schedulerprofiles/x/status"),
+    ("namespaced", "n", "/apis/bayplan.dev/v1alpha1/namespaces/n/schedulerprofiles/x/status"),
 )
 async def test_status_patch(api: FakeApi, connection: ApiConnection, namespace: str | None, path: str) -> None:
     """A status is merged through the status subresource."""

@@ -11,6 +11,7 @@ from bayplan.kube.served_apis import ServerSupport, ServerWatch
 
 from tests.operator.kube.conftest import InstantClock
 from tests.support.fake_api import FakeApi, Response, error_response
+from tests.support.tables import table
 from tests.support.virtual_clock import VirtualClock
 
 GANGS, DEVICES = "/apis/scheduling.k8s.io/v1beta1", "/apis/resource.k8s.io/v1"
@@ -46,14 +47,12 @@ async def test_the_newest_release_has_all_resources(api: FakeApi, connection: Ap
     assert await looked_up(connection) == ServerSupport("v1.37.1", is_supported=True)
 
 
-@pytest.mark.parametrize(
-    ("minor", "is_supported"),
-    [
-        pytest.param("35", True, id="oldest"),
-        pytest.param("36+", True, id="vendor-suffix"),
-        pytest.param("34", False, id="older"),
-        pytest.param("38", False, id="newer"),
-    ],
+@table(
+    "minor, is_supported",
+    ("oldest", "35", True),
+    ("vendor-suffix", "36+", True),
+    ("older", "34", False),
+    ("newer", "38", False),
 )
 async def test_releases(api: FakeApi, connection: ApiConnection, minor: str, is_supported: bool) -> None:
     """A release that Bayplan is not tested with is reported as unsupported."""
@@ -75,13 +74,11 @@ async def test_missing_resources_are_reported(api: FakeApi, connection: ApiConne
     ]
 
 
-@pytest.mark.parametrize(
+@table(
     "response",
-    [
-        pytest.param(error_response(403, "forbidden", "Forbidden"), id="forbidden"),
-        pytest.param(error_response(503, "later", "ServiceUnavailable"), id="unavailable"),
-        pytest.param(Response(body=["no version"]), id="unreadable"),
-    ],
+    ("forbidden", error_response(403, "forbidden", "Forbidden")),
+    ("unavailable", error_response(503, "later", "ServiceUnavailable")),
+    ("unreadable", Response(body=["no version"])),
 )
 async def test_the_version_is_logged_once_and_after_an_upgrade(
     api: FakeApi, connection: ApiConnection, clock: InstantClock, caplog: pytest.LogCaptureFixture, response: Response

@@ -20,6 +20,7 @@ from scheduler_core.model.storage import PersistentVolumeClaim
 from scheduler_core.ports import Binding, Event, ObjectReference, PodDeletion, PodStatusPatch
 from tests.operator.kube.conftest import InstantClock
 from tests.support.fake_api import FakeApi, Response
+from tests.support.tables import table
 from tests.support.virtual_clock import VirtualClock
 
 PATH = "/api/v1/namespaces/n/pods/a/binding"
@@ -94,13 +95,7 @@ async def test_a_bind_that_waited_for_a_connection_is_fenced(api: FakeApi, clock
     assert len(changes(api)) == 2
 
 
-@pytest.mark.parametrize(
-    "lane",
-    [
-        pytest.param(Lane.BINDS, id="over keep-alive connections"),
-        pytest.param(Lane.READS, id="by the client library, as through a proxy"),
-    ],
-)
+@table("lane", ("over keep-alive connections", Lane.BINDS), ("by the client library, as through a proxy", Lane.READS))
 async def test_the_fence_is_checked_again_before_sending(
     api: FakeApi, connection: ApiConnection, fence: Fence, lane: Lane
 ) -> None:
@@ -165,42 +160,37 @@ async def _queued(write: Callable[[], None]) -> None:
     write()
 
 
-@pytest.mark.parametrize(
+@table(
     "send",
-    [
-        pytest.param(lambda _, writer: writer.bind(Binding("n", "a", "u", "node")), id="bind"),
-        pytest.param(
-            lambda _, writer: _queued(lambda: writer.patch_pod_status(PodStatusPatch("n", "a", "u", CONDITION))),
-            id="pod status",
+    ("bind", lambda _, writer: writer.bind(Binding("n", "a", "u", "node"))),
+    (
+        "pod status",
+        lambda _, writer: _queued(lambda: writer.patch_pod_status(PodStatusPatch("n", "a", "u", CONDITION))),
+    ),
+    ("victim", lambda _, writer: _queued(lambda: writer.delete_pod(PodDeletion("n", "a", "u"), lambda _: None))),
+    (
+        "event",
+        lambda _, writer: _queued(
+            lambda: writer.record(Event(ObjectReference("Pod", "a", "n"), "Normal", "Scheduled", "Binding", "x"))
         ),
-        pytest.param(
-            lambda _, writer: _queued(lambda: writer.delete_pod(PodDeletion("n", "a", "u"), lambda _: None)),
-            id="victim",
+    ),
+    (
+        "profile status",
+        lambda connection, _: CustomResources(connection).patch_status("schedulerprofiles", "p", {"pending": 1}),
+    ),
+    (
+        "revision",
+        lambda connection, _: ControllerRevisions(connection, "n").create(
+            ControllerRevision(AnnotatedMeta(name="r"), 1, {})
         ),
-        pytest.param(
-            lambda _, writer: _queued(
-                lambda: writer.record(Event(ObjectReference("Pod", "a", "n"), "Normal", "Scheduled", "Binding", "x"))
-            ),
-            id="event",
+    ),
+    ("old revision", lambda connection, _: ControllerRevisions(connection, "n").delete("r")),
+    (
+        "claim",
+        lambda connection, _: StorageWrites(connection, 10).select_node(
+            msgspec.convert({"metadata": {"name": "c", "namespace": "n"}}, PersistentVolumeClaim)
         ),
-        pytest.param(
-            lambda connection, _: CustomResources(connection).patch_status("schedulerprofiles", "p", {"pending": 1}),
-            id="profile status",
-        ),
-        pytest.param(
-            lambda connection, _: ControllerRevisions(connection, "n").create(
-                ControllerRevision(AnnotatedMeta(name="r"), 1, {})
-            ),
-            id="revision",
-        ),
-        pytest.param(lambda connection, _: ControllerRevisions(connection, "n").delete("r"), id="old revision"),
-        pytest.param(
-            lambda connection, _: StorageWrites(connection, 10).select_node(
-                msgspec.convert({"metadata": {"name": "c", "namespace": "n"}}, PersistentVolumeClaim)
-            ),
-            id="claim",
-        ),
-    ],
+    ),
 )
 async def test_every_kind_of_write_is_fenced(
     send: Send, api: FakeApi, connection: ApiConnection, writer: KubeWriter, fence: Fence

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any, cast
 
-import pytest
 from bayplan.introspection.status_model import ExtenderState, ProfileState
 from bayplan.kube.watches.informer import Informer
 from bayplan.page.problems import PageProblem, WatchesPanel, find_problems, watch_states
@@ -17,6 +16,7 @@ from msgspec.structs import replace
 from scheduler_core.metrics.profile_metrics import LostBind, ProfileRecord
 from tests.support.builders import node, pod
 from tests.support.page_world import PageWorld
+from tests.support.tables import table
 
 PROFILE = ProfileState("pack", "r1", 0, 0, 0, 0, 0, 5, 0, 3)
 
@@ -35,16 +35,14 @@ def found(world: PageWorld, **sources: Any) -> list[PageProblem]:
     return list(find_problems(dataclasses.replace(world.sources, **sources)))
 
 
-@pytest.mark.parametrize(
-    ("statuses", "titles"),
-    [
-        pytest.param({"Accepted": "True", "Ready": "True", "Contested": "False"}, [], id="good"),
-        pytest.param({"Accepted": "False", "Ready": "True", "Stalled": "True"}, ["spec rejected"], id="rejected"),
-        pytest.param({"Accepted": "True", "Ready": "False"}, ["not Ready (Why)"], id="not ready"),
-        pytest.param({"Degraded": "True"}, ["Degraded (Why)"], id="degraded"),
-        pytest.param({"Reconciling": "True"}, [], id="in progress"),
-        pytest.param({"Comparing": "False"}, ["not Comparing (Why)"], id="shadow without a live profile"),
-    ],
+@table(
+    "statuses, titles",
+    ("good", {"Accepted": "True", "Ready": "True", "Contested": "False"}, []),
+    ("rejected", {"Accepted": "False", "Ready": "True", "Stalled": "True"}, ["spec rejected"]),
+    ("not ready", {"Accepted": "True", "Ready": "False"}, ["not Ready (Why)"]),
+    ("degraded", {"Degraded": "True"}, ["Degraded (Why)"]),
+    ("in progress", {"Reconciling": "True"}, []),
+    ("shadow without a live profile", {"Comparing": "False"}, ["not Comparing (Why)"]),
 )
 def test_conditions_of_profiles(statuses: Mapping[str, str], titles: list[str]) -> None:
     """A condition that states a problem is shown once, with its message and a link to the profile."""
@@ -116,25 +114,18 @@ def informer(**state: Any) -> Any:
     return ReadInformer(_options=options, **fields)
 
 
-@pytest.mark.parametrize(
-    ("state", "seconds", "title"),
-    [
-        pytest.param({}, 60, "", id="current"),
-        pytest.param({}, 299, "", id="silent for less than the bound of readyz"),
-        pytest.param({}, 301, "watch of pods is stale", id="silent"),
-        pytest.param({"stale_seconds": 600.0}, 301, "", id="silent for less than a longer bound"),
-        pytest.param({"stale_seconds": 0.0}, 9000, "", id="silent without a bound"),
-        pytest.param({"last_error": "HTTP 401"}, 5, "", id="opened again at once"),
-        pytest.param({"last_error": "HTTP 401"}, 11, "watch of pods is stale", id="failing"),
-        pytest.param({"last_error": "HTTP 403", "synced": False}, 0, "watch of pods is stale", id="never listed"),
-        pytest.param({"undelivered": ("a/b",)}, 0, "1 change of pods failed to be processed", id="unprocessed"),
-        pytest.param(
-            {"unreadable": {"a/b": SimpleNamespace(reason="odd")}},
-            0,
-            "1 object of pods cannot be decoded",
-            id="undecodable",
-        ),
-    ],
+@table(
+    "state, seconds, title",
+    ("current", {}, 60, ""),
+    ("silent for less than the bound of readyz", {}, 299, ""),
+    ("silent", {}, 301, "watch of pods is stale"),
+    ("silent for less than a longer bound", {"stale_seconds": 600.0}, 301, ""),
+    ("silent without a bound", {"stale_seconds": 0.0}, 9000, ""),
+    ("opened again at once", {"last_error": "HTTP 401"}, 5, ""),
+    ("failing", {"last_error": "HTTP 401"}, 11, "watch of pods is stale"),
+    ("never listed", {"last_error": "HTTP 403", "synced": False}, 0, "watch of pods is stale"),
+    ("unprocessed", {"undelivered": ("a/b",)}, 0, "1 change of pods failed to be processed"),
+    ("undecodable", {"unreadable": {"a/b": SimpleNamespace(reason="odd")}}, 0, "1 object of pods cannot be decoded"),
 )
 async def test_watches(state: Mapping[str, Any], seconds: float, title: str) -> None:
     """A watch without events, or with an error, is stale; objects that cannot be decoded are named."""

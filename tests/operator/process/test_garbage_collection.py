@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from bayplan.process.garbage_collection import CollectorPause, import_without_gc
 
+from tests.support.tables import table
+
 
 @pytest.fixture(autouse=True)
 def restore_collector() -> Iterator[None]:
@@ -56,10 +58,7 @@ def test_a_pause_turns_the_collector_off() -> None:
     assert not gc.isenabled()
 
 
-@pytest.mark.parametrize(
-    "end_pause",
-    [pytest.param(CollectorPause.freeze, id="lists are complete"), pytest.param(CollectorPause.end, id="stop")],
-)
+@table("end_pause", ("lists are complete", CollectorPause.freeze), ("stop", CollectorPause.end))
 def test_the_end_of_a_pause_enables_the_collector(end_pause: Callable[[CollectorPause], None]) -> None:
     """The end of a pause enables the collector and cancels its timer."""
     timers = begin_pause(end_pause)
@@ -113,7 +112,7 @@ def test_objects_of_an_imported_module_are_frozen(module: Path) -> None:
     assert not [each for each in gc.get_objects() if each is nested]
 
 
-@pytest.mark.parametrize("was_enabled", [pytest.param(True, id="on"), pytest.param(False, id="off")])
+@table("was_enabled", ("on", True), ("off", False))
 def test_a_failed_import_restores_the_collector(module: Path, was_enabled: bool) -> None:
     """A failed import restores the previous state of the collector."""
     module.write_text("raise RuntimeError\n")

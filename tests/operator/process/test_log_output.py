@@ -11,6 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from bayplan.process.log_output import DECISIONS, FloodFilter, JsonFormatter, TextFormatter, set_up_logging
 
+from tests.support.tables import table
+
 SECRET = "c2VjcmV0LXNlY3JldA"
 
 
@@ -56,22 +58,18 @@ def test_fields_in_text() -> None:
     assert line.endswith("bayplan.x: pod shop/web is bound revision=5d6c")
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        pytest.param(f"Authorization: Bearer {SECRET}", "Bearer [redacted]", id="bearer token"),
-        pytest.param(f"{{'Authorization': 'Basic {SECRET}'}}", "Authorization", id="header in a dict"),
-        pytest.param(f'{{"token": "{SECRET}"}}', '"token": "[redacted]"', id="JSON"),
-        pytest.param(f"client-key-data: '{SECRET}'", "client-key-data", id="kubeconfig"),
-        pytest.param(f"eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJzeXN0ZW0i{SECRET}.x{SECRET}", "[redacted]", id="JSON web token"),
-        pytest.param(
-            f"-----BEGIN EC PRIVATE KEY-----\n{SECRET}\n-----END EC PRIVATE KEY-----\nmore", "more", id="private key"
-        ),
-        pytest.param(f"-----BEGIN PRIVATE KEY-----\n{SECRET}", "PRIVATE KEY", id="truncated private key"),
-        pytest.param(f"proxy http://me:{SECRET}@proxy:3128 refuses", "@proxy:3128 refuses", id="password in a URL"),
-    ],
+@table(
+    "text, expected",
+    ("bearer token", f"Authorization: Bearer {SECRET}", "Bearer [redacted]"),
+    ("header in a dict", f"{{'Authorization': 'Basic {SECRET}'}}", "Authorization"),
+    ("JSON", f'{{"token": "{SECRET}"}}', '"token": "[redacted]"'),
+    ("kubeconfig", f"client-key-data: '{SECRET}'", "client-key-data"),
+    ("JSON web token", f"eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJzeXN0ZW0i{SECRET}.x{SECRET}", "[redacted]"),
+    ("private key", f"-----BEGIN EC PRIVATE KEY-----\n{SECRET}\n-----END EC PRIVATE KEY-----\nmore", "more"),
+    ("truncated private key", f"-----BEGIN PRIVATE KEY-----\n{SECRET}", "PRIVATE KEY"),
+    ("password in a URL", f"proxy http://me:{SECRET}@proxy:3128 refuses", "@proxy:3128 refuses"),
 )
-@pytest.mark.parametrize("form", [pytest.param(JsonFormatter(), id="json"), pytest.param(TextFormatter(), id="text")])
+@table("form", ("json", JsonFormatter()), ("text", TextFormatter()))
 def test_credentials_are_redacted(form: logging.Formatter, text: str, expected: str) -> None:
     """A credential is removed from a line, and the other text stays."""
     line = form.format(record("%s", text))
@@ -79,13 +77,11 @@ def test_credentials_are_redacted(form: logging.Formatter, text: str, expected: 
     assert (json.loads(line)["message"] if line.startswith("{") else line).count(expected) == 1
 
 
-@pytest.mark.parametrize(
+@table(
     "text",
-    [
-        pytest.param("pod shop/web: 0/3 nodes are available: 3 Insufficient cpu.", id="message"),
-        pytest.param("the bearer of bad news is https://127.0.0.1:6443", id="words"),
-        pytest.param("secret shop/tls: not found", id="name of a Secret"),
-    ],
+    ("message", "pod shop/web: 0/3 nodes are available: 3 Insufficient cpu."),
+    ("words", "the bearer of bad news is https://127.0.0.1:6443"),
+    ("name of a Secret", "secret shop/tls: not found"),
 )
 def test_other_text_stays(text: str) -> None:
     """Text without a credential is not changed."""
@@ -105,17 +101,15 @@ def restored() -> Iterator[None]:
         logging.getLogger(name).setLevel(each)
 
 
-@pytest.mark.parametrize(
-    ("level", "verbosity", "decisions", "debug", "kopf"),
-    [
-        pytest.param("info", 0, False, False, False, id="default"),
-        pytest.param("info", 2, False, False, False, id="v2"),
-        pytest.param("info", 3, True, False, False, id="v3 logs decisions"),
-        pytest.param("warning", 4, True, False, False, id="v4 logs decisions at any level"),
-        pytest.param("info", 5, True, True, True, id="v5 is debug"),
-        pytest.param("error", 10, True, True, True, id="v10 is debug"),
-        pytest.param("debug", 0, True, True, True, id="debug level logs all"),
-    ],
+@table(
+    "level, verbosity, decisions, debug, kopf",
+    ("default", "info", 0, False, False, False),
+    ("v2", "info", 2, False, False, False),
+    ("v3 logs decisions", "info", 3, True, False, False),
+    ("v4 logs decisions at any level", "warning", 4, True, False, False),
+    ("v5 is debug", "info", 5, True, True, True),
+    ("v10 is debug", "error", 10, True, True, True),
+    ("debug level logs all", "debug", 0, True, True, True),
 )
 @pytest.mark.usefixtures("restored")
 def test_verbosity(level: str, verbosity: int, *, decisions: bool, debug: bool, kopf: bool) -> None:
@@ -167,10 +161,7 @@ def test_lines_below_the_rate_pass() -> None:
     assert len(lines.written) == 10
 
 
-@pytest.mark.parametrize(
-    ("level", "exc"),
-    [pytest.param(logging.INFO, False, id="info"), pytest.param(logging.ERROR, True, id="with a traceback")],
-)
+@table("level, exc", ("info", logging.INFO, False), ("with a traceback", logging.ERROR, True))
 def test_info_and_traceback_lines_pass(level: int, exc: bool) -> None:
     """Lines below WARNING and lines with a traceback always pass."""
     lines = Lines()

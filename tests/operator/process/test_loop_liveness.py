@@ -6,8 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from bayplan.process.loop_liveness import STALLED_EXIT_CODE
+
+from tests.support.tables import table
 
 _OPERATOR = Path(__file__).resolve().parents[2] / "operator"
 
@@ -52,9 +53,7 @@ def test_a_running_loop_does_not_end_the_process() -> None:
     assert (ended.returncode, ended.stdout.strip(), ended.stderr) == (0, "done", "")
 
 
-@pytest.mark.parametrize(
-    "stall", [pytest.param("time.sleep(60)", id="blocking call"), pytest.param("while True: pass", id="endless loop")]
-)
+@table("stall", ("blocking call", "time.sleep(60)"), ("endless loop", "while True: pass"))
 def test_a_stalled_loop_ends_the_process(stall: str) -> None:
     """After the limit a stalled process writes its stacks and exits with its own exit code."""
     ended = _run(stall)

@@ -46,6 +46,7 @@ from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import node, pod
 from tests.support.scheduling import BARE, Rig, plugin_set, profile, rig
+from tests.support.tables import table
 
 _BUDGET_SECONDS = 300.0
 _SHADOW_BUDGET_SECONDS = 100.0
@@ -182,17 +183,15 @@ def _pods_by_node(made: Rig) -> list[dict[str, PodInfo]]:
     return [dict(pods) for pods in made.context.cache.columns.pods]
 
 
-@pytest.mark.parametrize(
-    ("plugin", "point"),
-    [
-        pytest.param(SlowPreFilter, "preFilter", id="preFilter"),
-        pytest.param(SlowFilter, "filter", id="filter"),
-        pytest.param(SlowNodeFilter, "filter", id="filter, a node at a time"),
-        pytest.param(SlowPreScore, "preScore", id="preScore"),
-        pytest.param(SlowScore, "score", id="score"),
-        pytest.param(SlowReserve, "reserve", id="reserve"),
-        pytest.param(SlowPermit, "permit", id="permit"),
-    ],
+@table(
+    "plugin, point",
+    ("preFilter", SlowPreFilter, "preFilter"),
+    ("filter", SlowFilter, "filter"),
+    ("filter, a node at a time", SlowNodeFilter, "filter"),
+    ("preScore", SlowPreScore, "preScore"),
+    ("score", SlowScore, "score"),
+    ("reserve", SlowReserve, "reserve"),
+    ("permit", SlowPermit, "permit"),
 )
 async def test_an_overrunning_plugin_fails_the_attempt(
     watchdog: PluginWatchdog, plugin: type[Plugin], point: str

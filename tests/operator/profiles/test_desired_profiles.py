@@ -22,6 +22,7 @@ from scheduler_core.errors import Problem
 from scheduler_core.framework.registry import Registry
 from scheduler_core.in_tree import in_tree_registry
 from tests.support.manifests import Manifest, most_allocated, plugin_config_manifest, profile_manifest
+from tests.support.tables import table
 
 REGISTRY = in_tree_registry()
 
@@ -50,19 +51,17 @@ def test_a_profile_claims_its_own_name() -> None:
     assert profile.config.scheduler_name == "batch"
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "holder"),
-    [
-        pytest.param({"name": "b", "age": 1}, {"name": "a", "age": 2}, "b", id="older"),
-        pytest.param({"name": "b", "age": 1}, {"name": "a", "age": 1}, "a", id="same-age-by-name"),
-        pytest.param({"name": "shared", "age": 2}, {"name": "a", "age": 1}, "a", id="own-name-is-no-advantage"),
-        pytest.param(
-            {"name": "b", "age": 1, "deletionTimestamp": "2026-01-02T00:00:00Z"},
-            {"name": "a", "age": 2},
-            "a",
-            id="older-is-being-deleted",
-        ),
-    ],
+@table(
+    "first, second, holder",
+    ("older", {"name": "b", "age": 1}, {"name": "a", "age": 2}, "b"),
+    ("same-age-by-name", {"name": "b", "age": 1}, {"name": "a", "age": 1}, "a"),
+    ("own-name-is-no-advantage", {"name": "shared", "age": 2}, {"name": "a", "age": 1}, "a"),
+    (
+        "older-is-being-deleted",
+        {"name": "b", "age": 1, "deletionTimestamp": "2026-01-02T00:00:00Z"},
+        {"name": "a", "age": 2},
+        "a",
+    ),
 )
 def test_the_oldest_claim_holds_a_name(first: Manifest, second: Manifest, holder: str) -> None:
     """The oldest claim holds a scheduler name, whatever the order, and the other profile's problem names the holder."""
@@ -84,10 +83,7 @@ def test_an_invalid_profile_keeps_its_claim() -> None:
     assert not profile_of(state, "b").holds_name
 
 
-@pytest.mark.parametrize(
-    ("allowed", "problems"),
-    [pytest.param(False, ["spec.schedulerName"], id="not-allowed"), pytest.param(True, [], id="allowed")],
-)
+@table("allowed, problems", ("not-allowed", False, ["spec.schedulerName"]), ("allowed", True, []))
 def test_default_scheduler_must_be_allowed(allowed: bool, problems: list[str]) -> None:
     """The name default-scheduler is rejected unless the operator allows it."""
     claim = profile_manifest("x", {"schedulerName": "default-scheduler"})
@@ -188,11 +184,7 @@ def test_every_problem_is_reported() -> None:
     }
     older = profile_manifest("a", {"schedulerName": "shared"}, age=1)
     profile = profile_of(validate(older, profile_manifest("b", spec, age=2)), "b")
-    assert paths(profile) == [
-        "spec.percentageOfNodesToScore",
-        "spec.schedulerName",
-        "spec.pluginConfigRefs[0].name",
-    ]
+    assert paths(profile) == ["spec.percentageOfNodesToScore", "spec.schedulerName", "spec.pluginConfigRefs[0].name"]
     assert profile.config is not None
     assert profile.config.plugins.score.enabled[0].name == "Nothing"
 
@@ -204,14 +196,12 @@ def test_a_spec_of_the_wrong_type_is_a_problem() -> None:
     assert profile.scheduler_name == "x"
 
 
-@pytest.mark.parametrize(
-    ("built", "written"),
-    [
-        pytest.param("plugins.score", "spec.plugins.score", id="plugins"),
-        pytest.param("pluginConfig[0].args.x", "spec.pluginConfig[0].args.x", id="inline"),
-        pytest.param("pluginConfig[1].args.x", "spec.pluginConfigRefs[0]", id="referenced"),
-        pytest.param("", "spec", id="whole"),
-    ],
+@table(
+    "built, written",
+    ("plugins", "plugins.score", "spec.plugins.score"),
+    ("inline", "pluginConfig[0].args.x", "spec.pluginConfig[0].args.x"),
+    ("referenced", "pluginConfig[1].args.x", "spec.pluginConfigRefs[0]"),
+    ("whole", "", "spec"),
 )
 def test_paths_of_the_merged_profile_are_translated(built: str, written: str) -> None:
     """The path of a problem in the merged profile is translated to the path in the object."""
@@ -324,10 +314,7 @@ def test_only_matching_profiles_are_validated() -> None:
     assert state.elsewhere == {"theirs", "unselected"}
 
 
-@pytest.mark.parametrize(
-    ("own_age", "holds"),
-    [pytest.param(1, True, id="own claim is older"), pytest.param(3, False, id="other claim is older")],
-)
+@table("own_age, holds", ("own claim is older", 1, True), ("other claim is older", 3, False))
 def test_the_oldest_claim_wins_over_all_profiles(own_age: int, holds: bool) -> None:
     """All processes agree that the oldest claim holds a name."""
     shared = {"schedulerName": "shared"}
@@ -359,13 +346,11 @@ def test_serves_is_unknown_for_other_names() -> None:
     assert served.serves("mine") is None
 
 
-@pytest.mark.parametrize(
-    ("selection", "later", "is_new"),
-    [
-        pytest.param(TIER_A, profile("other", "a"), True, id="newly selected"),
-        pytest.param(TIER_A, profile("other", "b"), False, id="not selected"),
-        pytest.param(None, profile("other", "a"), False, id="no selection"),
-    ],
+@table(
+    "selection, later, is_new",
+    ("newly selected", TIER_A, profile("other", "a"), True),
+    ("not selected", TIER_A, profile("other", "b"), False),
+    ("no selection", None, profile("other", "a"), False),
 )
 def test_a_newly_selected_profile_is_detected(
     selection: ProfileSelection | None, later: Manifest, is_new: bool

@@ -25,6 +25,7 @@ from bayplan.profiles.rollback import (
 from scheduler_core.errors import ConfigError, ConflictError, ForbiddenError, NotFoundError
 from tests.operator.kube.conftest import InstantClock
 from tests.support.fake_api import FakeApi, Response, error_response
+from tests.support.tables import table
 
 ALL_NAMESPACES = "/apis/apps/v1/controllerrevisions"
 
@@ -94,14 +95,10 @@ async def test_a_forbidden_list_falls_back_to_the_context_namespace(api: FakeApi
     assert [each.number for each in (await read_profile_history(api)).revisions] == [1]
 
 
-@pytest.mark.parametrize(
-    ("namespace", "words"),
-    [
-        pytest.param(
-            None, "in all namespaces or in own; name the operator's namespace with --revision-namespace", id="none"
-        ),
-        pytest.param("ops", "in namespace ops; name the operator's namespace with --revision-namespace", id="named"),
-    ],
+@table(
+    "namespace, words",
+    ("none", None, "in all namespaces or in own; name the operator's namespace with --revision-namespace"),
+    ("named", "ops", "in namespace ops; name the operator's namespace with --revision-namespace"),
 )
 async def test_a_forbidden_list_is_an_error(api: FakeApi, namespace: str | None, words: str) -> None:
     """Without permission to list any namespace, the error names the searched namespaces and the flag."""
@@ -125,7 +122,7 @@ async def test_a_missing_profile_is_an_error(api: FakeApi) -> None:
         await read_profile_history(api)
 
 
-@pytest.mark.parametrize("name", [pytest.param("1", id="number"), pytest.param("hash1", id="hash")])
+@table("name", ("number", "1"), ("hash", "hash1"))
 async def test_a_revision_has_two_names(api: FakeApi, name: str) -> None:
     """A revision is found by its number, as history lists it, or by its hash, as kubectl prints it."""
     serve_revisions(api, ALL_NAMESPACES, revision(1, 10), revision(2, 20))
@@ -137,16 +134,14 @@ async def test_a_revision_has_two_names(api: FakeApi, name: str) -> None:
         found.named("hash")
 
 
-@pytest.mark.parametrize(
-    ("body", "number"),
-    [
-        pytest.param(profile(20, "hash20"), 1, id="newest live: previous revision"),
-        pytest.param(profile(10, "hash10"), None, id="first live: none"),
-        pytest.param(profile(99, "hash20", accepted=False), 2, id="rejected: last good revision"),
-        pytest.param(profile(99, "hash10", accepted=False), 1, id="rejected with an older one live: previous revision"),
-        pytest.param(profile(99), 2, id="none live: newest revision"),
-        pytest.param({**profile(20), "status": {}}, 1, id="not validated yet: previous revision"),
-    ],
+@table(
+    "body, number",
+    ("newest live: previous revision", profile(20, "hash20"), 1),
+    ("first live: none", profile(10, "hash10"), None),
+    ("rejected: last good revision", profile(99, "hash20", accepted=False), 2),
+    ("rejected with an older one live: previous revision", profile(99, "hash10", accepted=False), 1),
+    ("none live: newest revision", profile(99), 2),
+    ("not validated yet: previous revision", {**profile(20), "status": {}}, 1),
 )
 async def test_the_default_target(api: FakeApi, body: dict[str, Any], number: int | None) -> None:
     """Without a number, the target is the newest valid revision that differs from the current spec."""
@@ -172,17 +167,15 @@ async def test_revisions_that_differ_by_versions_of_plugins_are_no_target(api: F
     assert "pluginVersions" not in found.spec_of(found.current, resolved=True)
 
 
-@pytest.mark.parametrize(
-    ("response", "words"),
-    [
-        pytest.param(error_response(404, "not found"), 'PluginConfig "pack" no longer exists', id="gone"),
-        pytest.param(
-            Response(body={"spec": {"plugin": "NodeResourcesFit", "args": {"x": 2}}}),
-            'PluginConfig "pack" has changed since',
-            id="changed",
-        ),
-        pytest.param(Response(body={"spec": {"plugin": "Other", "args": {"x": 1}}}), "has changed", id="other-plugin"),
-    ],
+@table(
+    "response, words",
+    ("gone", error_response(404, "not found"), 'PluginConfig "pack" no longer exists'),
+    (
+        "changed",
+        Response(body={"spec": {"plugin": "NodeResourcesFit", "args": {"x": 2}}}),
+        'PluginConfig "pack" has changed since',
+    ),
+    ("other-plugin", Response(body={"spec": {"plugin": "Other", "args": {"x": 1}}}), "has changed"),
 )
 async def test_a_changed_plugin_config_prevents_references(api: FakeApi, response: Response, words: str) -> None:
     """If a PluginConfig has changed, a rollback cannot write the references, but it can write the resolved args."""
@@ -213,13 +206,11 @@ async def test_the_rollback_replaces_the_object(api: FakeApi) -> None:
     assert sent["metadata"]["annotations"] == {"kubernetes.io/change-cause": "rollback to revision 1"}
 
 
-@pytest.mark.parametrize(
-    ("status", "error", "words"),
-    [
-        pytest.param(409, ConflictError, "was changed in the meantime; check it and run", id="conflict"),
-        pytest.param(403, ForbiddenError, "you may not change SchedulerProfile", id="forbidden"),
-        pytest.param(422, RollbackError, "rejects the spec of revision 1", id="invalid"),
-    ],
+@table(
+    "status, error, words",
+    ("conflict", 409, ConflictError, "was changed in the meantime; check it and run"),
+    ("forbidden", 403, ForbiddenError, "you may not change SchedulerProfile"),
+    ("invalid", 422, RollbackError, "rejects the spec of revision 1"),
 )
 async def test_rejected_writes(api: FakeApi, status: int, error: type[Exception], words: str) -> None:
     """Each rejected write raises an error with a remedy."""
@@ -241,45 +232,34 @@ PACK = {"name": "NodeResourcesFit", "args": {"scoringStrategy": {"type": "MostAl
 TAINTS = {"name": "TaintToleration"}
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "expected"),
-    [
-        pytest.param({}, {}, [], id="equal"),
-        pytest.param({"a": 1}, {"a": 2}, ["a: 1 → 2"], id="changed-value"),
-        pytest.param({}, {"a": "x"}, ["+a: x"], id="added-field"),
-        pytest.param({"a": [1, 2]}, {}, ["-a: [1, 2]"], id="removed-field"),
-        pytest.param(
-            {"pluginConfig": [TAINTS, FIT]},
-            {"pluginConfig": [PACK, TAINTS]},
-            ["pluginConfig[NodeResourcesFit].args.scoringStrategy.type: LeastAllocated → MostAllocated"],
-            id="entries-by-name",
-        ),
-        pytest.param(
-            {"enabled": []}, {"enabled": [TAINTS]}, ["+enabled[TaintToleration]", "-enabled: []"], id="added-entry"
-        ),
-        pytest.param({"x": [TAINTS, FIT]}, {"x": [FIT, TAINTS]}, ["order of entries"], id="order"),
-        pytest.param({"a": "x" * 99}, {"a": "y"}, [f"a: {'x' * 44} ... → y"], id="long-values-are-cut"),
-        pytest.param(
-            {"extenders": [{"urlPrefix": "http://e", "weight": 1}]},
-            {"extenders": [{"urlPrefix": "http://e", "weight": 2}]},
-            ["extenders[http://e].weight: 1 → 2"],
-            id="extenders-by-url",
-        ),
-    ],
+@table(
+    "old, new, expected",
+    ("equal", {}, {}, []),
+    ("changed-value", {"a": 1}, {"a": 2}, ["a: 1 → 2"]),
+    ("added-field", {}, {"a": "x"}, ["+a: x"]),
+    ("removed-field", {"a": [1, 2]}, {}, ["-a: [1, 2]"]),
+    (
+        "entries-by-name",
+        {"pluginConfig": [TAINTS, FIT]},
+        {"pluginConfig": [PACK, TAINTS]},
+        ["pluginConfig[NodeResourcesFit].args.scoringStrategy.type: LeastAllocated → MostAllocated"],
+    ),
+    ("added-entry", {"enabled": []}, {"enabled": [TAINTS]}, ["+enabled[TaintToleration]", "-enabled: []"]),
+    ("order", {"x": [TAINTS, FIT]}, {"x": [FIT, TAINTS]}, ["order of entries"]),
+    ("long-values-are-cut", {"a": "x" * 99}, {"a": "y"}, [f"a: {'x' * 44} ... → y"]),
+    (
+        "extenders-by-url",
+        {"extenders": [{"urlPrefix": "http://e", "weight": 1}]},
+        {"extenders": [{"urlPrefix": "http://e", "weight": 2}]},
+        ["extenders[http://e].weight: 1 → 2"],
+    ),
 )
 def test_changes(old: dict[str, Any], new: dict[str, Any], expected: list[str]) -> None:
     """Each difference has its path, and list entries are identified by their names."""
     assert sorted(changes(old, new)) == sorted(expected)
 
 
-@pytest.mark.parametrize(
-    ("differences", "text"),
-    [
-        pytest.param([], "nothing", id="none"),
-        pytest.param(["a"], "a", id="one"),
-        pytest.param(["a", "b", "c"], "a and 2 more", id="several"),
-    ],
-)
+@table("differences, text", ("none", [], "nothing"), ("one", ["a"], "a"), ("several", ["a", "b", "c"], "a and 2 more"))
 def test_summary(differences: list[str], text: str) -> None:
     """The summary has the first difference and the number of the others."""
     assert changes_summary(differences) == text

@@ -12,6 +12,7 @@ from bayplan.profiles.initial_profiles import InitialProfiles, read_initial_prof
 from scheduler_core.errors import ConfigError
 from tests.operator.kube.conftest import InstantClock
 from tests.support.fake_api import FakeApi, Response, error_response
+from tests.support.tables import table
 
 PATH = "/apis/bayplan.dev/v1alpha1/schedulerprofiles/steady"
 PROFILE: dict[str, Any] = {
@@ -50,14 +51,12 @@ async def test_an_existing_profile_is_not_changed() -> None:
         assert patches(api) == []
 
 
-@pytest.mark.parametrize(
+@table(
     "failure",
-    [
-        pytest.param(error_response(403, "forbidden"), id="the role binding is not applied yet"),
-        pytest.param(error_response(404, "no such kind"), id="the definition is not served yet"),
-        pytest.param(error_response(409, "conflict"), id="created by another"),
-        pytest.param(error_response(503, "unavailable"), id="the server fails"),
-    ],
+    ("the role binding is not applied yet", error_response(403, "forbidden")),
+    ("the definition is not served yet", error_response(404, "no such kind")),
+    ("created by another", error_response(409, "conflict")),
+    ("the server fails", error_response(503, "unavailable")),
 )
 async def test_a_failure_is_repeated(failure: Response) -> None:
     """A failure that may end is retried."""
@@ -81,13 +80,11 @@ async def test_an_invalid_profile_does_not_stop_the_others(caplog: pytest.LogCap
     assert [one for one in caplog.messages if "steady of initialProfiles is invalid" in one] != []
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        pytest.param("kind: [", "cannot be read", id="no YAML"),
-        pytest.param("kind: ConfigMap", "document 1 of", id="another kind"),
-        pytest.param("{apiVersion: bayplan.dev/v1alpha1, kind: SchedulerProfile}", "with metadata.name", id="no name"),
-    ],
+@table(
+    "text, problem",
+    ("no YAML", "kind: [", "cannot be read"),
+    ("another kind", "kind: ConfigMap", "document 1 of"),
+    ("no name", "{apiVersion: bayplan.dev/v1alpha1, kind: SchedulerProfile}", "with metadata.name"),
 )
 def test_an_invalid_file_is_rejected(tmp_path: Path, text: str, problem: str) -> None:
     """The operator does not start with a file that contains something else."""

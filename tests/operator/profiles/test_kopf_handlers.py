@@ -22,6 +22,7 @@ from bayplan.resources.resource_model import CustomResource
 from bayplan.resources.scheduler_profile import SchedulerProfile
 
 from tests.support.certificates import Authority
+from tests.support.tables import table
 
 
 def test_settings_of_kopf() -> None:
@@ -71,14 +72,12 @@ def _access(credentials: Credentials) -> ConfiguredAccess:
     return ConfiguredAccess(credentials, reload)
 
 
-@pytest.mark.parametrize(
-    ("event", "call"),
-    [
-        pytest.param(None, "seen", id="listed"),
-        pytest.param("ADDED", "seen", id="new"),
-        pytest.param("MODIFIED", "seen", id="changed"),
-        pytest.param("DELETED", "gone", id="gone"),
-    ],
+@table(
+    "event, call",
+    ("listed", None, "seen"),
+    ("new", "ADDED", "seen"),
+    ("changed", "MODIFIED", "seen"),
+    ("gone", "DELETED", "gone"),
 )
 @pytest.mark.parametrize("kind", KINDS)
 async def test_every_event_goes_to_the_watcher_of_its_kind(

@@ -23,6 +23,7 @@ from scheduler_core.framework.registry import ResolvedPlugin
 from scheduler_core.in_tree import in_tree_registry
 from scheduler_core.metrics.profile_metrics import LostBind
 from tests.support.manifests import plugin_config_manifest, profile_manifest
+from tests.support.tables import table
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -160,10 +161,7 @@ def test_counts_and_plugins() -> None:
     assert status["resolvedPlugins"] == {"filter": "A", "score": "B=2, C=1"}
 
 
-@pytest.mark.parametrize(
-    ("seconds", "is_degraded"),
-    [pytest.param(0, True, id="now"), pytest.param(299, True, id="recently"), pytest.param(300, False, id="long-ago")],
-)
+@table("seconds, is_degraded", ("now", 0, True), ("recently", 299, True), ("long-ago", 300, False))
 def test_a_profile_whose_plugin_raises_is_degraded(seconds: int, is_degraded: bool) -> None:
     """The condition is present for five minutes after an error, with the error; the profile stays Ready."""
     at = NOW - timedelta(seconds=seconds)
@@ -197,22 +195,20 @@ def test_unchanged_findings_write_nothing() -> None:
     assert status_change(first, second).patch == {}
 
 
-@pytest.mark.parametrize(
-    ("written", "wanted", "patch", "at_once", "counts"),
-    [
-        pytest.param({"pending": 1}, {"pending": 2}, {"pending": 2}, False, True, id="counts"),
-        pytest.param({"activeRevision": "a"}, {"activeRevision": "b"}, {"activeRevision": "b"}, True, False, id="live"),
-        pytest.param({"activeRevision": "a"}, {}, {"activeRevision": None}, True, False, id="removed"),
-        pytest.param({}, {"pending": 0}, {"pending": 0}, False, False, id="first-counts"),
-        pytest.param(
-            {"pending": 1, "conditions": [1]},
-            {"pending": 2, "conditions": [2]},
-            {"pending": 2, "conditions": [2]},
-            True,
-            True,
-            id="both",
-        ),
-    ],
+@table(
+    "written, wanted, patch, at_once, counts",
+    ("counts", {"pending": 1}, {"pending": 2}, {"pending": 2}, False, True),
+    ("live", {"activeRevision": "a"}, {"activeRevision": "b"}, {"activeRevision": "b"}, True, False),
+    ("removed", {"activeRevision": "a"}, {}, {"activeRevision": None}, True, False),
+    ("first-counts", {}, {"pending": 0}, {"pending": 0}, False, False),
+    (
+        "both",
+        {"pending": 1, "conditions": [1]},
+        {"pending": 2, "conditions": [2]},
+        {"pending": 2, "conditions": [2]},
+        True,
+        True,
+    ),
 )
 def test_differences(
     written: dict[str, Any], wanted: dict[str, Any], patch: dict[str, Any], at_once: bool, counts: bool
@@ -320,13 +316,11 @@ def test_the_first_loss_has_no_count() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("seconds", "status"),
-    [
-        pytest.param(0, "True", id="at once"),
-        pytest.param(CONTESTED_SECONDS - 1, "True", id="before the end"),
-        pytest.param(CONTESTED_SECONDS, "False", id="at the end"),
-    ],
+@table(
+    "seconds, status",
+    ("at once", 0, "True"),
+    ("before the end", CONTESTED_SECONDS - 1, "True"),
+    ("at the end", CONTESTED_SECONDS, "False"),
 )
 def test_the_condition_ends_ten_minutes_after_the_last_loss(seconds: float, status: str) -> None:
     """Ten minutes after the last lost bind the condition is False, and the count stays."""
@@ -342,7 +336,7 @@ def test_the_condition_survives_a_restart() -> None:
     assert condition_of(status_after(restarted, Progress(), CONTESTED_SECONDS))["status"] == "False"
 
 
-@pytest.mark.parametrize("text", [pytest.param("soon", id="not-a-time"), pytest.param(7, id="not-a-string")])
+@table("text", ("not-a-time", "soon"), ("not-a-string", 7))
 def test_an_unreadable_time_is_ignored(text: object) -> None:
     """An unreadable time in the status counts as no lost bind."""
     assert condition_of(status_after({"lastLostBindTime": text}, Progress(), 0))["status"] == "False"

@@ -23,6 +23,7 @@ from tests.operator.profiles.test_kopf_handlers import Watcher
 from tests.support.certificates import Authority
 from tests.support.fake_api import FakeApi
 from tests.support.kopf_server import KINDS, OWN, profile, script_discovery, script_lists
+from tests.support.tables import table
 
 AUTHORITY = Authority()
 STORED = [{"metadata": {"name": "stored"}}]
@@ -88,23 +89,21 @@ async def review(port: int, body: Body, old: Body | None = None) -> dict[str, An
                 await asyncio.sleep(0.05)
 
 
-@pytest.mark.parametrize(
-    ("name", "old", "expected"),
-    [
-        pytest.param("right", None, {"allowed": True, "warnings": ["old: False", "stored"]}, id="admitted"),
-        pytest.param("right", profile("right"), {"allowed": True, "warnings": ["old: True", "stored"]}, id="updated"),
-        pytest.param(
-            "wrong",
-            None,
-            {
-                "allowed": False,
-                "warnings": ["old: False", "stored"],
-                "status": {"code": 422, "message": "spec.x: is wrong"},
-            },
-            id="refused",
-        ),
-        pytest.param("bug", None, {"allowed": True}, id="a review that fails"),
-    ],
+@table(
+    "name, old, expected",
+    ("admitted", "right", None, {"allowed": True, "warnings": ["old: False", "stored"]}),
+    ("updated", "right", profile("right"), {"allowed": True, "warnings": ["old: True", "stored"]}),
+    (
+        "refused",
+        "wrong",
+        None,
+        {
+            "allowed": False,
+            "warnings": ["old: False", "stored"],
+            "status": {"code": 422, "message": "spec.x: is wrong"},
+        },
+    ),
+    ("a review that fails", "bug", None, {"allowed": True}),
 )
 async def test_responses(
     name: str, old: Body | None, expected: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -15,6 +15,7 @@ from scheduler_core.metrics.profile_metrics import ProfileRecord
 from tests.support.builders import node, pod
 from tests.support.manifests import profile_manifest
 from tests.support.scheduling import DEFAULT_NAME, Rig, rig
+from tests.support.tables import table
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 _NO_PORTS = {"disabled": [{"name": "NodePorts"}]}
@@ -60,23 +61,19 @@ def test_a_shadow_claims_no_scheduler_name() -> None:
     assert [each.meta.name for each in state.of_live_profiles().profiles] == ["other"]
 
 
-@pytest.mark.parametrize(
-    ("spec", "problem"),
-    [
-        pytest.param(
-            {"shadowOf": "batch", "schedulerName": "x"},
-            "spec.schedulerName: a shadow schedules no pods of its own; remove it, or shadowOf",
-            id="schedulerName",
-        ),
-        pytest.param(
-            {"samplePercent": 5}, "spec.samplePercent: only a shadow has it; set shadowOf, or remove it", id="sample"
-        ),
-        pytest.param(
-            {"shadowOf": "batch", "samplePercent": 0},
-            "spec.samplePercent: input should be greater than or equal to 1",
-            id="range",
-        ),
-    ],
+@table(
+    "spec, problem",
+    (
+        "schedulerName",
+        {"shadowOf": "batch", "schedulerName": "x"},
+        "spec.schedulerName: a shadow schedules no pods of its own; remove it, or shadowOf",
+    ),
+    ("sample", {"samplePercent": 5}, "spec.samplePercent: only a shadow has it; set shadowOf, or remove it"),
+    (
+        "range",
+        {"shadowOf": "batch", "samplePercent": 0},
+        "spec.samplePercent: input should be greater than or equal to 1",
+    ),
 )
 def test_invalid_shadows(spec: dict[str, Any], problem: str) -> None:
     """A problem of a shadow names the field and the remedy."""

@@ -20,6 +20,7 @@ from bayplan.profiles.webhook_certificate import GeneratedCertificate
 from cryptography import x509
 
 from tests.support.fake_api import FakeApi, ReceivedRequest, Response, error_response
+from tests.support.tables import table
 from tests.support.virtual_clock import VirtualClock
 
 PATH = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/bayplan.ns"
@@ -99,14 +100,10 @@ async def settled(api: FakeApi, clock: VirtualClock, seconds: float) -> None:
         await asyncio.sleep(0.1)
 
 
-@pytest.mark.parametrize(
-    ("client", "name"),
-    [
-        pytest.param(SERVICE, x509.DNSName(NAME), id="Service"),
-        pytest.param(
-            {"url": "https://webhook.example.com:9443/validate"}, x509.DNSName("webhook.example.com"), id="URL"
-        ),
-    ],
+@table(
+    "client, name",
+    ("Service", SERVICE, x509.DNSName(NAME)),
+    ("URL", {"url": "https://webhook.example.com:9443/validate"}, x509.DNSName("webhook.example.com")),
 )
 async def test_the_certificate_is_for_the_name_of_the_webhook(client: dict[str, Any], name: x509.GeneralName) -> None:
     """The certificate that is served is in the bundle, and is for the name by which the API server connects."""

@@ -16,6 +16,7 @@ from scheduler_core.errors import ConfigError
 from scheduler_core.recording.record_entries import Readings, Step
 from scheduler_core.recording.record_file import RecordError, RecordHeader
 from scheduler_core.recording.recorder import Recorder
+from tests.support.tables import table
 from tests.support.virtual_clock import VirtualClock
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -140,7 +141,7 @@ class ShortWrites:
         return getattr(self._file, name)
 
 
-@pytest.mark.parametrize("left", [pytest.param(1 << 20, id="short writes"), pytest.param(200, id="full disk")])
+@table("left", ("short writes", 1 << 20), ("full disk", 200))
 def test_no_frame_is_torn(tmp_path: Path, left: int) -> None:
     """Writes that take a part of a frame are continued; when the disk is full, the record ends with a whole frame."""
     directory = open_directory(tmp_path)

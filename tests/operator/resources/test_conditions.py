@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, timezone
 
-import pytest
 from bayplan.resources.conditions import (
     MAX_MESSAGE_LENGTH,
     Condition,
@@ -13,6 +12,8 @@ from bayplan.resources.conditions import (
     find_condition,
     set_condition,
 )
+
+from tests.support.tables import table
 
 THEN = datetime(2026, 1, 1, 12, tzinfo=UTC)
 NOW = THEN + timedelta(hours=1)
@@ -24,15 +25,13 @@ def condition(kind: str = "Ready", status: ConditionStatus = "True") -> Conditio
     )
 
 
-@pytest.mark.parametrize(
-    ("update", "time"),
-    [
-        pytest.param(ConditionUpdate("Ready", "True", "Live", "is live"), THEN, id="unchanged"),
-        pytest.param(ConditionUpdate("Ready", "True", "LastGoodRevision", "is live"), THEN, id="another-reason"),
-        pytest.param(ConditionUpdate("Ready", "True", "Live", "is still live"), THEN, id="another-message"),
-        pytest.param(ConditionUpdate("Ready", "False", "Live", "is live"), NOW, id="another-status"),
-        pytest.param(ConditionUpdate("Ready", "Unknown", "Live", "is live"), NOW, id="unknown"),
-    ],
+@table(
+    "update, time",
+    ("unchanged", ConditionUpdate("Ready", "True", "Live", "is live"), THEN),
+    ("another-reason", ConditionUpdate("Ready", "True", "LastGoodRevision", "is live"), THEN),
+    ("another-message", ConditionUpdate("Ready", "True", "Live", "is still live"), THEN),
+    ("another-status", ConditionUpdate("Ready", "False", "Live", "is live"), NOW),
+    ("unknown", ConditionUpdate("Ready", "Unknown", "Live", "is live"), NOW),
 )
 def test_transition_time(update: ConditionUpdate, time: datetime) -> None:
     """The transition time is that of the last change of the status; reason and message are always updated."""
@@ -65,13 +64,7 @@ def test_a_changed_condition_keeps_its_position() -> None:
     assert after[1].status == "False"
 
 
-@pytest.mark.parametrize(
-    ("length", "ending"),
-    [
-        pytest.param(MAX_MESSAGE_LENGTH, "xxxx", id="maximum-length"),
-        pytest.param(MAX_MESSAGE_LENGTH + 1, " ...", id="longer"),
-    ],
-)
+@table("length, ending", ("maximum-length", MAX_MESSAGE_LENGTH, "xxxx"), ("longer", MAX_MESSAGE_LENGTH + 1, " ..."))
 def test_long_messages_are_cut(length: int, ending: str) -> None:
     """A message longer than the API server's limit is cut and marked."""
     (made,) = set_condition([], ConditionUpdate("Ready", "False", "NotLive", "x" * length), 1, NOW)

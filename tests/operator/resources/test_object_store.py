@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from bayplan.resources.object_store import ObjectStore
 
 from tests.support.manifests import Manifest, profile_manifest
+from tests.support.tables import table
 
 
 def version(number: int, *, generation: int = 1, name: str = "a", **metadata: Any) -> Manifest:
@@ -52,10 +52,7 @@ def test_a_late_deletion_does_not_delete_a_new_object() -> None:
     assert names(store) == ["a"]
 
 
-@pytest.mark.parametrize(
-    ("list_version", "expected", "changed"),
-    [pytest.param("9", [], True, id="later"), pytest.param("4", ["a"], False, id="earlier-than-the-event")],
-)
+@table("list_version, expected, changed", ("later", "9", [], True), ("earlier-than-the-event", "4", ["a"], False))
 def test_objects_missing_in_a_list_are_deleted(list_version: str, expected: list[str], changed: bool) -> None:
     """Objects that are missing in a list are deleted unless they are newer than the list."""
     store = ObjectStore()

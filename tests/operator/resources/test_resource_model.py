@@ -21,19 +21,16 @@ from bayplan.resources.scheduler_profile import SchedulerProfile, SchedulerProfi
 from scheduler_core.errors import ConfigError
 from tests.support.manifests import plugin_config_manifest, profile_manifest
 from tests.support.problems import problems_in
+from tests.support.tables import table
 
 _AS_WRITTEN: dict[str, Any] = {"mode": "json", "by_alias": True, "exclude_none": True}
 
 
-@pytest.mark.parametrize(
-    ("moment", "text"),
-    [
-        pytest.param(datetime(2026, 1, 31, 12, tzinfo=UTC), "2026-01-31T12:00:00Z", id="utc"),
-        pytest.param(
-            datetime(2026, 2, 1, 1, tzinfo=timezone(timedelta(hours=2))), "2026-01-31T23:00:00Z", id="another-zone"
-        ),
-        pytest.param(datetime(2026, 1, 31, 12, 0, 0, 999_999, tzinfo=UTC), "2026-01-31T12:00:00Z", id="microseconds"),
-    ],
+@table(
+    "moment, text",
+    ("utc", datetime(2026, 1, 31, 12, tzinfo=UTC), "2026-01-31T12:00:00Z"),
+    ("another-zone", datetime(2026, 2, 1, 1, tzinfo=timezone(timedelta(hours=2))), "2026-01-31T23:00:00Z"),
+    ("microseconds", datetime(2026, 1, 31, 12, 0, 0, 999_999, tzinfo=UTC), "2026-01-31T12:00:00Z"),
 )
 def test_format_time(moment: datetime, text: str) -> None:
     """Times are written in UTC and whole seconds."""
@@ -49,17 +46,15 @@ def test_metadata_is_read_leniently() -> None:
     assert metadata.deletion_timestamp is None
 
 
-@pytest.mark.parametrize(
-    ("status", "revision"),
-    [
-        pytest.param({"activeRevision": "r1"}, "r1", id="valid"),
-        pytest.param({"activeRevision": "r1", "fromTheFuture": {"x": 1}}, "r1", id="unknown-field"),
-        pytest.param({"activeRevision": "r1", "pending": -1}, None, id="invalid-field"),
-        pytest.param("garbage", None, id="not-a-mapping"),
-        pytest.param({"activeRevision": "r1", "conditions": [{"type": "Ready"}]}, None, id="invalid-condition"),
-        pytest.param({}, None, id="empty"),
-        pytest.param(None, None, id="null"),
-    ],
+@table(
+    "status, revision",
+    ("valid", {"activeRevision": "r1"}, "r1"),
+    ("unknown-field", {"activeRevision": "r1", "fromTheFuture": {"x": 1}}, "r1"),
+    ("invalid-field", {"activeRevision": "r1", "pending": -1}, None),
+    ("not-a-mapping", "garbage", None),
+    ("invalid-condition", {"activeRevision": "r1", "conditions": [{"type": "Ready"}]}, None),
+    ("empty", {}, None),
+    ("null", None, None),
 )
 def test_an_invalid_status_is_ignored(status: object, revision: str | None) -> None:
     """An invalid status is ignored, and the spec is parsed."""
@@ -69,19 +64,17 @@ def test_an_invalid_status_is_ignored(status: object, revision: str | None) -> N
     assert read.spec.percentage_of_nodes_to_score == 5
 
 
-@pytest.mark.parametrize(
-    ("body", "expected"),
-    [
-        pytest.param({"metadata": {"name": "a"}}, "spec: is required; add it", id="no-spec"),
-        pytest.param({"spec": {}}, "metadata: is required; add it", id="no-metadata"),
-        pytest.param({"metadata": {}, "spec": {}}, "metadata.name: is required; add it", id="no-name"),
-        pytest.param({"metadata": {"name": "a"}, "spec": None}, "spec: is required; add it", id="null-spec"),
-        pytest.param(
-            {"metadata": {"name": "a"}, "spec": {}, "specs": 1},
-            'specs: unknown field; remove it or correct its name (did you mean "spec"?)',
-            id="unknown-field",
-        ),
-    ],
+@table(
+    "body, expected",
+    ("no-spec", {"metadata": {"name": "a"}}, "spec: is required; add it"),
+    ("no-metadata", {"spec": {}}, "metadata: is required; add it"),
+    ("no-name", {"metadata": {}, "spec": {}}, "metadata.name: is required; add it"),
+    ("null-spec", {"metadata": {"name": "a"}, "spec": None}, "spec: is required; add it"),
+    (
+        "unknown-field",
+        {"metadata": {"name": "a"}, "spec": {}, "specs": 1},
+        'specs: unknown field; remove it or correct its name (did you mean "spec"?)',
+    ),
 )
 def test_broken_objects(body: dict[str, Any], expected: str) -> None:
     """A missing or unknown field is reported with its path."""
@@ -113,34 +106,30 @@ def nested(levels: int) -> Any:
     return document
 
 
-@pytest.mark.parametrize(
+@table(
     "document",
-    [
-        pytest.param(None, id="null"),
-        pytest.param(nested(MAX_DEPTH), id="maximum depth"),
-        pytest.param({"a": "x" * MAX_TEXT_LENGTH}, id="maximum text length"),
-        pytest.param({"x" * MAX_KEY_LENGTH: 1}, id="maximum key length"),
-        pytest.param({"a": [0] * (MAX_VALUES - 2)}, id="maximum number of values"),
-        pytest.param({"a": [2**64 - 1, -(2**63), True, 1e300]}, id="largest numbers"),
-    ],
+    ("null", None),
+    ("maximum depth", nested(MAX_DEPTH)),
+    ("maximum text length", {"a": "x" * MAX_TEXT_LENGTH}),
+    ("maximum key length", {"x" * MAX_KEY_LENGTH: 1}),
+    ("maximum number of values", {"a": [0] * (MAX_VALUES - 2)}),
+    ("largest numbers", {"a": [2**64 - 1, -(2**63), True, 1e300]}),
 )
 def test_within_bounds(document: object) -> None:
     """Values within the bounds have no problems."""
     assert bound_problems(document, "spec") == ()
 
 
-@pytest.mark.parametrize(
-    ("document", "path", "message"),
-    [
-        pytest.param(nested(MAX_DEPTH + 1), "spec" + ".a" * MAX_DEPTH, "nested deeper than 32 levels", id="deep"),
-        pytest.param({"b": "x" * (MAX_TEXT_LENGTH + 1)}, "spec.b", "at most 65,536 characters", id="long text"),
-        pytest.param({"b": {"x" * 400: 1}}, "spec.b", "name of over 317 characters", id="long key"),
-        pytest.param({"b": {1: 2}}, "spec.b", "strings as field names", id="number as a key"),
-        pytest.param({"b": [[0] * 5000, [0] * 5000]}, "spec.b[1]", "more than 10,000 values", id="many values"),
-        pytest.param({"b": [0] * 200_000}, "spec.b", "at most 10,000 entries, not 200,000", id="long list"),
-        pytest.param({"b": [1, 2**64]}, "spec.b[1]", "at most 64 bits", id="large number"),
-        pytest.param({"b": -(10**5000)}, "spec.b", "at most 64 bits", id="number that Python does not print"),
-    ],
+@table(
+    "document, path, message",
+    ("deep", nested(MAX_DEPTH + 1), "spec" + ".a" * MAX_DEPTH, "nested deeper than 32 levels"),
+    ("long text", {"b": "x" * (MAX_TEXT_LENGTH + 1)}, "spec.b", "at most 65,536 characters"),
+    ("long key", {"b": {"x" * 400: 1}}, "spec.b", "name of over 317 characters"),
+    ("number as a key", {"b": {1: 2}}, "spec.b", "strings as field names"),
+    ("many values", {"b": [[0] * 5000, [0] * 5000]}, "spec.b[1]", "more than 10,000 values"),
+    ("long list", {"b": [0] * 200_000}, "spec.b", "at most 10,000 entries, not 200,000"),
+    ("large number", {"b": [1, 2**64]}, "spec.b[1]", "at most 64 bits"),
+    ("number that Python does not print", {"b": -(10**5000)}, "spec.b", "at most 64 bits"),
 )
 def test_out_of_bounds(document: object, path: str, message: str) -> None:
     """A value out of bounds is reported by its path and not quoted at length."""
@@ -163,13 +152,11 @@ def test_a_deeply_nested_spec_is_rejected() -> None:
     assert raised.value.problems[0].path.startswith("spec.args.a.a.")
 
 
-@pytest.mark.parametrize(
+@table(
     "args",
-    [
-        pytest.param({}, id="empty"),
-        pytest.param({"scoringStrategy": {"type": "MostAllocated"}}, id="built-in"),
-        pytest.param({"snake_case": [1, 2.5, None, {"deep": True}]}, id="anything"),
-    ],
+    ("empty", {}),
+    ("built-in", {"scoringStrategy": {"type": "MostAllocated"}}),
+    ("anything", {"snake_case": [1, 2.5, None, {"deep": True}]}),
 )
 def test_entry(args: dict[str, Any]) -> None:
     """The entry for a profile's pluginConfig has the unchanged args."""
@@ -208,27 +195,22 @@ def test_all_fields() -> None:
     assert read.metadata.namespace == "ml"
 
 
-@pytest.mark.parametrize(
-    ("length", "expected"),
-    [pytest.param(63, [], id="maximum-length-of-a-label"), pytest.param(64, ["metadata.name"], id="longer")],
-)
+@table("length, expected", ("maximum-length-of-a-label", 63, []), ("longer", 64, ["metadata.name"]))
 def test_length_of_the_name(length: int, expected: list[str]) -> None:
     """A name longer than a label value is rejected, because no pod could belong to the group."""
     found = problems_in(lambda: group("g" * length))
     assert [problem.partition(": ")[0] for problem in found] == expected
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        pytest.param("priorityClassName", "a\n", id="line-end"),
-        pytest.param("topology", {"key": "k" * 10_000}, id="long-key"),
-        pytest.param("topology", {"key": "k", "levels": ["l" * 10_000]}, id="long-level"),
-        pytest.param("topology", {"key": "k", "levels": ["l"] * 10_000}, id="many-levels"),
-        pytest.param("minResources", {"cpu": "9" * 10_000}, id="long-amount"),
-        pytest.param("minResources", {"cpu": 10**5_000}, id="large-number"),
-        pytest.param("minResources", {"cpu": "1e" + "9" * 100}, id="long-exponent"),
-    ],
+@table(
+    "field, value",
+    ("line-end", "priorityClassName", "a\n"),
+    ("long-key", "topology", {"key": "k" * 10_000}),
+    ("long-level", "topology", {"key": "k", "levels": ["l" * 10_000]}),
+    ("many-levels", "topology", {"key": "k", "levels": ["l"] * 10_000}),
+    ("long-amount", "minResources", {"cpu": "9" * 10_000}),
+    ("large-number", "minResources", {"cpu": 10**5_000}),
+    ("long-exponent", "minResources", {"cpu": "1e" + "9" * 100}),
 )
 def test_hostile_texts(field: str, value: object) -> None:
     """A hostile string is rejected once and not quoted at length."""

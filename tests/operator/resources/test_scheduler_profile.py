@@ -4,25 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from bayplan.resources.scheduler_profile import SchedulerProfile
 
 from scheduler_core.config.plugin_set_types import PluginConfig
 from tests.support.manifests import most_allocated, profile_manifest
 from tests.support.problems import problems_in
+from tests.support.tables import table
 
 
 def profile(**spec: Any) -> SchedulerProfile:
     return SchedulerProfile.from_object(profile_manifest("batch", spec))
 
 
-@pytest.mark.parametrize(
-    ("spec", "name"),
-    [
-        pytest.param({}, "batch", id="default"),
-        pytest.param({"schedulerName": "training"}, "training", id="explicit"),
-        pytest.param({"schedulerName": None}, "batch", id="null"),
-    ],
+@table(
+    "spec, name",
+    ("default", {}, "batch"),
+    ("explicit", {"schedulerName": "training"}, "training"),
+    ("null", {"schedulerName": None}, "batch"),
 )
 def test_scheduler_name(spec: dict[str, Any], name: str) -> None:
     """The scheduler name of a profile is its own name unless schedulerName is set."""
@@ -59,13 +57,7 @@ def test_inline_and_referenced_args_have_the_same_revision() -> None:
     assert inline.profile_config().revision() == referring.profile_config([entry]).revision()
 
 
-@pytest.mark.parametrize(
-    ("inline", "referenced"),
-    [
-        pytest.param(["A"], ["A"], id="inline-and-referenced"),
-        pytest.param([], ["A", "A"], id="referenced-twice"),
-    ],
-)
+@table("inline, referenced", ("inline-and-referenced", ["A"], ["A"]), ("referenced-twice", [], ["A", "A"]))
 def test_a_plugin_configured_twice_is_an_error(inline: list[str], referenced: list[str]) -> None:
     """Args of a plugin from two places are an error."""
     made = profile(pluginConfig=[{"name": name} for name in inline])

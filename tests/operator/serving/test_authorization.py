@@ -19,6 +19,7 @@ from bayplan.serving.same_host_access import for_this_host
 from prometheus_client import CollectorRegistry
 
 from scheduler_core.errors import ServerUnavailableError
+from tests.support.tables import table
 from tests.support.virtual_clock import VirtualClock
 
 LOOPBACK = "127.0.0.1"
@@ -110,38 +111,26 @@ async def send(server: HealthServer, path: str, header: str = "", method: str = 
         return response.status, await response.text()
 
 
-@pytest.mark.parametrize(
-    ("path", "header", "status", "expected"),
-    [
-        pytest.param("/metrics", "Bearer of-prometheus", 200, "", id="permission to get the path"),
-        pytest.param("/metrics", "bearer  of-prometheus", 200, "", id="lower-case scheme and two spaces"),
-        pytest.param("/debug/tasks", "Bearer of-master", 200, "pods", id="system:masters has every permission"),
-        pytest.param("/debug/status", "Bearer of-replica", 200, "pods", id="command of another replica"),
-        pytest.param(
-            "/debug/status", "Bearer of-monitor", 403, '"monitor" cannot get', id="command without permission"
-        ),
-        pytest.param(
-            "/debug/status", "Bearer of-master", 401, "for audience bayplan.dev", id="token for the API server"
-        ),
-        pytest.param("/metrics", "Bearer of-replica", 401, "is not valid", id="token for commands on another path"),
-        pytest.param("/metrics", "", 401, "send a bearer token", id="no token"),
-        pytest.param("/metrics", "Basic of-prometheus", 401, "send a bearer token", id="not a bearer token"),
-        pytest.param("/metrics", "Bearer ", 401, "send a bearer token", id="empty token"),
-        pytest.param("/metrics", "Bearer of-unknown", 401, "the token is not valid", id="unknown token"),
-        pytest.param(
-            "/metrics",
-            "Bearer of-intruder",
-            403,
-            '"intruder" cannot get path "/metrics": by no role',
-            id="no permission",
-        ),
-        pytest.param("/debug/tasks", "Bearer of-prometheus", 403, "/debug/tasks", id="another path"),
-        pytest.param("/nowhere", "", 401, "send a bearer token", id="path that does not exist"),
-        pytest.param("/livez", "", 200, "ok", id="livez without a token"),
-        pytest.param("/healthz", "Bearer of-unknown", 200, "ok", id="healthz with an unknown token"),
-        pytest.param("/readyz", "", 200, "ok", id="readyz without a token"),
-        pytest.param("/livez/", "", 401, "", id="path similar to a health path"),
-    ],
+@table(
+    "path, header, status, expected",
+    ("permission to get the path", "/metrics", "Bearer of-prometheus", 200, ""),
+    ("lower-case scheme and two spaces", "/metrics", "bearer  of-prometheus", 200, ""),
+    ("system:masters has every permission", "/debug/tasks", "Bearer of-master", 200, "pods"),
+    ("command of another replica", "/debug/status", "Bearer of-replica", 200, "pods"),
+    ("command without permission", "/debug/status", "Bearer of-monitor", 403, '"monitor" cannot get'),
+    ("token for the API server", "/debug/status", "Bearer of-master", 401, "for audience bayplan.dev"),
+    ("token for commands on another path", "/metrics", "Bearer of-replica", 401, "is not valid"),
+    ("no token", "/metrics", "", 401, "send a bearer token"),
+    ("not a bearer token", "/metrics", "Basic of-prometheus", 401, "send a bearer token"),
+    ("empty token", "/metrics", "Bearer ", 401, "send a bearer token"),
+    ("unknown token", "/metrics", "Bearer of-unknown", 401, "the token is not valid"),
+    ("no permission", "/metrics", "Bearer of-intruder", 403, '"intruder" cannot get path "/metrics": by no role'),
+    ("another path", "/debug/tasks", "Bearer of-prometheus", 403, "/debug/tasks"),
+    ("path that does not exist", "/nowhere", "", 401, "send a bearer token"),
+    ("livez without a token", "/livez", "", 200, "ok"),
+    ("healthz with an unknown token", "/healthz", "Bearer of-unknown", 200, "ok"),
+    ("readyz without a token", "/readyz", "", 200, "ok"),
+    ("path similar to a health path", "/livez/", "", 401, ""),
 )
 async def test_requests_are_authorized(
     server: HealthServer, path: str, header: str, status: int, expected: str
@@ -152,12 +141,10 @@ async def test_requests_are_authorized(
     assert expected in (json.loads(text)["message"] if status in (401, 403) else text)
 
 
-@pytest.mark.parametrize(
-    ("path", "header", "status"),
-    [
-        pytest.param("/debug/status", "Bearer of-replica", 200, id="command of another replica"),
-        pytest.param("/debug/tasks", "Bearer of-master", 403, id="path that is not for commands"),
-    ],
+@table(
+    "path, header, status",
+    ("command of another replica", "/debug/status", "Bearer of-replica", 200),
+    ("path that is not for commands", "/debug/tasks", "Bearer of-master", 403),
 )
 async def test_paths_of_pods_accept_only_commands_from_other_hosts(
     server: HealthServer, monkeypatch: pytest.MonkeyPatch, path: str, header: str, status: int
@@ -261,13 +248,11 @@ async def test_only_the_listener_on_loopback_is_trusted(reviewer: Reviewer, cloc
         await server.stop()
 
 
-@pytest.mark.parametrize(
-    ("header", "expected"),
-    [
-        pytest.param("Bearer of-prometheus", ["token", "prometheus get /metrics"], id="allowed"),
-        pytest.param("Bearer of-intruder", ["token", "intruder get /metrics"], id="denied"),
-        pytest.param("Bearer of-unknown", ["token"], id="unknown"),
-    ],
+@table(
+    "header, expected",
+    ("allowed", "Bearer of-prometheus", ["token", "prometheus get /metrics"]),
+    ("denied", "Bearer of-intruder", ["token", "intruder get /metrics"]),
+    ("unknown", "Bearer of-unknown", ["token"]),
 )
 async def test_reviews_are_cached_for_ten_seconds(
     server: HealthServer, reviewer: Reviewer, clock: VirtualClock, header: str, expected: list[str]
@@ -335,15 +320,13 @@ class BogusTokens:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
-@pytest.mark.parametrize(
-    ("origins", "own"),
-    [
-        pytest.param(["10.0.0.6"] * 64, "10.0.0.7", id="one other address"),
-        pytest.param([f"10.0.1.{number}" for number in range(64)], "10.0.0.7", id="64 other addresses"),
-        pytest.param(["10.0.0.6"] * 270, "10.0.0.7", id="more than may wait"),
-        pytest.param(["10.0.0.7"] * 64, "10.0.0.7", id="its own address"),
-        pytest.param([""] * 64, "", id="unknown addresses"),
-    ],
+@table(
+    "origins, own",
+    ("one other address", ["10.0.0.6"] * 64, "10.0.0.7"),
+    ("64 other addresses", [f"10.0.1.{number}" for number in range(64)], "10.0.0.7"),
+    ("more than may wait", ["10.0.0.6"] * 270, "10.0.0.7"),
+    ("its own address", ["10.0.0.7"] * 64, "10.0.0.7"),
+    ("unknown addresses", [""] * 64, ""),
 )
 async def test_bogus_tokens_do_not_keep_out_a_valid_one(
     reviewer: Reviewer, clock: VirtualClock, origins: list[str], own: str
@@ -386,7 +369,7 @@ async def test_a_rejected_user_does_not_keep_out_others(reviewer: Reviewer, cloc
     await asyncio.gather(*intruder, return_exceptions=True)
 
 
-@pytest.mark.parametrize("change", [pytest.param(lambda user: User(user.username, groups=("ops",)), id="groups")])
+@table("change", ("groups", lambda user: User(user.username, groups=("ops",))))
 async def test_reviews_are_cached_for_each_user(
     server: HealthServer, reviewer: Reviewer, change: Callable[[User], User]
 ) -> None:

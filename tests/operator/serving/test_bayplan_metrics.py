@@ -18,6 +18,7 @@ from tests.support.fake_api import FakeApi
 from tests.support.gangs import group, members
 from tests.support.recording_writer import RecordingWriter
 from tests.support.scheduling import DEFAULT_NAME, Rig, rig
+from tests.support.tables import table
 from tests.support.virtual_clock import VirtualClock
 
 
@@ -129,13 +130,11 @@ def rig_with_gang(size: int, *, priority: int = 0, running: int = 0) -> Rig:
     return made
 
 
-@pytest.mark.parametrize(
-    ("size", "priority", "running", "result"),
-    [
-        pytest.param(3, 0, 0, "scheduled", id="scheduled"),
-        pytest.param(5, 0, 0, "unschedulable", id="too large"),
-        pytest.param(4, 10, 2, "waiting_on_preemption", id="preemption"),
-    ],
+@table(
+    "size, priority, running, result",
+    ("scheduled", 3, 0, 0, "scheduled"),
+    ("too large", 5, 0, 0, "unschedulable"),
+    ("preemption", 4, 10, 2, "waiting_on_preemption"),
 )
 async def test_attempts_are_counted_by_result(size: int, priority: int, running: int, result: str) -> None:
     """An attempt is counted by its result and observed in both histograms."""

@@ -21,6 +21,7 @@ from prometheus_client import CollectorRegistry
 
 from scheduler_core.errors import ConfigError
 from tests.support.certificates import Authority, KeyType
+from tests.support.tables import table
 from tests.support.virtual_clock import VirtualClock
 
 LOOPBACK = "127.0.0.1"
@@ -79,12 +80,10 @@ async def test_a_generated_certificate_is_unique() -> None:
     assert key != another.public_key()
 
 
-@pytest.mark.parametrize(
-    ("minimum", "maximum", "is_served"),
-    [
-        pytest.param("VersionTLS12", ssl.TLSVersion.TLSv1_2, True, id="1.2 by default"),
-        pytest.param("VersionTLS13", ssl.TLSVersion.TLSv1_2, False, id="1.2 rejected with minimum 1.3"),
-    ],
+@table(
+    "minimum, maximum, is_served",
+    ("1.2 by default", "VersionTLS12", ssl.TLSVersion.TLSv1_2, True),
+    ("1.2 rejected with minimum 1.3", "VersionTLS13", ssl.TLSVersion.TLSv1_2, False),
 )
 async def test_the_minimum_version(minimum: str, maximum: ssl.TLSVersion, *, is_served: bool) -> None:
     """A client with an older TLS version than the minimum is rejected."""
@@ -179,13 +178,11 @@ def missing_files(directory: Path) -> tuple[Path, Path]:
     return directory / "no.crt", directory / "no.key"
 
 
-@pytest.mark.parametrize(
-    ("make", "expected"),
-    [
-        pytest.param(missing_files, "No such file", id="no files"),
-        pytest.param(files_of_two_pairs, "cannot be used", id="key of another certificate"),
-        pytest.param(key_with_passphrase, "provide one without", id="key with passphrase"),
-    ],
+@table(
+    "make, expected",
+    ("no files", missing_files, "No such file"),
+    ("key of another certificate", files_of_two_pairs, "cannot be used"),
+    ("key with passphrase", key_with_passphrase, "provide one without"),
 )
 def test_unusable_files_are_an_error(tmp_path: Path, make: object, expected: str) -> None:
     """Files that cannot be used are a configuration error that names the remedy."""

@@ -18,19 +18,13 @@ from bayplan.profiles.profile_status import ProfileReading
 from bayplan.profiles.unserved_pods import profiles_not_live
 from bayplan.serving.debug_endpoints import DebugEndpoints, DebugSources
 from bayplan.serving.deferred_server import Listener
-from bayplan.serving.endpoint_paths import (
-    CACHE_PATH,
-    INDEX_PATH,
-    LEADER_PATH,
-    PROFILE_PATH,
-    STATUS_PATH,
-    TASKS_PATH,
-)
+from bayplan.serving.endpoint_paths import CACHE_PATH, INDEX_PATH, LEADER_PATH, PROFILE_PATH, STATUS_PATH, TASKS_PATH
 from bayplan.serving.http_server import HealthServer
 from prometheus_client import CollectorRegistry
 
 from scheduler_core.errors import ServerUnavailableError
 from scheduler_core.snapshot.cluster_cache import CacheDifference
+from tests.support.tables import table
 
 LOOPBACK = "127.0.0.1"
 
@@ -159,16 +153,12 @@ async def test_a_profile_as_text_and_as_a_file(server: HealthServer) -> None:
     assert isinstance(marshal.loads(body), dict)  # noqa: S302 - our own response
 
 
-@pytest.mark.parametrize(
-    ("path", "status", "text"),
-    [
-        pytest.param(f"{STATUS_PATH}?limit=many", 400, "limit must be a number", id="limit"),
-        pytest.param(f"{PROFILE_PATH}?seconds=0", 400, "seconds must be above 0 and at most 60", id="zero seconds"),
-        pytest.param(
-            f"{PROFILE_PATH}?seconds=nan", 400, "seconds must be above 0 and at most 60", id="seconds not a number"
-        ),
-        pytest.param(f"{PROFILE_PATH}?format=svg", 400, "format must be text or pstats", id="format"),
-    ],
+@table(
+    "path, status, text",
+    ("limit", f"{STATUS_PATH}?limit=many", 400, "limit must be a number"),
+    ("zero seconds", f"{PROFILE_PATH}?seconds=0", 400, "seconds must be above 0 and at most 60"),
+    ("seconds not a number", f"{PROFILE_PATH}?seconds=nan", 400, "seconds must be above 0 and at most 60"),
+    ("format", f"{PROFILE_PATH}?format=svg", 400, "format must be text or pstats"),
 )
 async def test_invalid_parameters_are_rejected(server: HealthServer, path: str, status: int, text: str) -> None:
     """The error message has the valid values."""
@@ -196,19 +186,17 @@ def reading(name: str, live: str = "", shadow_of: str = "", *conditions: dict[st
     return ProfileReading(name, "pack", live, shadow_of, conditions, ())
 
 
-@pytest.mark.parametrize(
-    ("readings", "expected"),
-    [
-        pytest.param(
-            [reading("pack", "", "", INVALID, READY)],
-            ['SchedulerProfile pack would serve it and is not live (Accepted is False): there is no plugin "Foo"'],
-            id="rejected",
-        ),
-        pytest.param([reading("new")], ["SchedulerProfile new would serve it and is not live"], id="no condition yet"),
-        pytest.param([reading("pack", "abc")], [], id="live"),
-        pytest.param([reading("shadow", "", "pack")], [], id="shadow"),
-        pytest.param([], [], id="none"),
-    ],
+@table(
+    "readings, expected",
+    (
+        "rejected",
+        [reading("pack", "", "", INVALID, READY)],
+        ['SchedulerProfile pack would serve it and is not live (Accepted is False): there is no plugin "Foo"'],
+    ),
+    ("no condition yet", [reading("new")], ["SchedulerProfile new would serve it and is not live"]),
+    ("live", [reading("pack", "abc")], []),
+    ("shadow", [reading("shadow", "", "pack")], []),
+    ("none", [], []),
 )
 def test_profiles_that_are_not_live(readings: list[ProfileReading], expected: list[str]) -> None:
     """Only profiles that claim the scheduler name and are not live are named, with the failed condition."""

@@ -21,6 +21,7 @@ from prometheus_client import CollectorRegistry
 from scheduler_core.errors import QuantityError
 from scheduler_core.model.pod_group import GroupSource
 from tests.support.explanations import EXPLANATION, GANG
+from tests.support.tables import table
 
 USAGE = "specify a pod or a PodGroup: ?namespace=NAMESPACE&pod=NAME, or &podgroup=NAME instead of the pod"
 LOOPBACK = "127.0.0.1"
@@ -80,9 +81,7 @@ async def test_an_explanation_of_a_pod(server: HealthServer) -> None:
     assert (status, read_explanation(body)) == (200, EXPLANATION)
 
 
-@pytest.mark.parametrize(
-    "api", [pytest.param({}, id="without API"), pytest.param({"api": "bayplan.dev"}, id="with API")]
-)
+@table("api", ("without API", {}), ("with API", {"api": "bayplan.dev"}))
 async def test_an_explanation_of_a_gang(server: HealthServer, api: dict[str, str]) -> None:
     """The response decodes to the explanation of the gang, with or without its API in the request."""
     status, body = await request(server, namespace="shop", podgroup="train", **api)
@@ -112,57 +111,57 @@ async def test_a_suspended_cycle_rejects_requests(readiness: Readiness) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("query", "status", "text"),
-    [
-        pytest.param({}, 400, USAGE, id="no pod and no namespace"),
-        pytest.param({"pod": "web"}, 400, USAGE, id="no namespace"),
-        pytest.param({"pod": "web", "namespace": "shop", "allNamespaces": "true"}, 400, USAGE, id="one and all"),
-        pytest.param(
-            {"pod": "twice", "allNamespaces": "true"},
-            404,
-            "several namespaces have this name: a/twice, b/twice; specify one of them",
-            id="name in two namespaces",
-        ),
-        pytest.param(
-            {"podgroup": "web", "allNamespaces": "true"},
-            404,
-            "PodGroup web not found in any namespace; check the name",
-            id="name in no namespace",
-        ),
-        pytest.param(
-            {"namespace": "shop", "pod": "gone"},
-            404,
-            "pod shop/gone not found; check the namespace and the name",
-            id="missing pod",
-        ),
-        pytest.param({"namespace": "shop", "podgroup": "train", "pod": "web"}, 400, USAGE, id="pod and gang"),
-        pytest.param(
-            {"namespace": "shop", "podgroup": "gone"},
-            404,
-            "PodGroup shop/gone not found; check the namespace and the name",
-            id="missing gang",
-        ),
-        pytest.param(
-            {"namespace": "shop", "podgroup": "train", "api": "scheduling.k8s.io"},
-            404,
-            "PodGroup shop/train not found; check the namespace and the name",
-            id="missing gang of the API",
-        ),
-        pytest.param(
-            {"namespace": "shop", "podgroup": "train", "api": "volcano.sh"},
-            400,
+@table(
+    "query, status, text",
+    ("no pod and no namespace", {}, 400, USAGE),
+    ("no namespace", {"pod": "web"}, 400, USAGE),
+    ("one and all", {"pod": "web", "namespace": "shop", "allNamespaces": "true"}, 400, USAGE),
+    (
+        "name in two namespaces",
+        {"pod": "twice", "allNamespaces": "true"},
+        404,
+        "several namespaces have this name: a/twice, b/twice; specify one of them",
+    ),
+    (
+        "name in no namespace",
+        {"podgroup": "web", "allNamespaces": "true"},
+        404,
+        "PodGroup web not found in any namespace; check the name",
+    ),
+    (
+        "missing pod",
+        {"namespace": "shop", "pod": "gone"},
+        404,
+        "pod shop/gone not found; check the namespace and the name",
+    ),
+    ("pod and gang", {"namespace": "shop", "podgroup": "train", "pod": "web"}, 400, USAGE),
+    (
+        "missing gang",
+        {"namespace": "shop", "podgroup": "gone"},
+        404,
+        "PodGroup shop/gone not found; check the namespace and the name",
+    ),
+    (
+        "missing gang of the API",
+        {"namespace": "shop", "podgroup": "train", "api": "scheduling.k8s.io"},
+        404,
+        "PodGroup shop/train not found; check the namespace and the name",
+    ),
+    (
+        "unsupported API",
+        {"namespace": "shop", "podgroup": "train", "api": "volcano.sh"},
+        400,
+        (
             'api: unsupported value "volcano.sh": supported values: bayplan.dev, scheduling.x-k8s.io, '
-            "scheduling.k8s.io, scheduling.volcano.sh",
-            id="unsupported API",
+            "scheduling.k8s.io, scheduling.volcano.sh"
         ),
-        pytest.param(
-            {"namespace": "shop", "pod": "odd"},
-            422,
-            "pod shop/odd cannot be explained: quantity 1x cannot be read",
-            id="unreadable pod",
-        ),
-    ],
+    ),
+    (
+        "unreadable pod",
+        {"namespace": "shop", "pod": "odd"},
+        422,
+        "pod shop/odd cannot be explained: quantity 1x cannot be read",
+    ),
 )
 async def test_errors(server: HealthServer, query: dict[str, str], status: int, text: str) -> None:
     """Each error message names the cause or the remedy."""
@@ -190,17 +189,15 @@ async def test_a_standby_names_the_leader(server: HealthServer, readiness: Readi
     assert (status, error_in(body)) == (503, "standby, other leads; send the request to the leader, or use --offline")
 
 
-@pytest.mark.parametrize(
-    ("remote", "is_local"),
-    [
-        pytest.param("127.0.0.1", True, id="IPv4 loopback"),
-        pytest.param("::1", True, id="IPv6 loopback"),
-        pytest.param("::ffff:127.0.0.1", True, id="IPv4 in IPv6"),
-        pytest.param("10.0.0.7", False, id="another host"),
-        pytest.param("::ffff:10.0.0.7", False, id="another host, IPv4 in IPv6"),
-        pytest.param("fe80::1%eth0", False, id="another host, link local"),
-        pytest.param(None, False, id="unknown"),
-    ],
+@table(
+    "remote, is_local",
+    ("IPv4 loopback", "127.0.0.1", True),
+    ("IPv6 loopback", "::1", True),
+    ("IPv4 in IPv6", "::ffff:127.0.0.1", True),
+    ("another host", "10.0.0.7", False),
+    ("another host, IPv4 in IPv6", "::ffff:10.0.0.7", False),
+    ("another host, link local", "fe80::1%eth0", False),
+    ("unknown", None, False),
 )
 def test_callers_on_this_host(remote: str | None, is_local: bool) -> None:
     """Only loopback addresses count as this host."""

@@ -22,6 +22,7 @@ from scheduler_core.in_tree import default_plugins
 from tests.support.gang_preemption import running_pod, small_node, with_pod_groups
 from tests.support.scheduler_state import scheduler_state
 from tests.support.scheduling import Rig, rig
+from tests.support.tables import table
 
 LOOPBACK = "127.0.0.1"
 POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}}
@@ -119,23 +120,16 @@ async def test_new_nodes(server: HealthServer) -> None:
     assert (found.verdict, found.new_nodes.count) == (FitVerdict.FITS_WITH_NEW_NODES, 2)
 
 
-@pytest.mark.parametrize(
-    ("body", "status", "text"),
-    [
-        pytest.param(b"{", 400, "the request cannot be read", id="no-json"),
-        pytest.param(b'{"objects": [], "extra": 1}', 400, "unknown field `extra`", id="unknown-field"),
-        pytest.param(b'{"objects": []}', 400, "manifests: have no pods", id="no-pods"),
-        pytest.param(b'{"objects": [], "maxNew": 0}', 400, "maxNew: must be from 1", id="max-new"),
-        pytest.param(b'{"objects": [], "node": "x"}', 400, 'there is no node "x"', id="node"),
-        pytest.param(b'{"objects": [], "node": "x", "nodeTemplate": {}}', 400, "specify one of them", id="both"),
-        pytest.param(b" " * (MAX_BODY + 1), 413, "at most 256 KiB", id="too-long"),
-        pytest.param(
-            json.dumps({"objects": [pod(priorityClassName="none")]}).encode(),
-            400,
-            'no PriorityClass "none"',
-            id="class",
-        ),
-    ],
+@table(
+    "body, status, text",
+    ("no-json", b"{", 400, "the request cannot be read"),
+    ("unknown-field", b'{"objects": [], "extra": 1}', 400, "unknown field `extra`"),
+    ("no-pods", b'{"objects": []}', 400, "manifests: have no pods"),
+    ("max-new", b'{"objects": [], "maxNew": 0}', 400, "maxNew: must be from 1"),
+    ("node", b'{"objects": [], "node": "x"}', 400, 'there is no node "x"'),
+    ("both", b'{"objects": [], "node": "x", "nodeTemplate": {}}', 400, "specify one of them"),
+    ("too-long", b" " * (MAX_BODY + 1), 413, "at most 256 KiB"),
+    ("class", json.dumps({"objects": [pod(priorityClassName="none")]}).encode(), 400, 'no PriorityClass "none"'),
 )
 async def test_rejected_requests(server: HealthServer, body: bytes, status: int, text: str) -> None:
     """An error names the field, and what to do."""
@@ -156,12 +150,10 @@ async def test_a_proxy_is_refused(server: HealthServer) -> None:
     assert code == 403
 
 
-@pytest.mark.parametrize(
-    ("is_suspended", "is_away", "text"),
-    [
-        pytest.param(True, False, "a scheduling cycle is suspended", id="suspended"),
-        pytest.param(False, True, "PriorityClasses cannot be listed", id="api-server"),
-    ],
+@table(
+    "is_suspended, is_away, text",
+    ("suspended", True, False, "a scheduling cycle is suspended"),
+    ("api-server", False, True, "PriorityClasses cannot be listed"),
 )
 async def test_not_now(cluster: Rig, readiness: Readiness, is_suspended: bool, is_away: bool, text: str) -> None:
     """A request that must not be answered now is to be repeated."""

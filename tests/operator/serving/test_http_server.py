@@ -19,6 +19,7 @@ from bayplan.serving.http_server import HealthServer, Protection
 from prometheus_client import CollectorRegistry, Gauge
 
 from scheduler_core.errors import ConfigError
+from tests.support.tables import table
 
 LOOPBACK = "127.0.0.1"
 
@@ -43,7 +44,7 @@ async def send(server: HealthServer, path: str) -> tuple[int, str]:
         return response.status, await response.text()
 
 
-@pytest.mark.parametrize("path", [pytest.param("/livez", id="livez"), pytest.param("/healthz", id="healthz")])
+@table("path", ("livez", "/livez"), ("healthz", "/healthz"))
 async def test_liveness_does_not_need_readiness(server: HealthServer, path: str) -> None:
     """A process is alive before its lists are complete."""
     assert await send(server, path) == (200, "ok\n")
@@ -70,7 +71,7 @@ async def test_warnings_do_not_end_readiness(server: HealthServer, readiness: Re
     assert readiness.warnings(names_all=True) == ["all"]
 
 
-@pytest.mark.parametrize("is_standby", [pytest.param(False, id="leader"), pytest.param(True, id="standby")])
+@table("is_standby", ("leader", False), ("standby", True))
 async def test_stale_watches_end_readiness(server: HealthServer, readiness: Readiness, is_standby: bool) -> None:
     """A leader or standby with stale data is not ready, with the reason; explanations stay available."""
     for condition in ("nodes are being listed", "pods are being listed"):
@@ -148,16 +149,12 @@ async def test_verbose_liveness(server: HealthServer) -> None:
     assert await send(server, "/livez?verbose") == (200, "[+]event loop ok\nlivez check passed\n")
 
 
-@pytest.mark.parametrize(
-    ("sent", "response"),
-    [
-        pytest.param([], b"", id="nothing"),
-        pytest.param([b"GET /livez HTTP/1.1\r\nHo", b"st: a\r\n"], b"", id="incomplete request"),
-        pytest.param([b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n"], b"ok\n", id="one request, then nothing"),
-        pytest.param(
-            [b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n", b"GET /li"], b"ok\n", id="one request, then an incomplete one"
-        ),
-    ],
+@table(
+    "sent, response",
+    ("nothing", [], b""),
+    ("incomplete request", [b"GET /livez HTTP/1.1\r\nHo", b"st: a\r\n"], b""),
+    ("one request, then nothing", [b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n"], b"ok\n"),
+    ("one request, then an incomplete one", [b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n", b"GET /li"], b"ok\n"),
 )
 async def test_a_connection_without_a_complete_request_is_closed(
     monkeypatch: pytest.MonkeyPatch, readiness: Readiness, sent: list[bytes], response: bytes

@@ -22,6 +22,7 @@ from tests.support.builders import node
 from tests.support.fake_api import FakeApi
 from tests.support.gangs import group, members
 from tests.support.scheduling import DEFAULT_NAME, rig
+from tests.support.tables import table
 from tests.support.virtual_clock import VirtualClock
 
 CONDITIONS = (
@@ -50,34 +51,20 @@ async def election(clock: VirtualClock) -> AsyncIterator[LeaderElection]:
         yield LeaderElection(connection, options, clock, WriteFence(clock, options.lease))
 
 
-@pytest.mark.parametrize(
-    ("name", "labels", "value"),
-    [
-        pytest.param("bayplan_leader", {"lease": ""}, 1, id="leader without election"),
-        pytest.param("leader_election_master_status", {"name": ""}, None, id="no master status without election"),
-        pytest.param(
-            "bayplan_reconciles_total",
-            {"resource": "schedulerprofiles", "result": "success"},
-            3,
-            id="successful reconciles",
-        ),
-        pytest.param("bayplan_reconciles_total", {"resource": "statuses", "result": "error"}, 2, id="failed writes"),
-        pytest.param(
-            "bayplan_profile_condition",
-            {"profile": "batch", "type": "Ready", "status": "True"},
-            1,
-            id="condition status",
-        ),
-        pytest.param(
-            "bayplan_profile_condition", {"profile": "batch", "type": "Ready", "status": "False"}, 0, id="other status"
-        ),
-        pytest.param(
-            "bayplan_plugin_config_condition",
-            {"plugin_config": "pack", "type": "Valid", "status": "False"},
-            1,
-            id="plugin config condition",
-        ),
-    ],
+@table(
+    "name, labels, value",
+    ("leader without election", "bayplan_leader", {"lease": ""}, 1),
+    ("no master status without election", "leader_election_master_status", {"name": ""}, None),
+    ("successful reconciles", "bayplan_reconciles_total", {"resource": "schedulerprofiles", "result": "success"}, 3),
+    ("failed writes", "bayplan_reconciles_total", {"resource": "statuses", "result": "error"}, 2),
+    ("condition status", "bayplan_profile_condition", {"profile": "batch", "type": "Ready", "status": "True"}, 1),
+    ("other status", "bayplan_profile_condition", {"profile": "batch", "type": "Ready", "status": "False"}, 0),
+    (
+        "plugin config condition",
+        "bayplan_plugin_config_condition",
+        {"plugin_config": "pack", "type": "Valid", "status": "False"},
+        1,
+    ),
 )
 def test_values_of_the_sources(clock: VirtualClock, name: str, labels: dict[str, str], value: float | None) -> None:
     """The metrics have the values of their sources."""

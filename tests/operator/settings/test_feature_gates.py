@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from prometheus_client import CollectorRegistry, generate_latest
 
 from scheduler_core.errors import ConfigError
+from tests.support.tables import table
 
 DOCS = Path(__file__).resolve().parents[3] / "docs" / "operate" / "feature-gates.md"
 KNOWN_GATES = (
@@ -23,16 +24,14 @@ KNOWN_GATES = (
 )
 
 
-@pytest.mark.parametrize(
-    ("given", "on"),
-    [
-        pytest.param({}, {"Grown", "Done"}, id="defaults"),
-        pytest.param({"Grown": False}, {"Done"}, id="off"),
-        pytest.param({"AllAlpha": True}, {"Young", "Grown", "Done"}, id="all-alpha"),
-        pytest.param({"AllBeta": False}, {"Done"}, id="all-beta"),
-        pytest.param({"AllBeta": False, "Grown": True}, {"Grown", "Done"}, id="named-wins-over-all"),
-        pytest.param({"Done": True}, {"Grown", "Done"}, id="locked-to-its-default"),
-    ],
+@table(
+    "given, on",
+    ("defaults", {}, {"Grown", "Done"}),
+    ("off", {"Grown": False}, {"Done"}),
+    ("all-alpha", {"AllAlpha": True}, {"Young", "Grown", "Done"}),
+    ("all-beta", {"AllBeta": False}, {"Done"}),
+    ("named-wins-over-all", {"AllBeta": False, "Grown": True}, {"Grown", "Done"}),
+    ("locked-to-its-default", {"Done": True}, {"Grown", "Done"}),
 )
 def test_values(given: dict[str, bool], on: set[str]) -> None:
     """A gate has its own value, otherwise the value of its stage, otherwise its default."""
@@ -40,17 +39,17 @@ def test_values(given: dict[str, bool], on: set[str]) -> None:
     assert {gate.name for gate in KNOWN_GATES if gates.is_on(gate.name)} == on
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        pytest.param(
-            {"Groan": True},
+@table(
+    "given, message",
+    (
+        "unknown",
+        {"Groan": True},
+        (
             'featureGates.Groan: "Groan" is not a feature gate of Bayplan (did you mean "Grown"?); remove it if it is '
-            "one of Kubernetes, or use one of AllAlpha, AllBeta, Done, Grown, Young",
-            id="unknown",
+            "one of Kubernetes, or use one of AllAlpha, AllBeta, Done, Grown, Young"
         ),
-        pytest.param({"Done": False}, "featureGates.Done: is GA and locked to true; remove it", id="locked"),
-    ],
+    ),
+    ("locked", {"Done": False}, "featureGates.Done: is GA and locked to true; remove it"),
 )
 def test_invalid_values(given: dict[str, bool], message: str) -> None:
     """The error for an unknown gate lists the known gates, and that for a locked gate its value."""
@@ -59,14 +58,12 @@ def test_invalid_values(given: dict[str, bool], message: str) -> None:
     assert str(raised.value) == message
 
 
-@pytest.mark.parametrize(
-    ("text", "gates"),
-    [
-        pytest.param("", {}, id="empty"),
-        pytest.param("A=true,B=false", {"A": True, "B": False}, id="two"),
-        pytest.param(" A = True , B=F,", {"A": True, "B": False}, id="spaces-and-case"),
-        pytest.param("A=true,A=false", {"A": False}, id="the-last-counts"),
-    ],
+@table(
+    "text, gates",
+    ("empty", "", {}),
+    ("two", "A=true,B=false", {"A": True, "B": False}),
+    ("spaces-and-case", " A = True , B=F,", {"A": True, "B": False}),
+    ("the-last-counts", "A=true,A=false", {"A": False}),
 )
 def test_flag_syntax(text: str, gates: dict[str, bool]) -> None:
     """The flag has kube-scheduler's syntax."""

@@ -10,6 +10,7 @@ from bayplan.settings.operator_settings import load_settings, revision_namespace
 from bayplan.settings.profile_selection import MAX_LENGTH, ProfileSelection
 
 from scheduler_core.errors import ConfigError
+from tests.support.tables import table
 
 KUBECONFIG = """
 current-context: one
@@ -45,10 +46,7 @@ def test_an_empty_file_sets_nothing(tmp_path: Path) -> None:
     assert load_settings({}, path) == load_settings({})
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [pytest.param("5m0s", 300.0, id="duration"), pytest.param("2.5", 2.5, id="text"), pytest.param(3, 3.0, id="int")],
-)
+@table("text, seconds", ("duration", "5m0s", 300.0), ("text", "2.5", 2.5), ("int", 3, 3.0))
 def test_seconds(text: Any, seconds: float) -> None:
     """Seconds are numbers or Go durations."""
     assert load_settings({"graceful_stop_seconds": text}).graceful_stop_seconds == seconds
@@ -120,14 +118,12 @@ def test_an_empty_address_disables_serving() -> None:
     assert load_settings({"serve_address": ""}).serve_host_and_port is None
 
 
-@pytest.mark.parametrize(
-    ("flags", "namespace"),
-    [
-        pytest.param({"namespace": "mine"}, "mine", id="setting"),
-        pytest.param({}, "from-one", id="current-context"),
-        pytest.param({"context": "two"}, "default", id="context-without-namespace"),
-        pytest.param({"context": "none"}, "default", id="missing-context"),
-    ],
+@table(
+    "flags, namespace",
+    ("setting", {"namespace": "mine"}, "mine"),
+    ("current-context", {}, "from-one"),
+    ("context-without-namespace", {"context": "two"}, "default"),
+    ("missing-context", {"context": "none"}, "default"),
 )
 def test_namespace_of_revisions(tmp_path: Path, flags: dict[str, str], namespace: str) -> None:
     """ControllerRevisions are stored in the namespace of the settings or of the kubeconfig."""
@@ -138,52 +134,34 @@ def test_namespace_of_revisions(tmp_path: Path, flags: dict[str, str], namespace
     assert revision_namespace(load_settings({**flags, "kubeconfig": str(path)}), {}) == namespace
 
 
-@pytest.mark.parametrize(
-    ("flags", "environment"),
-    [
-        pytest.param({}, {}, id="not-in-a-pod"),
-        pytest.param({"kubeconfig": "x"}, {"KUBERNETES_SERVICE_HOST": "h"}, id="kubeconfig-setting"),
-        pytest.param({}, {"KUBERNETES_SERVICE_HOST": "h", "KUBECONFIG": "x"}, id="kubeconfig-in-environment"),
-        pytest.param({}, {"KUBERNETES_SERVICE_HOST": "h"}, id="no-service-account"),
-    ],
+@table(
+    "flags, environment",
+    ("not-in-a-pod", {}, {}),
+    ("kubeconfig-setting", {"kubeconfig": "x"}, {"KUBERNETES_SERVICE_HOST": "h"}),
+    ("kubeconfig-in-environment", {}, {"KUBERNETES_SERVICE_HOST": "h", "KUBECONFIG": "x"}),
+    ("no-service-account", {}, {"KUBERNETES_SERVICE_HOST": "h"}),
 )
 def test_a_kubeconfig_is_used_outside_pods(flags: dict[str, str], environment: dict[str, str]) -> None:
     """The service account is used only if it exists and no kubeconfig is set."""
     assert not runs_in_cluster(load_settings(flags), environment)
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        pytest.param("tlsCertFile: /tls.crt", "tlsPrivateKeyFile: must be set together with tlsCertFile", id="no key"),
-        pytest.param(
-            "tlsPrivateKeyFile: /tls.key",
-            "tlsCertFile: must be set together with tlsPrivateKeyFile",
-            id="no certificate",
-        ),
-        pytest.param("authorizeRequests: true", "tokens must not be sent unencrypted", id="unencrypted tokens"),
-        pytest.param(
-            "advertiseAddress: bayplan-0", 'advertiseAddress: must be an IP address, not "bayplan-0"', id="name"
-        ),
-        pytest.param(
-            "advertiseAddress: 0.0.0.0", "advertiseAddress: must be the address of one host", id="unspecified address"
-        ),
-        pytest.param("tlsMinVersion: VersionTLS11", "tlsMinVersion", id="old version"),
-        pytest.param("webhook: {}", "webhook.configuration: set this for a generated certificate", id="webhook"),
-        pytest.param(
-            "webhook: {configuration: a, tlsCertFile: /c, tlsPrivateKeyFile: /k}",
-            "webhook.configuration: set this for a generated certificate",
-            id="two certificates of the webhook",
-        ),
-        pytest.param(
-            "webhook: {tlsCertFile: /c}", "webhook.tlsCertFile: must be set together", id="no key of the webhook"
-        ),
-        pytest.param(
-            "webhook: {configuration: a, address: '9443'}",
-            'address: must be host:port such as "0.0.0.0:9443"',
-            id="port",
-        ),
-    ],
+@table(
+    "text, expected",
+    ("no key", "tlsCertFile: /tls.crt", "tlsPrivateKeyFile: must be set together with tlsCertFile"),
+    ("no certificate", "tlsPrivateKeyFile: /tls.key", "tlsCertFile: must be set together with tlsPrivateKeyFile"),
+    ("unencrypted tokens", "authorizeRequests: true", "tokens must not be sent unencrypted"),
+    ("name", "advertiseAddress: bayplan-0", 'advertiseAddress: must be an IP address, not "bayplan-0"'),
+    ("unspecified address", "advertiseAddress: 0.0.0.0", "advertiseAddress: must be the address of one host"),
+    ("old version", "tlsMinVersion: VersionTLS11", "tlsMinVersion"),
+    ("webhook", "webhook: {}", "webhook.configuration: set this for a generated certificate"),
+    (
+        "two certificates of the webhook",
+        "webhook: {configuration: a, tlsCertFile: /c, tlsPrivateKeyFile: /k}",
+        "webhook.configuration: set this for a generated certificate",
+    ),
+    ("no key of the webhook", "webhook: {tlsCertFile: /c}", "webhook.tlsCertFile: must be set together"),
+    ("port", "webhook: {configuration: a, address: '9443'}", 'address: must be host:port such as "0.0.0.0:9443"'),
 )
 def test_invalid_combinations(tmp_path: Path, text: str, expected: str) -> None:
     """An invalid combination of settings is an error that names the field."""
@@ -193,13 +171,11 @@ def test_invalid_combinations(tmp_path: Path, text: str, expected: str) -> None:
         load_settings({}, path)
 
 
-@pytest.mark.parametrize(
-    ("flags", "serves_tls"),
-    [
-        pytest.param({}, False, id="plain HTTP on loopback by default"),
-        pytest.param({"secure_serving": True}, True, id="enabled"),
-        pytest.param({"tls_cert_file": "/c", "tls_private_key_file": "/k"}, True, id="implied by files"),
-    ],
+@table(
+    "flags, serves_tls",
+    ("plain HTTP on loopback by default", {}, False),
+    ("enabled", {"secure_serving": True}, True),
+    ("implied by files", {"tls_cert_file": "/c", "tls_private_key_file": "/k"}, True),
 )
 def test_https_is_enabled_by_settings(flags: dict[str, object], *, serves_tls: bool) -> None:
     """HTTPS is enabled by the setting or by certificate files."""
@@ -208,56 +184,47 @@ def test_https_is_enabled_by_settings(flags: dict[str, object], *, serves_tls: b
     assert not settings.authorize_requests
 
 
-@pytest.mark.parametrize(
-    ("text", "labels", "matches"),
-    [
-        pytest.param("tier=a", {"tier": "a", "x": "y"}, True, id="equal"),
-        pytest.param("tier=a", {"tier": "b"}, False, id="another value"),
-        pytest.param("tier==a", {"tier": "a"}, True, id="double equals sign"),
-        pytest.param("tier = a", {"tier": "a"}, True, id="with spaces"),
-        pytest.param("tier=", {"tier": ""}, True, id="empty value"),
-        pytest.param("tier=", {}, False, id="empty value without the label"),
-        pytest.param("tier!=a", {"tier": "b"}, True, id="unequal"),
-        pytest.param("tier!=a", {}, True, id="unequal without the label"),
-        pytest.param("tier in (a, b)", {"tier": "b"}, True, id="in"),
-        pytest.param("tier in (a,b)", {}, False, id="in without the label"),
-        pytest.param("tier in(a,)", {"tier": ""}, True, id="in with an empty value"),
-        pytest.param("tier notin (a,b)", {"tier": "b"}, False, id="not in"),
-        pytest.param("tier notin (a,b)", {}, True, id="not in without the label"),
-        pytest.param("tier", {"tier": "x"}, True, id="exists"),
-        pytest.param("!tier", {"tier": "x"}, False, id="does not exist"),
-        pytest.param("!tier", {}, True, id="does not exist, without the label"),
-        pytest.param(
-            "tier=a,!old,example.com/team in (x,y)",
-            {"tier": "a", "example.com/team": "y"},
-            True,
-            id="all requirements met",
-        ),
-        pytest.param("tier=a,!old", {"tier": "a", "old": ""}, False, id="one requirement not met"),
-        pytest.param("in in (in)", {"in": "in"}, True, id="operator names as key and value"),
-    ],
+@table(
+    "text, labels, matches",
+    ("equal", "tier=a", {"tier": "a", "x": "y"}, True),
+    ("another value", "tier=a", {"tier": "b"}, False),
+    ("double equals sign", "tier==a", {"tier": "a"}, True),
+    ("with spaces", "tier = a", {"tier": "a"}, True),
+    ("empty value", "tier=", {"tier": ""}, True),
+    ("empty value without the label", "tier=", {}, False),
+    ("unequal", "tier!=a", {"tier": "b"}, True),
+    ("unequal without the label", "tier!=a", {}, True),
+    ("in", "tier in (a, b)", {"tier": "b"}, True),
+    ("in without the label", "tier in (a,b)", {}, False),
+    ("in with an empty value", "tier in(a,)", {"tier": ""}, True),
+    ("not in", "tier notin (a,b)", {"tier": "b"}, False),
+    ("not in without the label", "tier notin (a,b)", {}, True),
+    ("exists", "tier", {"tier": "x"}, True),
+    ("does not exist", "!tier", {"tier": "x"}, False),
+    ("does not exist, without the label", "!tier", {}, True),
+    ("all requirements met", "tier=a,!old,example.com/team in (x,y)", {"tier": "a", "example.com/team": "y"}, True),
+    ("one requirement not met", "tier=a,!old", {"tier": "a", "old": ""}, False),
+    ("operator names as key and value", "in in (in)", {"in": "in"}, True),
 )
 def test_selectors_match_as_in_kubectl(text: str, labels: dict[str, str], matches: bool) -> None:
     """A selector has the same meaning as in kubectl."""
     assert ProfileSelection(text).matches(labels) is matches
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        pytest.param("  ", "remove it to serve them all", id="empty"),
-        pytest.param("tier=a,", "found the end, expected a label key", id="trailing comma"),
-        pytest.param(",tier", 'found ",", expected a label key', id="leading comma"),
-        pytest.param("tier in a", 'found "a", expected values in parentheses', id="no parentheses"),
-        pytest.param("tier in (a", 'found the end, expected a comma or "\\)"', id="unclosed parenthesis"),
-        pytest.param("tier in (a b)", 'found "b", expected a comma or', id="missing comma in a set"),
-        pytest.param("tier=a old", 'found "old", expected a comma', id="missing comma"),
-        pytest.param("tier > 3", 'found ">", expected one of =, !=, in and notin', id="greater"),
-        pytest.param("!tier=a", 'found "=", expected a comma', id="negated key with a value"),
-        pytest.param("-tier=a", '"-tier" is not a label key', id="invalid key"),
-        pytest.param("tier=a_", '"a_" of key "tier" is not a label value', id="invalid value"),
-        pytest.param("x" * (MAX_LENGTH + 1), f"at most {MAX_LENGTH}", id="too long"),
-    ],
+@table(
+    "text, message",
+    ("empty", "  ", "remove it to serve them all"),
+    ("trailing comma", "tier=a,", "found the end, expected a label key"),
+    ("leading comma", ",tier", 'found ",", expected a label key'),
+    ("no parentheses", "tier in a", 'found "a", expected values in parentheses'),
+    ("unclosed parenthesis", "tier in (a", 'found the end, expected a comma or "\\)"'),
+    ("missing comma in a set", "tier in (a b)", 'found "b", expected a comma or'),
+    ("missing comma", "tier=a old", 'found "old", expected a comma'),
+    ("greater", "tier > 3", 'found ">", expected one of =, !=, in and notin'),
+    ("negated key with a value", "!tier=a", 'found "=", expected a comma'),
+    ("invalid key", "-tier=a", '"-tier" is not a label key'),
+    ("invalid value", "tier=a_", '"a_" of key "tier" is not a label value'),
+    ("too long", "x" * (MAX_LENGTH + 1), f"at most {MAX_LENGTH}"),
 )
 def test_invalid_selectors_are_rejected(text: str, message: str) -> None:
     """The error has what was found and what is expected."""

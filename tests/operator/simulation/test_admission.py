@@ -26,6 +26,7 @@ from scheduler_core.model.taints import Toleration
 from scheduler_core.model.workloads import PriorityClass
 from tests.support.affinities import affinity_to, term
 from tests.support.storage import claim
+from tests.support.tables import table
 
 NOT_READY = Toleration(key="node.kubernetes.io/not-ready", operator="Exists", effect="NoExecute")
 
@@ -97,13 +98,11 @@ def test_requests_default_to_limits() -> None:
     assert pod.spec.init_containers[0].resources.requests == {"cpu": "2"}
 
 
-@pytest.mark.parametrize(
-    ("limits", "of_container", "expected"),
-    [
-        pytest.param({"cpu": "4"}, {}, {"cpu": "4"}, id="limit"),
-        pytest.param({"cpu": "4"}, {"cpu": "1500m"}, {"cpu": "1500m"}, id="sum of the containers"),
-        pytest.param({"cpu": "4"}, {"memory": "1Ki"}, {"cpu": "4", "memory": 1024}, id="sum and limit"),
-    ],
+@table(
+    "limits, of_container, expected",
+    ("limit", {"cpu": "4"}, {}, {"cpu": "4"}),
+    ("sum of the containers", {"cpu": "4"}, {"cpu": "1500m"}, {"cpu": "1500m"}),
+    ("sum and limit", {"cpu": "4"}, {"memory": "1Ki"}, {"cpu": "4", "memory": 1024}),
 )
 def test_pod_level_requests_default(
     limits: dict[str, str | int | float], of_container: dict[str, str | int | float], expected: dict[str, object]
@@ -116,21 +115,19 @@ def test_pod_level_requests_default(
     assert resources.requests == expected
 
 
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        pytest.param(
-            ResourceRequirements(requests={"cpu": "4"}),
-            {"cpu": "4", "memory": 1024, "hugepages-2Mi": 2 << 20},
-            id="only requests",
-        ),
-        pytest.param(
-            ResourceRequirements(limits={"hugepages-2Mi": "4Mi"}),
-            {"memory": 1024, "hugepages-2Mi": "4Mi"},
-            id="limit of huge pages",
-        ),
-        pytest.param(ResourceRequirements(), None, id="neither requests nor limits"),
-    ],
+@table(
+    "given, expected",
+    (
+        "only requests",
+        ResourceRequirements(requests={"cpu": "4"}),
+        {"cpu": "4", "memory": 1024, "hugepages-2Mi": 2 << 20},
+    ),
+    (
+        "limit of huge pages",
+        ResourceRequirements(limits={"hugepages-2Mi": "4Mi"}),
+        {"memory": 1024, "hugepages-2Mi": "4Mi"},
+    ),
+    ("neither requests nor limits", ResourceRequirements(), None),
 )
 def test_pod_level_requests_are_completed(given: ResourceRequirements, expected: dict[str, object] | None) -> None:
     """A pod with any pod-level resource gets requests for all resources that its containers request."""
@@ -147,18 +144,16 @@ def test_ports_of_the_host_network_are_host_ports() -> None:
     assert [port.host_port for port in pod.spec.containers[0].ports] == [80, 8081]
 
 
-@pytest.mark.parametrize(
-    ("given", "added"),
-    [
-        pytest.param((), (NOT_READY, UNREACHABLE), id="none"),
-        pytest.param((NOT_READY,), (UNREACHABLE,), id="one of two"),
-        pytest.param((Toleration(operator="Exists"),), (), id="all taints"),
-        pytest.param(
-            (Toleration(key=NOT_READY.key, operator="Exists", effect="NoSchedule"),),
-            (NOT_READY, UNREACHABLE),
-            id="other effect",
-        ),
-    ],
+@table(
+    "given, added",
+    ("none", (), (NOT_READY, UNREACHABLE)),
+    ("one of two", (NOT_READY,), (UNREACHABLE,)),
+    ("all taints", (Toleration(operator="Exists"),), ()),
+    (
+        "other effect",
+        (Toleration(key=NOT_READY.key, operator="Exists", effect="NoSchedule"),),
+        (NOT_READY, UNREACHABLE),
+    ),
 )
 def test_default_tolerations(given: tuple[Toleration, ...], added: tuple[Toleration, ...]) -> None:
     """The default tolerations are added unless the pod has its own."""
@@ -171,18 +166,16 @@ def priority_class(
     return PriorityClass(ObjectMeta(name=name), value, default, policy)
 
 
-@pytest.mark.parametrize(
-    ("spec", "expected"),
-    [
-        pytest.param(PodSpec(), (5, "usual", "Never"), id="default class"),
-        pytest.param(PodSpec(priority_class_name="high"), (9, "high", "PreemptLowerPriority"), id="class"),
-        pytest.param(
-            PodSpec(priority_class_name="system-node-critical"),
-            (2000001000, "system-node-critical", "PreemptLowerPriority"),
-            id="built-in class",
-        ),
-        pytest.param(PodSpec(priority=3), (3, "", ""), id="explicit priority"),
-    ],
+@table(
+    "spec, expected",
+    ("default class", PodSpec(), (5, "usual", "Never")),
+    ("class", PodSpec(priority_class_name="high"), (9, "high", "PreemptLowerPriority")),
+    (
+        "built-in class",
+        PodSpec(priority_class_name="system-node-critical"),
+        (2000001000, "system-node-critical", "PreemptLowerPriority"),
+    ),
+    ("explicit priority", PodSpec(priority=3), (3, "", "")),
 )
 def test_priorities_are_resolved(spec: PodSpec, expected: tuple[int, str, str]) -> None:
     """The priority of a pod is that of its class, or that of the default class."""
@@ -216,93 +209,86 @@ def test_objects_are_sorted() -> None:
     assert [pod.key for pod in cluster.pods] == ["y/a", "y/b", "z/a"]
 
 
-@pytest.mark.parametrize(
-    ("read", "problems"),
-    [
-        pytest.param(
-            files(Node(ObjectMeta(name="n")), Node(ObjectMeta(name="n"))),
-            [
-                (
-                    "f.yaml, document 2 (Node n): is already defined in f.yaml, document 1; "
-                    "remove one or give it another name"
-                )
-            ],
-            id="duplicate node",
+@table(
+    "read, problems",
+    (
+        "duplicate node",
+        files(Node(ObjectMeta(name="n")), Node(ObjectMeta(name="n"))),
+        [("f.yaml, document 2 (Node n): is already defined in f.yaml, document 1; remove one or give it another name")],
+    ),
+    (
+        "duplicate pod, once without its namespace",
+        files(Pod(ObjectMeta(name="p")), Pod(ObjectMeta(name="p", namespace="default"))),
+        [
+            (
+                "f.yaml, document 2 (Pod default/p): is already defined in f.yaml, document 1; "
+                "remove one or give it another name"
+            )
+        ],
+    ),
+    (
+        "duplicate UID",
+        files(Pod(ObjectMeta(name="p", uid="u")), Pod(ObjectMeta(name="q", uid="u"))),
+        [
+            (
+                "f.yaml, document 2 (Pod default/q): metadata.uid: must be unique, but pod default/p "
+                "(f.yaml, document 1) has the same UID; remove it"
+            )
+        ],
+    ),
+    (
+        "missing class",
+        files(Pod(ObjectMeta(name="p"), PodSpec(priority_class_name="none"))),
+        [
+            (
+                'f.yaml, document 1 (Pod p): spec.priorityClassName: there is no PriorityClass "none"; '
+                "add it to the files or correct the name"
+            )
+        ],
+    ),
+    (
+        "priority that differs from the class",
+        files(
+            Pod(ObjectMeta(name="p"), PodSpec(priority_class_name="high", priority=3)),
+            classes=(priority_class("high", 9),),
         ),
-        pytest.param(
-            files(Pod(ObjectMeta(name="p")), Pod(ObjectMeta(name="p", namespace="default"))),
-            [
-                (
-                    "f.yaml, document 2 (Pod default/p): is already defined in f.yaml, document 1; "
-                    "remove one or give it another name"
-                )
-            ],
-            id="duplicate pod, once without its namespace",
-        ),
-        pytest.param(
-            files(Pod(ObjectMeta(name="p", uid="u")), Pod(ObjectMeta(name="q", uid="u"))),
-            [
-                (
-                    "f.yaml, document 2 (Pod default/q): metadata.uid: must be unique, but pod default/p "
-                    "(f.yaml, document 1) has the same UID; remove it"
-                )
-            ],
-            id="duplicate UID",
-        ),
-        pytest.param(
-            files(Pod(ObjectMeta(name="p"), PodSpec(priority_class_name="none"))),
-            [
-                (
-                    'f.yaml, document 1 (Pod p): spec.priorityClassName: there is no PriorityClass "none"; '
-                    "add it to the files or correct the name"
-                )
-            ],
-            id="missing class",
-        ),
-        pytest.param(
-            files(
-                Pod(ObjectMeta(name="p"), PodSpec(priority_class_name="high", priority=3)),
-                classes=(priority_class("high", 9),),
-            ),
-            [
-                (
-                    'f.yaml, document 1 (Pod p): spec.priority: is 3, but the value of PriorityClass "high" is 9; '
-                    "remove it from the pod"
-                )
-            ],
-            id="priority that differs from the class",
-        ),
-        pytest.param(
-            files(classes=(priority_class("a", 1, default=True), priority_class("b", 2, default=True))),
-            [
-                (
-                    "c.yaml, document 2 (PriorityClass b): globalDefault: is already true in c.yaml, document 1; "
-                    "only one PriorityClass can be the default"
-                )
-            ],
-            id="two defaults",
-        ),
-        pytest.param(
-            files(Node(ObjectMeta(name="n"), status=NodeStatus(allocatable={"cpu": "1x"}))),
-            [
-                (
-                    'f.yaml, document 1 (Node n): status.allocatable[cpu]: "1x" is not a quantity: write a number '
-                    "with an optional suffix, as 500m, 2 or 1.5Gi"
-                )
-            ],
-            id="quantity of a node",
-        ),
-        pytest.param(
-            files(Pod(ObjectMeta(name="p"), PodSpec(containers=(Container(resources=limit("one")),)))),
-            [
-                (
-                    'f.yaml, document 1 (Pod p): spec.containers[0].resources.limits[cpu]: "one" is not a quantity: '
-                    "write a number with an optional suffix, as 500m, 2 or 1.5Gi"
-                )
-            ],
-            id="quantity of a pod",
-        ),
-    ],
+        [
+            (
+                'f.yaml, document 1 (Pod p): spec.priority: is 3, but the value of PriorityClass "high" is 9; '
+                "remove it from the pod"
+            )
+        ],
+    ),
+    (
+        "two defaults",
+        files(classes=(priority_class("a", 1, default=True), priority_class("b", 2, default=True))),
+        [
+            (
+                "c.yaml, document 2 (PriorityClass b): globalDefault: is already true in c.yaml, document 1; "
+                "only one PriorityClass can be the default"
+            )
+        ],
+    ),
+    (
+        "quantity of a node",
+        files(Node(ObjectMeta(name="n"), status=NodeStatus(allocatable={"cpu": "1x"}))),
+        [
+            (
+                'f.yaml, document 1 (Node n): status.allocatable[cpu]: "1x" is not a quantity: write a number '
+                "with an optional suffix, as 500m, 2 or 1.5Gi"
+            )
+        ],
+    ),
+    (
+        "quantity of a pod",
+        files(Pod(ObjectMeta(name="p"), PodSpec(containers=(Container(resources=limit("one")),)))),
+        [
+            (
+                'f.yaml, document 1 (Pod p): spec.containers[0].resources.limits[cpu]: "one" is not a quantity: '
+                "write a number with an optional suffix, as 500m, 2 or 1.5Gi"
+            )
+        ],
+    ),
 )
 def test_invalid_objects_are_rejected(read: ClusterFiles, problems: list[str]) -> None:
     """An object that an API server would reject is reported with its place, and with that of a second object."""
@@ -321,23 +307,14 @@ HASH = Requirement("pod-template-hash", "In", ("abc",))
 NOT_HASH = Requirement("pod-template-hash", "NotIn", ("abc",))
 
 
-@pytest.mark.parametrize(
-    ("selector", "keys", "expected"),
-    [
-        pytest.param(LabelSelector(), ("pod-template-hash",), LabelSelector({}, (HASH,)), id="key"),
-        pytest.param(
-            LabelSelector({}, (APP,)),
-            ("pod-template-hash",),
-            LabelSelector({}, (APP, HASH)),
-            id="key after other requirements",
-        ),
-        pytest.param(LabelSelector(), ("missing",), LabelSelector(), id="key that the pod does not have"),
-        pytest.param(None, ("pod-template-hash",), None, id="no selector"),
-        pytest.param(
-            LabelSelector({}, (HASH,)), ("pod-template-hash",), LabelSelector({}, (HASH,)), id="already merged"
-        ),
-        pytest.param(LabelSelector(), (), LabelSelector(), id="no keys"),
-    ],
+@table(
+    "selector, keys, expected",
+    ("key", LabelSelector(), ("pod-template-hash",), LabelSelector({}, (HASH,))),
+    ("key after other requirements", LabelSelector({}, (APP,)), ("pod-template-hash",), LabelSelector({}, (APP, HASH))),
+    ("key that the pod does not have", LabelSelector(), ("missing",), LabelSelector()),
+    ("no selector", None, ("pod-template-hash",), None),
+    ("already merged", LabelSelector({}, (HASH,)), ("pod-template-hash",), LabelSelector({}, (HASH,))),
+    ("no keys", LabelSelector(), (), LabelSelector()),
 )
 def test_spread_constraints(
     selector: LabelSelector | None, keys: tuple[str, ...], expected: LabelSelector | None
@@ -381,41 +358,27 @@ def annotated_class(
     return WrittenStorageClass(AnnotatedMeta(name, creation_timestamp=created, annotations={annotation: value}))
 
 
-@pytest.mark.parametrize(
-    ("classes", "name"),
-    [
-        pytest.param([], None, id="no class"),
-        pytest.param([annotated_class("a", value="false")], None, id="no default"),
-        pytest.param([annotated_class("a", value="false"), annotated_class("b")], "b", id="one default"),
-        pytest.param(
-            [annotated_class("a", annotation="storageclass.beta.kubernetes.io/is-default-class")],
-            "a",
-            id="beta annotation",
-        ),
-        pytest.param([annotated_class("a", 1), annotated_class("b", 3), annotated_class("c", 2)], "b", id="newest"),
-        pytest.param([annotated_class("b", 1), annotated_class("a", 1)], "a", id="first by name"),
-        pytest.param(
-            [annotated_class("b"), annotated_class("a", 1)], "a", id="class of a cluster before a hand-written class"
-        ),
-    ],
+@table(
+    "classes, name",
+    ("no class", [], None),
+    ("no default", [annotated_class("a", value="false")], None),
+    ("one default", [annotated_class("a", value="false"), annotated_class("b")], "b"),
+    ("beta annotation", [annotated_class("a", annotation="storageclass.beta.kubernetes.io/is-default-class")], "a"),
+    ("newest", [annotated_class("a", 1), annotated_class("b", 3), annotated_class("c", 2)], "b"),
+    ("first by name", [annotated_class("b", 1), annotated_class("a", 1)], "a"),
+    ("class of a cluster before a hand-written class", [annotated_class("b"), annotated_class("a", 1)], "a"),
 )
 def test_the_default_class(classes: list[StorageClass], name: str | None) -> None:
     """Of several default classes the newest is used."""
     assert default_class(classes) == name
 
 
-@pytest.mark.parametrize(
-    ("given", "name"),
-    [
-        pytest.param(claim(storage_class=None), "default", id="no class"),
-        pytest.param(claim(storage_class=""), "", id="empty name"),
-        pytest.param(claim(storage_class="own"), "own", id="class"),
-        pytest.param(
-            claim(storage_class=None, annotations={BETA_STORAGE_CLASS: "old"}),
-            "old",
-            id="class by beta annotation",
-        ),
-    ],
+@table(
+    "given, name",
+    ("no class", claim(storage_class=None), "default"),
+    ("empty name", claim(storage_class=""), ""),
+    ("class", claim(storage_class="own"), "own"),
+    ("class by beta annotation", claim(storage_class=None, annotations={BETA_STORAGE_CLASS: "old"}), "old"),
 )
 def test_a_claim_keeps_the_class_that_it_names(given: PersistentVolumeClaim, name: str) -> None:
     """Only a claim without a class gets the default class."""

@@ -12,6 +12,7 @@ from bayplan.simulation.cluster_files import Place, decoding_problem, read_clust
 
 from scheduler_core.errors import ConfigError
 from scheduler_core.model.pod import Pod
+from tests.support.tables import table
 
 NODE = "apiVersion: v1\nkind: Node\nmetadata: {name: a}\n"
 
@@ -36,36 +37,39 @@ def problems_of(path: Path, text: str) -> list[str]:
     return [str(problem).replace(f"{path}/", "") for problem in caught.value.problems]
 
 
-@pytest.mark.parametrize(
+@table(
     "text",
-    [
-        pytest.param(f"{NODE}---\n{POD}", id="documents"),
-        pytest.param(f"---\n# nothing\n---\n{NODE}---\n{POD}---\n", id="empty documents"),
-        pytest.param(
+    ("documents", f"{NODE}---\n{POD}"),
+    ("empty documents", f"---\n# nothing\n---\n{NODE}---\n{POD}---\n"),
+    (
+        "List",
+        (
             "apiVersion: v1\nkind: List\nitems:\n"
-            "- {apiVersion: v1, kind: Node, metadata: {name: a}}\n- {apiVersion: v1, kind: Pod, metadata: {name: p}}\n",
-            id="List",
+            "- {apiVersion: v1, kind: Node, metadata: {name: a}}\n- {apiVersion: v1, kind: Pod, metadata: {name: p}}\n"
         ),
-        pytest.param(
+    ),
+    (
+        "typed lists, whose items have no kind",
+        (
             "apiVersion: v1\nkind: NodeList\nitems: [{metadata: {name: a}}]\n---\n"
-            "apiVersion: v1\nkind: PodList\nitems: [{metadata: {name: p}}]\n",
-            id="typed lists, whose items have no kind",
+            "apiVersion: v1\nkind: PodList\nitems: [{metadata: {name: p}}]\n"
         ),
-        pytest.param(
+    ),
+    (
+        "JSON",
+        (
             '{"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "v1", "kind": "Node", "metadata": '
-            '{"name": "a"}}, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}}]}',
-            id="JSON",
+            '{"name": "a"}}, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}}]}'
         ),
-        pytest.param(
+    ),
+    (
+        "JSON documents",
+        (
             '{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a"}}\n---\n'
-            '{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}}',
-            id="JSON documents",
+            '{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}}'
         ),
-        pytest.param(
-            f"{NODE}spec: null\nstatus: {{images: null}}\n---\n{POD}spec: {{affinity: null, nodeName: null}}\n",
-            id="nulls",
-        ),
-    ],
+    ),
+    ("nulls", f"{NODE}spec: null\nstatus: {{images: null}}\n---\n{POD}spec: {{affinity: null, nodeName: null}}\n"),
 )
 def test_every_form_is_read(tmp_path: Path, text: str) -> None:
     """Documents, lists and JSON contain the same objects."""
@@ -102,80 +106,75 @@ def test_profiles_and_configurations_are_stored(tmp_path: Path) -> None:
     assert files.configurations[0].place.document == 3
 
 
-@pytest.mark.parametrize(
-    ("text", "notices"),
-    [
-        pytest.param(
+@table(
+    "text, notices",
+    (
+        "two objects of a kind",
+        (
             "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\n---\n"
-            "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: e}\n",
-            ["2 objects of kind Deployment are ignored; only nodes, pods and objects that affect scheduling are read"],
-            id="two objects of a kind",
+            "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: e}\n"
         ),
-        pytest.param(
-            "apiVersion: serving.knative.dev/v1\nkind: Service\nmetadata: {name: d}\n",
-            ["1 Service is ignored; only nodes, pods and objects that affect scheduling are read"],
-            id="a kind of another API",
-        ),
-    ],
+        ["2 objects of kind Deployment are ignored; only nodes, pods and objects that affect scheduling are read"],
+    ),
+    (
+        "a kind of another API",
+        "apiVersion: serving.knative.dev/v1\nkind: Service\nmetadata: {name: d}\n",
+        ["1 Service is ignored; only nodes, pods and objects that affect scheduling are read"],
+    ),
 )
 def test_ignored_objects_are_reported(tmp_path: Path, text: str, notices: list[str]) -> None:
     """Each ignored kind has one notice."""
     assert read_cluster_files([write_file(tmp_path, text)]).notices == notices
 
 
-@pytest.mark.parametrize(
-    ("text", "problems"),
-    [
-        pytest.param(
-            f"{NODE}---\n{POD}{SPEC}".replace("{name: p}", "{name: p, namespace: shop, labels: {gen: 10}}"),
-            [("cluster.yaml, document 2 (Pod shop/p): metadata.labels[gen]: must be text, not 10; put it in quotes")],
-            id="number for text",
-        ),
-        pytest.param(
+@table(
+    "text, problems",
+    (
+        "number for text",
+        f"{NODE}---\n{POD}{SPEC}".replace("{name: p}", "{name: p, namespace: shop, labels: {gen: 10}}"),
+        [("cluster.yaml, document 2 (Pod shop/p): metadata.labels[gen]: must be text, not 10; put it in quotes")],
+    ),
+    (
+        "missing field in a list",
+        (
             "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Node, metadata: {name: a}}\n"
-            "- {apiVersion: v1, kind: Node, metadata: {name: b}, spec: {taints: [{key: k}]}}\n",
-            ["cluster.yaml, document 1, item 2 (Node b): spec.taints[0].effect: Required value: add it"],
-            id="missing field in a list",
+            "- {apiVersion: v1, kind: Node, metadata: {name: b}, spec: {taints: [{key: k}]}}\n"
         ),
-        pytest.param(
-            f"{POD}spec: {{containers: {{name: main}}}}\n",
-            [
-                (
-                    "cluster.yaml, document 1 (Pod p): spec.containers: must be a list, not a mapping; "
-                    "begin each entry with -"
-                )
-            ],
-            id="mapping for a list",
-        ),
-        pytest.param(
-            f"apiVersion: v1\nkind: Pod\n{SPEC}",
-            ["cluster.yaml, document 1 (Pod): metadata.name: Required value: name or generateName is required"],
-            id="no metadata",
-        ),
-        pytest.param(
-            "apiVersion: bayplan.dev/v1alpha1\nkind: SchedulerProfile\nspec: {}\n",
-            [
-                (
-                    "cluster.yaml, document 1 (SchedulerProfile): metadata.name: Required value: name or generateName "
-                    "is required"
-                )
-            ],
-            id="no name",
-        ),
-        pytest.param(
-            "just a text\n---\n- a list\n",
-            [
-                "cluster.yaml, document 1: is not a Kubernetes object; give it apiVersion, kind and metadata",
-                "cluster.yaml, document 2: is not a Kubernetes object; give it apiVersion, kind and metadata",
-            ],
-            id="not objects",
-        ),
-        pytest.param(
-            "kind: Pod\nmetadata: {name: [\n",
-            ["cluster.yaml, line 3, column 1: is not YAML: did not find expected node content; correct it"],
-            id="invalid YAML",
-        ),
-    ],
+        ["cluster.yaml, document 1, item 2 (Node b): spec.taints[0].effect: Required value: add it"],
+    ),
+    (
+        "mapping for a list",
+        f"{POD}spec: {{containers: {{name: main}}}}\n",
+        [("cluster.yaml, document 1 (Pod p): spec.containers: must be a list, not a mapping; begin each entry with -")],
+    ),
+    (
+        "no metadata",
+        f"apiVersion: v1\nkind: Pod\n{SPEC}",
+        ["cluster.yaml, document 1 (Pod): metadata.name: Required value: name or generateName is required"],
+    ),
+    (
+        "no name",
+        "apiVersion: bayplan.dev/v1alpha1\nkind: SchedulerProfile\nspec: {}\n",
+        [
+            (
+                "cluster.yaml, document 1 (SchedulerProfile): metadata.name: Required value: name or generateName "
+                "is required"
+            )
+        ],
+    ),
+    (
+        "not objects",
+        "just a text\n---\n- a list\n",
+        [
+            "cluster.yaml, document 1: is not a Kubernetes object; give it apiVersion, kind and metadata",
+            "cluster.yaml, document 2: is not a Kubernetes object; give it apiVersion, kind and metadata",
+        ],
+    ),
+    (
+        "invalid YAML",
+        "kind: Pod\nmetadata: {name: [\n",
+        ["cluster.yaml, line 3, column 1: is not YAML: did not find expected node content; correct it"],
+    ),
 )
 def test_a_problem_has_its_place(tmp_path: Path, text: str, problems: list[str]) -> None:
     """A problem names the file, document, object and field, and the remedy."""
@@ -191,43 +190,43 @@ def test_problems_of_all_files_are_reported(tmp_path: Path) -> None:
     assert paths == ["gone.yaml", "cluster.yaml, document 1"]
 
 
-@pytest.mark.parametrize(
-    ("body", "problem"),
-    [
-        pytest.param(
-            {"metadata": {"name": True}},
-            "metadata.name: must be text, not true or false; put it in quotes",
-            id="boolean for text",
-        ),
-        pytest.param(
-            {"metadata": {"name": "p"}, "spec": {"priority": "5"}},
-            "spec.priority: must be a whole number or null, not text; remove the quotes",
-            id="text for an optional number",
-        ),
-        pytest.param(
-            {"metadata": {"name": "p"}, "spec": {"hostNetwork": "true"}},
-            "spec.hostNetwork: must be true or false, not text; remove the quotes",
-            id="text for a boolean",
-        ),
-        pytest.param({"metadata": {}}, "metadata.name: is required; add it", id="missing field"),
-        pytest.param({}, "metadata: is required; add it", id="missing top-level field"),
-        pytest.param(
-            {"metadata": {"name": "p"}, "spec": {"nodeSelector": {"disk": "ssd", "gen": 7}}},
-            "spec.nodeSelector[gen]: must be text, not a whole number; put it in quotes",
-            id="value of a mapping",
-        ),
-        pytest.param(
-            {"metadata": {"name": "p"}, "spec": {"containers": [{"resources": {"requests": {"cpu": [1]}}}]}},
+@table(
+    "body, problem",
+    (
+        "boolean for text",
+        {"metadata": {"name": True}},
+        "metadata.name: must be text, not true or false; put it in quotes",
+    ),
+    (
+        "text for an optional number",
+        {"metadata": {"name": "p"}, "spec": {"priority": "5"}},
+        "spec.priority: must be a whole number or null, not text; remove the quotes",
+    ),
+    (
+        "text for a boolean",
+        {"metadata": {"name": "p"}, "spec": {"hostNetwork": "true"}},
+        "spec.hostNetwork: must be true or false, not text; remove the quotes",
+    ),
+    ("missing field", {"metadata": {}}, "metadata.name: is required; add it"),
+    ("missing top-level field", {}, "metadata: is required; add it"),
+    (
+        "value of a mapping",
+        {"metadata": {"name": "p"}, "spec": {"nodeSelector": {"disk": "ssd", "gen": 7}}},
+        "spec.nodeSelector[gen]: must be text, not a whole number; put it in quotes",
+    ),
+    (
+        "value of several types",
+        {"metadata": {"name": "p"}, "spec": {"containers": [{"resources": {"requests": {"cpu": [1]}}}]}},
+        (
             "spec.containers[0].resources.requests[cpu]: must be a whole number or a number or text, not a list; "
-            "correct it",
-            id="value of several types",
+            "correct it"
         ),
-        pytest.param(
-            {"metadata": {"name": "p", "creationTimestamp": "yesterday"}},
-            "metadata.creationTimestamp: invalid RFC3339 encoded datetime; correct it",
-            id="invalid time",
-        ),
-    ],
+    ),
+    (
+        "invalid time",
+        {"metadata": {"name": "p", "creationTimestamp": "yesterday"}},
+        "metadata.creationTimestamp: invalid RFC3339 encoded datetime; correct it",
+    ),
 )
 def test_a_problem_has_field_error_and_remedy(body: dict[str, Any], problem: str) -> None:
     """A problem has the path of the field, the error and the remedy."""

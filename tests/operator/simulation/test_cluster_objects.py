@@ -10,6 +10,7 @@ from bayplan.simulation.cluster_files import read_cluster_files
 from bayplan.simulation.simulation import SimulationResult, simulate
 
 from scheduler_core.errors import ConfigError
+from tests.support.tables import table
 
 HOST = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
@@ -75,48 +76,36 @@ def nodes_of(result: SimulationResult) -> dict[str, str]:
     return {placement.name: placement.node for placement in result.pods}
 
 
-@pytest.mark.parametrize(
-    ("documents", "expected"),
-    [
-        pytest.param(
-            (storage_class(WAITS), claim(), volume("pv", "n2")), "n2", id="WaitForFirstConsumer, existing volume"
+@table(
+    "documents, expected",
+    ("WaitForFirstConsumer, existing volume", (storage_class(WAITS), claim(), volume("pv", "n2")), "n2"),
+    ("WaitForFirstConsumer, new volume", (storage_class(CSI_WAITS), claim()), "any"),
+    ("WaitForFirstConsumer, new volume in one zone", (storage_class(f"{CSI_WAITS}\n{IN_ZONE_B}"), claim()), "n2"),
+    ("Immediate, new volume", (storage_class(f"{CSI}\n{IN_ZONE_B}"), claim()), "n2"),
+    ("Immediate, existing volume", (storage_class(NO_PROVISIONER), claim(), volume("pv", "n2")), "n2"),
+    ("missing class, smallest volume", (claim(), volume("a", "n1", size="9Gi"), volume("b", "n2")), "n2"),
+    ("claim with volumeName", (claim(fields="volumeName: pv, "), volume("pv", "n2", "")), "n2"),
+    (
+        "volume with claimRef",
+        (
+            storage_class(WAITS),
+            claim(),
+            volume("pv", "n2", "storageClassName: local, claimRef: {namespace: default, name: data}, "),
+            volume("free", "n1"),
         ),
-        pytest.param((storage_class(CSI_WAITS), claim()), "any", id="WaitForFirstConsumer, new volume"),
-        pytest.param(
-            (storage_class(f"{CSI_WAITS}\n{IN_ZONE_B}"), claim()),
-            "n2",
-            id="WaitForFirstConsumer, new volume in one zone",
-        ),
-        pytest.param((storage_class(f"{CSI}\n{IN_ZONE_B}"), claim()), "n2", id="Immediate, new volume"),
-        pytest.param(
-            (storage_class(NO_PROVISIONER), claim(), volume("pv", "n2")), "n2", id="Immediate, existing volume"
-        ),
-        pytest.param(
-            (claim(), volume("a", "n1", size="9Gi"), volume("b", "n2")), "n2", id="missing class, smallest volume"
-        ),
-        pytest.param((claim(fields="volumeName: pv, "), volume("pv", "n2", "")), "n2", id="claim with volumeName"),
-        pytest.param(
-            (
-                storage_class(WAITS),
-                claim(),
-                volume("pv", "n2", "storageClassName: local, claimRef: {namespace: default, name: data}, "),
-                volume("free", "n1"),
+        "n2",
+    ),
+    (
+        "default class",
+        (
+            storage_class(
+                f"{CSI_WAITS}\n{IN_ZONE_B}", annotations="storageclass.kubernetes.io/is-default-class: 'true'"
             ),
-            "n2",
-            id="volume with claimRef",
+            storage_class(WAITS, "other"),
+            claim(fields=""),
         ),
-        pytest.param(
-            (
-                storage_class(
-                    f"{CSI_WAITS}\n{IN_ZONE_B}", annotations="storageclass.kubernetes.io/is-default-class: 'true'"
-                ),
-                storage_class(WAITS, "other"),
-                claim(fields=""),
-            ),
-            "n2",
-            id="default class",
-        ),
-    ],
+        "n2",
+    ),
 )
 def test_a_claim_determines_the_node_of_its_pod(tmp_path: Path, documents: tuple[str, ...], expected: str) -> None:
     """A pod is scheduled to a node from which the volume of its claim is accessible."""
@@ -126,24 +115,14 @@ def test_a_claim_determines_the_node_of_its_pod(tmp_path: Path, documents: tuple
     assert placement.node in ({"n1", "n2"} if expected == "any" else {expected})
 
 
-@pytest.mark.parametrize(
-    ("documents", "reason"),
-    [
-        pytest.param((), 'persistentvolumeclaim "data" not found', id="missing claim"),
-        pytest.param((claim(),), UNBOUND, id="no class and no volume"),
-        pytest.param(
-            (storage_class(NO_PROVISIONER), claim(), volume("pv", "n1", size="4Gi")), UNBOUND, id="too small volume"
-        ),
-        pytest.param((claim(fields="volumeName: gone, "),), UNBOUND, id="missing volume"),
-        pytest.param(
-            (storage_class(WAITS), claim()),
-            "didn't find available persistent volumes to bind",
-            id="no volume",
-        ),
-        pytest.param(
-            (storage_class(WAITS), claim(), volume("pv", "n9")), "didn't find available", id="volume of another node"
-        ),
-    ],
+@table(
+    "documents, reason",
+    ("missing claim", (), 'persistentvolumeclaim "data" not found'),
+    ("no class and no volume", (claim(),), UNBOUND),
+    ("too small volume", (storage_class(NO_PROVISIONER), claim(), volume("pv", "n1", size="4Gi")), UNBOUND),
+    ("missing volume", (claim(fields="volumeName: gone, "),), UNBOUND),
+    ("no volume", (storage_class(WAITS), claim()), "didn't find available persistent volumes to bind"),
+    ("volume of another node", (storage_class(WAITS), claim(), volume("pv", "n9")), "didn't find available"),
 )
 def test_a_pod_with_an_unbindable_claim_is_unschedulable(
     tmp_path: Path, documents: tuple[str, ...], reason: str
@@ -167,13 +146,11 @@ BUDGET = (
 )
 
 
-@pytest.mark.parametrize(
-    ("documents", "node_name"),
-    [
-        pytest.param((BUDGET,), "n2", id="no disruption allowed"),
-        pytest.param((BUDGET.replace("Allowed: 0", "Allowed: 1"),), "n1", id="one disruption allowed"),
-        pytest.param((), "n1", id="no budget"),
-    ],
+@table(
+    "documents, node_name",
+    ("no disruption allowed", (BUDGET,), "n2"),
+    ("one disruption allowed", (BUDGET.replace("Allowed: 0", "Allowed: 1"),), "n1"),
+    ("no budget", (), "n1"),
 )
 def test_a_budget_redirects_preemption(tmp_path: Path, documents: tuple[str, ...], node_name: str) -> None:
     """Pods of a budget that allows no disruption are not evicted if other victims suffice."""
@@ -186,12 +163,8 @@ def test_a_budget_redirects_preemption(tmp_path: Path, documents: tuple[str, ...
     assert result.notices == (f"1 running pod is preempted, such as default/{victim} on {node_name}",)
 
 
-@pytest.mark.parametrize(
-    ("selector", "zones"),
-    [
-        pytest.param("app: web", {"a": 2, "b": 2}, id="selected"),
-        pytest.param("app: other", {"a": 0, "b": 4}, id="another service"),
-    ],
+@table(
+    "selector, zones", ("selected", "app: web", {"a": 2, "b": 2}), ("another service", "app: other", {"a": 0, "b": 4})
 )
 def test_a_service_spreads_its_pods(tmp_path: Path, selector: str, zones: dict[str, int]) -> None:
     """Pods without spread constraints are spread if a service selects them, even onto a fuller node."""
@@ -209,14 +182,12 @@ def test_a_service_spreads_its_pods(tmp_path: Path, selector: str, zones: dict[s
     assert {"a": names.count("n1"), "b": names.count("n2")} == zones
 
 
-@pytest.mark.parametrize(
-    ("selector", "node_name"),
-    [
-        pytest.param("{}", "n1", id="every namespace"),
-        pytest.param("{matchLabels: {kubernetes.io/metadata.name: default}}", "n1", id="by name"),
-        pytest.param("{matchLabels: {team: a}}", "n1", id="by label"),
-        pytest.param("{matchLabels: {team: b}}", "", id="other label"),
-    ],
+@table(
+    "selector, node_name",
+    ("every namespace", "{}", "n1"),
+    ("by name", "{matchLabels: {kubernetes.io/metadata.name: default}}", "n1"),
+    ("by label", "{matchLabels: {team: a}}", "n1"),
+    ("other label", "{matchLabels: {team: b}}", ""),
 )
 def test_namespaces_are_selected(tmp_path: Path, selector: str, node_name: str) -> None:
     """A namespace has its labels and a label with its name."""
@@ -241,35 +212,33 @@ def test_owners_without_pods_are_reported(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("documents", "problem"),
-    [
-        pytest.param(
-            (volume("pv", "n", size="plenty"),),
-            "cluster.yaml, document 1 (PersistentVolume pv): spec.capacity[storage]: must be",
-            id="size of a volume",
-        ),
-        pytest.param(
-            (claim().replace("5Gi", "plenty"),),
-            "cluster.yaml, document 1 (PersistentVolumeClaim data): spec.resources.requests[storage]: must be",
-            id="size of a claim",
-        ),
-        pytest.param(
-            (claim(), claim().replace("{name: data}", "{name: data, namespace: default}")),
-            ("cluster.yaml, document 2 (PersistentVolumeClaim default/data): is already defined in "),
-            id="duplicate claim",
-        ),
-        pytest.param(
-            (storage_class(CSI), storage_class(WAITS)),
-            "cluster.yaml, document 2 (StorageClass local): is already defined in ",
-            id="duplicate class",
-        ),
-        pytest.param(
-            (claim(fields="selector: {matchExpressions: [{key: a, operator: Near}]}, "),),
-            "cluster.yaml, document 1 (PersistentVolumeClaim data): spec.selector.matchExpressions[0].operator: ",
-            id="selector of a claim",
-        ),
-    ],
+@table(
+    "documents, problem",
+    (
+        "size of a volume",
+        (volume("pv", "n", size="plenty"),),
+        "cluster.yaml, document 1 (PersistentVolume pv): spec.capacity[storage]: must be",
+    ),
+    (
+        "size of a claim",
+        (claim().replace("5Gi", "plenty"),),
+        "cluster.yaml, document 1 (PersistentVolumeClaim data): spec.resources.requests[storage]: must be",
+    ),
+    (
+        "duplicate claim",
+        (claim(), claim().replace("{name: data}", "{name: data, namespace: default}")),
+        ("cluster.yaml, document 2 (PersistentVolumeClaim default/data): is already defined in "),
+    ),
+    (
+        "duplicate class",
+        (storage_class(CSI), storage_class(WAITS)),
+        "cluster.yaml, document 2 (StorageClass local): is already defined in ",
+    ),
+    (
+        "selector of a claim",
+        (claim(fields="selector: {matchExpressions: [{key: a, operator: Near}]}, "),),
+        "cluster.yaml, document 1 (PersistentVolumeClaim data): spec.selector.matchExpressions[0].operator: ",
+    ),
 )
 def test_invalid_objects_are_rejected(tmp_path: Path, documents: tuple[str, ...], problem: str) -> None:
     """An object that an API server would reject is reported with its place."""

@@ -16,6 +16,7 @@ from scheduler_core.errors import ForbiddenError
 from scheduler_core.scheduler import SchedulerOptions
 from tests.support.fake_api import FakeApi, Response, error_response
 from tests.support.manifests import profile_manifest
+from tests.support.tables import table
 
 CUSTOM = "/apis/bayplan.dev/v1alpha1/"
 
@@ -70,35 +71,28 @@ async def test_each_resource_is_listed_once(api: FakeApi, connection: ApiConnect
     assert not any("watch" in seen.query for seen in api.received)
 
 
-@pytest.mark.parametrize(
-    ("path", "response", "notice"),
-    [
-        pytest.param(
-            "/api/v1/services",
-            error_response(403, "no"),
-            "services cannot be listed; decisions are made as if there were none: ",
-            id="forbidden resource",
-        ),
-        pytest.param(
-            "/api/v1/services",
-            listed(named("s"), {"metadata": 5}),
-            "1 of the services cannot be",
-            id="unreadable object",
-        ),
-        pytest.param("/api/v1/pods", listed({"metadata": 5}), "1 of the pods cannot be read", id="unreadable pod"),
-        pytest.param(
-            f"{CUSTOM}schedulerprofiles",
-            listed(profile_manifest("bad", {"plugins": {"score": {"enabled": [{"name": "Nope"}]}}})),
-            "profile bad is invalid and ignored (the operator may run an older one): ",
-            id="invalid profile",
-        ),
-        pytest.param(
-            f"{CUSTOM}pluginconfigs",
-            error_response(404, "no such resource"),
-            "Bayplan's custom resources are not installed; the default profile is used",
-            id="no custom resources",
-        ),
-    ],
+@table(
+    "path, response, notice",
+    (
+        "forbidden resource",
+        "/api/v1/services",
+        error_response(403, "no"),
+        "services cannot be listed; decisions are made as if there were none: ",
+    ),
+    ("unreadable object", "/api/v1/services", listed(named("s"), {"metadata": 5}), "1 of the services cannot be"),
+    ("unreadable pod", "/api/v1/pods", listed({"metadata": 5}), "1 of the pods cannot be read"),
+    (
+        "invalid profile",
+        f"{CUSTOM}schedulerprofiles",
+        listed(profile_manifest("bad", {"plugins": {"score": {"enabled": [{"name": "Nope"}]}}})),
+        "profile bad is invalid and ignored (the operator may run an older one): ",
+    ),
+    (
+        "no custom resources",
+        f"{CUSTOM}pluginconfigs",
+        error_response(404, "no such resource"),
+        "Bayplan's custom resources are not installed; the default profile is used",
+    ),
 )
 async def test_unreadable_resources_are_reported(
     api: FakeApi, connection: ApiConnection, path: str, response: Response, notice: str
@@ -169,34 +163,32 @@ async def test_groups_are_loaded(
     assert snapshot.notices == []
 
 
-@pytest.mark.parametrize(
-    ("version", "response", "notice"),
-    [
-        pytest.param(
-            "bayplan.dev/v1alpha1",
-            error_response(403, "no"),
-            "pods that name a PodGroup of bayplan.dev are shown as gated: the PodGroups of bayplan.dev cannot be ",
-            id="forbidden bayplan groups",
-        ),
-        pytest.param(
-            "scheduling.x-k8s.io/v1alpha1",
-            error_response(403, "no"),
-            "pods that name a PodGroup of scheduling.x-k8s.io are shown as gated: the PodGroups of ",
-            id="forbidden scheduler-plugins groups",
-        ),
-        pytest.param(
-            "bayplan.dev/v1alpha1",
-            listed(named("train", meta={"namespace": "ml"}, spec={"minMember": 0})),
-            "PodGroup ml/train of bayplan.dev is invalid and ignored: spec.minMember: ",
-            id="invalid bayplan group",
-        ),
-        pytest.param(
-            "scheduling.k8s.io/v1alpha2",
-            listed(named("train", meta={"namespace": "ml"}, spec={})),
-            "PodGroup ml/train of scheduling.k8s.io is invalid and ignored: spec.schedulingPolicy: ",
-            id="invalid native group",
-        ),
-    ],
+@table(
+    "version, response, notice",
+    (
+        "forbidden bayplan groups",
+        "bayplan.dev/v1alpha1",
+        error_response(403, "no"),
+        "pods that name a PodGroup of bayplan.dev are shown as gated: the PodGroups of bayplan.dev cannot be ",
+    ),
+    (
+        "forbidden scheduler-plugins groups",
+        "scheduling.x-k8s.io/v1alpha1",
+        error_response(403, "no"),
+        "pods that name a PodGroup of scheduling.x-k8s.io are shown as gated: the PodGroups of ",
+    ),
+    (
+        "invalid bayplan group",
+        "bayplan.dev/v1alpha1",
+        listed(named("train", meta={"namespace": "ml"}, spec={"minMember": 0})),
+        "PodGroup ml/train of bayplan.dev is invalid and ignored: spec.minMember: ",
+    ),
+    (
+        "invalid native group",
+        "scheduling.k8s.io/v1alpha2",
+        listed(named("train", meta={"namespace": "ml"}, spec={})),
+        "PodGroup ml/train of scheduling.k8s.io is invalid and ignored: spec.schedulingPolicy: ",
+    ),
 )
 async def test_unreadable_groups_are_reported(
     api: FakeApi, connection: ApiConnection, version: str, response: Response, notice: str

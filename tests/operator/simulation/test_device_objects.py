@@ -16,6 +16,7 @@ from bayplan.simulation.packing import ResourceUsage
 from bayplan.simulation.simulation import SimulationOptions, SimulationResult, Verdict, simulate
 
 from scheduler_core.errors import ConfigError
+from tests.support.tables import table
 
 API = "apiVersion: resource.k8s.io/v1\n"
 CLASS = f"{API}kind: DeviceClass\nmetadata: {{name: gpu}}\nspec: {{}}\n"
@@ -86,34 +87,19 @@ def test_each_pod_has_a_claim_of_its_template(tmp_path: Path) -> None:
     assert result.notices == ()
 
 
-@pytest.mark.parametrize(
-    ("objects", "verdict"),
-    [
-        pytest.param([CLASS, TEMPLATE, slice_of("n")], Verdict.PLACED, id="device available"),
-        pytest.param([CLASS, slice_of("n")], Verdict.GATED, id="missing template"),
-        pytest.param([TEMPLATE, slice_of("n")], Verdict.UNSCHEDULABLE, id="missing class"),
-        pytest.param([CLASS, TEMPLATE], Verdict.UNSCHEDULABLE, id="no device"),
-        pytest.param([CLASS, TEMPLATE, slice_of("m")], Verdict.UNSCHEDULABLE, id="device of another node"),
-        pytest.param(
-            [
-                CLASS,
-                TEMPLATE,
-                slice_of("n"),
-                TAINT_RULE,
-            ],
-            Verdict.UNSCHEDULABLE,
-            id="tainted device",
-        ),
-        pytest.param(
-            [
-                CLASS,
-                TEMPLATE,
-                slice_of("n", "{name: d0, bindingConditions: [ready], bindingFailureConditions: [failed]}"),
-            ],
-            Verdict.PLACED,
-            id="binding conditions are met",
-        ),
-    ],
+@table(
+    "objects, verdict",
+    ("device available", [CLASS, TEMPLATE, slice_of("n")], Verdict.PLACED),
+    ("missing template", [CLASS, slice_of("n")], Verdict.GATED),
+    ("missing class", [TEMPLATE, slice_of("n")], Verdict.UNSCHEDULABLE),
+    ("no device", [CLASS, TEMPLATE], Verdict.UNSCHEDULABLE),
+    ("device of another node", [CLASS, TEMPLATE, slice_of("m")], Verdict.UNSCHEDULABLE),
+    ("tainted device", [CLASS, TEMPLATE, slice_of("n"), TAINT_RULE], Verdict.UNSCHEDULABLE),
+    (
+        "binding conditions are met",
+        [CLASS, TEMPLATE, slice_of("n", "{name: d0, bindingConditions: [ready], bindingFailureConditions: [failed]}")],
+        Verdict.PLACED,
+    ),
 )
 def test_a_claim_requires_template_class_and_device(tmp_path: Path, objects: list[str], verdict: Verdict) -> None:
     """A pod is scheduled if its template, its class and an untainted device of the node exist."""
@@ -128,10 +114,7 @@ def test_devices_are_counted_by_node_and_driver(tmp_path: Path) -> None:
     result = simulate_documents(
         tmp_path, node("m"), node("n"), slice_of("n", "{name: d0}, {name: d1}"), network, CLASS, TEMPLATE, pod("a")
     )
-    assert result.packing.devices == (
-        ResourceUsage("gpu.example.com", 1, 2),
-        ResourceUsage("nic.example.com", 0, 3),
-    )
+    assert result.packing.devices == (ResourceUsage("gpu.example.com", 1, 2), ResourceUsage("nic.example.com", 0, 3))
     assert [each.devices for each in result.nodes] == [(), (ResourceUsage("gpu.example.com", 1, 2),)]
     assert result.packing.largest_free["devices of gpu.example.com"] == 1
     assert as_document(result)["summary"]["devices"]["gpu.example.com"] == {"inUse": 1, "published": 2}
@@ -192,21 +175,13 @@ _LINKS = (
 _AT = 'device.attributes["gpu.example.com"].link'
 
 
-@pytest.mark.parametrize(
-    ("derived", "gates", "reason", "devices"),
-    [
-        pytest.param("", {}, "cannot allocate all claims", [], id="no-gate"),
-        pytest.param("", {"DRAListTypeAttributes": True}, "", ["d0", "d2"], id="lists"),
-        pytest.param(
-            f"size({_AT})",
-            {},
-            "cannot handle request with derived attributes, the feature is disabled",
-            [],
-            id="derived",
-        ),
-        pytest.param(f"size({_AT})", {"DRADerivedAttributes": True}, "", ["d1", "d2"], id="derived-with-the-gate"),
-        pytest.param(_AT, {"AllAlpha": True}, "", ["d0", "d2"], id="derived-list"),
-    ],
+@table(
+    "derived, gates, reason, devices",
+    ("no-gate", "", {}, "cannot allocate all claims", []),
+    ("lists", "", {"DRAListTypeAttributes": True}, "", ["d0", "d2"]),
+    ("derived", f"size({_AT})", {}, "cannot handle request with derived attributes, the feature is disabled", []),
+    ("derived-with-the-gate", f"size({_AT})", {"DRADerivedAttributes": True}, "", ["d1", "d2"]),
+    ("derived-list", _AT, {"AllAlpha": True}, "", ["d0", "d2"]),
 )
 def test_gates_of_attributes(
     tmp_path: Path, derived: str, gates: dict[str, bool], reason: str, devices: list[str]

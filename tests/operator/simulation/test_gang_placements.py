@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 from bayplan.simulation.admission import AdmittedCluster, admit
 from bayplan.simulation.cluster_files import read_cluster_files
@@ -16,6 +15,7 @@ from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupTopology, PodGroup
 from tests.support.gang_preemption import running_pod, small_node
 from tests.support.gangs import group, members
+from tests.support.tables import table
 
 
 def simulate_objects(*objects: Node | Pod | PodGroup) -> tuple[dict[str, GangPlacement], dict[str, str]]:
@@ -58,16 +58,10 @@ def test_a_gang_preempts() -> None:
     assert nodes == {"train-0": "n", "train-1": "n"}
 
 
-@pytest.mark.parametrize(
-    ("objects", "reason"),
-    [
-        pytest.param(
-            (group(min_member=3), *members(2)), "2 of 3 members exist; 1 more is needed.", id="too few members"
-        ),
-        pytest.param(
-            members(2), "the PodGroup is not in the files; its members wait for it", id="without its PodGroup"
-        ),
-    ],
+@table(
+    "objects, reason",
+    ("too few members", (group(min_member=3), *members(2)), "2 of 3 members exist; 1 more is needed."),
+    ("without its PodGroup", members(2), "the PodGroup is not in the files; its members wait for it"),
 )
 def test_gangs_that_are_not_attempted(objects: tuple[Pod | PodGroup, ...], reason: str) -> None:
     """A gang that is not attempted has a reason, and no member is scheduled."""
@@ -130,13 +124,11 @@ def claim(name: str, device: str) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize(
+@table(
     "topology",
-    [
-        pytest.param({}, id="anywhere"),
-        pytest.param({"topology": {"key": "zone", "mode": "Required"}}, id="one-required-zone"),
-        pytest.param({"topology": {"key": "zone", "mode": "Preferred"}}, id="one-preferred-zone"),
-    ],
+    ("anywhere", {}),
+    ("one-required-zone", {"topology": {"key": "zone", "mode": "Required"}}),
+    ("one-preferred-zone", {"topology": {"key": "zone", "mode": "Preferred"}}),
 )
 def test_claims_of_a_full_node_are_deallocated(tmp_path: Path, topology: dict[str, Any]) -> None:
     """All members are placed where they fit, although their claims are allocated on a full node."""

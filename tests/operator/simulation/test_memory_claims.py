@@ -14,6 +14,7 @@ from scheduler_core.scheduler import Scheduler
 from scheduler_core.snapshot.indexes.device_index import DeviceIndex
 from tests.support.builders import pod
 from tests.support.devices import allocated_claim, claim, exactly
+from tests.support.tables import table
 
 WAITING = claim(exactly("r"), name="c")
 
@@ -58,13 +59,11 @@ async def test_reservations_end_one_by_one() -> None:
     assert index.hardware.allocated.usage(("gpu.example.com", "n0")) is None
 
 
-@pytest.mark.parametrize(
-    ("fields", "error"),
-    [
-        pytest.param({"name": "gone"}, NotFoundError, id="gone"),
-        pytest.param({"uid": "another"}, NotFoundError, id="another claim of the name"),
-        pytest.param({"resource_version": "0"}, ConflictError, id="changed"),
-    ],
+@table(
+    "fields, error",
+    ("gone", {"name": "gone"}, NotFoundError),
+    ("another claim of the name", {"uid": "another"}, NotFoundError),
+    ("changed", {"resource_version": "0"}, ConflictError),
 )
 async def test_stale_writes_are_rejected(fields: dict[str, str], error: type[Exception]) -> None:
     """A write to a recreated or changed claim fails and changes nothing."""

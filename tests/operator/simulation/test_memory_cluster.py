@@ -12,6 +12,7 @@ from scheduler_core.model.pod import PodCondition
 from scheduler_core.ports import Binding, Event, ObjectReference, PodDeletion, PodStatusPatch
 from scheduler_core.scheduler import Scheduler
 from tests.support.builders import node, pod
+from tests.support.tables import table
 
 UID = "uid-of-default-pod"
 BINDING = Binding("default", "pod", UID, "node")
@@ -39,12 +40,10 @@ async def test_a_bind_is_reported_before_its_response() -> None:
     assert scheduler.context.cache.get(UID) is not None
 
 
-@pytest.mark.parametrize(
-    ("metadata", "expected"),
-    [
-        pytest.param(AnnotatedMeta, {"kept": "yes", "devices": "0"}, id="read by a plugin"),
-        pytest.param(ObjectMeta, {}, id="not read by a plugin"),
-    ],
+@table(
+    "metadata, expected",
+    ("read by a plugin", AnnotatedMeta, {"kept": "yes", "devices": "0"}),
+    ("not read by a plugin", ObjectMeta, {}),
 )
 async def test_a_bind_annotates_the_pod(metadata: type[ObjectMeta], expected: dict[str, str]) -> None:
     """The annotations of a Binding are added to those of the pod, as by the API server."""
@@ -57,13 +56,11 @@ async def test_a_bind_annotates_the_pod(metadata: type[ObjectMeta], expected: di
     assert annotations_of(bound) == expected
 
 
-@pytest.mark.parametrize(
-    ("binding", "error"),
-    [
-        pytest.param(Binding("default", "gone", UID, "node"), NotFoundError, id="missing pod"),
-        pytest.param(Binding("default", "pod", "another", "node"), NotFoundError, id="another pod of the name"),
-        pytest.param(BINDING, ConflictError, id="already bound"),
-    ],
+@table(
+    "binding, error",
+    ("missing pod", Binding("default", "gone", UID, "node"), NotFoundError),
+    ("another pod of the name", Binding("default", "pod", "another", "node"), NotFoundError),
+    ("already bound", BINDING, ConflictError),
 )
 async def test_invalid_binds_are_rejected(binding: Binding, error: type[Exception]) -> None:
     """A bind of a missing, recreated or bound pod fails."""

@@ -14,6 +14,7 @@ from scheduler_core.plugins.volume_binding.binding import bound_volume
 from scheduler_core.scheduler import Scheduler
 from scheduler_core.snapshot.indexes.storage_index import StorageIndex
 from tests.support.storage import claim, storage_class, volume
+from tests.support.tables import table
 
 CSI_CLASS = storage_class("fast", "csi.example.com")
 
@@ -61,13 +62,11 @@ async def test_selecting_a_node_creates_a_volume() -> None:
     assert made.spec.csi.driver == "csi.example.com"
 
 
-@pytest.mark.parametrize(
-    ("fields", "error"),
-    [
-        pytest.param({"name": "gone"}, NotFoundError, id="gone"),
-        pytest.param({"uid": "another"}, NotFoundError, id="another object of the name"),
-        pytest.param({"resource_version": "0"}, ConflictError, id="changed"),
-    ],
+@table(
+    "fields, error",
+    ("gone", {"name": "gone"}, NotFoundError),
+    ("another object of the name", {"uid": "another"}, NotFoundError),
+    ("changed", {"resource_version": "0"}, ConflictError),
 )
 async def test_stale_writes_are_rejected(fields: dict[str, str], error: type[Exception]) -> None:
     """A write to a recreated or changed object fails and changes nothing."""

@@ -11,6 +11,7 @@ from bayplan.simulation.simulation import Verdict, simulate
 
 from scheduler_core.errors import ConfigError
 from scheduler_core.model.pod_group import GroupSource, PodGroup
+from tests.support.tables import table
 
 BAYPLAN = "{apiVersion: bayplan.dev/v1alpha1, kind: PodGroup, metadata: {name: g}, spec: {minMember: 2}}"
 BAYPLAN_WITH_CLASS = (
@@ -44,15 +45,13 @@ def admit_documents(path: Path, *documents: str, allow_invalid: bool = False) ->
     return admit(read_cluster_files([str(file)], allow_invalid=allow_invalid))
 
 
-@pytest.mark.parametrize(
-    ("document", "source", "priority"),
-    [
-        pytest.param(BAYPLAN, GroupSource.BAYPLAN, None, id="bayplan"),
-        pytest.param(BAYPLAN_WITH_CLASS, GroupSource.BAYPLAN, 7, id="bayplan with priority class"),
-        pytest.param(PLUGINS, GroupSource.SCHEDULER_PLUGINS, None, id="scheduler-plugins"),
-        pytest.param(NATIVE, GroupSource.NATIVE, 7, id="native with priority class"),
-        pytest.param(OLDER, GroupSource.NATIVE, 7, id="native in the older version"),
-    ],
+@table(
+    "document, source, priority",
+    ("bayplan", BAYPLAN, GroupSource.BAYPLAN, None),
+    ("bayplan with priority class", BAYPLAN_WITH_CLASS, GroupSource.BAYPLAN, 7),
+    ("scheduler-plugins", PLUGINS, GroupSource.SCHEDULER_PLUGINS, None),
+    ("native with priority class", NATIVE, GroupSource.NATIVE, 7),
+    ("native in the older version", OLDER, GroupSource.NATIVE, 7),
 )
 def test_groups_of_three_apis(tmp_path: Path, document: str, source: GroupSource, priority: int | None) -> None:
     """Groups get namespace and UID, and the priority of their class."""
@@ -68,26 +67,16 @@ def test_one_name_in_several_apis(tmp_path: Path) -> None:
     assert len({group.uid for group in admit_documents(tmp_path, BAYPLAN, PLUGINS, NATIVE, HIGH).groups}) == 3
 
 
-@pytest.mark.parametrize(
-    ("documents", "problem"),
-    [
-        pytest.param(
-            (BAYPLAN, BAYPLAN),
-            "document 2 (PodGroup default/g): is already defined in",
-            id="duplicate",
-        ),
-        pytest.param((BAYPLAN.replace("2", "0"),), "document 1 (PodGroup g): spec.minMember: ", id="invalid field"),
-        pytest.param(
-            (PLUGINS.replace("2}}", "x}}"),),
-            "document 1 (PodGroup g): spec.minMember: must be a whole number",
-            id="wrong type",
-        ),
-        pytest.param(
-            (NATIVE,),
-            'spec.priorityClassName: there is no PriorityClass "high"; add it to the files or correct the name',
-            id="missing priority class",
-        ),
-    ],
+@table(
+    "documents, problem",
+    ("duplicate", (BAYPLAN, BAYPLAN), "document 2 (PodGroup default/g): is already defined in"),
+    ("invalid field", (BAYPLAN.replace("2", "0"),), "document 1 (PodGroup g): spec.minMember: "),
+    ("wrong type", (PLUGINS.replace("2}}", "x}}"),), "document 1 (PodGroup g): spec.minMember: must be a whole number"),
+    (
+        "missing priority class",
+        (NATIVE,),
+        'spec.priorityClassName: there is no PriorityClass "high"; add it to the files or correct the name',
+    ),
 )
 def test_invalid_groups(tmp_path: Path, documents: tuple[str, ...], problem: str) -> None:
     """The problem of an invalid group has its place."""
@@ -96,9 +85,7 @@ def test_invalid_groups(tmp_path: Path, documents: tuple[str, ...], problem: str
     assert problem in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("default", "priority"), [pytest.param("", 0, id="no default class"), pytest.param("true", 7, id="default class")]
-)
+@table("default, priority", ("no default class", "", 0), ("default class", "true", 7))
 def test_a_native_group_without_a_class(tmp_path: Path, default: str, priority: int) -> None:
     """A native group without a priority class gets the priority of the default class, like its members."""
     high = HIGH.replace("value: 7", f"value: 7, globalDefault: {default}") if default else HIGH
@@ -106,16 +93,10 @@ def test_a_native_group_without_a_class(tmp_path: Path, default: str, priority: 
     assert group.priority == priority
 
 
-@pytest.mark.parametrize(
-    ("field", "problem"),
-    [
-        pytest.param(
-            "resourceClaims: [{name: c, resourceClaimName: d}]",
-            "resource claims of groups are not supported",
-            id="claims",
-        ),
-        pytest.param("nodeClass: fast", "unknown field, which may constrain the group", id="unknown field"),
-    ],
+@table(
+    "field, problem",
+    ("claims", "resourceClaims: [{name: c, resourceClaimName: d}]", "resource claims of groups are not supported"),
+    ("unknown field", "nodeClass: fast", "unknown field, which may constrain the group"),
 )
 def test_an_unsupported_group(tmp_path: Path, field: str, problem: str) -> None:
     """The members of an unsupported group are gated with the field, and a notice reports it."""
@@ -166,28 +147,26 @@ def test_a_missing_priority_class(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("document", "group", "remedy"),
-    [
-        pytest.param(
-            BAYPLAN_LABELLED,
-            BAYPLAN,
-            "of bayplan.dev exists; create or correct it, or create the pod without label bay",
-            id="bayplan",
-        ),
-        pytest.param(
-            PLUGINS_LABELLED,
-            PLUGINS,
-            "of scheduling.x-k8s.io exists; create or correct it, or create the pod without label sch",
-            id="scheduler-plugins",
-        ),
-        pytest.param(
-            POD_WITH_GROUP_NAME,
-            NATIVE.replace("priorityClassName: high, ", ""),
-            "of scheduling.k8s.io exists; create or correct it, or create the pod without spec.sch",
-            id="native",
-        ),
-    ],
+@table(
+    "document, group, remedy",
+    (
+        "bayplan",
+        BAYPLAN_LABELLED,
+        BAYPLAN,
+        "of bayplan.dev exists; create or correct it, or create the pod without label bay",
+    ),
+    (
+        "scheduler-plugins",
+        PLUGINS_LABELLED,
+        PLUGINS,
+        "of scheduling.x-k8s.io exists; create or correct it, or create the pod without label sch",
+    ),
+    (
+        "native",
+        POD_WITH_GROUP_NAME,
+        NATIVE.replace("priorityClassName: high, ", ""),
+        "of scheduling.k8s.io exists; create or correct it, or create the pod without spec.sch",
+    ),
 )
 def test_a_pod_without_its_group_is_gated(tmp_path: Path, document: str, group: str, remedy: str) -> None:
     """A pod waits for its missing group with a remedy, and with the group it waits for the quorum."""

@@ -10,6 +10,7 @@ from bayplan.simulation.simulated_profiles import activate_profiles
 
 from scheduler_core.errors import ConfigError
 from scheduler_core.scheduler import Scheduler
+from tests.support.tables import table
 
 Raw = dict[str, Any]
 
@@ -51,24 +52,20 @@ def live_percentages(cluster: AdmittedCluster) -> dict[str, int | None]:
     return {instance.name: instance.config.percentage_of_nodes_to_score for instance in scheduler.context.profiles}
 
 
-@pytest.mark.parametrize(
-    ("cluster", "expected"),
-    [
-        pytest.param(AdmittedCluster(), {"default-scheduler": None}, id="none"),
-        pytest.param(
-            AdmittedCluster(profiles=placed(profile("a"), profile("b", schedulerName="c"))),
-            {"a": None, "c": None},
-            id="profiles",
-        ),
-        pytest.param(
-            AdmittedCluster(configurations=placed(configuration("x", "y"))), {"x": 0, "y": 0}, id="configuration"
-        ),
-        pytest.param(
-            AdmittedCluster(profiles=placed(profile("a")), configurations=placed(configuration("x"), file="g.yaml")),
-            {"a": None, "x": 0},
-            id="both",
-        ),
-    ],
+@table(
+    "cluster, expected",
+    ("none", AdmittedCluster(), {"default-scheduler": None}),
+    (
+        "profiles",
+        AdmittedCluster(profiles=placed(profile("a"), profile("b", schedulerName="c"))),
+        {"a": None, "c": None},
+    ),
+    ("configuration", AdmittedCluster(configurations=placed(configuration("x", "y"))), {"x": 0, "y": 0}),
+    (
+        "both",
+        AdmittedCluster(profiles=placed(profile("a")), configurations=placed(configuration("x"), file="g.yaml")),
+        {"a": None, "x": 0},
+    ),
 )
 def test_profiles_in_files_are_live(cluster: AdmittedCluster, expected: dict[str, int | None]) -> None:
     """The profiles in the files are live, and without any the default profile is live."""
@@ -90,55 +87,51 @@ def test_references_are_resolved() -> None:
     assert [entry.name for entry in instance.config.plugin_config] == ["NodeResourcesFit"]
 
 
-@pytest.mark.parametrize(
-    ("cluster", "paths"),
-    [
-        pytest.param(
-            AdmittedCluster(
-                profiles=placed(
-                    profile("a", percentageOfNodesToScore=101, pluginConfigRefs=[{"name": "none"}]),
-                    profile("b", plugins={"filter": {"enabled": [{"name": "NoSuchPlugin"}]}}),
-                )
-            ),
-            [
-                "f.yaml, document 1 (SchedulerProfile a): spec.percentageOfNodesToScore",
-                "f.yaml, document 1 (SchedulerProfile a): spec.pluginConfigRefs[0].name",
-                "f.yaml, document 2 (SchedulerProfile b): spec.plugins.filter.enabled[0].name",
-            ],
-            id="profiles",
+@table(
+    "cluster, paths",
+    (
+        "profiles",
+        AdmittedCluster(
+            profiles=placed(
+                profile("a", percentageOfNodesToScore=101, pluginConfigRefs=[{"name": "none"}]),
+                profile("b", plugins={"filter": {"enabled": [{"name": "NoSuchPlugin"}]}}),
+            )
         ),
-        pytest.param(
-            AdmittedCluster(profiles=placed(profile("a", schedulerName="x"), profile("b", schedulerName="x"))),
-            ["f.yaml, document 2 (SchedulerProfile b): spec.schedulerName"],
-            id="duplicate name",
+        [
+            "f.yaml, document 1 (SchedulerProfile a): spec.percentageOfNodesToScore",
+            "f.yaml, document 1 (SchedulerProfile a): spec.pluginConfigRefs[0].name",
+            "f.yaml, document 2 (SchedulerProfile b): spec.plugins.filter.enabled[0].name",
+        ],
+    ),
+    (
+        "duplicate name",
+        AdmittedCluster(profiles=placed(profile("a", schedulerName="x"), profile("b", schedulerName="x"))),
+        ["f.yaml, document 2 (SchedulerProfile b): spec.schedulerName"],
+    ),
+    (
+        "name in a profile and a configuration",
+        AdmittedCluster(profiles=placed(profile("x")), configurations=placed(configuration("y", "x"), file="g.yaml")),
+        ["g.yaml, document 1 (KubeSchedulerConfiguration): profiles[1].schedulerName"],
+    ),
+    (
+        "configuration",
+        AdmittedCluster(configurations=placed(configuration(parallelism=0))),
+        ["f.yaml, document 1 (KubeSchedulerConfiguration): parallelism"],
+    ),
+    (
+        "unknown plugin in a configuration",
+        AdmittedCluster(
+            configurations=placed(
+                {**configuration(), "profiles": [{"plugins": {"score": {"enabled": [{"name": "NoSuchPlugin"}]}}}]}
+            )
         ),
-        pytest.param(
-            AdmittedCluster(
-                profiles=placed(profile("x")), configurations=placed(configuration("y", "x"), file="g.yaml")
-            ),
-            ["g.yaml, document 1 (KubeSchedulerConfiguration): profiles[1].schedulerName"],
-            id="name in a profile and a configuration",
-        ),
-        pytest.param(
-            AdmittedCluster(configurations=placed(configuration(parallelism=0))),
-            ["f.yaml, document 1 (KubeSchedulerConfiguration): parallelism"],
-            id="configuration",
-        ),
-        pytest.param(
-            AdmittedCluster(
-                configurations=placed(
-                    {**configuration(), "profiles": [{"plugins": {"score": {"enabled": [{"name": "NoSuchPlugin"}]}}}]}
-                )
-            ),
-            ["f.yaml, document 1 (KubeSchedulerConfiguration): profiles[0].plugins.score.enabled[0].name"],
-            id="unknown plugin in a configuration",
-        ),
-        pytest.param(
-            AdmittedCluster(plugin_configs=placed(plugin_config("c", "NodeResourcesFit", strategy="Most"))),
-            ["f.yaml, document 1 (PluginConfig c): spec.args.strategy"],
-            id="invalid args without a reference",
-        ),
-    ],
+        ["f.yaml, document 1 (KubeSchedulerConfiguration): profiles[0].plugins.score.enabled[0].name"],
+    ),
+    (
+        "invalid args without a reference",
+        AdmittedCluster(plugin_configs=placed(plugin_config("c", "NodeResourcesFit", strategy="Most"))),
+        ["f.yaml, document 1 (PluginConfig c): spec.args.strategy"],
+    ),
 )
 def test_every_problem_is_reported(cluster: AdmittedCluster, paths: list[str]) -> None:
     """Each problem names the file, document, object and field."""

@@ -29,6 +29,7 @@ from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import node, pod
+from tests.support.tables import table
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "simulate"
 
@@ -205,20 +206,18 @@ def test_a_plugin_failure_affects_one_pod(monkeypatch: pytest.MonkeyPatch) -> No
     assert "no luck" in result.pods[0].reason
 
 
-@pytest.mark.parametrize(
-    ("file", "verdicts"),
-    [
-        pytest.param(
-            "cluster.yaml",
-            {Verdict.PLACED: 14, Verdict.UNSCHEDULABLE: 4, Verdict.GATED: 1, Verdict.NO_PROFILE: 1, Verdict.ERROR: 0},
-            id="cluster",
-        ),
-        pytest.param(
-            "kube-scheduler.yaml",
-            {Verdict.PLACED: 2, Verdict.UNSCHEDULABLE: 1, Verdict.GATED: 0, Verdict.NO_PROFILE: 0, Verdict.ERROR: 0},
-            id="kube-scheduler",
-        ),
-    ],
+@table(
+    "file, verdicts",
+    (
+        "cluster",
+        "cluster.yaml",
+        {Verdict.PLACED: 14, Verdict.UNSCHEDULABLE: 4, Verdict.GATED: 1, Verdict.NO_PROFILE: 1, Verdict.ERROR: 0},
+    ),
+    (
+        "kube-scheduler",
+        "kube-scheduler.yaml",
+        {Verdict.PLACED: 2, Verdict.UNSCHEDULABLE: 1, Verdict.GATED: 0, Verdict.NO_PROFILE: 0, Verdict.ERROR: 0},
+    ),
 )
 def test_the_examples_show_each_verdict(file: str, verdicts: dict[Verdict, int]) -> None:
     """The example clusters have the verdicts that their comments describe."""
@@ -229,34 +228,30 @@ def test_the_examples_show_each_verdict(file: str, verdicts: dict[Verdict, int])
 NOT_HELPFUL = " preemption: 0/9 nodes are available: 9 Preemption is not helpful."
 
 
-@pytest.mark.parametrize(
-    ("message", "cause"),
-    [
-        pytest.param(
-            f"0/9 nodes are available: 2 Insufficient example.com/gpu, 7 Insufficient cpu.{NOT_HELPFUL}",
-            "Insufficient cpu, Insufficient example.com/gpu",
-            id="counted reasons",
-        ),
-        pytest.param(
-            "0/12 nodes are available: 12 Insufficient cpu.", "Insufficient cpu", id="without a result of preemption"
-        ),
-        pytest.param(
-            f'0/9 nodes are available: persistentvolumeclaim "data-0" not found.{NOT_HELPFUL}',
-            'persistentvolumeclaim "..." not found',
-            id="PreFilter",
-        ),
-        pytest.param(
-            "0/9 nodes are available: the claim is lost, restore it.", "the claim is lost, restore it", id="comma"
-        ),
-        pytest.param(
+@table(
+    "message, cause",
+    (
+        "counted reasons",
+        f"0/9 nodes are available: 2 Insufficient example.com/gpu, 7 Insufficient cpu.{NOT_HELPFUL}",
+        "Insufficient cpu, Insufficient example.com/gpu",
+    ),
+    ("without a result of preemption", "0/12 nodes are available: 12 Insufficient cpu.", "Insufficient cpu"),
+    (
+        "PreFilter",
+        f'0/9 nodes are available: persistentvolumeclaim "data-0" not found.{NOT_HELPFUL}',
+        'persistentvolumeclaim "..." not found',
+    ),
+    ("comma", "0/9 nodes are available: the claim is lost, restore it.", "the claim is lost, restore it"),
+    (
+        "gang",
+        (
             "1 of the 3 members that must be placed together fit in zone=a; with them in place, for ml/train-1: 0/3 "
-            "nodes are available: 1 node(s) were outside the gang's domain zone=a, 2 Insufficient cpu.",
-            "no room for its gang: Insufficient cpu",
-            id="gang",
+            "nodes are available: 1 node(s) were outside the gang's domain zone=a, 2 Insufficient cpu."
         ),
-        pytest.param("waits at Permit on node n-7 for Quota", "waits at Permit for Quota", id="Permit"),
-        pytest.param("the pod is being deleted", "the pod is being deleted", id="no nodes mentioned"),
-    ],
+        "no room for its gang: Insufficient cpu",
+    ),
+    ("Permit", "waits at Permit on node n-7 for Quota", "waits at Permit for Quota"),
+    ("no nodes mentioned", "the pod is being deleted", "the pod is being deleted"),
 )
 def test_cause_of_a_message(message: str, cause: str) -> None:
     """A cause has no counts, no names and no result of preemption."""

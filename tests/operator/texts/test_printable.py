@@ -13,18 +13,18 @@ from bayplan.texts.tables import text_of
 from rich.table import Table
 from rich.text import Text
 
+from tests.support.tables import table
+
 HOSTILE = "a\x1b[2J\x1b]0;owned\x07\x9b31m\u202eb\rc"
 ESCAPED = r"a\x1b[2J\x1b]0;owned\x07\x9b31m\u202eb\x0dc"
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        pytest.param(HOSTILE, ESCAPED, id="hostile"),
-        pytest.param("half \ud800", r"half \ud800", id="lone surrogate"),
-        pytest.param("two\n\tlines", "two\n\tlines", id="lines and tabs"),
-        pytest.param("grüß dich 魚 \U0001f600", "grüß dich 魚 \U0001f600", id="any script"),
-    ],
+@table(
+    "text, expected",
+    ("hostile", HOSTILE, ESCAPED),
+    ("lone surrogate", "half \ud800", r"half \ud800"),
+    ("lines and tabs", "two\n\tlines", "two\n\tlines"),
+    ("any script", "grüß dich 魚 \U0001f600", "grüß dich 魚 \U0001f600"),
 )
 def test_control_characters_are_escaped(text: str, expected: str) -> None:
     """Characters that can control a terminal are escaped."""
@@ -43,7 +43,7 @@ def test_escaped_json_decodes_to_the_same_text() -> None:
     assert printable(escaped) == escaped
 
 
-@pytest.mark.parametrize("section", [pytest.param(HOSTILE, id="plain"), pytest.param(Text(HOSTILE), id="styled")])
+@table("section", ("plain", HOSTILE), ("styled", Text(HOSTILE)))
 def test_tables_and_texts(section: str | Text) -> None:
     """Tables are escaped, and square brackets are not markup."""
     table = Table()
@@ -61,9 +61,7 @@ def test_documents(output: str) -> None:
     assert printable(escaped) == escaped
 
 
-@pytest.mark.parametrize(
-    "formatter", [pytest.param(TextFormatter(), id="text"), pytest.param(JsonFormatter(), id="json")]
-)
+@table("formatter", ("text", TextFormatter()), ("json", JsonFormatter()))
 def test_log_lines(formatter: logging.Formatter) -> None:
     """Log lines are escaped."""
     line = formatter.format(logging.LogRecord("x", logging.ERROR, "f", 1, "pod %s", (HOSTILE,), None))

@@ -11,6 +11,8 @@ from bayplan.cli import bayplan
 from bayplan.texts import yaml_documents
 from click.testing import CliRunner
 
+from tests.support.tables import table
+
 BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 10)}]\n" for level in range(1, 12)
 )
@@ -28,14 +30,12 @@ UNREADABLE = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("text", "document"),
-    [
-        pytest.param("", None, id="empty"),
-        pytest.param("a: &x [1, 2]\nb: *x", {"a": [1, 2], "b": [1, 2]}, id="alias"),
-        pytest.param("a: &x {b: 1}\nc: {<<: *x, d: 2}", {"a": {"b": 1}, "c": {"b": 1, "d": 2}}, id="merge"),
-        pytest.param("a: 2026-01-31\nb: null", yaml.safe_load("a: 2026-01-31\nb: null"), id="scalars"),
-    ],
+@table(
+    "text, document",
+    ("empty", "", None),
+    ("alias", "a: &x [1, 2]\nb: *x", {"a": [1, 2], "b": [1, 2]}),
+    ("merge", "a: &x {b: 1}\nc: {<<: *x, d: 2}", {"a": {"b": 1}, "c": {"b": 1, "d": 2}}),
+    ("scalars", "a: 2026-01-31\nb: null", yaml.safe_load("a: 2026-01-31\nb: null")),
 )
 def test_harmless(text: str, document: Any) -> None:
     """Harmless YAML is parsed as usual."""
@@ -50,14 +50,12 @@ def test_hostile(text: str, message: str) -> None:
 
 
 @pytest.mark.parametrize(("text", "message"), HOSTILE)
-@pytest.mark.parametrize(
+@table(
     "command",
-    [
-        pytest.param(("simulate",), id="simulate"),
-        pytest.param(("import-config",), id="import-config"),
-        pytest.param(("run", "--config"), id="run-config"),
-        pytest.param(("run", "--settings"), id="run-settings"),
-    ],
+    ("simulate", ("simulate",)),
+    ("import-config", ("import-config",)),
+    ("run-config", ("run", "--config")),
+    ("run-settings", ("run", "--settings")),
 )
 def test_commands(tmp_path: Path, command: tuple[str, ...], text: str, message: str) -> None:
     """A command that reads hostile YAML exits with an error message."""

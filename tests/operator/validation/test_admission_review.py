@@ -20,6 +20,7 @@ from scheduler_core.errors import Problem
 from tests.operator.validation.test_validate import SPECS
 from tests.support.invalid_manifests import INVALID_MANIFESTS, InvalidManifest
 from tests.support.manifests import plugin_config_manifest, profile_manifest
+from tests.support.tables import table
 
 Manifest = dict[str, Any]
 
@@ -66,16 +67,14 @@ REFERENCES = {"pluginConfigRefs": [{"name": "pack"}]}
 INLINE = {"pluginConfig": [{"name": "NodeResourcesFit", "args": {}}]}
 
 
-@pytest.mark.parametrize(
-    ("spec", "stored", "problems", "warnings"),
-    [
-        pytest.param(REFERENCES, [plugin_config_manifest()], [], 0, id="valid"),
-        pytest.param(REFERENCES, [], [], 1, id="not applied yet"),
-        pytest.param(REFERENCES, [plugin_config_manifest(args=WRONG_ARGS)], [], 1, id="invalid"),
-        pytest.param(REFERENCES | INLINE, [plugin_config_manifest()], [], 1, id="configures a plugin twice"),
-        pytest.param(REFERENCES | TYPO, [plugin_config_manifest()], [TYPO_PATH], 0, id="own problem"),
-        pytest.param({"plugins": {"multiPoint": {"enabled": [{"name": "GangScheduling"}]}}}, [], [], 1, id="no effect"),
-    ],
+@table(
+    "spec, stored, problems, warnings",
+    ("valid", REFERENCES, [plugin_config_manifest()], [], 0),
+    ("not applied yet", REFERENCES, [], [], 1),
+    ("invalid", REFERENCES, [plugin_config_manifest(args=WRONG_ARGS)], [], 1),
+    ("configures a plugin twice", REFERENCES | INLINE, [plugin_config_manifest()], [], 1),
+    ("own problem", REFERENCES | TYPO, [plugin_config_manifest()], [TYPO_PATH], 0),
+    ("no effect", {"plugins": {"multiPoint": {"enabled": [{"name": "GangScheduling"}]}}}, [], [], 1),
 )
 def test_what_depends_on_other_objects_is_a_warning(
     spec: Manifest, stored: Sequence[Manifest], problems: list[str], warnings: int
@@ -85,15 +84,13 @@ def test_what_depends_on_other_objects_is_a_warning(
     assert (paths(found.problems), len(found.warnings)) == (problems, warnings)
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "is_refused"),
-    [
-        pytest.param(None, TYPO, True, id="created"),
-        pytest.param({}, TYPO, True, id="changed"),
-        pytest.param(TYPO, TYPO, False, id="unchanged"),
-        pytest.param(TYPO, {}, False, id="corrected"),
-        pytest.param({"podMaxBackoffSeconds": 1}, {"podMaxBackoffSeconds": True}, True, id="equal in Python alone"),
-    ],
+@table(
+    "old, new, is_refused",
+    ("created", None, TYPO, True),
+    ("changed", {}, TYPO, True),
+    ("unchanged", TYPO, TYPO, False),
+    ("corrected", TYPO, {}, False),
+    ("equal in Python alone", {"podMaxBackoffSeconds": 1}, {"podMaxBackoffSeconds": True}, True),
 )
 def test_an_unchanged_spec_is_not_refused(old: Manifest | None, new: Manifest, *, is_refused: bool) -> None:
     """Labels and finalizers of an object that was stored while the webhook was away can be changed."""
@@ -102,14 +99,12 @@ def test_an_unchanged_spec_is_not_refused(old: Manifest | None, new: Manifest, *
     assert bool(reviewed(after, before).problems) == is_refused
 
 
-@pytest.mark.parametrize(
-    ("body", "is_refused"),
-    [
-        pytest.param(profile_manifest("a", TYPO, labels={"tier": "a"}), True, id="own profile"),
-        pytest.param(profile_manifest("a", TYPO, labels={"tier": "b"}), False, id="profile of another process"),
-        pytest.param(plugin_config_manifest(plugin="Nope"), False, id="plugin of another process"),
-        pytest.param(plugin_config_manifest(args=WRONG_ARGS), True, id="wrong args"),
-    ],
+@table(
+    "body, is_refused",
+    ("own profile", profile_manifest("a", TYPO, labels={"tier": "a"}), True),
+    ("profile of another process", profile_manifest("a", TYPO, labels={"tier": "b"}), False),
+    ("plugin of another process", plugin_config_manifest(plugin="Nope"), False),
+    ("wrong args", plugin_config_manifest(args=WRONG_ARGS), True),
 )
 def test_what_other_processes_serve_is_not_refused(body: Manifest, *, is_refused: bool) -> None:
     """A process that serves a selection of profiles does not refuse what only others can validate."""

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from scheduler_core.errors import ConfigError
 from tests.support.invalid_manifests import INVALID_MANIFESTS, InvalidManifest
+from tests.support.tables import table
 
 ROOT = Path(__file__).resolve().parents[3]
 API = "bayplan.dev/v1alpha1"
@@ -158,9 +159,7 @@ def test_all_problems_of_a_profile_are_reported() -> None:
 
 def test_another_queue_sort_is_a_problem() -> None:
     """A profile with another QueueSort than the others is a problem."""
-    other = {
-        "plugins": {"queueSort": {"enabled": [{"name": "Coscheduling"}], "disabled": [{"name": "*"}]}},
-    }
+    other = {"plugins": {"queueSort": {"enabled": [{"name": "Coscheduling"}], "disabled": [{"name": "*"}]}}}
     (found,) = findings(manifest("SchedulerProfile", "a", {}), manifest("SchedulerProfile", "b", other))
     assert found["path"] == "spec.plugins.queueSort"
     assert "SchedulerProfile a" in found["message"]
@@ -186,26 +185,22 @@ def test_other_kinds_are_ignored() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("body", "path"),
-    [
-        pytest.param(
-            {
-                "apiVersion": "kubescheduler.config.k8s.io/v1",
-                "kind": "KubeSchedulerConfiguration",
-                "profiles": [{"plugins": {"placementScore": {"enabled": [{"name": "PodGroupPodsCount"}]}}}],
-            },
-            "profiles[0].plugins.placementScore.enabled[0]",
-            id="file",
-        ),
-        pytest.param(
-            manifest(
-                "SchedulerProfile", "a", {"plugins": {"multiPoint": {"enabled": [{"name": "PodGroupPodsCount"}]}}}
-            ),
-            "spec.plugins.multiPoint.enabled[0]",
-            id="profile",
-        ),
-    ],
+@table(
+    "body, path",
+    (
+        "file",
+        {
+            "apiVersion": "kubescheduler.config.k8s.io/v1",
+            "kind": "KubeSchedulerConfiguration",
+            "profiles": [{"plugins": {"placementScore": {"enabled": [{"name": "PodGroupPodsCount"}]}}}],
+        },
+        "profiles[0].plugins.placementScore.enabled[0]",
+    ),
+    (
+        "profile",
+        manifest("SchedulerProfile", "a", {"plugins": {"multiPoint": {"enabled": [{"name": "PodGroupPodsCount"}]}}}),
+        "spec.plugins.multiPoint.enabled[0]",
+    ),
 )
 def test_an_entry_without_effect_is_noted(body: dict[str, Any], path: str) -> None:
     """A plugin entry without effect is reported as a note, also with --strict."""
@@ -218,71 +213,77 @@ def _of_score(**entry: object) -> dict[str, Any]:
     return {"plugins": {"score": {"enabled": [{"name": "ImageLocality", **entry}]}}}
 
 
-@pytest.mark.parametrize(
-    ("spec", "path", "message"),
-    [
-        pytest.param(
-            {"plugins": {"filter": {"disabled": [{"name": "Nodeports"}]}}},
-            "spec.plugins.filter.disabled[0].name",
-            'disables nothing: there is no plugin "Nodeports" (did you mean "NodePorts"?); correct or remove the entry',
-            id="disabled-name",
-        ),
-        pytest.param(
-            {"plugins": {"score": {"disabled": [{"name": "NodePorts"}]}}},
-            "spec.plugins.score.disabled[0].name",
-            "disables nothing: NodePorts does not serve score; it serves preFilter, filter: remove or move the entry",
-            id="disabled-where-it-does-not-run",
-        ),
-        pytest.param(
-            {"plugins": {"reserve": {"disabled": [{"name": "VolumeBinding"}]}}},
-            "spec.plugins.reserve.disabled[0].name",
+@table(
+    "spec, path, message",
+    (
+        "disabled-name",
+        {"plugins": {"filter": {"disabled": [{"name": "Nodeports"}]}}},
+        "spec.plugins.filter.disabled[0].name",
+        'disables nothing: there is no plugin "Nodeports" (did you mean "NodePorts"?); correct or remove the entry',
+    ),
+    (
+        "disabled-where-it-does-not-run",
+        {"plugins": {"score": {"disabled": [{"name": "NodePorts"}]}}},
+        "spec.plugins.score.disabled[0].name",
+        "disables nothing: NodePorts does not serve score; it serves preFilter, filter: remove or move the entry",
+    ),
+    (
+        "reserve-only",
+        {"plugins": {"reserve": {"disabled": [{"name": "VolumeBinding"}]}}},
+        "spec.plugins.reserve.disabled[0].name",
+        (
             "VolumeBinding is still called at preBind, which relies on its reserve; disable it at preBind too, or at "
-            "multiPoint to turn it off",
-            id="reserve-only",
+            "multiPoint to turn it off"
         ),
-        pytest.param(
-            {"plugins": {"preFilter": {"disabled": [{"name": "NodePorts"}]}}},
-            "spec.plugins.preFilter.disabled[0].name",
+    ),
+    (
+        "pre-filter-only",
+        {"plugins": {"preFilter": {"disabled": [{"name": "NodePorts"}]}}},
+        "spec.plugins.preFilter.disabled[0].name",
+        (
             "NodePorts is still called at filter, which relies on its preFilter; disable it at filter too, or at "
-            "multiPoint to turn it off",
-            id="pre-filter-only",
+            "multiPoint to turn it off"
         ),
-        pytest.param(
-            {"plugins": {"filter": {"disabled": [{"name": "*"}]}}},
-            "spec.plugins.filter.disabled[0].name",
+    ),
+    (
+        "no-filter",
+        {"plugins": {"filter": {"disabled": [{"name": "*"}]}}},
+        "spec.plugins.filter.disabled[0].name",
+        (
             "no plugin filters nodes: pods are bound to nodes that lack the room, or that have taints they do not "
-            "tolerate; enable the filters that you need",
-            id="no-filter",
+            "tolerate; enable the filters that you need"
         ),
-        pytest.param(
-            {"plugins": {"filter": {"enabled": [{"name": "NodeName", "weight": 5}]}}},
-            "spec.plugins.filter.enabled[0].weight",
-            "has no effect: filter has no weights; remove it",
-            id="weight-of-a-filter",
-        ),
-        pytest.param(
-            _of_score(weight=0),
-            "spec.plugins.score.enabled[0].weight",
-            "0 counts as 1; to turn the scores off, disable ImageLocality at score",
-            id="weight-0",
-        ),
-        pytest.param(
-            _of_score(weight=999999999),
-            "spec.plugins.score.enabled[0].weight",
+    ),
+    (
+        "weight-of-a-filter",
+        {"plugins": {"filter": {"enabled": [{"name": "NodeName", "weight": 5}]}}},
+        "spec.plugins.filter.enabled[0].weight",
+        "has no effect: filter has no weights; remove it",
+    ),
+    (
+        "weight-0",
+        _of_score(weight=0),
+        "spec.plugins.score.enabled[0].weight",
+        "0 counts as 1; to turn the scores off, disable ImageLocality at score",
+    ),
+    (
+        "weight-of-999999999",
+        _of_score(weight=999999999),
+        "spec.plugins.score.enabled[0].weight",
+        (
             "999999999 outvotes all other scores together, which only resolve ties: their weights add up to 14, and "
-            "scores are at most 100; lower it unless that is intended",
-            id="weight-of-999999999",
+            "scores are at most 100; lower it unless that is intended"
         ),
-        pytest.param(
-            {
-                "plugins": {"multiPoint": {"disabled": [{"name": "NodeResourcesFit"}]}},
-                "pluginConfig": [{"name": "NodeResourcesFit", "args": {"scoringStrategy": {"type": "MostAllocated"}}}],
-            },
-            "spec.pluginConfig[0]",
-            "has no effect: NodeResourcesFit is not enabled; enable it, or remove the entry",
-            id="args-of-a-disabled-plugin",
-        ),
-    ],
+    ),
+    (
+        "args-of-a-disabled-plugin",
+        {
+            "plugins": {"multiPoint": {"disabled": [{"name": "NodeResourcesFit"}]}},
+            "pluginConfig": [{"name": "NodeResourcesFit", "args": {"scoringStrategy": {"type": "MostAllocated"}}}],
+        },
+        "spec.pluginConfig[0]",
+        "has no effect: NodeResourcesFit is not enabled; enable it, or remove the entry",
+    ),
 )
 def test_an_entry_that_does_not_do_what_it_seems_to_do_is_a_warning(
     spec: dict[str, Any], path: str, message: str
@@ -294,20 +295,16 @@ def test_an_entry_that_does_not_do_what_it_seems_to_do_is_a_warning(
     assert (error["severity"], error["path"]) == ("error", path)
 
 
-@pytest.mark.parametrize(
+@table(
     "spec",
-    [
-        pytest.param(_of_score(weight=1), id="weight-1"),
-        pytest.param(_of_score(), id="no-weight"),
-        pytest.param({"plugins": {"filter": {"disabled": [{"name": "EBSLimits"}]}}}, id="disabled"),
-        pytest.param(
-            {"plugins": {name: {"disabled": [{"name": "*"}]} for name in ("preScore", "score")}}, id="no-scores"
-        ),
-        pytest.param(
-            {"plugins": {"multiPoint": {"enabled": [{"name": "NodeName", "weight": 0}]}}},
-            id="weight-as-kube-scheduler-writes-it",
-        ),
-    ],
+    ("weight-1", _of_score(weight=1)),
+    ("no-weight", _of_score()),
+    ("disabled", {"plugins": {"filter": {"disabled": [{"name": "EBSLimits"}]}}}),
+    ("no-scores", {"plugins": {name: {"disabled": [{"name": "*"}]} for name in ("preScore", "score")}}),
+    (
+        "weight-as-kube-scheduler-writes-it",
+        {"plugins": {"multiPoint": {"enabled": [{"name": "NodeName", "weight": 0}]}}},
+    ),
 )
 def test_an_entry_with_an_effect_is_no_warning(spec: dict[str, Any]) -> None:
     """Entries that do what they seem to do are not reported."""
@@ -335,7 +332,7 @@ def test_lines(tmp_path: Path) -> None:
     assert f'{path}:13: error: "minMember" is duplicated in one mapping; remove one' in lines
 
 
-@pytest.mark.parametrize("recursive", [pytest.param(False, id="flat"), pytest.param(True, id="recursive")])
+@table("recursive", ("flat", False), ("recursive", True))
 def test_directories(tmp_path: Path, recursive: bool) -> None:
     """The manifests of a directory are read, and those of subdirectories on request."""
     (tmp_path / "below").mkdir()
@@ -346,13 +343,11 @@ def test_directories(tmp_path: Path, recursive: bool) -> None:
     assert output == f"{'2 objects' if recursive else '1 object'} validated: no problems\n"
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        pytest.param(None, "cannot be read: No such file or directory", id="absent"),
-        pytest.param("a: [", "is not YAML", id="not-yaml"),
-        pytest.param("a: \x00", "is not YAML or JSON", id="control-character"),
-    ],
+@table(
+    "text, words",
+    ("absent", None, "cannot be read: No such file or directory"),
+    ("not-yaml", "a: [", "is not YAML"),
+    ("control-character", "a: \x00", "is not YAML or JSON"),
 )
 def test_unreadable_files_exit_with_2(tmp_path: Path, text: str | None, words: str) -> None:
     """An unreadable file exits with 2, and problems of other files are reported."""
@@ -400,13 +395,11 @@ def test_valid_specs_can_be_built(spec: dict[str, Any]) -> None:
         assert "occurs in an earlier entry already" in result.stdout
 
 
-@pytest.mark.parametrize(
-    ("spec", "is_warning"),
-    [
-        pytest.param({}, True, id="no references"),
-        pytest.param({"pluginConfigRefs": [{"name": "pack"}]}, False, id="referenced"),
-        pytest.param(None, False, id="no profile in the files"),
-    ],
+@table(
+    "spec, is_warning",
+    ("no references", {}, True),
+    ("referenced", {"pluginConfigRefs": [{"name": "pack"}]}, False),
+    ("no profile in the files", None, False),
 )
 def test_a_plugin_config_without_a_profile_is_a_warning(spec: dict[str, Any] | None, *, is_warning: bool) -> None:
     """A PluginConfig has no effect until a profile references it; files without profiles may be a part of them."""

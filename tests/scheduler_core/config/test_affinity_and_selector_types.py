@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from scheduler_core.config.plugin_args import NodeAffinity, TopologySpreadConstraint
 from scheduler_core.config.validation import validate
 from tests.support.problems import problems_in
+from tests.support.tables import table
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -26,20 +25,18 @@ def problems(term: dict[str, Any]) -> list[str]:
     return problems_in(lambda: validate(NodeAffinity, {REQUIRED: {"nodeSelectorTerms": [term]}}))
 
 
-@pytest.mark.parametrize(
+@table(
     "term",
-    [
-        pytest.param(labels("In", "a", "b"), id="in"),
-        pytest.param(labels("NotIn", ""), id="not-in-empty-value"),
-        pytest.param(labels("Exists"), id="exists"),
-        pytest.param(labels("DoesNotExist"), id="does-not-exist"),
-        pytest.param(labels("Gt", "5"), id="greater"),
-        pytest.param(labels("Lt", "9223372036854775807"), id="largest-number"),
-        pytest.param(labels("Gt", "007"), id="leading-zeros"),
-        pytest.param(fields("In", "node-1"), id="field"),
-        pytest.param(fields("NotIn", "node-1"), id="not-field"),
-        pytest.param({}, id="term-that-selects-nothing"),
-    ],
+    ("in", labels("In", "a", "b")),
+    ("not-in-empty-value", labels("NotIn", "")),
+    ("exists", labels("Exists")),
+    ("does-not-exist", labels("DoesNotExist")),
+    ("greater", labels("Gt", "5")),
+    ("largest-number", labels("Lt", "9223372036854775807")),
+    ("leading-zeros", labels("Gt", "007")),
+    ("field", fields("In", "node-1")),
+    ("not-field", fields("NotIn", "node-1")),
+    ("term-that-selects-nothing", {}),
 )
 def test_valid_terms(term: dict[str, Any]) -> None:
     """Terms that kube-scheduler compiles are valid."""
@@ -50,24 +47,22 @@ LABEL = f"{REQUIRED}.nodeSelectorTerms[0].matchExpressions[0]"
 FIELD = f"{REQUIRED}.nodeSelectorTerms[0].matchFields[0]"
 
 
-@pytest.mark.parametrize(
-    ("term", "expected"),
-    [
-        pytest.param(labels("In"), f"{LABEL}.values: must have at least one value with operator In", id="in-nothing"),
-        pytest.param(labels("NotIn"), f"{LABEL}.values: must have at least one value", id="not-in-nothing"),
-        pytest.param(labels("Exists", "a"), f"{LABEL}.values: must be empty with operator Exists", id="exists-value"),
-        pytest.param(labels("DoesNotExist", "a"), f"{LABEL}.values: must be empty", id="does-not-exist-value"),
-        pytest.param(labels("Gt", "a"), f"{LABEL}.values: must be one integer", id="greater-than-text"),
-        pytest.param(labels("Gt", "1", "2"), f"{LABEL}.values: must be one integer", id="greater-than-two"),
-        pytest.param(labels("Gt"), f"{LABEL}.values: must be one integer", id="greater-than-nothing"),
-        pytest.param(labels("Lt", "9223372036854775808"), f"{LABEL}.values: must be one integer", id="too-large"),
-        pytest.param(labels("In", "a b"), f'{LABEL}.values[0]: "a b" is not a label value', id="bad-value"),
-        pytest.param(labels("in", "a"), f"{LABEL}.operator: must be one of In, NotIn", id="operator"),
-        pytest.param(labels("Exists", key="a b"), f'{LABEL}.key: "a b" must have', id="key"),
-        pytest.param(fields("Exists"), f"{FIELD}.operator: must be one of In, NotIn,", id="field-operator"),
-        pytest.param(fields("In"), f"{FIELD}.values: must have exactly one value", id="field-nothing"),
-        pytest.param(fields("In", "a", "b"), f"{FIELD}.values: must have exactly one value", id="field-two"),
-    ],
+@table(
+    "term, expected",
+    ("in-nothing", labels("In"), f"{LABEL}.values: must have at least one value with operator In"),
+    ("not-in-nothing", labels("NotIn"), f"{LABEL}.values: must have at least one value"),
+    ("exists-value", labels("Exists", "a"), f"{LABEL}.values: must be empty with operator Exists"),
+    ("does-not-exist-value", labels("DoesNotExist", "a"), f"{LABEL}.values: must be empty"),
+    ("greater-than-text", labels("Gt", "a"), f"{LABEL}.values: must be one integer"),
+    ("greater-than-two", labels("Gt", "1", "2"), f"{LABEL}.values: must be one integer"),
+    ("greater-than-nothing", labels("Gt"), f"{LABEL}.values: must be one integer"),
+    ("too-large", labels("Lt", "9223372036854775808"), f"{LABEL}.values: must be one integer"),
+    ("bad-value", labels("In", "a b"), f'{LABEL}.values[0]: "a b" is not a label value'),
+    ("operator", labels("in", "a"), f"{LABEL}.operator: must be one of In, NotIn"),
+    ("key", labels("Exists", key="a b"), f'{LABEL}.key: "a b" must have'),
+    ("field-operator", fields("Exists"), f"{FIELD}.operator: must be one of In, NotIn,"),
+    ("field-nothing", fields("In"), f"{FIELD}.values: must have exactly one value"),
+    ("field-two", fields("In", "a", "b"), f"{FIELD}.values: must have exactly one value"),
 )
 def test_invalid_terms(term: dict[str, Any], expected: str) -> None:
     """Terms that kube-scheduler cannot compile are reported once, with their location."""
@@ -88,25 +83,13 @@ def test_preferred_terms_without_weight_are_ignored() -> None:
     assert paths == [f"{PREFERRED}[{index}].preference.matchExpressions[0].operator" for index in (1, 2)]
 
 
-@pytest.mark.parametrize(
-    ("extra", "expected"),
-    [
-        pytest.param({}, [], id="required-fields-only"),
-        pytest.param(
-            {"minDomains": 2, "nodeAffinityPolicy": "Ignore", "nodeTaintsPolicy": "Honor"}, [], id="all-fields"
-        ),
-        pytest.param(
-            {"nodeTaintsPolicy": "Obey"},
-            ['nodeTaintsPolicy: must be one of Honor, Ignore, not "Obey"'],
-            id="unknown-policy",
-        ),
-        pytest.param({"maxSkew": 2**31}, ["maxSkew: must be at most 2147483647, not 2147483648"], id="skew"),
-        pytest.param(
-            {"topologyKey": ""},
-            ["topologyKey: must not be empty; set the node label whose values are the domains"],
-            id="key",
-        ),
-    ],
+@table(
+    "extra, expected",
+    ("required-fields-only", {}, []),
+    ("all-fields", {"minDomains": 2, "nodeAffinityPolicy": "Ignore", "nodeTaintsPolicy": "Honor"}, []),
+    ("unknown-policy", {"nodeTaintsPolicy": "Obey"}, ['nodeTaintsPolicy: must be one of Honor, Ignore, not "Obey"']),
+    ("skew", {"maxSkew": 2**31}, ["maxSkew: must be at most 2147483647, not 2147483648"]),
+    ("key", {"topologyKey": ""}, ["topologyKey: must not be empty; set the node label whose values are the domains"]),
 )
 def test_spread_constraints(extra: dict[str, Any], expected: list[str]) -> None:
     """A constraint has the same fields and rules as in a pod's spec."""

@@ -9,6 +9,7 @@ import pytest
 from pydantic import Field, ValidationError
 
 from scheduler_core.config.config_model import ConfigModel, RuleProblem
+from tests.support.tables import table
 
 
 class Sample(ConfigModel):
@@ -25,18 +26,16 @@ class Sample(ConfigModel):
                 yield RuleProblem(("names", index), f"{name} is loud")
 
 
-@pytest.mark.parametrize(
-    ("document", "expected"),
-    [
-        pytest.param({"holdTime": "1s"}, {"holdTime": "1s"}, id="set"),
-        pytest.param({"hold_time": "1s"}, {"holdTime": "1s"}, id="python-spelling"),
-        pytest.param({"holdTime": None, "count": None}, {}, id="null"),
-        pytest.param({"holdTime": "", "share": 0}, {}, id="zero-where-zero-is-unset"),
-        pytest.param({"holdTime": "0s"}, {}, id="zero-duration"),
-        pytest.param({"count": 0}, {"count": 0}, id="zero-where-zero-is-a-value"),
-        pytest.param({"count": 3}, {}, id="the-default-is-not-written"),
-        pytest.param({"names": ["a"]}, {"names": ["a"]}, id="list"),
-    ],
+@table(
+    "document, expected",
+    ("set", {"holdTime": "1s"}, {"holdTime": "1s"}),
+    ("python-spelling", {"hold_time": "1s"}, {"holdTime": "1s"}),
+    ("null", {"holdTime": None, "count": None}, {}),
+    ("zero-where-zero-is-unset", {"holdTime": "", "share": 0}, {}),
+    ("zero-duration", {"holdTime": "0s"}, {}),
+    ("zero-where-zero-is-a-value", {"count": 0}, {"count": 0}),
+    ("the-default-is-not-written", {"count": 3}, {}),
+    ("list", {"names": ["a"]}, {"names": ["a"]}),
 )
 def test_document(document: dict[str, object], expected: dict[str, object]) -> None:
     """A document contains the fields that differ from the defaults; reading it returns an equal model."""
@@ -45,18 +44,16 @@ def test_document(document: dict[str, object], expected: dict[str, object]) -> N
     assert Sample.model_validate(model.document()) == model
 
 
-@pytest.mark.parametrize(
+@table(
     "document",
-    [
-        pytest.param({"count": "3"}, id="text-for-a-number"),
-        pytest.param({"count": 3.0}, id="fraction-for-a-number"),
-        pytest.param({"count": True}, id="boolean-for-a-number"),
-        pytest.param({"share": False}, id="boolean-for-a-number-that-may-be-unset"),
-        pytest.param({"share": "0"}, id="text-for-a-number-that-may-be-unset"),
-        pytest.param({"other": 1}, id="unknown-field"),
-        pytest.param({"names": "abc"}, id="text-for-a-list"),
-        pytest.param([], id="no-mapping"),
-    ],
+    ("text-for-a-number", {"count": "3"}),
+    ("fraction-for-a-number", {"count": 3.0}),
+    ("boolean-for-a-number", {"count": True}),
+    ("boolean-for-a-number-that-may-be-unset", {"share": False}),
+    ("text-for-a-number-that-may-be-unset", {"share": "0"}),
+    ("unknown-field", {"other": 1}),
+    ("text-for-a-list", {"names": "abc"}),
+    ("no-mapping", []),
 )
 def test_strictness(document: object) -> None:
     """Values of another type and unknown fields are rejected."""

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from scheduler_core.config.config_model import Duration, format_duration, parse_duration, seconds
 from scheduler_core.errors import ConfigError
+from tests.support.tables import table
 
 VALID = [
     pytest.param("0", 0, "0s", id="zero-needs-no-unit"),
@@ -39,22 +40,20 @@ def test_parse_and_format(text: str, nanoseconds: int, written: str) -> None:
     assert (duration.nanoseconds, str(duration)) == (nanoseconds, written)
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        pytest.param("", "write numbers with units", id="empty"),
-        pytest.param("15", "write numbers with units", id="no-unit"),
-        pytest.param("15 s", "write numbers with units", id="space"),
-        pytest.param("5sec", "write numbers with units", id="unknown-unit"),
-        pytest.param("s", "write numbers with units", id="no-number"),
-        pytest.param(".s", "write numbers with units", id="point-alone"),
-        pytest.param("--1s", "write numbers with units", id="two-signs"),
-        pytest.param("1s-1s", "write numbers with units", id="sign-inside"),
-        pytest.param("1d", "write numbers with units", id="days"),
-        pytest.param("٣s", "write numbers with units", id="digits-of-another-script"),
-        pytest.param("2562047h47m16.854775808s", "less than 292 years", id="duration-too-long"),
-        pytest.param("9" * 5000 + "s", "at most 128 characters", id="text-too-long"),
-    ],
+@table(
+    "text, expected",
+    ("empty", "", "write numbers with units"),
+    ("no-unit", "15", "write numbers with units"),
+    ("space", "15 s", "write numbers with units"),
+    ("unknown-unit", "5sec", "write numbers with units"),
+    ("no-number", "s", "write numbers with units"),
+    ("point-alone", ".s", "write numbers with units"),
+    ("two-signs", "--1s", "write numbers with units"),
+    ("sign-inside", "1s-1s", "write numbers with units"),
+    ("days", "1d", "write numbers with units"),
+    ("digits-of-another-script", "٣s", "write numbers with units"),
+    ("duration-too-long", "2562047h47m16.854775808s", "less than 292 years"),
+    ("text-too-long", "9" * 5000 + "s", "at most 128 characters"),
 )
 def test_invalid_durations(text: str, expected: str) -> None:
     """The error states the valid notation and does not repeat long text."""

@@ -10,6 +10,7 @@ from scheduler_core.config.config_model import seconds
 from scheduler_core.config.profile_config import Extender, ProfileConfig
 from scheduler_core.config.validation import validate
 from tests.support.problems import problems_in
+from tests.support.tables import table
 
 
 def extender(**fields: Any) -> dict[str, Any]:
@@ -35,18 +36,16 @@ def test_a_zero_timeout_is_unset() -> None:
     assert validate(Extender, extender(httpTimeout="0s")).http_timeout == seconds(5)
 
 
-@pytest.mark.parametrize(
+@table(
     "extenders",
-    [
-        pytest.param([extender()], id="only-an-address"),
-        pytest.param([extender(prioritizeVerb="p", weight=1)], id="scoring"),
-        pytest.param([extender(weight=0, filterVerb="f")], id="no-weight-without-scoring"),
-        pytest.param([extender(bindVerb="b"), extender()], id="one-binder"),
-        pytest.param([managing("example.com/a"), managing("example.com/b")], id="different-resources"),
-        pytest.param([extender(enableHTTPS=True, tlsConfig={"caFile": "/ca"})], id="authority"),
-        pytest.param([extender(tlsConfig={"certFile": "/c", "keyData": "aGVsbG8="})], id="client-certificate"),
-        pytest.param([extender(tlsConfig={"insecure": True, "caFile": ""})], id="empty-is-unset"),
-    ],
+    ("only-an-address", [extender()]),
+    ("scoring", [extender(prioritizeVerb="p", weight=1)]),
+    ("no-weight-without-scoring", [extender(weight=0, filterVerb="f")]),
+    ("one-binder", [extender(bindVerb="b"), extender()]),
+    ("different-resources", [managing("example.com/a"), managing("example.com/b")]),
+    ("authority", [extender(enableHTTPS=True, tlsConfig={"caFile": "/ca"})]),
+    ("client-certificate", [extender(tlsConfig={"certFile": "/c", "keyData": "aGVsbG8="})]),
+    ("empty-is-unset", [extender(tlsConfig={"insecure": True, "caFile": ""})]),
 )
 def test_valid_extenders(extenders: list[dict[str, Any]]) -> None:
     """Extenders that kube-scheduler accepts are valid."""

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from scheduler_core.config.plugin_set_types import PluginConfig, Plugins, repeated_plugin_config
 from scheduler_core.config.validation import validate
 from tests.support.problems import problems_in
+from tests.support.tables import table
 
 
 def enabled(point: str, *names: str) -> dict[str, Any]:
@@ -34,47 +33,39 @@ def test_points_are_in_the_order_of_a_cycle() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@table(
     "plugins",
-    [
-        pytest.param({}, id="empty"),
-        pytest.param({"score": None}, id="null"),
-        pytest.param(enabled("score", "A", "B"), id="several"),
-        pytest.param({"filter": {"disabled": [{"name": "*"}], "enabled": [{"name": "A"}]}}, id="only-one"),
-        pytest.param({"filter": {"disabled": [{"name": "A"}, {"name": "A"}]}}, id="disabled-twice"),
-        pytest.param({"score": {"enabled": [{"name": "A", "weight": 0}]}}, id="weight-0"),
-        pytest.param({"score": {"enabled": [{"name": "A", "weight": 2**31 - 1}]}}, id="largest-weight"),
-    ],
+    ("empty", {}),
+    ("null", {"score": None}),
+    ("several", enabled("score", "A", "B")),
+    ("only-one", {"filter": {"disabled": [{"name": "*"}], "enabled": [{"name": "A"}]}}),
+    ("disabled-twice", {"filter": {"disabled": [{"name": "A"}, {"name": "A"}]}}),
+    ("weight-0", {"score": {"enabled": [{"name": "A", "weight": 0}]}}),
+    ("largest-weight", {"score": {"enabled": [{"name": "A", "weight": 2**31 - 1}]}}),
 )
 def test_valid_plugins(plugins: dict[str, Any]) -> None:
     """Plugin sets that kube-scheduler accepts are valid."""
     assert problems_in(lambda: validate(Plugins, plugins)) == []
 
 
-@pytest.mark.parametrize(
-    ("plugins", "expected"),
-    [
-        pytest.param(
-            enabled("score", "A", "B", "A"), 'score.enabled[2].name: "A" is already enabled by an earlier', id="twice"
-        ),
-        pytest.param(enabled("filter", "*"), 'filter.enabled[0].name: "*" can only be disabled', id="all-enabled"),
-        pytest.param(enabled("queueSort", "A", "B"), "queueSort.enabled[1]: only one plugin can order", id="two-sorts"),
-        pytest.param(
-            enabled("scores", "A"), "scores: unknown field; remove it or correct its name (did you", id="point"
-        ),
-        pytest.param(enabled("filter", ""), "filter.enabled[0].name: must not be empty", id="no-name"),
-        pytest.param(
-            {"score": {"enabled": [{"name": "A", "weight": -1}]}},
-            "score.enabled[0].weight: must be at least 0, not -1",
-            id="negative-weight",
-        ),
-        pytest.param(
-            {"score": {"enabled": [{"name": "A", "weight": 2**31}]}},
-            "score.enabled[0].weight: must be at most 2147483647",
-            id="weight-beyond-32-bits",
-        ),
-        pytest.param({"filter": {"enabled": ["A"]}}, "filter.enabled[0]: must be a mapping of fields", id="bare-name"),
-    ],
+@table(
+    "plugins, expected",
+    ("twice", enabled("score", "A", "B", "A"), 'score.enabled[2].name: "A" is already enabled by an earlier'),
+    ("all-enabled", enabled("filter", "*"), 'filter.enabled[0].name: "*" can only be disabled'),
+    ("two-sorts", enabled("queueSort", "A", "B"), "queueSort.enabled[1]: only one plugin can order"),
+    ("point", enabled("scores", "A"), "scores: unknown field; remove it or correct its name (did you"),
+    ("no-name", enabled("filter", ""), "filter.enabled[0].name: must not be empty"),
+    (
+        "negative-weight",
+        {"score": {"enabled": [{"name": "A", "weight": -1}]}},
+        "score.enabled[0].weight: must be at least 0, not -1",
+    ),
+    (
+        "weight-beyond-32-bits",
+        {"score": {"enabled": [{"name": "A", "weight": 2**31}]}},
+        "score.enabled[0].weight: must be at most 2147483647",
+    ),
+    ("bare-name", {"filter": {"enabled": ["A"]}}, "filter.enabled[0]: must be a mapping of fields"),
 )
 def test_invalid_plugins(plugins: dict[str, Any], expected: str) -> None:
     """A problem of a plugin set is reported at the invalid entry."""

@@ -9,6 +9,7 @@ import pytest
 from scheduler_core.config.config_model import seconds
 from scheduler_core.config.scheduler_configuration import KubeSchedulerConfiguration, parse_configuration
 from tests.support.problems import paths_in, problems_in
+from tests.support.tables import table
 
 
 def document(**fields: Any) -> dict[str, Any]:
@@ -43,13 +44,11 @@ def test_defaults() -> None:
     assert (election.resource_namespace, election.resource_name) == ("kube-system", "kube-scheduler")
 
 
-@pytest.mark.parametrize(
-    ("fields", "expected"),
-    [
-        pytest.param({}, True, id="with-profiling"),
-        pytest.param({"enableProfiling": False}, None, id="without-profiling"),
-        pytest.param({"enableContentionProfiling": False}, False, id="explicitly-off"),
-    ],
+@table(
+    "fields, expected",
+    ("with-profiling", {}, True),
+    ("without-profiling", {"enableProfiling": False}, None),
+    ("explicitly-off", {"enableContentionProfiling": False}, False),
 )
 def test_contention_profiling(fields: dict[str, Any], expected: bool | None) -> None:
     """Contention profiling is on by default if profiling is on."""
@@ -224,16 +223,14 @@ def test_all_problems_at_once() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@table(
     "profiles",
-    [
-        pytest.param("a", id="text"),
-        pytest.param([None], id="null-entry"),
-        pytest.param([{"pluginConfig": "x"}], id="text-for-a-list"),
-        pytest.param([{"pluginConfig": [3]}], id="number-for-an-entry"),
-        pytest.param([{"pluginConfig": [{"name": 3, "args": []}]}], id="number-for-a-name"),
-        pytest.param([{"plugins": ["x"]}], id="list-for-plugins"),
-    ],
+    ("text", "a"),
+    ("null-entry", [None]),
+    ("text-for-a-list", [{"pluginConfig": "x"}]),
+    ("number-for-an-entry", [{"pluginConfig": [3]}]),
+    ("number-for-a-name", [{"pluginConfig": [{"name": 3, "args": []}]}]),
+    ("list-for-plugins", [{"plugins": ["x"]}]),
 )
 def test_values_of_other_types(profiles: object) -> None:
     """Values of another type are reported as problems and raise nothing else."""

@@ -30,6 +30,7 @@ from scheduler_core.in_tree import default_plugins, in_tree_registry
 from scheduler_core.runtime.framework_instance import ProfilePlan, plan_profile
 from tests.parity.conformance.cases import IN_TREE_NAMES
 from tests.support.problems import paths_in, problems_in
+from tests.support.tables import table
 
 
 class Item(ConfigModel):
@@ -48,28 +49,24 @@ class Box(ConfigModel):
             yield RuleProblem(("items", index, "name"), "is repeated")
 
 
-@pytest.mark.parametrize(
-    ("location", "path"),
-    [
-        pytest.param((), "spec", id="the-document"),
-        pytest.param(("profiles", 0, "plugins"), "spec.profiles[0].plugins", id="index"),
-        pytest.param(("minResources", "example.com/gpu"), "spec.minResources[example.com/gpu]", id="key"),
-        pytest.param(("labels", "a", "[key]"), "spec.labels.a", id="key-marker-of-pydantic"),
-    ],
+@table(
+    "location, path",
+    ("the-document", (), "spec"),
+    ("index", ("profiles", 0, "plugins"), "spec.profiles[0].plugins"),
+    ("key", ("minResources", "example.com/gpu"), "spec.minResources[example.com/gpu]"),
+    ("key-marker-of-pydantic", ("labels", "a", "[key]"), "spec.labels.a"),
 )
 def test_field_path(location: tuple[str | int, ...], path: str) -> None:
     """Paths have the notation of Kubernetes' API validation."""
     assert field_path("spec", location) == path
 
 
-@pytest.mark.parametrize(
-    ("path", "steps"),
-    [
-        pytest.param("", [], id="the-document"),
-        pytest.param("spec.a", [("", "spec"), ("", "a")], id="fields"),
-        pytest.param("spec.a[2].b", [("", "spec"), ("", "a"), ("2", ""), ("", "b")], id="index"),
-        pytest.param("spec.a[example.com/gpu]", [("", "spec"), ("", "a"), ("example.com/gpu", "")], id="key"),
-    ],
+@table(
+    "path, steps",
+    ("the-document", "", []),
+    ("fields", "spec.a", [("", "spec"), ("", "a")]),
+    ("index", "spec.a[2].b", [("", "spec"), ("", "a"), ("2", ""), ("", "b")]),
+    ("key", "spec.a[example.com/gpu]", [("", "spec"), ("", "a"), ("example.com/gpu", "")]),
 )
 def test_path_steps(path: str, steps: list[tuple[str, str]]) -> None:
     """path_steps() splits a path into the steps that field_path() joins."""
@@ -88,9 +85,7 @@ MESSAGES = [
     ),
     pytest.param({"items": [{}]}, "box.items[0].name: is required; add it", id="missing"),
     pytest.param(
-        {"items": [{"name": ""}]},
-        "box.items[0].name: must not be empty; set a value or remove the field",
-        id="empty",
+        {"items": [{"name": ""}]}, "box.items[0].name: must not be empty; set a value or remove the field", id="empty"
     ),
     pytest.param(
         {"items": [{"name": "a", "size": 0}]}, "box.items[0].size: must be greater than 0, not 0", id="too-small"
@@ -136,26 +131,22 @@ def test_validation_does_not_change_the_document() -> None:
     assert document == {"items": [{"name": "a", "size": None}]}
 
 
-@pytest.mark.parametrize(
-    ("names", "indices"),
-    [
-        pytest.param([], [], id="none"),
-        pytest.param(["a", "b"], [], id="different"),
-        pytest.param(["a", "b", "a", "a"], [2, 3], id="all-but-the-first"),
-    ],
+@table(
+    "names, indices",
+    ("none", [], []),
+    ("different", ["a", "b"], []),
+    ("all-but-the-first", ["a", "b", "a", "a"], [2, 3]),
 )
 def test_repeated(names: list[str], indices: list[int]) -> None:
     """repeated() returns the indices of all duplicates except the first occurrence."""
     assert repeated(names) == indices
 
 
-@pytest.mark.parametrize(
-    ("name", "hint"),
-    [
-        pytest.param("noderesourcesfit", ' (did you mean "NodeResourcesFit"?)', id="case"),
-        pytest.param("NodeResourceFit", ' (did you mean "NodeResourcesFit"?)', id="letter"),
-        pytest.param("Coscheduling", "", id="no-similar-name"),
-    ],
+@table(
+    "name, hint",
+    ("case", "noderesourcesfit", ' (did you mean "NodeResourcesFit"?)'),
+    ("letter", "NodeResourceFit", ' (did you mean "NodeResourcesFit"?)'),
+    ("no-similar-name", "Coscheduling", ""),
 )
 def test_did_you_mean(name: str, hint: str) -> None:
     """A name is only suggested if it is similar."""
@@ -209,37 +200,33 @@ def test_hostile_documents(model: type[ConfigModel], document: object) -> None:
 LONG_PREFIX = ".".join(["a" * 49] * 5)  # 249 characters, a valid DNS name
 
 
-@pytest.mark.parametrize(
+@table(
     "name",
-    [
-        pytest.param("cpu", id="plain"),
-        pytest.param("A", id="one-letter"),
-        pytest.param("topology.kubernetes.io/zone", id="prefixed"),
-        pytest.param("a_b.c-d", id="inner-marks"),
-        pytest.param("a" * 63, id="longest-name"),
-        pytest.param(LONG_PREFIX + "/a", id="long-prefix"),
-    ],
+    ("plain", "cpu"),
+    ("one-letter", "A"),
+    ("prefixed", "topology.kubernetes.io/zone"),
+    ("inner-marks", "a_b.c-d"),
+    ("longest-name", "a" * 63),
+    ("long-prefix", LONG_PREFIX + "/a"),
 )
 def test_valid_qualified_names(name: str) -> None:
     """Label keys that the API server accepts are valid."""
     assert qualified_name_problems(name) == []
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        pytest.param("", ["1 to 63 letters"], id="empty"),
-        pytest.param("a b", ["1 to 63 letters"], id="space"),
-        pytest.param("-a", ["1 to 63 letters"], id="mark-at-the-start"),
-        pytest.param("a.", ["1 to 63 letters"], id="mark-at-the-end"),
-        pytest.param("a\n", ["1 to 63 letters"], id="line-end"),
-        pytest.param("a" * 64, ["1 to 63 letters"], id="too-long"),
-        pytest.param("a/b/c", ["at most one slash"], id="two-slashes"),
-        pytest.param("Example.com/a", ["lower case"], id="upper-case-prefix"),
-        pytest.param("/a", ["lower case"], id="empty-prefix"),
-        pytest.param(LONG_PREFIX + ".abcd/a", ["at most 253"], id="prefix-too-long"),
-        pytest.param("A/", ["lower case", "1 to 63 letters"], id="both-parts"),
-    ],
+@table(
+    "name, expected",
+    ("empty", "", ["1 to 63 letters"]),
+    ("space", "a b", ["1 to 63 letters"]),
+    ("mark-at-the-start", "-a", ["1 to 63 letters"]),
+    ("mark-at-the-end", "a.", ["1 to 63 letters"]),
+    ("line-end", "a\n", ["1 to 63 letters"]),
+    ("too-long", "a" * 64, ["1 to 63 letters"]),
+    ("two-slashes", "a/b/c", ["at most one slash"]),
+    ("upper-case-prefix", "Example.com/a", ["lower case"]),
+    ("empty-prefix", "/a", ["lower case"]),
+    ("prefix-too-long", LONG_PREFIX + ".abcd/a", ["at most 253"]),
+    ("both-parts", "A/", ["lower case", "1 to 63 letters"]),
 )
 def test_invalid_qualified_names(name: str, expected: list[str]) -> None:
     """Each invalid part of a name is reported."""
@@ -248,34 +235,30 @@ def test_invalid_qualified_names(name: str, expected: list[str]) -> None:
     assert all(words in problem for words, problem in zip(expected, problems, strict=True))
 
 
-@pytest.mark.parametrize(
-    ("value", "good"),
-    [
-        pytest.param("", True, id="empty"),
-        pytest.param("europe-west1_b.2", True, id="marks"),
-        pytest.param("a" * 63, True, id="longest"),
-        pytest.param("a" * 64, False, id="too-long"),
-        pytest.param("-5", False, id="begins-with-a-mark"),
-        pytest.param("a/b", False, id="slash"),
-        pytest.param("a\n", False, id="line-end"),
-    ],
+@table(
+    "value, good",
+    ("empty", "", True),
+    ("marks", "europe-west1_b.2", True),
+    ("longest", "a" * 63, True),
+    ("too-long", "a" * 64, False),
+    ("begins-with-a-mark", "-5", False),
+    ("slash", "a/b", False),
+    ("line-end", "a\n", False),
 )
 def test_label_values(value: str, good: bool) -> None:
     """A label value is empty, or has at most 63 characters and a letter or digit at both ends."""
     assert (label_value_problems(value) == []) is good
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        pytest.param("example.com/gpu", "", id="good"),
-        pytest.param("cpu", "is reserved for Kubernetes", id="native"),
-        pytest.param("kubernetes.io/gpu", "is reserved for Kubernetes", id="kubernetes-domain"),
-        pytest.param("a.kubernetes.io/gpu", "is reserved for Kubernetes", id="below-the-kubernetes-domain"),
-        pytest.param("requests.example.com/gpu", "must not begin with", id="quota-prefix"),
-        pytest.param("example.com/g pu", "1 to 63 letters", id="space"),
-        pytest.param(LONG_PREFIX + "/gpu", "too long", id="too-long-with-the-quota-prefix"),
-    ],
+@table(
+    "name, expected",
+    ("good", "example.com/gpu", ""),
+    ("native", "cpu", "is reserved for Kubernetes"),
+    ("kubernetes-domain", "kubernetes.io/gpu", "is reserved for Kubernetes"),
+    ("below-the-kubernetes-domain", "a.kubernetes.io/gpu", "is reserved for Kubernetes"),
+    ("quota-prefix", "requests.example.com/gpu", "must not begin with"),
+    ("space", "example.com/g pu", "1 to 63 letters"),
+    ("too-long-with-the-quota-prefix", LONG_PREFIX + "/gpu", "too long"),
 )
 def test_extended_resources(name: str, expected: str) -> None:
     """An extended resource name has its own domain and is short enough for the quota prefix."""
@@ -307,40 +290,38 @@ def test_an_entry_has_no_effect() -> None:
     assert (named.problems, named.resolved) == ((), planned({}).resolved)
 
 
-@pytest.mark.parametrize(
-    ("plugins", "path", "message"),
-    [
-        pytest.param(
-            entry("multiPoint", "GangScheduling", "disabled"),
-            "plugins.multiPoint.disabled[0].name",
-            'plugin "GangScheduling" cannot be disabled: Bayplan schedules the members of a pod group together',
-            id="disabled",
-        ),
-        pytest.param(
-            entry("preEnqueue", "GangScheduling", "disabled"),
-            "plugins.preEnqueue.disabled[0].name",
-            'plugin "GangScheduling" cannot be disabled',
-            id="disabled-at-a-point",
-        ),
-        pytest.param(
-            entry("score", "GangScheduling"),
-            "plugins.score.enabled[0].name",
-            'plugin "GangScheduling" does not serve score; it serves preEnqueue, permit: move the entry there',
-            id="another-point",
-        ),
-        pytest.param(
-            entry("score", "DeferredPodScheduling"),
-            "plugins.score.enabled[0].name",
-            'plugin "DeferredPodScheduling" does not',
-            id="deferred-resizes-have-no-score",
-        ),
-        pytest.param(
-            entry("permit", "GangSchedulin"),
-            "plugins.permit.enabled[0].name",
-            'there is no plugin "GangSchedulin" (did you mean "GangScheduling"?)',
-            id="unknown",
-        ),
-    ],
+@table(
+    "plugins, path, message",
+    (
+        "disabled",
+        entry("multiPoint", "GangScheduling", "disabled"),
+        "plugins.multiPoint.disabled[0].name",
+        'plugin "GangScheduling" cannot be disabled: Bayplan schedules the members of a pod group together',
+    ),
+    (
+        "disabled-at-a-point",
+        entry("preEnqueue", "GangScheduling", "disabled"),
+        "plugins.preEnqueue.disabled[0].name",
+        'plugin "GangScheduling" cannot be disabled',
+    ),
+    (
+        "another-point",
+        entry("score", "GangScheduling"),
+        "plugins.score.enabled[0].name",
+        'plugin "GangScheduling" does not serve score; it serves preEnqueue, permit: move the entry there',
+    ),
+    (
+        "deferred-resizes-have-no-score",
+        entry("score", "DeferredPodScheduling"),
+        "plugins.score.enabled[0].name",
+        'plugin "DeferredPodScheduling" does not',
+    ),
+    (
+        "unknown",
+        entry("permit", "GangSchedulin"),
+        "plugins.permit.enabled[0].name",
+        'there is no plugin "GangSchedulin" (did you mean "GangScheduling"?)',
+    ),
 )
 def test_rejected_entries(plugins: dict[str, Any], path: str, message: str) -> None:
     """An entry that would change Bayplan's behaviour is rejected at its path."""

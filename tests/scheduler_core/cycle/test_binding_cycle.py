@@ -21,6 +21,7 @@ from scheduler_core.snapshot.cluster_cache import Placement
 from tests.support.builders import node, pod
 from tests.support.recording_plugins import Journal, no_pods_assumed, recorder_rig
 from tests.support.scheduling import Rig, rig
+from tests.support.tables import table
 
 POD = pod("web", requests={"cpu": "1"})
 UID = POD.metadata.uid
@@ -74,14 +75,12 @@ async def test_no_plugin_binds() -> None:
     made.queue.close()
 
 
-@pytest.mark.parametrize(
+@table(
     "failure",
-    [
-        pytest.param(ConflictError("another scheduler won"), id="conflict"),
-        pytest.param(NotFoundError("the pod is gone"), id="not-found"),
-        pytest.param(ServerUnavailableError("the server is away"), id="unavailable"),
-        pytest.param(ClusterWriteError("refused"), id="refused"),
-    ],
+    ("conflict", ConflictError("another scheduler won")),
+    ("not-found", NotFoundError("the pod is gone")),
+    ("unavailable", ServerUnavailableError("the server is away")),
+    ("refused", ClusterWriteError("refused")),
 )
 async def test_a_failed_bind_is_unwound(failure: ClusterWriteError) -> None:
     """Unreserve runs in reverse order, the condition has the reason of the failure, and the pod is retried."""
@@ -116,14 +115,7 @@ async def test_a_bind_with_unknown_outcome_stays_assumed_until_the_pod_is_read()
     assert made.place_of(POD) == ""
 
 
-@pytest.mark.parametrize(
-    "found",
-    [
-        pytest.param(POD, id="unbound"),
-        pytest.param(pod("web", uid="another", node_name="n0"), id="another-pod"),
-        pytest.param(None, id="deleted"),
-    ],
-)
+@table("found", ("unbound", POD), ("another-pod", pod("web", uid="another", node_name="n0")), ("deleted", None))
 async def test_a_bind_with_unknown_outcome_that_failed_is_unwound(found: Pod | None) -> None:
     """After a bind timeout the pod is read and is not bound, so the attempt is unwound."""
     journal = Journal()
@@ -139,7 +131,7 @@ async def test_a_bind_with_unknown_outcome_that_failed_is_unwound(found: Pod | N
 
 
 @pytest.mark.parametrize("point", ["preBindPreFlight", "preBind", "bind"])
-@pytest.mark.parametrize("answer", [pytest.param(error("no"), id="error"), pytest.param(ValueError("no"), id="raises")])
+@table("answer", ("error", error("no")), ("raises", ValueError("no")))
 async def test_unreserve_runs_in_reverse_order(point: str, answer: object) -> None:
     """Whichever point of the binding cycle fails, Unreserve of all plugins runs, the last plugin first."""
     journal = Journal(results={f"B.{point}": answer})

@@ -13,6 +13,7 @@ from tests.support.binding_gate import Gate
 from tests.support.builders import node, pod
 from tests.support.recording_plugins import Journal, recorder
 from tests.support.scheduling import BARE, Rig, plugin_set, rig
+from tests.support.tables import table
 
 POD = pod("web", requests={"cpu": "3"})
 UID = POD.metadata.uid
@@ -25,17 +26,13 @@ def rig_with_pod(journal: Journal, *plugins: str) -> Rig:
 
 
 @pytest.mark.parametrize("point", ["preBind", "bind"])
-@pytest.mark.parametrize(
-    ("answer", "reason", "message"),
-    [
-        pytest.param(unschedulable("full"), "Unschedulable", "full", id="unschedulable"),
-        pytest.param(unresolvable("never"), "Unschedulable", "never", id="unresolvable"),
-        pytest.param(Status(Code.PENDING, ("later",)), "Unschedulable", "later", id="pending"),
-        pytest.param(error("broken"), "SchedulerError", 'running {Point} plugin "Rec": broken', id="error"),
-        pytest.param(
-            ValueError("x"), "SchedulerError", 'running {Point} plugin "Rec": raised ValueError: x', id="raises"
-        ),
-    ],
+@table(
+    "answer, reason, message",
+    ("unschedulable", unschedulable("full"), "Unschedulable", "full"),
+    ("unresolvable", unresolvable("never"), "Unschedulable", "never"),
+    ("pending", Status(Code.PENDING, ("later",)), "Unschedulable", "later"),
+    ("error", error("broken"), "SchedulerError", 'running {Point} plugin "Rec": broken'),
+    ("raises", ValueError("x"), "SchedulerError", 'running {Point} plugin "Rec": raised ValueError: x'),
 )
 async def test_a_rejection_after_permit(point: str, answer: object, reason: str, message: str) -> None:
     """A rejection after Permit is reported as a rejection, but the pod is retried after backoff without events."""
@@ -50,13 +47,11 @@ async def test_a_rejection_after_permit(point: str, answer: object, reason: str,
     made.queue.close()
 
 
-@pytest.mark.parametrize(
-    ("answers", "place"),
-    [
-        pytest.param({"Rec.preBind": error("no")}, "errorBackoff", id="error"),
-        pytest.param({"Rec.preBind": unschedulable("no")}, "errorBackoff", id="rejected-late"),
-        pytest.param({"Rec.permit": PermitResult(Status(Code.WAIT), 10)}, "unschedulable", id="rejected-at-permit"),
-    ],
+@table(
+    "answers, place",
+    ("error", {"Rec.preBind": error("no")}, "errorBackoff"),
+    ("rejected-late", {"Rec.preBind": unschedulable("no")}, "errorBackoff"),
+    ("rejected-at-permit", {"Rec.permit": PermitResult(Status(Code.WAIT), 10)}, "unschedulable"),
 )
 async def test_released_capacity_requeues_other_pods(answers: dict[str, object], place: str) -> None:
     """Capacity that a failed pod releases requeues other pods, but not the failed pod."""
@@ -76,15 +71,13 @@ async def test_released_capacity_requeues_other_pods(answers: dict[str, object],
     made.queue.close()
 
 
-@pytest.mark.parametrize(
-    ("answers", "nominations"),
-    [
-        pytest.param({"Rec.preBindPreFlight": SKIP}, [], id="no-pre-bind-work"),
-        pytest.param({}, ["n0"], id="pre-bind-work"),
-        pytest.param({"Rec.preBind": error("no")}, ["n0", ""], id="pre-bind-fails"),
-        pytest.param({"Rec.preBindPreFlight": error("no")}, [None], id="pre-flight-fails"),
-        pytest.param({"Rec.preBindPreFlight": unschedulable("no")}, [None], id="pre-flight-rejects"),
-    ],
+@table(
+    "answers, nominations",
+    ("no-pre-bind-work", {"Rec.preBindPreFlight": SKIP}, []),
+    ("pre-bind-work", {}, ["n0"]),
+    ("pre-bind-fails", {"Rec.preBind": error("no")}, ["n0", ""]),
+    ("pre-flight-fails", {"Rec.preBindPreFlight": error("no")}, [None]),
+    ("pre-flight-rejects", {"Rec.preBindPreFlight": unschedulable("no")}, [None]),
 )
 async def test_the_node_is_nominated_before_pre_bind(answers: dict[str, object], nominations: list[str | None]) -> None:
     """The chosen node is nominated before PreBind, and a failure clears the nomination."""
@@ -94,10 +87,7 @@ async def test_the_node_is_nominated_before_pre_bind(answers: dict[str, object],
     made.queue.close()
 
 
-@pytest.mark.parametrize(
-    ("answers", "nominations"),
-    [pytest.param({}, [], id="bound"), pytest.param({"Rec.preBind": error("no")}, [""], id="fails")],
-)
+@table("answers, nominations", ("bound", {}, []), ("fails", {"Rec.preBind": error("no")}, [""]))
 async def test_a_nomination_is_not_written_again(answers: dict[str, object], nominations: list[str]) -> None:
     """A nomination that the pod's status already has is not written again."""
     made = rig([recorder("Rec", Journal(results=answers))])

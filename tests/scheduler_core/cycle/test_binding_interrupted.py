@@ -15,6 +15,7 @@ from tests.support.binding_gate import Gate
 from tests.support.builders import node, pod
 from tests.support.recording_plugins import Journal, recorder
 from tests.support.scheduling import BARE, plugin_set, profile, rig
+from tests.support.tables import table
 
 POD = pod("web", requests={"cpu": "3"})
 OTHER = pod("other", requests={"cpu": "2"})
@@ -90,17 +91,11 @@ async def test_a_pod_that_is_deleted(at: str) -> None:
     assert made.clock.pending == 0
 
 
-@pytest.mark.parametrize(
-    ("at", "place", "pod_counts", "notes"),
-    [
-        pytest.param("permit", "unschedulable", [1], "0/1 nodes are available: 1 removed.", id="permit"),
-        pytest.param(
-            "preBind", "errorBackoff", [0], 'running Bind plugin "DefaultBinder": it is being deleted', id="preBind"
-        ),
-        pytest.param(
-            "bind", "errorBackoff", [0], 'running Bind plugin "DefaultBinder": it is being deleted', id="bind"
-        ),
-    ],
+@table(
+    "at, place, pod_counts, notes",
+    ("permit", "permit", "unschedulable", [1], "0/1 nodes are available: 1 removed."),
+    ("preBind", "preBind", "errorBackoff", [0], 'running Bind plugin "DefaultBinder": it is being deleted'),
+    ("bind", "bind", "errorBackoff", [0], 'running Bind plugin "DefaultBinder": it is being deleted'),
 )
 async def test_a_pod_whose_deletion_begins(at: str, place: str, pod_counts: list[int], notes: str) -> None:
     """A terminating pod is rejected at Permit; after Permit its capacity is freed at once. It is not retried."""
@@ -147,12 +142,8 @@ async def test_a_pod_that_is_recreated(at: str) -> None:
     made.queue.close()
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        pytest.param(ConflictError("it is bound already"), id="conflict"),
-        pytest.param(ServerUnavailableError("no answer"), id="unavailable"),
-    ],
+@table(
+    "answer", ("conflict", ConflictError("it is bound already")), ("unavailable", ServerUnavailableError("no answer"))
 )
 async def test_a_bind_error_after_a_watch_event_of_the_bind(answer: ClusterWriteError) -> None:
     """If the watch has confirmed the bind, an error response is ignored and nothing is released."""
@@ -208,7 +199,7 @@ async def test_a_pod_that_another_scheduler_binds(at: str, other_node: str) -> N
 
 
 @pytest.mark.parametrize("at", STAGES)
-@pytest.mark.parametrize("is_bound", [pytest.param(True, id="bound"), pytest.param(False, id="fails")])
+@table("is_bound", ("bound", True), ("fails", False))
 async def test_a_node_that_is_deleted(at: str, is_bound: bool) -> None:
     """The pod stays assumed until its bind is answered; a node that is added again has only its bound pods."""
     stage = await start_stage(at)
@@ -270,10 +261,7 @@ async def test_a_scheduler_that_stops(at: str) -> None:
     assert made.clock.pending == 0
 
 
-@pytest.mark.parametrize(
-    ("at", "is_stored"),
-    [pytest.param("permit", True, id="permit"), pytest.param("preBind", False, id="preBind")],
-)
+@table("at, is_stored", ("permit", "permit", True), ("preBind", "preBind", False))
 async def test_in_flight_events_are_stored_until_permit_is_passed(at: str, is_stored: bool) -> None:
     """No events are stored after Permit, because a pod that fails later is retried in any case."""
     stage = await start_stage(at)

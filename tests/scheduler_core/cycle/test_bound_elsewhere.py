@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from scheduler_core.errors import BoundElsewhereError, NotFoundError, WriteTimeoutError
 from scheduler_core.framework.extension_points import PermitResult
 from scheduler_core.framework.status import Code, Status
@@ -14,6 +12,7 @@ from tests.support.builders import node, pod
 from tests.support.injected_errors import KINDS, InjectedErrors, at
 from tests.support.recording_plugins import Journal, recorder
 from tests.support.scheduling import Rig, rig
+from tests.support.tables import table
 
 POD = pod("web", requests={"cpu": "1"})
 UID = POD.metadata.uid
@@ -112,7 +111,7 @@ async def _lost_with(errors: InjectedErrors, *, by_watch: bool) -> tuple[Rig, st
     return made, other
 
 
-@pytest.mark.parametrize("by_watch", [pytest.param(True, id="a watch"), pytest.param(False, id="the response")])
+@table("by_watch", ("a watch", True), ("the response", False))
 async def test_an_exception_at_any_call_of_the_end(*, by_watch: bool) -> None:
     """The pod counts on the other node, and is neither recorded as bound to the chosen node nor requeued."""
     roots = frozenset({"cycle/binding_cycle.py:BindingCycle.bind"})
@@ -159,13 +158,7 @@ async def test_a_deleted_pod_is_not_counted() -> None:
     assert pod_counts(made) == {"n0": 0, "n1": 0}
 
 
-@pytest.mark.parametrize(
-    "failure",
-    [
-        pytest.param(NotFoundError("gone"), id="deleted"),
-        pytest.param(BoundElsewhereError("taken", "far"), id="bound-to-an-unknown-node"),
-    ],
-)
+@table("failure", ("deleted", NotFoundError("gone")), ("bound-to-an-unknown-node", BoundElsewhereError("taken", "far")))
 async def test_the_chosen_node_is_released(failure: NotFoundError | BoundElsewhereError) -> None:
     """After a failed bind another pod of that size is scheduled on the node."""
     made = rig()

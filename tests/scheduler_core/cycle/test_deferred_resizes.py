@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import pytest
 from msgspec.structs import replace
 
 from scheduler_core.in_tree import default_plugins
@@ -20,6 +19,7 @@ from tests.support.gang_preemption import evicted, running_pod, small_node, term
 from tests.support.gang_preemption import with_pod_groups as gangs_served
 from tests.support.gangs import group, member
 from tests.support.scheduling import Rig, rig
+from tests.support.tables import table
 
 DEFERRED = PodCondition("PodResizePending", "True", "Deferred")
 
@@ -85,12 +85,10 @@ def test_a_deferred_resize_evicts_only_needed_victims() -> None:
     assert len(evicted(schedule_next(made))) == 1
 
 
-@pytest.mark.parametrize(
+@table(
     "change",
-    [
-        pytest.param(lambda each: replace(each, spec=replace(each.spec, preemption_policy="Never")), id="never"),
-        pytest.param(lambda each: replace(each, spec=replace(each.spec, priority=0)), id="equal-priority"),
-    ],
+    ("never", lambda each: replace(each, spec=replace(each.spec, preemption_policy="Never"))),
+    ("equal-priority", lambda each: replace(each, spec=replace(each.spec, priority=0))),
 )
 def test_a_deferred_resize_waits_if_it_must_not_preempt(change: Callable[[Pod], Pod]) -> None:
     """The preemption policy and priorities apply as for other pods."""
@@ -133,7 +131,7 @@ def test_filters_for_new_pods_are_not_called() -> None:
     assert evicted(schedule_next(made)) == {"v0"}
 
 
-@pytest.mark.parametrize("on", [pytest.param(True, id="on"), pytest.param(False, id="off")])
+@table("on", ("on", True), ("off", False))
 def test_a_pod_is_queued_while_its_resize_is_deferred(on: bool) -> None:
     """A pod is queued while its resize is deferred, if the feature gate is on."""
     made = resize_rig(on=on)
@@ -178,24 +176,20 @@ def test_a_running_gang_member_is_attempted_alone() -> None:
 HIGH, OTHER = running_pod("high", "a", 20, 2), running_pod("other", "b", 20, 2)
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "is_requeued"),
-    [
-        pytest.param(HIGH, None, True, id="pod-on-its-node-is-deleted"),
-        pytest.param(HIGH, running_pod("high", "a", 20, 1), True, id="requests-on-its-node-decrease"),
-        pytest.param(HIGH, running_pod("high", "a", 20, 3), True, id="requests-on-its-node-increase"),
-        pytest.param(small_node("a", 3), small_node("a", 4), True, id="capacity-of-its-node-increases"),
-        pytest.param(resized(), resized("2"), True, id="its-requests-decrease"),
-        pytest.param(resized(), resized("4"), True, id="its-requests-increase"),
-        pytest.param(OTHER, None, False, id="pod-on-another-node-is-deleted"),
-        pytest.param(OTHER, running_pod("other", "b", 20, 1), False, id="requests-on-another-node-decrease"),
-        pytest.param(OTHER, running_pod("other", "b", 20, 3), False, id="requests-on-another-node-increase"),
-        pytest.param(small_node("b", 3), small_node("b", 9), False, id="capacity-of-another-node-increases"),
-        pytest.param(HIGH, running_pod("high", "a", 20, 2, labels={"x": "y"}), False, id="labels"),
-        pytest.param(
-            small_node("a", 3), with_policy(small_node("a", 3), "x"), False, id="its-node-disables-preemption"
-        ),
-    ],
+@table(
+    "old, new, is_requeued",
+    ("pod-on-its-node-is-deleted", HIGH, None, True),
+    ("requests-on-its-node-decrease", HIGH, running_pod("high", "a", 20, 1), True),
+    ("requests-on-its-node-increase", HIGH, running_pod("high", "a", 20, 3), True),
+    ("capacity-of-its-node-increases", small_node("a", 3), small_node("a", 4), True),
+    ("its-requests-decrease", resized(), resized("2"), True),
+    ("its-requests-increase", resized(), resized("4"), True),
+    ("pod-on-another-node-is-deleted", OTHER, None, False),
+    ("requests-on-another-node-decrease", OTHER, running_pod("other", "b", 20, 1), False),
+    ("requests-on-another-node-increase", OTHER, running_pod("other", "b", 20, 3), False),
+    ("capacity-of-another-node-increases", small_node("b", 3), small_node("b", 9), False),
+    ("labels", HIGH, running_pod("high", "a", 20, 2, labels={"x": "y"}), False),
+    ("its-node-disables-preemption", small_node("a", 3), with_policy(small_node("a", 3), "x"), False),
 )
 def test_events(old: Pod | Node, new: Pod | Node | None, is_requeued: bool) -> None:
     """A relevant change on the pod's own node requeues the pod; other changes do not."""

@@ -17,6 +17,7 @@ from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import node, pod
 from tests.support.scheduling import Rig
 from tests.support.scripted_extender import ScriptedExtender, decide, extender, extender_rig, passes_only
+from tests.support.tables import table
 
 HIGH = pod("high", requests={"cpu": "4"}, priority=10)
 VICTIMS = {
@@ -53,28 +54,21 @@ def remove_victims(candidates: Mapping[str, NodeVictims]) -> Mapping[str, NodeVi
     return dict.fromkeys(candidates, NodeVictims(()))
 
 
-@pytest.mark.parametrize(
-    ("fields", "client", "message"),
-    [
-        pytest.param(
-            {},
-            ScriptedExtender(on_preempt=lambda _: {}),
-            "preemption: no candidate node for preemption",
-            id="no candidates",
-        ),
-        pytest.param(
-            {},
-            ScriptedExtender(on_preempt=remove_victims),
-            'preemption: extender http://extender: expected at least one victim pod on node "',
-            id="no victims",
-        ),
-        pytest.param(
-            {"ignorable": True},
-            ScriptedExtender(on_preempt=remove_victims),
-            "preemption: no candidate node for preemption",
-            id="no victims, ignorable",
-        ),
-    ],
+@table(
+    "fields, client, message",
+    ("no candidates", {}, ScriptedExtender(on_preempt=lambda _: {}), "preemption: no candidate node for preemption"),
+    (
+        "no victims",
+        {},
+        ScriptedExtender(on_preempt=remove_victims),
+        'preemption: extender http://extender: expected at least one victim pod on node "',
+    ),
+    (
+        "no victims, ignorable",
+        {"ignorable": True},
+        ScriptedExtender(on_preempt=remove_victims),
+        "preemption: no candidate node for preemption",
+    ),
 )
 async def test_extenders_that_reject_all_candidates(
     fields: dict[str, object], client: ScriptedExtender, message: str
@@ -108,12 +102,10 @@ async def test_extenders_are_not_called_without_candidates() -> None:
     assert client.calls == []
 
 
-@pytest.mark.parametrize(
-    ("failed", "hopeless", "evicted"),
-    [
-        pytest.param({"cheap": "x"}, {}, [], id="failed node"),
-        pytest.param({}, {"cheap": "x"}, [], id="failed and unresolvable node"),
-    ],
+@table(
+    "failed, hopeless, evicted",
+    ("failed node", {"cheap": "x"}, {}, []),
+    ("failed and unresolvable node", {}, {"cheap": "x"}, []),
 )
 async def test_a_node_that_only_an_extender_rejected_is_no_candidate(
     failed: dict[str, str], hopeless: dict[str, str], evicted: list[str]
@@ -152,17 +144,15 @@ class CallsExtenders(Plain):
         raise ValueError("boom")
 
 
-@pytest.mark.parametrize(
-    ("plugins", "message"),
-    [
-        pytest.param([Plain], "rejected by Plain", id="plugin without extender support"),
-        pytest.param(
-            [Plain, CallsExtenders],
-            'plugin "CallsExtenders" failed at postFilter: raised ValueError: boom',
-            id="plugin that raises",
-        ),
-        pytest.param([], "", id="no plugin"),
-    ],
+@table(
+    "plugins, message",
+    ("plugin without extender support", [Plain], "rejected by Plain"),
+    (
+        "plugin that raises",
+        [Plain, CallsExtenders],
+        'plugin "CallsExtenders" failed at postFilter: raised ValueError: boom',
+    ),
+    ("no plugin", [], ""),
 )
 async def test_post_filter_plugins_without_extender_support(
     plugins: list[type[PostFilterPlugin]], message: str

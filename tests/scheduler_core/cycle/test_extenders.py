@@ -29,6 +29,7 @@ from tests.support.scripted_extender import (
     passes_only,
     schedule_and_bind,
 )
+from tests.support.tables import table
 
 POD = pod("web", requests={"cpu": "1"})
 
@@ -65,28 +66,21 @@ async def test_a_single_feasible_node_is_not_scored() -> None:
     assert client.calls[1:] == [("prioritize", ("b", "c"))]
 
 
-@pytest.mark.parametrize(
-    ("script", "message", "rejected_by"),
-    [
-        pytest.param(
-            passes_only(),
-            "0/4 nodes are available: 1 node(s) were unschedulable.",
-            {"NodeUnschedulable"},
-            id="without reasons",
-        ),
-        pytest.param(
-            passes_only(failed={"a": "no licence", "b": "no licence"}, unresolvable={"c": "no dongle"}),
-            "0/4 nodes are available: 1 no dongle, 1 node(s) were unschedulable, 2 no licence.",
-            {"NodeUnschedulable"},
-            id="with reasons",
-        ),
-        pytest.param(
-            passes_only(failed={"off": "no licence", "ghost": "gone"}),
-            "0/4 nodes are available: 1 no licence.",
-            {"NodeUnschedulable"},
-            id="reasons for nodes that were not sent",
-        ),
-    ],
+@table(
+    "script, message, rejected_by",
+    ("without reasons", passes_only(), "0/4 nodes are available: 1 node(s) were unschedulable.", {"NodeUnschedulable"}),
+    (
+        "with reasons",
+        passes_only(failed={"a": "no licence", "b": "no licence"}, unresolvable={"c": "no dongle"}),
+        "0/4 nodes are available: 1 no dongle, 1 node(s) were unschedulable, 2 no licence.",
+        {"NodeUnschedulable"},
+    ),
+    (
+        "reasons for nodes that were not sent",
+        passes_only(failed={"off": "no licence", "ghost": "gone"}),
+        "0/4 nodes are available: 1 no licence.",
+        {"NodeUnschedulable"},
+    ),
 )
 async def test_a_pod_that_extenders_reject_is_reported(script: object, message: str, rejected_by: set[str]) -> None:
     """Reasons of extenders are listed with those of plugins, and extenders count as rejecting."""
@@ -101,18 +95,14 @@ async def test_a_pod_that_extenders_reject_is_reported(script: object, message: 
     assert queued.rejected_by == {"Extender", *rejected_by}
 
 
-@pytest.mark.parametrize(
-    ("failed", "message"),
-    [
-        pytest.param(
-            {}, "0/3 nodes are available: 3 node(s) didn't satisfy plugin(s) [NodeAffinity].", id="without a reason"
-        ),
-        pytest.param(
-            {"b": "full"},
-            "0/3 nodes are available: 1 full, 2 node(s) didn't satisfy plugin(s) [NodeAffinity].",
-            id="with a reason",
-        ),
-    ],
+@table(
+    "failed, message",
+    ("without a reason", {}, "0/3 nodes are available: 3 node(s) didn't satisfy plugin(s) [NodeAffinity]."),
+    (
+        "with a reason",
+        {"b": "full"},
+        "0/3 nodes are available: 1 full, 2 node(s) didn't satisfy plugin(s) [NodeAffinity].",
+    ),
 )
 async def test_a_node_rejected_without_a_reason_has_the_status_of_pre_filter(
     failed: dict[str, str], message: str
@@ -213,13 +203,11 @@ async def test_an_extender_error_for_the_nominated_node() -> None:
 # -- partial search -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("missing", "evaluated"),
-    [
-        pytest.param(["prioritizeVerb"], 100, id="filters"),
-        pytest.param(["filterVerb"], 100, id="scores"),
-        pytest.param(["filterVerb", "prioritizeVerb"], 1, id="neither"),
-    ],
+@table(
+    "missing, evaluated",
+    ("filters", ["prioritizeVerb"], 100),
+    ("scores", ["filterVerb"], 100),
+    ("neither", ["filterVerb", "prioritizeVerb"], 1),
 )
 async def test_a_search_ends_at_the_first_node_only_without_scores(missing: list[str], evaluated: int) -> None:
     """Without Score plugins a partial search ends at the first node, unless extenders filter or score."""
@@ -248,9 +236,7 @@ async def test_nodes_outside_a_partial_search() -> None:
 # -- scores ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("weight", "expected"), [pytest.param(1, "a", id="plugin wins"), pytest.param(2, "c", id="extender wins")]
-)
+@table("weight, expected", ("plugin wins", 1, "a"), ("extender wins", 2, "c"))
 async def test_scores_of_extenders_are_added_to_scores_of_plugins(weight: int, expected: str) -> None:
     """A plugin's score of about 66 outweighs an extender's 6 of 10 at weight 1, not at weight 2."""
     client = ScriptedExtender(scores={"c": 6})
@@ -295,16 +281,14 @@ async def test_plugins_bind_pods_without_managed_resources() -> None:
     assert (client.calls, list(made.bound)) == ([], ["web"])
 
 
-@pytest.mark.parametrize(
-    ("ignorable", "found", "expected", "by_plugin"),
-    [
-        pytest.param(False, bound_to("b"), "b", False, id="bound"),
-        pytest.param(True, bound_to("b"), "b", False, id="ignorable, bound"),
-        pytest.param(False, POD, "", False, id="not bound"),
-        pytest.param(True, POD, "b", True, id="ignorable, plugins bind"),
-        pytest.param(False, None, "", False, id="deleted"),
-        pytest.param(False, bound_to("b", "another"), "", False, id="another pod of the name"),
-    ],
+@table(
+    "ignorable, found, expected, by_plugin",
+    ("bound", False, bound_to("b"), "b", False),
+    ("ignorable, bound", True, bound_to("b"), "b", False),
+    ("not bound", False, POD, "", False),
+    ("ignorable, plugins bind", True, POD, "b", True),
+    ("deleted", False, None, "", False),
+    ("another pod of the name", False, bound_to("b", "another"), "", False),
 )
 async def test_the_pod_is_read_after_a_failed_extender_bind(
     ignorable: bool, found: Pod | None, expected: str, by_plugin: bool

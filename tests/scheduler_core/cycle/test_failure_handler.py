@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import msgspec
-import pytest
 
 from scheduler_core.cycle.failure_handler import Failure, of_status, too_late
 from scheduler_core.framework.extension_points import PreFilterResult
@@ -12,6 +11,7 @@ from scheduler_core.model.pod import Pod, PodCondition
 from tests.support.builders import node, pod
 from tests.support.recording_plugins import Journal, recorder
 from tests.support.scheduling import Rig, rig
+from tests.support.tables import table
 
 CURRENT_CONDITION = PodCondition("PodScheduled", "False", "Unschedulable", "0/1 nodes are available: no.")
 
@@ -24,21 +24,13 @@ def rig_after_rejection(wanted: Pod, *reasons: str) -> Rig:
     return made
 
 
-@pytest.mark.parametrize(
-    ("status", "message", "rejected_by", "is_error"),
-    [
-        pytest.param(unschedulable("b", "a").of("P"), "0/1 nodes are available: 1 a, 1 b.", {"P"}, False, id="rejects"),
-        pytest.param(
-            unschedulable("a", "b", "a").of("P"),
-            "0/1 nodes are available: 1 b, 2 a.",
-            {"P"},
-            False,
-            id="repeated-reasons",
-        ),
-        pytest.param(unresolvable().of("P"), "0/1 nodes are available:", {"P"}, False, id="rejects-without-a-reason"),
-        pytest.param(error("broken").of("P"), "broken", set(), True, id="error"),
-        pytest.param(Status(Code.WAIT).of("P"), "plugin P answered Wait", set(), True, id="unexpected-code"),
-    ],
+@table(
+    "status, message, rejected_by, is_error",
+    ("rejects", unschedulable("b", "a").of("P"), "0/1 nodes are available: 1 a, 1 b.", {"P"}, False),
+    ("repeated-reasons", unschedulable("a", "b", "a").of("P"), "0/1 nodes are available: 1 b, 2 a.", {"P"}, False),
+    ("rejects-without-a-reason", unresolvable().of("P"), "0/1 nodes are available:", {"P"}, False),
+    ("error", error("broken").of("P"), "broken", set(), True),
+    ("unexpected-code", Status(Code.WAIT).of("P"), "plugin P answered Wait", set(), True),
 )
 def test_a_status_becomes_a_failure(status: Status, message: str, rejected_by: set[str], is_error: bool) -> None:
     """The message of a rejection counts one node; the message of an error is the status message."""
@@ -46,10 +38,7 @@ def test_a_status_becomes_a_failure(status: Status, message: str, rejected_by: s
     assert (failure.message, set(failure.rejected_by), failure.is_error) == (message, rejected_by, is_error)
 
 
-@pytest.mark.parametrize(
-    ("code", "pending"),
-    [pytest.param(Code.PENDING, {"P"}, id="pending"), pytest.param(Code.UNSCHEDULABLE, set(), id="unschedulable")],
-)
+@table("code, pending", ("pending", Code.PENDING, {"P"}), ("unschedulable", Code.UNSCHEDULABLE, set()))
 def test_pending_plugins_are_recorded(code: Code, pending: set[str]) -> None:
     """The plugin of a Pending status is recorded, so that its events requeue the pod without backoff."""
     assert set(of_status(Status(code, ("later",), "P")).pending_on) == pending

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,6 +19,7 @@ from scheduler_core.scheduler import SchedulerOptions
 from tests.support.builders import node, pod
 from tests.support.recording_plugins import Journal, recorder
 from tests.support.scheduling import Rig, plugin_set, profile, rig
+from tests.support.tables import table
 
 
 def find_feasible(made: Rig, wanted: Pod) -> tuple[Attempt, Feasible]:
@@ -70,13 +70,7 @@ def test_ties_are_fair() -> None:
     assert min(shares.values()) > 15
 
 
-@pytest.mark.parametrize(
-    ("node_names", "expected"),
-    [
-        pytest.param({"n1", "n3"}, ["n1", "n3"], id="existing-nodes"),
-        pytest.param({"n1", "gone"}, ["n1"], id="missing-node"),
-    ],
-)
+@table("node_names, expected", ("existing-nodes", {"n1", "n3"}, ["n1", "n3"]), ("missing-node", {"n1", "gone"}, ["n1"]))
 def test_pre_filter_narrows_the_search(node_names: set[str], expected: list[str]) -> None:
     """Filters are called only for the nodes that PreFilter returns."""
     journal = Journal(results={"Rec.preFilter": PreFilterResult(node_names=frozenset(node_names))})
@@ -86,18 +80,11 @@ def test_pre_filter_narrows_the_search(node_names: set[str], expected: list[str]
     assert names(made, feasible) == expected
 
 
-@pytest.mark.parametrize(
-    ("answers", "message", "rejected_by"),
-    [
-        pytest.param(
-            {"A": {"n0"}, "B": {"n1"}},
-            "node(s) didn't satisfy plugin(s) [A B] simultaneously.",
-            {"A", "B"},
-            id="disjoint",
-        ),
-        pytest.param({"A": set()}, "node(s) didn't satisfy plugin A.", {"A"}, id="none"),
-        pytest.param({"A": {"gone"}}, "2 node(s) didn't satisfy plugin(s) [A].", {"A"}, id="unknown"),
-    ],
+@table(
+    "answers, message, rejected_by",
+    ("disjoint", {"A": {"n0"}, "B": {"n1"}}, "node(s) didn't satisfy plugin(s) [A B] simultaneously.", {"A", "B"}),
+    ("none", {"A": set()}, "node(s) didn't satisfy plugin A.", {"A"}),
+    ("unknown", {"A": {"gone"}}, "2 node(s) didn't satisfy plugin(s) [A].", {"A"}),
 )
 def test_pre_filter_excludes_all_nodes(answers: dict[str, set[str]], message: str, rejected_by: set[str]) -> None:
     """The plugins whose PreFilter excludes all nodes are recorded as rejecting, with kube-scheduler's message."""
@@ -245,17 +232,15 @@ def test_a_search_without_scores_ends_at_the_first_node() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("of_profile", "of_scheduler", "found"),
-    [
-        pytest.param(None, None, 200, id="unset-finds-all"),
-        pytest.param(100, None, 200, id="hundred-finds-all"),
-        pytest.param(60, None, 120, id="profile"),
-        pytest.param(None, 60, 120, id="scheduler"),
-        pytest.param(100, 60, 200, id="profile-overrides-scheduler"),
-        pytest.param(10, None, 100, id="at-least-100-nodes"),
-        pytest.param(0, None, 100, id="adaptive"),
-    ],
+@table(
+    "of_profile, of_scheduler, found",
+    ("unset-finds-all", None, None, 200),
+    ("hundred-finds-all", 100, None, 200),
+    ("profile", 60, None, 120),
+    ("scheduler", None, 60, 120),
+    ("profile-overrides-scheduler", 100, 60, 200),
+    ("at-least-100-nodes", 10, None, 100),
+    ("adaptive", 0, None, 100),
 )
 def test_percentage(of_profile: int | None, of_scheduler: int | None, found: int) -> None:
     """The percentage limits how many of 200 equal nodes are found."""

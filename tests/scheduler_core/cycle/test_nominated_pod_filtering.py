@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import pytest
 
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.framework.cycle_state import CycleState, StateKey
@@ -24,6 +23,7 @@ from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import node, pod
 from tests.support.scheduling import Rig, rig
+from tests.support.tables import table
 
 
 def nominate(made: Rig, wanted: Pod, node_name: str) -> None:
@@ -33,13 +33,11 @@ def nominate(made: Rig, wanted: Pod, node_name: str) -> None:
 HUGE = pod("huge", requests={"cpu": "4"}, priority=5)
 
 
-@pytest.mark.parametrize(
-    ("priority", "fits"),
-    [
-        pytest.param(4, "other", id="lower-priority-is-rejected"),
-        pytest.param(5, "other", id="equal-priority-is-rejected"),
-        pytest.param(6, "nominated", id="higher-priority-is-accepted"),
-    ],
+@table(
+    "priority, fits",
+    ("lower-priority-is-rejected", 4, "other"),
+    ("equal-priority-is-rejected", 5, "other"),
+    ("higher-priority-is-accepted", 6, "nominated"),
 )
 def test_requests_of_a_nominated_pod(priority: int, fits: str) -> None:
     """Requests of a nominated pod count for pods of equal or lower priority only."""
@@ -53,13 +51,11 @@ def test_requests_of_a_nominated_pod(priority: int, fits: str) -> None:
     assert attempt.node_name == fits
 
 
-@pytest.mark.parametrize(
-    ("priority", "pods", "fits"),
-    [
-        pytest.param(4, "1", "nominated", id="priority-is-ignored"),
-        pytest.param(0, "110", "nominated", id="requests-are-ignored"),
-        pytest.param(0, "1", "other", id="pod-is-counted"),
-    ],
+@table(
+    "priority, pods, fits",
+    ("priority-is-ignored", 4, "1", "nominated"),
+    ("requests-are-ignored", 0, "110", "nominated"),
+    ("pod-is-counted", 0, "1", "other"),
 )
 def test_a_nominated_pod_that_is_being_deleted(priority: int, pods: str, fits: str) -> None:
     """The nomination of a terminating pod counts as one pod without requests and with the lowest priority."""
@@ -140,13 +136,11 @@ def _boom() -> object:
     raise ZeroDivisionError("boom")
 
 
-@pytest.mark.parametrize(
-    ("answer", "message"),
-    [
-        pytest.param(_boom, "raised ZeroDivisionError: boom", id="raises"),
-        pytest.param(lambda: None, "returned None; return a Status", id="invalid-value"),
-        pytest.param(lambda: unschedulable("no"), "no", id="rejects"),
-    ],
+@table(
+    "answer, message",
+    ("raises", _boom, "raised ZeroDivisionError: boom"),
+    ("invalid-value", lambda: None, "returned None; return a Status"),
+    ("rejects", lambda: unschedulable("no"), "no"),
 )
 def test_a_failed_add_pod_fails_the_attempt(answer: Callable[[], object], message: str) -> None:
     """After a failed AddPod the condition names the plugin, and the columns are unchanged."""
@@ -175,10 +169,7 @@ def rig_with_rejected_pod() -> Rig:
     return made
 
 
-@pytest.mark.parametrize(
-    ("assumed_on", "place"),
-    [pytest.param("cordoned", "backoff", id="unused"), pytest.param("nominated", "unschedulable", id="used")],
-)
+@table("assumed_on, place", ("unused", "cordoned", "backoff"), ("used", "nominated", "unschedulable"))
 def test_only_an_unused_nomination_requeues_rejected_pods(assumed_on: str, place: str) -> None:
     """If a nominated pod is assumed on another node, pods that its nomination rejected are requeued."""
     made = rig_with_rejected_pod()

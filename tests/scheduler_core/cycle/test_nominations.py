@@ -22,6 +22,7 @@ from tests.support.builders import node, pod
 from tests.support.gangs import group, members
 from tests.support.scheduling import BARE, DEFAULT_NAME, Rig, plugin_set, profile, rig
 from tests.support.scripted_extender import ScriptedExtender, extender, extender_profile
+from tests.support.tables import table
 
 WEB = pod("web", priority=10, requests={"cpu": "3"}, nominated_node="n0")
 
@@ -136,9 +137,7 @@ def pop_gang(made: Rig) -> QueuedGang:
     return popped
 
 
-@pytest.mark.parametrize(
-    ("is_live", "nominated"), [pytest.param(True, "", id="withdrawn"), pytest.param(False, "n1", id="live-again")]
-)
+@table("is_live, nominated", ("withdrawn", True, ""), ("live-again", False, "n1"))
 async def test_a_profile_changes_during_a_group_cycle(is_live: bool, nominated: str) -> None:
     """Nominations that follow from a profile change during the cycle apply after it."""
     client = ScriptedExtender()

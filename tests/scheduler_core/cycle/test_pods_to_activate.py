@@ -13,6 +13,7 @@ from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import node, pod
 from tests.support.scheduling import Rig, plugin_set, profile, rig
+from tests.support.tables import table
 
 SIBLING = pod("sibling", requests={"cpu": "100"})
 
@@ -49,13 +50,11 @@ async def world() -> Rig:
     return made
 
 
-@pytest.mark.parametrize(
-    ("labels", "after_cycle", "at_the_end"),
-    [
-        pytest.param({"names-at": "permit"}, "active", "active", id="added in the scheduling cycle"),
-        pytest.param({"names-at": "postBind"}, "unschedulable", "active", id="added in the binding cycle"),
-        pytest.param({"names-at": "permit", "refused": ""}, "unschedulable", "unschedulable", id="failed attempt"),
-    ],
+@table(
+    "labels, after_cycle, at_the_end",
+    ("added in the scheduling cycle", {"names-at": "permit"}, "active", "active"),
+    ("added in the binding cycle", {"names-at": "postBind"}, "unschedulable", "active"),
+    ("failed attempt", {"names-at": "permit", "refused": ""}, "unschedulable", "unschedulable"),
 )
 async def test_added_pods_are_activated(world: Rig, labels: dict[str, str], after_cycle: str, at_the_end: str) -> None:
     """Added pods are activated after the scheduling cycle and after PostBind, unless the attempt fails."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from scheduler_core.config.plugin_set_types import Plugins
 from scheduler_core.model.storage import SELECTED_NODE, StorageObject
 from scheduler_core.scheduler import SchedulerPorts
@@ -22,6 +20,7 @@ from tests.support.storage import (
     storage_class,
     volume,
 )
+from tests.support.tables import table
 
 STORAGE_PLUGINS = ("VolumeRestrictions", "NodeVolumeLimits", "VolumeBinding", "VolumeZone")
 WEB = pod("web", volumes=mounts("data"))
@@ -39,18 +38,16 @@ def world(*storage: StorageObject, writer: RecordingStorageWriter | None = None)
     return made
 
 
-@pytest.mark.parametrize(
-    ("before", "event"),
-    [
-        pytest.param([], claim(volume="pv"), id="claim-is-created"),
-        pytest.param([claim(volume="pv")], volume("pv"), id="volume-is-created"),
-        pytest.param([claim(storage_class="late")], storage_class("late", DRIVER), id="storage-class-is-created"),
-        pytest.param(
-            [claim(), storage_class("local", DRIVER), csi_driver(DRIVER)],
-            capacity("c", "local", "9Gi", on={}),
-            id="capacity-is-created",
-        ),
-    ],
+@table(
+    "before, event",
+    ("claim-is-created", [], claim(volume="pv")),
+    ("volume-is-created", [claim(volume="pv")], volume("pv")),
+    ("storage-class-is-created", [claim(storage_class="late")], storage_class("late", DRIVER)),
+    (
+        "capacity-is-created",
+        [claim(), storage_class("local", DRIVER), csi_driver(DRIVER)],
+        capacity("c", "local", "9Gi", on={}),
+    ),
 )
 def test_event_that_requeues_the_pod(before: list[StorageObject], event: StorageObject) -> None:
     """A storage event that may help requeues the pod."""
@@ -61,13 +58,11 @@ def test_event_that_requeues_the_pod(before: list[StorageObject], event: Storage
     assert made.place_of(WEB) in REQUEUED
 
 
-@pytest.mark.parametrize(
+@table(
     "event",
-    [
-        pytest.param(claim("other"), id="claim-of-another-pod"),
-        pytest.param(attachment("va", DRIVER, "n0", None), id="attachment"),
-        pytest.param(csi_driver(DRIVER), id="driver"),
-    ],
+    ("claim-of-another-pod", claim("other")),
+    ("attachment", attachment("va", DRIVER, "n0", None)),
+    ("driver", csi_driver(DRIVER)),
 )
 def test_event_that_does_not_requeue_the_pod(event: StorageObject) -> None:
     """A storage event that cannot help leaves the pod unschedulable."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import pytest
 
 from scheduler_core.config.plugin_set_types import Plugins
 from scheduler_core.framework.extension_points import PostFilterResult
@@ -13,6 +12,7 @@ from scheduler_core.framework.status import SKIP, SUCCESS, Code, Status, unresol
 from tests.support.builders import node, pod
 from tests.support.recording_plugins import Journal, recorder, recorder_rig
 from tests.support.scheduling import plugin_set, profile, rig
+from tests.support.tables import table
 
 POD = pod("web", nominated_node="gone")
 
@@ -26,47 +26,27 @@ class Case(NamedTuple):
     calls_next: bool
 
 
-@pytest.mark.parametrize(
+@table(
     "case",
-    [
-        pytest.param(Case(PostFilterResult(SUCCESS, "n0"), "", "n0", calls_next=False), id="success"),
-        pytest.param(
-            Case(PostFilterResult(unschedulable("no victims")), " no victims, B too", "gone", calls_next=True),
-            id="unschedulable",
+    ("success", Case(PostFilterResult(SUCCESS, "n0"), "", "n0", calls_next=False)),
+    (
+        "unschedulable",
+        Case(PostFilterResult(unschedulable("no victims")), " no victims, B too", "gone", calls_next=True),
+    ),
+    ("clears-the-nomination", Case(PostFilterResult(unschedulable("x"), ""), " x, B too", "", calls_next=True)),
+    ("unresolvable", Case(PostFilterResult(unresolvable("never")), " never", "gone", calls_next=False)),
+    ("error", Case(PostFilterResult(Status(Code.ERROR, ("bad",)), "n0"), " bad", "gone", calls_next=False)),
+    ("skip", Case(PostFilterResult(SKIP), ' plugin "A" failed at postFilter: returned Skip', "gone", calls_next=False)),
+    (
+        "raises",
+        Case(KeyError("k"), " plugin \"A\" failed at postFilter: raised KeyError: 'k'", "gone", calls_next=False),
+    ),
+    (
+        "invalid-value",
+        Case(
+            None, ' plugin "A" failed at postFilter: returned None; return a PostFilterResult', "gone", calls_next=False
         ),
-        pytest.param(
-            Case(PostFilterResult(unschedulable("x"), ""), " x, B too", "", calls_next=True), id="clears-the-nomination"
-        ),
-        pytest.param(
-            Case(PostFilterResult(unresolvable("never")), " never", "gone", calls_next=False), id="unresolvable"
-        ),
-        pytest.param(
-            Case(
-                PostFilterResult(Status(Code.ERROR, ("bad",)), "n0"),
-                " bad",
-                "gone",
-                calls_next=False,
-            ),
-            id="error",
-        ),
-        pytest.param(
-            Case(PostFilterResult(SKIP), ' plugin "A" failed at postFilter: returned Skip', "gone", calls_next=False),
-            id="skip",
-        ),
-        pytest.param(
-            Case(KeyError("k"), " plugin \"A\" failed at postFilter: raised KeyError: 'k'", "gone", calls_next=False),
-            id="raises",
-        ),
-        pytest.param(
-            Case(
-                None,
-                ' plugin "A" failed at postFilter: returned None; return a PostFilterResult',
-                "gone",
-                calls_next=False,
-            ),
-            id="invalid-value",
-        ),
-    ],
+    ),
 )
 def test_post_filter(case: Case) -> None:
     """The first plugin with success or a final status ends PostFilter; its message follows the filters' reasons.

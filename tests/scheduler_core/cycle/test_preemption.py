@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import sys
 
-import pytest
-
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.errors import ClusterWriteError
 from scheduler_core.model.pod import Pod
@@ -14,6 +12,7 @@ from tests.support.builders import node, pod
 from tests.support.injected_errors import InjectedErrors
 from tests.support.preemption import DeferringWriter
 from tests.support.scheduling import places_of
+from tests.support.tables import table
 from tests.support.virtual_clock import VirtualClock
 
 VICTIMS = [pod(f"v{index}", node_name="n", requests={"cpu": "2"}, priority=1 - index) for index in range(2)]
@@ -91,7 +90,7 @@ async def test_freed_capacity_is_reserved_for_the_preemptor() -> None:
     assert stage.attempt() == ""
 
 
-@pytest.mark.parametrize("failing", [pytest.param("v0", id="first-victim"), pytest.param("v1", id="last-victim")])
+@table("failing", ("first-victim", "v0"), ("last-victim", "v1"))
 async def test_a_failed_eviction_activates_the_preemptor(failing: str) -> None:
     """The preemptor is activated after a failed eviction, because no event would requeue it."""
     stage = Stage()

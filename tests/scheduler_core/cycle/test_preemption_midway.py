@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 import msgspec
-import pytest
 
 from scheduler_core.config.plugin_set_types import Plugin as PluginEntry
 from scheduler_core.config.plugin_set_types import Plugins, PluginSet
@@ -18,6 +17,7 @@ from tests.support.binding_gate import Gate
 from tests.support.builders import node, pod
 from tests.support.preemption import DeferringWriter
 from tests.support.scheduling import places_of
+from tests.support.tables import table
 from tests.support.virtual_clock import VirtualClock
 
 HIGH = pod("high", requests={"cpu": "4"}, priority=10)
@@ -83,12 +83,10 @@ async def run_tasks() -> None:
 NOTE = f"Preempted by pod {HIGH.metadata.uid} on node n"
 
 
-@pytest.mark.parametrize(
-    ("at", "message"),
-    [
-        pytest.param("permit", "waiting on permit for pod: preempted", id="waits-at-permit"),
-        pytest.param("preBind", 'running PreBind plugin "Gate": preempted by DefaultPreemption', id="in-pre-bind"),
-    ],
+@table(
+    "at, message",
+    ("waits-at-permit", "permit", "waiting on permit for pod: preempted"),
+    ("in-pre-bind", "preBind", 'running PreBind plugin "Gate": preempted by DefaultPreemption'),
 )
 async def test_a_victim_that_is_not_bound_yet(at: str, message: str) -> None:
     """A victim before its bind is not deleted: its attempt fails, and the preemptor is bound to its node."""
@@ -152,9 +150,7 @@ async def test_a_failed_eviction_activates_a_gated_preemptor() -> None:
     stage.end()
 
 
-@pytest.mark.parametrize(
-    "fault", [pytest.param(None, id="evicted"), pytest.param(ClusterWriteError("no"), id="failed")]
-)
+@table("fault", ("evicted", None), ("failed", ClusterWriteError("no")))
 async def test_a_profile_that_is_replaced(fault: ClusterWriteError | None) -> None:
     """The new profile revision gates the preemptor until the evictions of the old revision end."""
     stage = Stage(*VICTIMS, HIGH)
@@ -172,9 +168,7 @@ async def test_a_profile_that_is_replaced(fault: ClusterWriteError | None) -> No
     stage.end()
 
 
-@pytest.mark.parametrize(
-    "fault", [pytest.param(None, id="evicted"), pytest.param(ClusterWriteError("no"), id="failed")]
-)
+@table("fault", ("evicted", None), ("failed", ClusterWriteError("no")))
 async def test_a_preemptor_that_is_deleted(fault: ClusterWriteError | None) -> None:
     """A deleted preemptor has no queue entry and nomination when its evictions end, whatever their result."""
     stage = Stage(*VICTIMS, HIGH)

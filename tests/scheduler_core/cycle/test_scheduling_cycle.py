@@ -10,6 +10,7 @@ from scheduler_core.framework.extension_points import PermitResult, PreFilterRes
 from scheduler_core.framework.status import SKIP, SUCCESS, Status, unresolvable, unschedulable
 from tests.support.builders import pod
 from tests.support.recording_plugins import Journal, no_pods_assumed, recorder_rig
+from tests.support.tables import table
 
 POD = pod("web")
 
@@ -69,29 +70,27 @@ async def test_a_plugin_that_raises_fails_its_attempt_only(point: str) -> None:
     made.queue.close()
 
 
-@pytest.mark.parametrize(
-    ("point", "answer", "message"),
-    [
-        pytest.param("preFilter", None, "return a PreFilterResult", id="pre-filter-none"),
-        pytest.param("preFilter", SUCCESS, "return a PreFilterResult", id="pre-filter-status"),
-        pytest.param("preFilter", PreFilterResult(None), "set a Status", id="pre-filter-without-status"),  # type: ignore[arg-type]  # an invalid value
-        pytest.param("filter", np.zeros(2, dtype=np.int64), "return int16[2] or None", id="filter-dtype"),
-        pytest.param("filter", np.zeros(3, dtype=np.int16), "return int16[2] or None", id="filter-shape"),
-        pytest.param("filter", [0, 0], "return int16[2] or None", id="filter-list"),
-        pytest.param("preScore", True, "return a Status", id="pre-score-bool"),
-        pytest.param("score", np.zeros(2, dtype=np.float64), "return int64[2]", id="score-dtype"),
-        pytest.param("score", np.zeros((2, 1), dtype=np.int64), "return int64[2]", id="score-shape"),
-        pytest.param("score", None, "return int64[2]", id="score-none"),
-        pytest.param("normalizeScore", np.array([0, 101]), "returned 101 for node n1", id="score-too-high"),
-        pytest.param("normalizeScore", np.array([-1, 0]), "returned -1 for node n0", id="score-too-low"),
-        pytest.param("normalizeScore", np.zeros(1, dtype=np.int64), "return int64[2]", id="normalize-shape"),
-        pytest.param("reserve", None, "return a Status", id="reserve-none"),
-        pytest.param("permit", SUCCESS, "return a PermitResult", id="permit-status"),
-        pytest.param("permit", PermitResult(SUCCESS, "soon"), "ValueError", id="permit-timeout"),  # type: ignore[arg-type]  # an invalid value
-        pytest.param("preBindPreFlight", None, "return a Status", id="pre-flight-none"),
-        pytest.param("preBind", None, "return a Status", id="pre-bind-none"),
-        pytest.param("bind", "done", "return a Status", id="bind-text"),
-    ],
+@table(
+    "point, answer, message",
+    ("pre-filter-none", "preFilter", None, "return a PreFilterResult"),
+    ("pre-filter-status", "preFilter", SUCCESS, "return a PreFilterResult"),
+    ("pre-filter-without-status", "preFilter", PreFilterResult(None), "set a Status"),  # type: ignore[arg-type]  # an invalid value
+    ("filter-dtype", "filter", np.zeros(2, dtype=np.int64), "return int16[2] or None"),
+    ("filter-shape", "filter", np.zeros(3, dtype=np.int16), "return int16[2] or None"),
+    ("filter-list", "filter", [0, 0], "return int16[2] or None"),
+    ("pre-score-bool", "preScore", True, "return a Status"),
+    ("score-dtype", "score", np.zeros(2, dtype=np.float64), "return int64[2]"),
+    ("score-shape", "score", np.zeros((2, 1), dtype=np.int64), "return int64[2]"),
+    ("score-none", "score", None, "return int64[2]"),
+    ("score-too-high", "normalizeScore", np.array([0, 101]), "returned 101 for node n1"),
+    ("score-too-low", "normalizeScore", np.array([-1, 0]), "returned -1 for node n0"),
+    ("normalize-shape", "normalizeScore", np.zeros(1, dtype=np.int64), "return int64[2]"),
+    ("reserve-none", "reserve", None, "return a Status"),
+    ("permit-status", "permit", SUCCESS, "return a PermitResult"),
+    ("permit-timeout", "permit", PermitResult(SUCCESS, "soon"), "ValueError"),  # type: ignore[arg-type]  # an invalid value
+    ("pre-flight-none", "preBindPreFlight", None, "return a Status"),
+    ("pre-bind-none", "preBind", None, "return a Status"),
+    ("bind-text", "bind", "done", "return a Status"),
 )
 async def test_an_invalid_value_fails_the_attempt(point: str, answer: object, message: str) -> None:
     """A value of a wrong type fails the attempt; the message names the plugin and the expected value."""
@@ -105,9 +104,7 @@ async def test_an_invalid_value_fails_the_attempt(point: str, answer: object, me
 
 
 @pytest.mark.parametrize("point", ["reserve", "permit"])
-@pytest.mark.parametrize(
-    "answer", [pytest.param(unschedulable("no"), id="rejects"), pytest.param(ValueError("no"), id="raises")]
-)
+@table("answer", ("rejects", unschedulable("no")), ("raises", ValueError("no")))
 async def test_unreserve_of_all_plugins_runs_in_reverse_order(point: str, answer: object) -> None:
     """Unreserve is also called for plugins whose Reserve failed or was not called."""
     if point == "permit" and isinstance(answer, Status):
@@ -147,12 +144,10 @@ def test_a_plugin_that_skips_pre_score_is_not_called_at_score() -> None:
     assert journal.plugins_at("normalizeScore") == ["B"]
 
 
-@pytest.mark.parametrize(
-    ("status", "called"),
-    [
-        pytest.param(unschedulable("no"), ["A", "B"], id="unschedulable-calls-the-others"),
-        pytest.param(unresolvable("no"), ["A"], id="unresolvable-ends-the-point"),
-    ],
+@table(
+    "status, called",
+    ("unschedulable-calls-the-others", unschedulable("no"), ["A", "B"]),
+    ("unresolvable-ends-the-point", unresolvable("no"), ["A"]),
 )
 def test_pre_filter_rejection(status: Status, called: list[str]) -> None:
     """After an Unschedulable status the other PreFilter plugins are called, because preemption needs their state."""

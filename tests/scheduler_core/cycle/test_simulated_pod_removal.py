@@ -23,6 +23,7 @@ from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 from tests.support.builders import node, pod
 from tests.support.preemption import PreemptionWorld
 from tests.support.scheduling import DEFAULT_NAME, Rig, rig
+from tests.support.tables import table
 
 ROW = np.array([0], dtype=np.intp)
 WANTED = pod("wants", requests={"cpu": "1"})
@@ -145,7 +146,7 @@ def test_plugins_are_called_for_each_step() -> None:
     assert plugin == ["-p0@0", "+p0@0"]
 
 
-@pytest.mark.parametrize("answer", [pytest.param(error("lost"), id="error"), pytest.param(SKIP, id="invalid-status")])
+@table("answer", ("error", error("lost")), ("invalid-status", SKIP))
 def test_a_failed_pre_filter_extension(answer: Status) -> None:
     """A failed RemovePod raises an error with the plugin's name, and the pod is restored."""
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-import pytest
-
 from scheduler_core.config.plugin_set_types import Plugins
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.errors import ClusterWriteError, ConflictError
@@ -15,6 +13,7 @@ from scheduler_core.scheduler import SchedulerPorts
 from tests.support.builders import node, pod
 from tests.support.scheduling import BARE, DEFAULT_NAME, Rig, configured, plugin_set, rig
 from tests.support.storage import RecordingStorageWriter, claim, mounts, storage_class, volume
+from tests.support.tables import table
 
 DRIVER = "disk.example.com"
 WEB = pod("web", volumes=mounts("data"))
@@ -85,19 +84,17 @@ def _change_nothing(stage: Stage) -> None:
     del stage
 
 
-@pytest.mark.parametrize(
-    ("change", "seconds", "message"),
-    [
-        pytest.param(_delete_node, 1, 'failed to get node "n0": node "n0" not found', id="node-deleted"),
-        pytest.param(
-            _delete_claim,
-            1,
-            'failed to check provisioning pvc: persistentvolumeclaims "default/data" not found',
-            id="claim-deleted",
-        ),
-        pytest.param(_fail_provisioning, 1, 'provisioning failed for PVC "data"', id="provisioning-fails"),
-        pytest.param(_change_nothing, 3, "context deadline exceeded", id="timeout"),
-    ],
+@table(
+    "change, seconds, message",
+    ("node-deleted", _delete_node, 1, 'failed to get node "n0": node "n0" not found'),
+    (
+        "claim-deleted",
+        _delete_claim,
+        1,
+        'failed to check provisioning pvc: persistentvolumeclaims "default/data" not found',
+    ),
+    ("provisioning-fails", _fail_provisioning, 1, 'provisioning failed for PVC "data"'),
+    ("timeout", _change_nothing, 3, "context deadline exceeded"),
 )
 async def test_a_binding_that_fails(change: Callable[[Stage], None], seconds: int, message: str) -> None:
     """After a failed volume binding the node and the nomination are released, and the pod is retried after backoff."""
@@ -110,10 +107,7 @@ async def test_a_binding_that_fails(change: Callable[[Stage], None], seconds: in
         for _ in range(5):
             await asyncio.sleep(0)
     assert await stage.end() == ""
-    assert (made.condition.reason, made.condition.message) == (
-        "SchedulerError",
-        f"{FAILED}binding volumes: {message}",
-    )
+    assert (made.condition.reason, made.condition.message) == ("SchedulerError", f"{FAILED}binding volumes: {message}")
     assert [patch.nominated_node_name for patch in made.writer.patches] == ["n0", ""]
     assert (made.place_of(WEB), stage.pod_count, made.writer.attempted) == ("errorBackoff", 0, [])
     made.queue.close()
@@ -150,13 +144,7 @@ async def test_failed_provisioning_is_retried_on_another_node() -> None:
     stage.made.queue.close()
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [
-        pytest.param(ConflictError("the volume has changed"), id="conflict"),
-        pytest.param(ClusterWriteError("no answer"), id="refused"),
-    ],
-)
+@table("fault", ("conflict", ConflictError("the volume has changed")), ("refused", ClusterWriteError("no answer")))
 async def test_a_volume_that_another_claim_took(fault: ClusterWriteError) -> None:
     """After a failed write the volume is no longer assumed, and the next attempt uses another volume."""
     stage = Stage((*STATIC, volume("pv-2", size="20Gi")))

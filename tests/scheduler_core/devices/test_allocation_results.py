@@ -23,6 +23,7 @@ from tests.support.devices import (
     first_available,
     slice_of,
 )
+from tests.support.tables import table
 
 Body = dict[str, Any]
 
@@ -80,48 +81,46 @@ def test_result_with_all_fields() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("slices", "count", "expected"),
-    [
-        pytest.param([LOCAL], 1, ON_NODE, id="local"),
-        pytest.param([network("p", [device("d0")], allNodes=True)], 1, None, id="all nodes"),
-        pytest.param([network("p", [device("d0", bindsToNode=True)], allNodes=True)], 1, ON_NODE, id="binds to node"),
-        pytest.param(
-            [network("p", [device("d0")], nodeSelector=selector(requirement("zone", "a")))],
-            1,
-            selector(requirement("zone", "a")),
-            id="node selector",
-        ),
-        pytest.param(
-            [
-                network("p", [device("d0")], nodeSelector=selector(requirement("zone", "a", "b"))),
-                network("q", [device("d0")], nodeSelector=selector(requirement("zone", "b", "a"))),
-                network("s", [device("d0")], nodeSelector=selector(requirement("rack", "1"))),
-            ],
-            3,
-            selector(requirement("zone", "a", "b"), requirement("rack", "1")),
-            id="requirements of all selectors, without duplicates",
-        ),
-        pytest.param([network("a", [device("d0")], allNodes=True), LOCAL], 2, ON_NODE, id="one local device"),
-        pytest.param(
-            [
-                network(
-                    "p",
-                    [device("x", nodeName="n1"), device("d0", nodeSelector=selector(requirement("zone", "a")))],
-                    perDeviceNodeSelection=True,
-                )
-            ],
-            1,
-            selector(requirement("zone", "a")),
-            id="node selector of the device",
-        ),
-        pytest.param(
-            [network("p", [device("x", nodeName="n1"), device("d0", nodeName="n0")], perDeviceNodeSelection=True)],
-            1,
-            ON_NODE,
-            id="node of the device",
-        ),
-    ],
+@table(
+    "slices, count, expected",
+    ("local", [LOCAL], 1, ON_NODE),
+    ("all nodes", [network("p", [device("d0")], allNodes=True)], 1, None),
+    ("binds to node", [network("p", [device("d0", bindsToNode=True)], allNodes=True)], 1, ON_NODE),
+    (
+        "node selector",
+        [network("p", [device("d0")], nodeSelector=selector(requirement("zone", "a")))],
+        1,
+        selector(requirement("zone", "a")),
+    ),
+    (
+        "requirements of all selectors, without duplicates",
+        [
+            network("p", [device("d0")], nodeSelector=selector(requirement("zone", "a", "b"))),
+            network("q", [device("d0")], nodeSelector=selector(requirement("zone", "b", "a"))),
+            network("s", [device("d0")], nodeSelector=selector(requirement("rack", "1"))),
+        ],
+        3,
+        selector(requirement("zone", "a", "b"), requirement("rack", "1")),
+    ),
+    ("one local device", [network("a", [device("d0")], allNodes=True), LOCAL], 2, ON_NODE),
+    (
+        "node selector of the device",
+        [
+            network(
+                "p",
+                [device("x", nodeName="n1"), device("d0", nodeSelector=selector(requirement("zone", "a")))],
+                perDeviceNodeSelection=True,
+            )
+        ],
+        1,
+        selector(requirement("zone", "a")),
+    ),
+    (
+        "node of the device",
+        [network("p", [device("x", nodeName="n1"), device("d0", nodeName="n0")], perDeviceNodeSelection=True)],
+        1,
+        ON_NODE,
+    ),
 )
 def test_node_selector(slices: list[ResourceSlice], count: int, expected: Body | None) -> None:
     assert allocation_on_n0(slices, claim(exactly("r", count=count))).get("nodeSelector") == expected
@@ -137,63 +136,59 @@ def test_a_node_selector_with_several_terms_is_an_error() -> None:
 TWO_CLASSES = [device_class("gpu", config=[opaque("gpu"), opaque("gpu2")]), device_class("plain")]
 
 
-@pytest.mark.parametrize(
-    ("wanted", "expected"),
-    [
-        pytest.param(
-            claim(exactly("r")),
-            [{"source": "FromClass", **opaque("gpu")}, {"source": "FromClass", **opaque("gpu2")}],
-            id="configuration of a class of all requests has no request names",
-        ),
-        pytest.param(
-            claim(exactly("r"), exactly("s", device_class_name="plain")),
-            [
-                {"source": "FromClass", "requests": ["r"], **opaque("gpu")},
-                {"source": "FromClass", "requests": ["r"], **opaque("gpu2")},
+@table(
+    "wanted, expected",
+    (
+        "configuration of a class of all requests has no request names",
+        claim(exactly("r")),
+        [{"source": "FromClass", **opaque("gpu")}, {"source": "FromClass", **opaque("gpu2")}],
+    ),
+    (
+        "configuration of a class of one request names the request",
+        claim(exactly("r"), exactly("s", device_class_name="plain")),
+        [
+            {"source": "FromClass", "requests": ["r"], **opaque("gpu")},
+            {"source": "FromClass", "requests": ["r"], **opaque("gpu2")},
+        ],
+    ),
+    (
+        "configuration of the claim",
+        claim(
+            exactly("r", device_class_name="plain"),
+            exactly("s", device_class_name="plain"),
+            config=[
+                {"requests": ["s", "r"], **opaque("both")},
+                opaque("none"),
+                {"requests": ["s"], **opaque("s")},
+                {"requests": ["other"], **opaque("other")},
             ],
-            id="configuration of a class of one request names the request",
         ),
-        pytest.param(
-            claim(
-                exactly("r", device_class_name="plain"),
-                exactly("s", device_class_name="plain"),
-                config=[
-                    {"requests": ["s", "r"], **opaque("both")},
-                    opaque("none"),
-                    {"requests": ["s"], **opaque("s")},
-                    {"requests": ["other"], **opaque("other")},
-                ],
+        [
+            {"source": "FromClaim", **opaque("both")},
+            {"source": "FromClaim", **opaque("none")},
+            {"source": "FromClaim", "requests": ["s"], **opaque("s")},
+        ],
+    ),
+    (
+        "configuration of the chosen alternative",
+        claim(
+            first_available(
+                "r", alternative("x", device_class_name="plain", count=9), alternative("y", device_class_name="plain")
             ),
-            [
-                {"source": "FromClaim", **opaque("both")},
-                {"source": "FromClaim", **opaque("none")},
-                {"source": "FromClaim", "requests": ["s"], **opaque("s")},
+            exactly("s", device_class_name="plain"),
+            config=[
+                {"requests": ["r/x"], **opaque("x")},
+                {"requests": ["r/y"], **opaque("y")},
+                {"requests": ["r"], **opaque("r")},
+                {"requests": ["r/y", "s"], **opaque("all")},
             ],
-            id="configuration of the claim",
         ),
-        pytest.param(
-            claim(
-                first_available(
-                    "r",
-                    alternative("x", device_class_name="plain", count=9),
-                    alternative("y", device_class_name="plain"),
-                ),
-                exactly("s", device_class_name="plain"),
-                config=[
-                    {"requests": ["r/x"], **opaque("x")},
-                    {"requests": ["r/y"], **opaque("y")},
-                    {"requests": ["r"], **opaque("r")},
-                    {"requests": ["r/y", "s"], **opaque("all")},
-                ],
-            ),
-            [
-                {"source": "FromClaim", "requests": ["r/y"], **opaque("y")},
-                {"source": "FromClaim", "requests": ["r"], **opaque("r")},
-                {"source": "FromClaim", **opaque("all")},
-            ],
-            id="configuration of the chosen alternative",
-        ),
-    ],
+        [
+            {"source": "FromClaim", "requests": ["r/y"], **opaque("y")},
+            {"source": "FromClaim", "requests": ["r"], **opaque("r")},
+            {"source": "FromClaim", **opaque("all")},
+        ],
+    ),
 )
 def test_configuration(wanted: ResourceClaim, expected: list[Body]) -> None:
     assert allocation_on_n0([LOCAL], wanted, TWO_CLASSES)["devices"]["config"] == expected
@@ -206,18 +201,16 @@ def policy(**fields: Any) -> Body:
 RANGE = {"validRange": {"min": "1Gi", "max": "8Gi", "step": "2Gi"}, "default": "3Gi"}
 
 
-@pytest.mark.parametrize(
-    ("capacity", "requested", "consumed"),
-    [
-        pytest.param({"memory": {"value": "10240Mi"}}, None, "10Gi", id="full capacity by default"),
-        pytest.param({"memory": {"value": "10Gi"}}, "1536Mi", "1536Mi", id="as requested"),
-        pytest.param({"memory": {"value": "10Gi"}}, "2048M", "2048M", id="decimal"),
-        pytest.param(policy(**RANGE), None, "3Gi", id="default"),
-        pytest.param(policy(**RANGE), "1", "1Gi", id="minimum"),
-        pytest.param(policy(**RANGE), "1025Mi", "3Gi", id="next step"),
-        pytest.param(policy(**RANGE), "5000000k", "5Gi", id="in the notation of the step"),
-        pytest.param(policy(validValues=["2Gi", "4Gi"], default="2Gi"), "3Gi", "4Gi", id="next valid value"),
-    ],
+@table(
+    "capacity, requested, consumed",
+    ("full capacity by default", {"memory": {"value": "10240Mi"}}, None, "10Gi"),
+    ("as requested", {"memory": {"value": "10Gi"}}, "1536Mi", "1536Mi"),
+    ("decimal", {"memory": {"value": "10Gi"}}, "2048M", "2048M"),
+    ("default", policy(**RANGE), None, "3Gi"),
+    ("minimum", policy(**RANGE), "1", "1Gi"),
+    ("next step", policy(**RANGE), "1025Mi", "3Gi"),
+    ("in the notation of the step", policy(**RANGE), "5000000k", "5Gi"),
+    ("next valid value", policy(validValues=["2Gi", "4Gi"], default="2Gi"), "3Gi", "4Gi"),
 )
 def test_consumed_capacity(capacity: Body, requested: str | None, consumed: str) -> None:
     fields: dict[str, Any] = {} if requested is None else {"capacity": {"requests": {"memory": requested}}}
@@ -227,13 +220,11 @@ def test_consumed_capacity(capacity: Body, requested: str | None, consumed: str)
     assert result["shareID"] == "share"
 
 
-@pytest.mark.parametrize(
-    ("capacity", "requested"),
-    [
-        pytest.param(policy(**RANGE), "8Gi", id="the next step is beyond the maximum"),
-        pytest.param(policy(validValues=["2Gi", "4Gi"], default="2Gi"), "5Gi", id="beyond the valid values"),
-        pytest.param({"memory": {"value": "1Gi"}}, "2Gi", id="beyond the capacity"),
-    ],
+@table(
+    "capacity, requested",
+    ("the next step is beyond the maximum", policy(**RANGE), "8Gi"),
+    ("beyond the valid values", policy(validValues=["2Gi", "4Gi"], default="2Gi"), "5Gi"),
+    ("beyond the capacity", {"memory": {"value": "1Gi"}}, "2Gi"),
 )
 def test_requests_above_a_devices_capacity(capacity: Body, requested: str) -> None:
     rows = [device("d0", capacity=capacity, allowMultipleAllocations=True)]
@@ -241,18 +232,18 @@ def test_requests_above_a_devices_capacity(capacity: Body, requested: str) -> No
     assert allocate(cluster(slice_of(rows)), [wanted]) is None
 
 
-@pytest.mark.parametrize(
-    ("capacity", "requested", "problem"),
-    [
-        pytest.param({"memory": {"value": "1Gi"}}, "-1", "capacity value is negative", id="negative"),
-        pytest.param(
-            policy(validRange={"min": "1", "step": "4"}, default="1"),
-            "9223372036854775807",
+@table(
+    "capacity, requested, problem",
+    ("negative", {"memory": {"value": "1Gi"}}, "-1", "capacity value is negative"),
+    (
+        "overflow",
+        policy(validRange={"min": "1", "step": "4"}, default="1"),
+        "9223372036854775807",
+        (
             "capacity request cannot be represented in the device's range arithmetic: "
-            "rounding request 9223372036854775807 up to the next step passes MaxInt64",
-            id="overflow",
+            "rounding request 9223372036854775807 up to the next step passes MaxInt64"
         ),
-    ],
+    ),
 )
 def test_requests_that_raise_allocation_errors(capacity: Body, requested: str, problem: str) -> None:
     rows = [device("d0", capacity=capacity, allowMultipleAllocations=True)]
@@ -265,8 +256,7 @@ def test_requests_that_raise_allocation_errors(capacity: Body, requested: str, p
 
 
 @pytest.mark.parametrize(
-    ("requested", "consumed"),
-    [("100m", "200m"), ("250m", "300m"), ("300m", "300m"), ("1", "1"), ("1100m", None)],
+    ("requested", "consumed"), [("100m", "200m"), ("250m", "300m"), ("300m", "300m"), ("1", "1"), ("1100m", None)]
 )
 def test_fractional_capacity_ranges(requested: str, consumed: str | None) -> None:
     valid_range = {"min": "200m", "step": "100m", "max": "1"}

@@ -25,6 +25,7 @@ from tests.support.devices import (
     names,
     slice_of,
 )
+from tests.support.tables import table
 
 BROKEN = f'device.attributes["{DRIVER}"].absent == 1'
 NO_KEY = (
@@ -36,61 +37,54 @@ ALL = {"allocationMode": "All"}
 THREE = slice_of([device("d0", "a"), device("d1", "b"), device("d2", "a")])
 
 
-@pytest.mark.parametrize(
-    ("wanted", "message"),
-    [
-        pytest.param(
-            [claim(exactly("r", "true", BROKEN))],
-            f"claim ns/c0: selector #1 on device {DRIVER}/n0/d0: CEL runtime error: {NO_KEY}",
-            id="selector of a claim",
-        ),
-        pytest.param(
-            [claim(exactly("r", device_class_name="broken"))],
-            f"class broken: selector #0 on device {DRIVER}/n0/d0: CEL runtime error: {NO_KEY}",
-            id="selector of a class",
-        ),
-        pytest.param(
-            [claim(exactly("r", count=30), exactly("s", count=3))],
-            "claim ns/c0, request s: adding 3 devices exceeds the claim limit of 32, with 30 already accounted for",
-            id="limit of a claim",
-        ),
-        pytest.param(
-            [claim(first_available("r", alternative("x", count=40), alternative("y", count=33)))],
-            "claim ns/c0, request r: adding 33 devices exceeds the claim limit of 32, with 0 already accounted for",
-            id="the smallest alternative counts",
-        ),
-        pytest.param(
-            [claim(exactly("r", **ALL), constraints=[MATCH_MODEL])],
-            f"claim ns/c0, request r: cannot add device {DRIVER}/n0/d1 "
-            "because a claim constraint would not be satisfied",
-            id="constraint against all",
-        ),
-        pytest.param(
-            [claim(exactly("r", allocationMode="Some"))],
-            "claim ns/c0, request r: unsupported count mode Some",
-            id="mode",
-        ),
-        pytest.param(
-            [claim(exactly("r", device_class_name=""))],
-            "claim ns/c0, request r: missing device class name (unsupported request type?)",
-            id="no class",
-        ),
-        pytest.param(
-            [claim({"name": "r", "exactly": {"deviceClassName": "gpu", "selectors": [{}]}})],
-            "claim ns/c0, request r, selector #0: CEL expression empty (unsupported selector type?)",
-            id="unknown selector",
-        ),
-        pytest.param(
-            [claim(exactly("r", derivedAttributes=[{"name": "a/b", "expression": "1"}]))],
-            "claim ns/c0, request r: cannot handle request with derived attributes, the feature is disabled",
-            id="derived attributes",
-        ),
-        pytest.param(
-            [claim(exactly("r"), constraints=[{}])],
-            "claim ns/c0, constraint #0: empty constraint (unsupported constraint type?)",
-            id="unknown constraint",
-        ),
-    ],
+@table(
+    "wanted, message",
+    (
+        "selector of a claim",
+        [claim(exactly("r", "true", BROKEN))],
+        f"claim ns/c0: selector #1 on device {DRIVER}/n0/d0: CEL runtime error: {NO_KEY}",
+    ),
+    (
+        "selector of a class",
+        [claim(exactly("r", device_class_name="broken"))],
+        f"class broken: selector #0 on device {DRIVER}/n0/d0: CEL runtime error: {NO_KEY}",
+    ),
+    (
+        "limit of a claim",
+        [claim(exactly("r", count=30), exactly("s", count=3))],
+        "claim ns/c0, request s: adding 3 devices exceeds the claim limit of 32, with 30 already accounted for",
+    ),
+    (
+        "the smallest alternative counts",
+        [claim(first_available("r", alternative("x", count=40), alternative("y", count=33)))],
+        "claim ns/c0, request r: adding 33 devices exceeds the claim limit of 32, with 0 already accounted for",
+    ),
+    (
+        "constraint against all",
+        [claim(exactly("r", **ALL), constraints=[MATCH_MODEL])],
+        f"claim ns/c0, request r: cannot add device {DRIVER}/n0/d1 because a claim constraint would not be satisfied",
+    ),
+    ("mode", [claim(exactly("r", allocationMode="Some"))], "claim ns/c0, request r: unsupported count mode Some"),
+    (
+        "no class",
+        [claim(exactly("r", device_class_name=""))],
+        "claim ns/c0, request r: missing device class name (unsupported request type?)",
+    ),
+    (
+        "unknown selector",
+        [claim({"name": "r", "exactly": {"deviceClassName": "gpu", "selectors": [{}]}})],
+        "claim ns/c0, request r, selector #0: CEL expression empty (unsupported selector type?)",
+    ),
+    (
+        "derived attributes",
+        [claim(exactly("r", derivedAttributes=[{"name": "a/b", "expression": "1"}]))],
+        "claim ns/c0, request r: cannot handle request with derived attributes, the feature is disabled",
+    ),
+    (
+        "unknown constraint",
+        [claim(exactly("r"), constraints=[{}])],
+        "claim ns/c0, constraint #0: empty constraint (unsupported constraint type?)",
+    ),
 )
 def test_allocation_errors(wanted: list[ResourceClaim], message: str) -> None:
     classes = [device_class(), device_class("broken", BROKEN)]
@@ -104,12 +98,10 @@ def test_a_compile_error_names_the_selector() -> None:
         allocate(cluster(THREE), [claim(exactly("r", "device.("))])
 
 
-@pytest.mark.parametrize(
-    ("wanted", "expected"),
-    [
-        pytest.param([claim(exactly("r"))], ["r=d1"], id="a device in use is not evaluated"),
-        pytest.param([claim(exactly("r"), exactly("s"))], None, id="the search reaches the selector that fails"),
-    ],
+@table(
+    "wanted, expected",
+    ("a device in use is not evaluated", [claim(exactly("r"))], ["r=d1"]),
+    ("the search reaches the selector that fails", [claim(exactly("r"), exactly("s"))], None),
 )
 def test_selectors_are_evaluated_in_the_order_of_the_search(
     wanted: list[ResourceClaim], expected: list[str] | None
@@ -124,39 +116,37 @@ def test_selectors_are_evaluated_in_the_order_of_the_search(
         allocate(devices, wanted, classes)
 
 
-@pytest.mark.parametrize(
-    ("slices", "wanted", "device_name"),
-    [
-        pytest.param(
-            [THREE],
-            [
-                claim(exactly("r", adminAccess=True, **ALL), constraints=[MATCH_MODEL]),
-                claim(exactly("s", count=4), name="c1"),
-            ],
-            "d1",
-            id="even if another claim needs more devices than exist",
-        ),
-        pytest.param(
-            [
-                slice_of(
-                    [
-                        device(f"d{index}", "a", capacity={"memory": {"value": "2"}}, allowMultipleAllocations=True)
-                        for index in range(2)
-                    ]
-                )
-            ],
-            [
-                claim(exactly("r")),
-                claim(
-                    exactly("s", capacity={"requests": {"memory": "1"}}, **ALL),
-                    name="c1",
-                    constraints=[{"distinctAttribute": f"{DRIVER}/model"}],
-                ),
-            ],
-            "d1",
-            id="even if equal devices failed without an error",
-        ),
-    ],
+@table(
+    "slices, wanted, device_name",
+    (
+        "even if another claim needs more devices than exist",
+        [THREE],
+        [
+            claim(exactly("r", adminAccess=True, **ALL), constraints=[MATCH_MODEL]),
+            claim(exactly("s", count=4), name="c1"),
+        ],
+        "d1",
+    ),
+    (
+        "even if equal devices failed without an error",
+        [
+            slice_of(
+                [
+                    device(f"d{index}", "a", capacity={"memory": {"value": "2"}}, allowMultipleAllocations=True)
+                    for index in range(2)
+                ]
+            )
+        ],
+        [
+            claim(exactly("r")),
+            claim(
+                exactly("s", capacity={"requests": {"memory": "1"}}, **ALL),
+                name="c1",
+                constraints=[{"distinctAttribute": f"{DRIVER}/model"}],
+            ),
+        ],
+        "d1",
+    ),
 )
 def test_constraints_over_all_devices_raise(
     slices: list[ResourceSlice], wanted: list[ResourceClaim], device_name: str
@@ -191,12 +181,10 @@ def test_disabled_features(features: DeviceFeatures, wanted: ResourceClaim, mess
     assert str(raised.value) == message
 
 
-@pytest.mark.parametrize(
-    ("spec", "all_message"),
-    [
-        pytest.param({"count": 2}, "currently being updated", id="incomplete"),
-        pytest.param({"devices": [device("d0"), device("d0")]}, "currently invalid", id="invalid"),
-    ],
+@table(
+    "spec, all_message",
+    ("incomplete", {"count": 2}, "currently being updated"),
+    ("invalid", {"devices": [device("d0"), device("d0")]}, "currently invalid"),
 )
 def test_pools_without_devices(spec: dict[str, Any], all_message: str) -> None:
     rows = spec.pop("devices", [device("d0")])

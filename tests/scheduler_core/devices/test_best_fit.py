@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from tests.support.devices import (
     DRIVER,
     Body,
@@ -20,6 +18,7 @@ from tests.support.devices import (
     names,
     slice_of,
 )
+from tests.support.tables import table
 
 AT_LEAST_40 = f'device.capacity["{DRIVER}"].memory.compareTo(quantity("40Gi")) >= 0'
 
@@ -43,30 +42,26 @@ def allocated(
     )
 
 
-@pytest.mark.parametrize(
-    ("devices", "requests", "expected"),
-    [
-        pytest.param(GPUS, [exactly("r")], ["r=b4"], id="the first of the smallest"),
-        pytest.param(GPUS, [exactly("r", AT_LEAST_40)], ["r=c40"], id="the smallest that the selector admits"),
-        pytest.param(
-            GPUS,
-            [exactly("r", capacity={"requests": {"memory": "5Gi"}})],
-            ["r=c40"],
-            id="the smallest that has the requested capacity",
-        ),
-        pytest.param(GPUS, [exactly("r", count=3)], ["r=b4", "r=d4", "r=c40"], id="several devices"),
-        pytest.param(GPUS, [exactly("r"), exactly("s", AT_LEAST_40)], ["r=b4", "s=c40"], id="two requests"),
-        pytest.param(
-            [sized("a", "8Gi", "9"), sized("b", "9Gi", "1"), sized("c", "8Gi", "2")],
-            [exactly("r", f'device.capacity["{DRIVER}"].memory.compareTo(quantity("1Gi")) >= 0')],
-            ["r=c"],
-            id="named capacities come first",
-        ),
-        pytest.param(
-            [sized("a", "8Gi", "9"), sized("b", "9Gi", "1")], [exactly("r")], ["r=b"], id="all capacities by name"
-        ),
-        pytest.param([sized("a", "8Gi"), sized("b")], [exactly("r")], ["r=b"], id="a missing capacity counts as 0"),
-    ],
+@table(
+    "devices, requests, expected",
+    ("the first of the smallest", GPUS, [exactly("r")], ["r=b4"]),
+    ("the smallest that the selector admits", GPUS, [exactly("r", AT_LEAST_40)], ["r=c40"]),
+    (
+        "the smallest that has the requested capacity",
+        GPUS,
+        [exactly("r", capacity={"requests": {"memory": "5Gi"}})],
+        ["r=c40"],
+    ),
+    ("several devices", GPUS, [exactly("r", count=3)], ["r=b4", "r=d4", "r=c40"]),
+    ("two requests", GPUS, [exactly("r"), exactly("s", AT_LEAST_40)], ["r=b4", "s=c40"]),
+    (
+        "named capacities come first",
+        [sized("a", "8Gi", "9"), sized("b", "9Gi", "1"), sized("c", "8Gi", "2")],
+        [exactly("r", f'device.capacity["{DRIVER}"].memory.compareTo(quantity("1Gi")) >= 0')],
+        ["r=c"],
+    ),
+    ("all capacities by name", [sized("a", "8Gi", "9"), sized("b", "9Gi", "1")], [exactly("r")], ["r=b"]),
+    ("a missing capacity counts as 0", [sized("a", "8Gi"), sized("b")], [exactly("r")], ["r=b"]),
 )
 def test_smallest_device(devices: list[Body], requests: list[Body], expected: list[str]) -> None:
     assert allocated(devices, *requests) == expected

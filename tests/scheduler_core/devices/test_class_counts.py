@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from scheduler_core.devices.allocator import ClassCounts
 from scheduler_core.model.devices import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from tests.support.devices import DRIVER, allocated_claim, claim, cluster, device, device_class, slice_of, taint_rule
+from tests.support.tables import table
 
 MODEL = f'device.attributes["{DRIVER}"].model'
 BIG = device_class("big", f'{MODEL} == "big"')
@@ -18,47 +17,34 @@ SHARED = device("d0", "big", allowMultipleAllocations=True)
 SHARE = {"device": "d0", "shareID": "s", "consumedCapacity": {}}
 
 
-@pytest.mark.parametrize(
-    ("objects", "selected", "counts"),
-    [
-        pytest.param([TWO], ANY, (2, 0), id="a class without selectors"),
-        pytest.param([TWO], BIG, (1, 0), id="a selector"),
-        pytest.param([TWO, allocated_claim({"device": "d1"})], ANY, (2, 1), id="in use"),
-        pytest.param([TWO, allocated_claim({"device": "d1"})], BIG, (1, 0), id="in use, of another class"),
-        pytest.param([TWO, allocated_claim({"device": "d1", "adminAccess": True})], ANY, (2, 0), id="admin access"),
-        pytest.param([slice_of([SHARED]), allocated_claim(SHARE)], ANY, (1, 1), id="a share"),
-        pytest.param(
-            [slice_of([SHARED])],
-            device_class("shared", "device.allowMultipleAllocations"),
-            (0, 0),
-            id="selectors see no device as shared",
-        ),
-        pytest.param([slice_of([device("d0")], node="n1")], ANY, (0, 0), id="another node"),
-        pytest.param([slice_of([device("d0")], node="", nodeSelector=ZONE)], ANY, (1, 0), id="a node selector"),
-        pytest.param([slice_of([device("d0")], node="", nodeSelector=INVALID)], ANY, (0, 0), id="an invalid selector"),
-        pytest.param(
-            [
-                slice_of(
-                    [device("d0", nodeName="n1"), device("d1", allNodes=True)], node="", perDeviceNodeSelection=True
-                )
-            ],
-            ANY,
-            (1, 0),
-            id="by device",
-        ),
-        pytest.param([TWO, slice_of([device("d2")], name="bare")], BIG, (0, 0), id="a selector that fails"),
-        pytest.param([TWO], device_class("bad", "no"), (0, 0), id="a selector that does not compile"),
-        pytest.param(
-            [TWO, slice_of([device("d2", "big")], name="newer", generation=2)], BIG, (2, 0), id="an older generation"
-        ),
-        pytest.param([slice_of([device("d0", "big")], count=3)], BIG, (1, 0), id="an incomplete pool"),
-        pytest.param(
-            [TWO, taint_rule("t", {"key": "broken", "effect": "NoExecute"}, {"driver": DRIVER})],
-            ANY,
-            (2, 0),
-            id="taint",
-        ),
-    ],
+@table(
+    "objects, selected, counts",
+    ("a class without selectors", [TWO], ANY, (2, 0)),
+    ("a selector", [TWO], BIG, (1, 0)),
+    ("in use", [TWO, allocated_claim({"device": "d1"})], ANY, (2, 1)),
+    ("in use, of another class", [TWO, allocated_claim({"device": "d1"})], BIG, (1, 0)),
+    ("admin access", [TWO, allocated_claim({"device": "d1", "adminAccess": True})], ANY, (2, 0)),
+    ("a share", [slice_of([SHARED]), allocated_claim(SHARE)], ANY, (1, 1)),
+    (
+        "selectors see no device as shared",
+        [slice_of([SHARED])],
+        device_class("shared", "device.allowMultipleAllocations"),
+        (0, 0),
+    ),
+    ("another node", [slice_of([device("d0")], node="n1")], ANY, (0, 0)),
+    ("a node selector", [slice_of([device("d0")], node="", nodeSelector=ZONE)], ANY, (1, 0)),
+    ("an invalid selector", [slice_of([device("d0")], node="", nodeSelector=INVALID)], ANY, (0, 0)),
+    (
+        "by device",
+        [slice_of([device("d0", nodeName="n1"), device("d1", allNodes=True)], node="", perDeviceNodeSelection=True)],
+        ANY,
+        (1, 0),
+    ),
+    ("a selector that fails", [TWO, slice_of([device("d2")], name="bare")], BIG, (0, 0)),
+    ("a selector that does not compile", [TWO], device_class("bad", "no"), (0, 0)),
+    ("an older generation", [TWO, slice_of([device("d2", "big")], name="newer", generation=2)], BIG, (2, 0)),
+    ("an incomplete pool", [slice_of([device("d0", "big")], count=3)], BIG, (1, 0)),
+    ("taint", [TWO, taint_rule("t", {"key": "broken", "effect": "NoExecute"}, {"driver": DRIVER})], ANY, (2, 0)),
 )
 def test_counts(
     objects: list[ResourceSlice | ResourceClaim | DeviceTaintRule], selected: DeviceClass, counts: tuple[int, int]

@@ -24,6 +24,7 @@ from tests.support.devices import (
     names,
     slice_of,
 )
+from tests.support.tables import table
 
 ON = DeviceFeatures(compatibility_groups=True)
 Groups = tuple[str, ...]
@@ -49,34 +50,30 @@ def pool_of(*groups: Groups, used: Sequence[int] = ()) -> ClusterDevices:
     return cluster(slice_of(rows, count=2), counters(), in_use, features=ON)
 
 
-@pytest.mark.parametrize(
-    ("groups", "used", "wanted", "expected"),
-    [
-        pytest.param([A, A], [], [exactly("r", count=2)], ["r=d0", "r=d1"], id="one group"),
-        pytest.param([A, B], [], [exactly("r", count=2)], None, id="no common group"),
-        pytest.param([A, B, AB], [], [exactly("r", count=2)], ["r=d0", "r=d2"], id="the next compatible device"),
-        pytest.param([AB, A, B], [], [exactly("r", count=3)], None, id="compatible in pairs only"),
-        pytest.param([NONE, NONE], [], [exactly("r", count=2)], ["r=d0", "r=d1"], id="no groups"),
-        pytest.param(
-            [NONE, A, A], [], [exactly("r", count=2)], ["r=d1", "r=d2"], id="backtracks from a device without groups"
-        ),
-        pytest.param([A, NONE, AB], [0], [exactly("r")], ["r=d2"], id="in use, with a group"),
-        pytest.param([NONE, A, NONE], [0], [exactly("r")], ["r=d2"], id="in use, without groups"),
-        pytest.param([AB, BC, A, B], [0, 1], [exactly("r")], ["r=d3"], id="several in use"),
-        pytest.param([A, B, AB], [0, 1], [exactly("r")], None, id="devices in use are incompatible"),
-        pytest.param([A, B], [0], [exactly("r", adminAccess=True)], ["r=d0"], id="admin access counts in groups"),
-        pytest.param([B, A, A], [], [exactly("r"), exactly("q", count=2)], None, id="several requests"),
-        pytest.param([A, B, B], [], [exactly("r"), exactly("q")], ["r=d1", "q=d2"], id="backtracking over requests"),
-        pytest.param(
-            [A, B],
-            [0],
-            [first_available("r", {"name": "two", "deviceClassName": "gpu", "count": 2})],
-            None,
-            id="prioritized list",
-        ),
-        pytest.param([A, A], [], [exactly("r", allocationMode="All")], ["r=d0", "r=d1"], id="all"),
-        pytest.param([A, B], [], [exactly("r", allocationMode="All")], None, id="all, not compatible"),
-    ],
+@table(
+    "groups, used, wanted, expected",
+    ("one group", [A, A], [], [exactly("r", count=2)], ["r=d0", "r=d1"]),
+    ("no common group", [A, B], [], [exactly("r", count=2)], None),
+    ("the next compatible device", [A, B, AB], [], [exactly("r", count=2)], ["r=d0", "r=d2"]),
+    ("compatible in pairs only", [AB, A, B], [], [exactly("r", count=3)], None),
+    ("no groups", [NONE, NONE], [], [exactly("r", count=2)], ["r=d0", "r=d1"]),
+    ("backtracks from a device without groups", [NONE, A, A], [], [exactly("r", count=2)], ["r=d1", "r=d2"]),
+    ("in use, with a group", [A, NONE, AB], [0], [exactly("r")], ["r=d2"]),
+    ("in use, without groups", [NONE, A, NONE], [0], [exactly("r")], ["r=d2"]),
+    ("several in use", [AB, BC, A, B], [0, 1], [exactly("r")], ["r=d3"]),
+    ("devices in use are incompatible", [A, B, AB], [0, 1], [exactly("r")], None),
+    ("admin access counts in groups", [A, B], [0], [exactly("r", adminAccess=True)], ["r=d0"]),
+    ("several requests", [B, A, A], [], [exactly("r"), exactly("q", count=2)], None),
+    ("backtracking over requests", [A, B, B], [], [exactly("r"), exactly("q")], ["r=d1", "q=d2"]),
+    (
+        "prioritized list",
+        [A, B],
+        [0],
+        [first_available("r", {"name": "two", "deviceClassName": "gpu", "count": 2})],
+        None,
+    ),
+    ("all", [A, A], [], [exactly("r", allocationMode="All")], ["r=d0", "r=d1"]),
+    ("all, not compatible", [A, B], [], [exactly("r", allocationMode="All")], None),
 )
 def test_devices_of_one_set(
     groups: list[Groups], used: list[int], wanted: list[Body], expected: list[str] | None
@@ -137,10 +134,7 @@ def test_freed_devices_do_not_count() -> None:
     assert names(allocate(devices, [claim(exactly("r"))])) == ["r=d0"]
 
 
-@pytest.mark.parametrize(
-    ("features", "expected"),
-    [pytest.param(ON, ["r=d0"], id="on"), pytest.param(DeviceFeatures(), None, id="off")],
-)
+@table("features, expected", ("on", ON, ["r=d0"]), ("off", DeviceFeatures(), None))
 def test_gate(features: DeviceFeatures, expected: list[str] | None) -> None:
     """If the gate is off, a slice with groups counts as missing, including its devices without groups."""
     rows = [device("d0", consumesCounters=[consumes(NONE)]), device("d1", consumesCounters=[consumes(A)])]

@@ -22,6 +22,7 @@ from tests.support.devices import (
     names,
     slice_of,
 )
+from tests.support.tables import table
 
 Body = dict[str, Any]
 
@@ -51,59 +52,47 @@ def deriving(name: str, expression: str, *, attribute: str = LINK, **fields: Any
     return exactly(name, derivedAttributes=[{"name": attribute, "expression": expression}], **fields)
 
 
-@pytest.mark.parametrize(
-    ("constraints", "links", "count", "on", "off"),
-    [
-        pytest.param(
-            MATCH, [strings("a", "b"), strings("b", "c"), strings("b")], 3, "012", None, id="match-one-common-value"
-        ),
-        pytest.param(
-            MATCH, [strings("a", "b"), strings("b", "c"), strings("c", "a")], 3, None, None, id="match-in-pairs-only"
-        ),
-        pytest.param(
-            MATCH,
-            [strings("a", "b"), strings("b", "c"), strings("c"), strings("c", "b"), strings("c")],
-            4,
-            "1234",
-            None,
-            id="match-restores-values-on-backtracking",
-        ),
-        pytest.param(
-            MATCH,
-            [strings("a", "b"), strings("b", "c"), strings("c", "a"), strings("a")],
-            3,
-            "023",
-            None,
-            id="match-narrows-to-common-values",
-        ),
-        pytest.param(MATCH, [strings("a"), {"string": "a"}], 2, "01", None, id="match-list-and-scalar"),
-        pytest.param(MATCH, [{"string": "a"}, {"string": "a"}], 2, "01", "01", id="match-scalars"),
-        pytest.param(MATCH, [{"ints": [1]}, strings("1")], 2, None, None, id="match-types-differ"),
-        pytest.param(MATCH, [{"ints": [1]}, {"bools": [True]}, {"int": 1}], 2, "02", None, id="match-1-is-not-true"),
-        pytest.param(MATCH, [{"versions": ["1.0.0"]}, {"version": "1.0.0"}], 2, "01", None, id="match-versions"),
-        pytest.param(
-            MATCH, [{"versions": ["1.0.0"]}, strings("1.0.0")], 2, None, None, id="match-version-is-not-a-string"
-        ),
-        pytest.param(MATCH, [None, strings("a"), strings("a")], 2, "12", None, id="match-absent"),
-        pytest.param(MATCH, [strings("a"), {"string": "a"}], 1, "0", "0", id="match-one-list"),
-        pytest.param(
-            DISTINCT, [strings("a", "b"), strings("c"), {"string": "d"}], 3, "012", None, id="distinct-disjoint"
-        ),
-        pytest.param(
-            DISTINCT, [strings("a", "b"), strings("b", "c"), strings("c")], 2, "02", None, id="distinct-no-overlap"
-        ),
-        pytest.param(
-            DISTINCT,
-            [strings("a", "b"), strings("a"), strings("c"), strings("b")],
-            3,
-            "123",
-            None,
-            id="distinct-backtracks-from-the-first-device",
-        ),
-        pytest.param(DISTINCT, [strings("a"), {"string": "a"}], 2, None, "01", id="distinct-list-and-scalar"),
-        pytest.param(DISTINCT, [{"ints": [1]}, strings("1")], 2, "01", None, id="distinct-types-differ"),
-        pytest.param(DISTINCT, [strings("a", "a"), strings("b")], 2, "01", None, id="distinct-repeated-in-one-list"),
-    ],
+@table(
+    "constraints, links, count, on, off",
+    ("match-one-common-value", MATCH, [strings("a", "b"), strings("b", "c"), strings("b")], 3, "012", None),
+    ("match-in-pairs-only", MATCH, [strings("a", "b"), strings("b", "c"), strings("c", "a")], 3, None, None),
+    (
+        "match-restores-values-on-backtracking",
+        MATCH,
+        [strings("a", "b"), strings("b", "c"), strings("c"), strings("c", "b"), strings("c")],
+        4,
+        "1234",
+        None,
+    ),
+    (
+        "match-narrows-to-common-values",
+        MATCH,
+        [strings("a", "b"), strings("b", "c"), strings("c", "a"), strings("a")],
+        3,
+        "023",
+        None,
+    ),
+    ("match-list-and-scalar", MATCH, [strings("a"), {"string": "a"}], 2, "01", None),
+    ("match-scalars", MATCH, [{"string": "a"}, {"string": "a"}], 2, "01", "01"),
+    ("match-types-differ", MATCH, [{"ints": [1]}, strings("1")], 2, None, None),
+    ("match-1-is-not-true", MATCH, [{"ints": [1]}, {"bools": [True]}, {"int": 1}], 2, "02", None),
+    ("match-versions", MATCH, [{"versions": ["1.0.0"]}, {"version": "1.0.0"}], 2, "01", None),
+    ("match-version-is-not-a-string", MATCH, [{"versions": ["1.0.0"]}, strings("1.0.0")], 2, None, None),
+    ("match-absent", MATCH, [None, strings("a"), strings("a")], 2, "12", None),
+    ("match-one-list", MATCH, [strings("a"), {"string": "a"}], 1, "0", "0"),
+    ("distinct-disjoint", DISTINCT, [strings("a", "b"), strings("c"), {"string": "d"}], 3, "012", None),
+    ("distinct-no-overlap", DISTINCT, [strings("a", "b"), strings("b", "c"), strings("c")], 2, "02", None),
+    (
+        "distinct-backtracks-from-the-first-device",
+        DISTINCT,
+        [strings("a", "b"), strings("a"), strings("c"), strings("b")],
+        3,
+        "123",
+        None,
+    ),
+    ("distinct-list-and-scalar", DISTINCT, [strings("a"), {"string": "a"}], 2, None, "01"),
+    ("distinct-types-differ", DISTINCT, [{"ints": [1]}, strings("1")], 2, "01", None),
+    ("distinct-repeated-in-one-list", DISTINCT, [strings("a", "a"), strings("b")], 2, "01", None),
 )
 def test_lists(constraints: list[Body], links: list[Body | None], count: int, on: str | None, off: str | None) -> None:
     """If the gate is on, lists are compared as sets; if off, a list equals no value of another device."""
@@ -112,48 +101,36 @@ def test_lists(constraints: list[Body], links: list[Body | None], count: int, on
         assert allocated(features, rows(*links), wanted) == (expected and [f"r=d{each}" for each in expected])
 
 
-@pytest.mark.parametrize(
-    ("requests", "constraints", "features", "expected"),
-    [
-        pytest.param([deriving("r", f"string({AT}.link.size())", count=2)], MATCH, BOTH, ["r=d0", "r=d2"], id="text"),
-        pytest.param([deriving("r", f"{AT}.link.size()", count=2)], MATCH, DERIVED, ["r=d0", "r=d2"], id="scalar"),
-        pytest.param([deriving("r", f"{AT}.link", count=2)], MATCH, BOTH, ["r=d0", "r=d1"], id="list"),
-        pytest.param([deriving("r", f"{AT}.link", count=2)], MATCH, DERIVED, None, id="list-with-list-gate-off"),
-        pytest.param([deriving("r", "[1].filter(each, each > 1)")], MATCH, BOTH, None, id="empty-list"),
-        pytest.param(
-            [deriving("r", "[1].filter(each, each > 1)")], MATCH, DERIVED, ["r=d0"], id="empty-list-with-list-gate-off"
-        ),
-        pytest.param(
-            [exactly("r"), deriving("s", '"c"')], MATCH, BOTH, ["r=d1", "s=d0"], id="derived-matches-the-device's"
-        ),
-        pytest.param(
-            [deriving("r", f"{AT}.absent", attribute="a.example.com/b")],
-            MATCH,
-            BOTH,
-            ["r=d0"],
-            id="not-evaluated-if-not-read",
-        ),
-        pytest.param(
-            [exactly("r"), deriving("s", f"{AT}.absent")],
-            [{"matchAttribute": LINK, "requests": ["r"]}],
-            BOTH,
-            ["r=d0", "s=d1"],
-            id="request-without-constraint",
-        ),
-        pytest.param(
-            [
-                first_available(
-                    "r",
-                    alternative("a", count=2, derivedAttributes=[{"name": LINK, "expression": f"{AT}.link[0]"}]),
-                    alternative("b", count=2, derivedAttributes=[{"name": LINK, "expression": "device.driver"}]),
-                )
-            ],
-            MATCH,
-            BOTH,
-            ["r/b=d0", "r/b=d1"],
-            id="alternatives",
-        ),
-    ],
+@table(
+    "requests, constraints, features, expected",
+    ("text", [deriving("r", f"string({AT}.link.size())", count=2)], MATCH, BOTH, ["r=d0", "r=d2"]),
+    ("scalar", [deriving("r", f"{AT}.link.size()", count=2)], MATCH, DERIVED, ["r=d0", "r=d2"]),
+    ("list", [deriving("r", f"{AT}.link", count=2)], MATCH, BOTH, ["r=d0", "r=d1"]),
+    ("list-with-list-gate-off", [deriving("r", f"{AT}.link", count=2)], MATCH, DERIVED, None),
+    ("empty-list", [deriving("r", "[1].filter(each, each > 1)")], MATCH, BOTH, None),
+    ("empty-list-with-list-gate-off", [deriving("r", "[1].filter(each, each > 1)")], MATCH, DERIVED, ["r=d0"]),
+    ("derived-matches-the-device's", [exactly("r"), deriving("s", '"c"')], MATCH, BOTH, ["r=d1", "s=d0"]),
+    ("not-evaluated-if-not-read", [deriving("r", f"{AT}.absent", attribute="a.example.com/b")], MATCH, BOTH, ["r=d0"]),
+    (
+        "request-without-constraint",
+        [exactly("r"), deriving("s", f"{AT}.absent")],
+        [{"matchAttribute": LINK, "requests": ["r"]}],
+        BOTH,
+        ["r=d0", "s=d1"],
+    ),
+    (
+        "alternatives",
+        [
+            first_available(
+                "r",
+                alternative("a", count=2, derivedAttributes=[{"name": LINK, "expression": f"{AT}.link[0]"}]),
+                alternative("b", count=2, derivedAttributes=[{"name": LINK, "expression": "device.driver"}]),
+            )
+        ],
+        MATCH,
+        BOTH,
+        ["r/b=d0", "r/b=d1"],
+    ),
 )
 def test_derived(
     requests: list[Body], constraints: list[Body], features: DeviceFeatures, expected: list[str] | None
@@ -163,49 +140,51 @@ def test_derived(
     assert allocated(features, rows(*links), claim(*requests, constraints=constraints)) == expected
 
 
-@pytest.mark.parametrize(
-    ("requests", "features", "message"),
-    [
-        pytest.param(
-            [deriving("r", "1", attribute="a.example.com/b")],
-            LISTS,
-            "claim ns/c0, request r: cannot handle request with derived attributes, the feature is disabled",
-            id="gate-off",
-        ),
-        pytest.param(
-            [deriving("r", f"{AT}.absent")],
-            BOTH,
-            f"evaluate derived attribute {LINK} on device {DRIVER}/n0/d0 failed: no such key: absent",
-            id="evaluation",
-        ),
-        pytest.param(
-            [deriving("r", "dyn(1.5)")],
-            BOTH,
-            f"evaluate derived attribute {LINK} on device {DRIVER}/n0/d0 failed: unsupported CEL return type: float64",
-            id="type",
-        ),
-        pytest.param(
-            [deriving("r", '[dyn(1), dyn("a")]')],
-            BOTH,
+@table(
+    "requests, features, message",
+    (
+        "gate-off",
+        [deriving("r", "1", attribute="a.example.com/b")],
+        LISTS,
+        "claim ns/c0, request r: cannot handle request with derived attributes, the feature is disabled",
+    ),
+    (
+        "evaluation",
+        [deriving("r", f"{AT}.absent")],
+        BOTH,
+        f"evaluate derived attribute {LINK} on device {DRIVER}/n0/d0 failed: no such key: absent",
+    ),
+    (
+        "type",
+        [deriving("r", "dyn(1.5)")],
+        BOTH,
+        f"evaluate derived attribute {LINK} on device {DRIVER}/n0/d0 failed: unsupported CEL return type: float64",
+    ),
+    (
+        "list-of-several-types",
+        [deriving("r", '[dyn(1), dyn("a")]')],
+        BOTH,
+        (
             f"evaluate derived attribute {LINK} on device {DRIVER}/n0/d0 failed: "
-            "expected list element at index 1 to be int, got string",
-            id="list-of-several-types",
+            "expected list element at index 1 to be int, got string"
         ),
-        pytest.param(
-            [deriving("r", "1.5")],
-            BOTH,
+    ),
+    (
+        "compilation",
+        [deriving("r", "1.5")],
+        BOTH,
+        (
             f"compile derived attribute {LINK} failed: must evaluate to a primitive scalar (string, integer, boolean, "
-            "semver) or a list of these scalars, not double",
-            id="compilation",
+            "semver) or a list of these scalars, not double"
         ),
-        pytest.param(
-            # Three devices are needed and two exist; kube-scheduler evaluates both before it fails.
-            [deriving("r", f'{AT}.link == "y" ? {AT}.absent : "z"', count=3)],
-            BOTH,
-            f"evaluate derived attribute {LINK} on device {DRIVER}/n0/d1 failed: no such key: absent",
-            id="even-if-too-few-devices-remain",
-        ),
-    ],
+    ),
+    (
+        "even-if-too-few-devices-remain",
+        # Three devices are needed and two exist; kube-scheduler evaluates both before it fails.
+        [deriving("r", f'{AT}.link == "y" ? {AT}.absent : "z"', count=3)],
+        BOTH,
+        f"evaluate derived attribute {LINK} on device {DRIVER}/n0/d1 failed: no such key: absent",
+    ),
 )
 def test_errors(requests: list[Body], features: DeviceFeatures, message: str) -> None:
     """An expression that fails raises AllocationError when a constraint reads it."""

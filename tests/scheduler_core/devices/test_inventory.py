@@ -15,6 +15,7 @@ from scheduler_core.devices.records import DeviceFeatures
 from scheduler_core.errors import AllocationError
 from scheduler_core.model.devices import DeviceTaintRule, ResourceSlice
 from tests.support.devices import allocator, claim, claim_results, cluster, device, exactly, slice_of, taint_rule
+from tests.support.tables import table
 
 ZONE_A = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}]}
 TAINT = {"key": "k", "effect": "NoSchedule"}
@@ -48,119 +49,104 @@ def consumer(name: str, counter_set: str = "s", counter: str = "x") -> dict[str,
     return device(name, consumesCounters=[{"counterSet": counter_set, "counters": {counter: {"value": "1"}}}])
 
 
-@pytest.mark.parametrize(
-    ("slices", "expected"),
-    [
-        pytest.param([slice_of([device("b"), device("a")])], ["n0: b a"], id="order of the slice"),
-        pytest.param([slice_of([device("a")], node="n1")], [], id="another node"),
-        pytest.param(
-            [slice_of([device("a")], pool="q"), slice_of([device("b")], pool="p", name="z")],
-            ["p: b", "q: a"],
-            id="pools",
-        ),
-        pytest.param(
-            [
-                slice_of([device("a", bindingConditions=["c"])], pool="p", name="x"),
-                slice_of([device("b")], pool="q", name="y"),
-            ],
-            ["q: b", "p: a"],
-            id="pools with binding conditions come last",
-        ),
-        pytest.param([part(2), part(1)], ["p: d1 d2"], id="slices by name"),
-        pytest.param([part(1)], ["p: incomplete"], id="a slice is missing"),
-        pytest.param([part(1), part(2, node="n1")], ["p: d1"], id="a slice of another node completes the pool"),
-        pytest.param([part(1), part(2, node="n1", generation=2)], [], id="a newer generation on another node"),
-        pytest.param(
-            [part(1, count=1), part(2, node="n1", generation=2)],
-            ["p: d1"],
-            id="a complete pool ignores a newer generation on another node",
-        ),
-        pytest.param([part(1), part(2, generation=2, count=1)], ["p: d2"], id="an older generation"),
-        pytest.param(
-            [part(1, devices=[device("x")]), part(2, devices=[device("x")])], ["p: invalid"], id="duplicate device"
-        ),
-        pytest.param(
-            [part(1, devices=[device("x")]), part(2, devices=[device("x")], node="n1")],
-            ["p: x"],
-            id="duplicate device on another node",
-        ),
-        pytest.param([network("a", allNodes=True)], ["net: a"], id="all nodes"),
-        pytest.param([network("a", nodeSelector=ZONE_A)], ["net: a"], id="node selector"),
-        pytest.param([network("a")], [], id="no nodes"),
-        pytest.param(
-            [
-                slice_of(
-                    [device("a", nodeName="n1"), device("b", nodeName="n0"), device("c", nodeSelector=ZONE_A)],
-                    node="",
-                    pool="net",
-                    perDeviceNodeSelection=True,
-                )
-            ],
-            ["net: b c"],
-            id="nodes by device",
-        ),
-        pytest.param(
-            [part(1, devices=[consumer("d1")]), part(2, devices=[], sharedCounters=COUNTERS)], ["p: d1"], id="counters"
-        ),
-        pytest.param(
-            [part(1, devices=[consumer("d1")]), part(2, devices=[], sharedCounters=COUNTERS, node="n1")],
-            ["p: d1"],
-            id="counters that target another node",
-        ),
-        pytest.param(
-            [part(1, devices=[consumer("d1", "t")]), part(2, devices=[], sharedCounters=COUNTERS)],
-            ["p: invalid"],
-            id="no such counter set",
-        ),
-        pytest.param(
-            [part(1, devices=[device("d1", consumesCounters=[{"counterSet": "t"}])], count=1)],
-            ["p: invalid"],
-            id="no such counter set, no counters",
-        ),
-        pytest.param(
-            [part(1, devices=[consumer("d1", "s", "y")]), part(2, devices=[], sharedCounters=COUNTERS)],
-            ["p: invalid"],
-            id="no such counter",
-        ),
-        pytest.param(
-            [
-                part(1, count=3),
-                part(2, count=3, devices=[], sharedCounters=COUNTERS),
-                part(3, count=3, devices=[], sharedCounters=COUNTERS),
-            ],
-            ["p: invalid"],
-            id="duplicate counter set",
-        ),
-        pytest.param(
-            [
-                part(
-                    1,
-                    count=1,
-                    devices=[
-                        device(
-                            "d1", consumesCounters=[{"counterSet": "s", "counters": {}, "compatibilityGroups": ["g"]}]
-                        )
-                    ],
-                ),
-                part(2, count=2),
-            ],
-            ["p: incomplete"],
-            id="a slice with compatibility groups counts as missing",
-        ),
-        pytest.param(
-            [
-                part(1, count=1, devices=[device("d1", nodeAllocatableResources={"cpu": {"mapping": {}}})]),
-                part(2, count=2),
-            ],
-            ["p: incomplete"],
-            id="a slice that consumes resources of the node counts as missing",
-        ),
-        pytest.param(
-            [part(1, count=1, skipNodeOperations=["*"]), part(2, count=2)],
-            ["p: incomplete"],
-            id="a slice that needs skipped node operations counts as missing",
-        ),
-    ],
+@table(
+    "slices, expected",
+    ("order of the slice", [slice_of([device("b"), device("a")])], ["n0: b a"]),
+    ("another node", [slice_of([device("a")], node="n1")], []),
+    ("pools", [slice_of([device("a")], pool="q"), slice_of([device("b")], pool="p", name="z")], ["p: b", "q: a"]),
+    (
+        "pools with binding conditions come last",
+        [
+            slice_of([device("a", bindingConditions=["c"])], pool="p", name="x"),
+            slice_of([device("b")], pool="q", name="y"),
+        ],
+        ["q: b", "p: a"],
+    ),
+    ("slices by name", [part(2), part(1)], ["p: d1 d2"]),
+    ("a slice is missing", [part(1)], ["p: incomplete"]),
+    ("a slice of another node completes the pool", [part(1), part(2, node="n1")], ["p: d1"]),
+    ("a newer generation on another node", [part(1), part(2, node="n1", generation=2)], []),
+    (
+        "a complete pool ignores a newer generation on another node",
+        [part(1, count=1), part(2, node="n1", generation=2)],
+        ["p: d1"],
+    ),
+    ("an older generation", [part(1), part(2, generation=2, count=1)], ["p: d2"]),
+    ("duplicate device", [part(1, devices=[device("x")]), part(2, devices=[device("x")])], ["p: invalid"]),
+    (
+        "duplicate device on another node",
+        [part(1, devices=[device("x")]), part(2, devices=[device("x")], node="n1")],
+        ["p: x"],
+    ),
+    ("all nodes", [network("a", allNodes=True)], ["net: a"]),
+    ("node selector", [network("a", nodeSelector=ZONE_A)], ["net: a"]),
+    ("no nodes", [network("a")], []),
+    (
+        "nodes by device",
+        [
+            slice_of(
+                [device("a", nodeName="n1"), device("b", nodeName="n0"), device("c", nodeSelector=ZONE_A)],
+                node="",
+                pool="net",
+                perDeviceNodeSelection=True,
+            )
+        ],
+        ["net: b c"],
+    ),
+    ("counters", [part(1, devices=[consumer("d1")]), part(2, devices=[], sharedCounters=COUNTERS)], ["p: d1"]),
+    (
+        "counters that target another node",
+        [part(1, devices=[consumer("d1")]), part(2, devices=[], sharedCounters=COUNTERS, node="n1")],
+        ["p: d1"],
+    ),
+    (
+        "no such counter set",
+        [part(1, devices=[consumer("d1", "t")]), part(2, devices=[], sharedCounters=COUNTERS)],
+        ["p: invalid"],
+    ),
+    (
+        "no such counter set, no counters",
+        [part(1, devices=[device("d1", consumesCounters=[{"counterSet": "t"}])], count=1)],
+        ["p: invalid"],
+    ),
+    (
+        "no such counter",
+        [part(1, devices=[consumer("d1", "s", "y")]), part(2, devices=[], sharedCounters=COUNTERS)],
+        ["p: invalid"],
+    ),
+    (
+        "duplicate counter set",
+        [
+            part(1, count=3),
+            part(2, count=3, devices=[], sharedCounters=COUNTERS),
+            part(3, count=3, devices=[], sharedCounters=COUNTERS),
+        ],
+        ["p: invalid"],
+    ),
+    (
+        "a slice with compatibility groups counts as missing",
+        [
+            part(
+                1,
+                count=1,
+                devices=[
+                    device("d1", consumesCounters=[{"counterSet": "s", "counters": {}, "compatibilityGroups": ["g"]}])
+                ],
+            ),
+            part(2, count=2),
+        ],
+        ["p: incomplete"],
+    ),
+    (
+        "a slice that consumes resources of the node counts as missing",
+        [part(1, count=1, devices=[device("d1", nodeAllocatableResources={"cpu": {"mapping": {}}})]), part(2, count=2)],
+        ["p: incomplete"],
+    ),
+    (
+        "a slice that needs skipped node operations counts as missing",
+        [part(1, count=1, skipNodeOperations=["*"]), part(2, count=2)],
+        ["p: incomplete"],
+    ),
 )
 def test_pools_of_a_node(slices: list[ResourceSlice], expected: list[str]) -> None:
     assert pools_of(cluster(*slices)) == expected
@@ -179,19 +165,15 @@ def test_an_invalid_node_selector_raises() -> None:
         pools_of(cluster(network("a", nodeSelector=broken)))
 
 
-@pytest.mark.parametrize(
-    ("rules", "free"),
-    [
-        pytest.param([], ["a", "b"], id="none"),
-        pytest.param([taint_rule("r", TAINT, {"device": "a"})], ["b"], id="device"),
-        pytest.param([taint_rule("r", TAINT, {})], [], id="all devices"),
-        pytest.param([taint_rule("r", TAINT, None)], ["a", "b"], id="no selector"),
-        pytest.param([taint_rule("r", TAINT, {"pool": "other"})], ["a", "b"], id="other pool"),
-        pytest.param([taint_rule("r", {**TAINT, "effect": "None"}, {})], ["a", "b"], id="effect None"),
-        pytest.param(
-            [taint_rule("r", TAINT, {"device": "a"}), taint_rule("s", TAINT, {"device": "b"})], [], id="two rules"
-        ),
-    ],
+@table(
+    "rules, free",
+    ("none", [], ["a", "b"]),
+    ("device", [taint_rule("r", TAINT, {"device": "a"})], ["b"]),
+    ("all devices", [taint_rule("r", TAINT, {})], []),
+    ("no selector", [taint_rule("r", TAINT, None)], ["a", "b"]),
+    ("other pool", [taint_rule("r", TAINT, {"pool": "other"})], ["a", "b"]),
+    ("effect None", [taint_rule("r", {**TAINT, "effect": "None"}, {})], ["a", "b"]),
+    ("two rules", [taint_rule("r", TAINT, {"device": "a"}), taint_rule("s", TAINT, {"device": "b"})], []),
 )
 def test_taint_rules(rules: list[DeviceTaintRule], free: list[str]) -> None:
     rows = slice_of([device("a"), device("b")])

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from scheduler_core.model.devices import ResourceClaim, ResourceSlice
 from tests.support.devices import (
     DRIVER,
@@ -20,6 +18,7 @@ from tests.support.devices import (
     names,
     slice_of,
 )
+from tests.support.tables import table
 
 MODEL = f"{DRIVER}/model"
 MODEL_A = f'device.attributes["{DRIVER}"].model == "a"'
@@ -40,66 +39,64 @@ def pool(name: str, value: str, *devices: dict[str, Any], node: str = "n0") -> l
     ]
 
 
-@pytest.mark.parametrize(
-    ("objects", "wanted", "expected"),
-    [
-        pytest.param(
-            [slice_of([device("d0"), device("d1")]), allocated_claim({"device": "d1"})],
-            [claim(exactly("r", adminAccess=True)), claim(exactly("s"), name="c1")],
-            ["r=d1", "s=d0"],
-            id="admin access to a device in use, then an equal free one",
-        ),
-        pytest.param(
-            [
-                *pool("a", "2", consumer("d0", "a", "1"), consumer("d1", "b", "2")),
-                *pool("b", "2", consumer("d2", "a", "1")),
-            ],
-            [claim(exactly("r", MODEL_A), exactly("s", MODEL_B))],
-            ["r=d2", "s=d1"],
-            id="equal devices of pools with different counters",
-        ),
-        pytest.param(
-            [slice_of([device("d0", **SHARED), device("d1", **SHARED)])],
-            [claim(exactly("r", **ONE), exactly("s", **ONE), exactly("t", count=2, **ONE))],
-            ["r=d0", "s=d1", "t=d0", "t=d1"],
-            id="a device with a new share",
-        ),
-        pytest.param(
-            [
-                slice_of([device("d0", **SHARED), device("d1", **SHARED)]),
-                allocated_claim({"device": "d0", "shareID": "x", "consumedCapacity": {"memory": "1"}}),
-            ],
-            [claim(exactly("r", **ONE), exactly("s", count=2, **ONE))],
-            ["r=d1", "s=d0", "s=d1"],
-            id="a device with a share in use",
-        ),
-        pytest.param(
-            [slice_of([device("d0", "a"), device("d1", "b"), device("d2", "b")])],
-            [
-                claim(
-                    exactly("r"),
-                    exactly("s"),
-                    exactly("t"),
-                    constraints=[{"matchAttribute": MODEL, "requests": ["r", "t"]}],
-                )
-            ],
-            ["r=d1", "s=d0", "t=d2"],
-            id="equal devices allocated, another value to match",
-        ),
-        pytest.param(
-            [slice_of([device("d0", "a"), device("d1", "b"), device("d2", "a")])],
-            [
-                claim(
-                    exactly("r"),
-                    exactly("s"),
-                    exactly("t", MODEL_A),
-                    constraints=[{"distinctAttribute": MODEL, "requests": ["r", "t"]}],
-                )
-            ],
-            ["r=d1", "s=d0", "t=d2"],
-            id="equal devices allocated, other distinct values",
-        ),
-    ],
+@table(
+    "objects, wanted, expected",
+    (
+        "admin access to a device in use, then an equal free one",
+        [slice_of([device("d0"), device("d1")]), allocated_claim({"device": "d1"})],
+        [claim(exactly("r", adminAccess=True)), claim(exactly("s"), name="c1")],
+        ["r=d1", "s=d0"],
+    ),
+    (
+        "equal devices of pools with different counters",
+        [
+            *pool("a", "2", consumer("d0", "a", "1"), consumer("d1", "b", "2")),
+            *pool("b", "2", consumer("d2", "a", "1")),
+        ],
+        [claim(exactly("r", MODEL_A), exactly("s", MODEL_B))],
+        ["r=d2", "s=d1"],
+    ),
+    (
+        "a device with a new share",
+        [slice_of([device("d0", **SHARED), device("d1", **SHARED)])],
+        [claim(exactly("r", **ONE), exactly("s", **ONE), exactly("t", count=2, **ONE))],
+        ["r=d0", "s=d1", "t=d0", "t=d1"],
+    ),
+    (
+        "a device with a share in use",
+        [
+            slice_of([device("d0", **SHARED), device("d1", **SHARED)]),
+            allocated_claim({"device": "d0", "shareID": "x", "consumedCapacity": {"memory": "1"}}),
+        ],
+        [claim(exactly("r", **ONE), exactly("s", count=2, **ONE))],
+        ["r=d1", "s=d0", "s=d1"],
+    ),
+    (
+        "equal devices allocated, another value to match",
+        [slice_of([device("d0", "a"), device("d1", "b"), device("d2", "b")])],
+        [
+            claim(
+                exactly("r"),
+                exactly("s"),
+                exactly("t"),
+                constraints=[{"matchAttribute": MODEL, "requests": ["r", "t"]}],
+            )
+        ],
+        ["r=d1", "s=d0", "t=d2"],
+    ),
+    (
+        "equal devices allocated, other distinct values",
+        [slice_of([device("d0", "a"), device("d1", "b"), device("d2", "a")])],
+        [
+            claim(
+                exactly("r"),
+                exactly("s"),
+                exactly("t", MODEL_A),
+                constraints=[{"distinctAttribute": MODEL, "requests": ["r", "t"]}],
+            )
+        ],
+        ["r=d1", "s=d0", "t=d2"],
+    ),
 )
 def test_solutions_are_not_pruned(
     objects: list[ResourceSlice | ResourceClaim], wanted: list[ResourceClaim], expected: list[str]
@@ -107,51 +104,49 @@ def test_solutions_are_not_pruned(
     assert names(allocate(cluster(*objects), wanted)) == expected
 
 
-@pytest.mark.parametrize(
-    ("objects", "wanted", "expected"),
-    [
-        pytest.param(
-            [slice_of([device("d", allowMultipleAllocations=True)]), slice_of([device("d")], node="n1")],
-            claim(exactly("r"), exactly("s")),
-            [["r=d", "s=d"], None],
-            id="one device can be shared",
-        ),
-        pytest.param(
-            [
-                slice_of(
-                    [device("d0", nodeName="n0"), device("d1", nodeName="n1")],
-                    node="",
-                    pool="net",
-                    perDeviceNodeSelection=True,
-                )
-            ],
-            claim(exactly("r")),
-            [["r=d0"], ["r=d1"]],
-            id="other devices of a slice are targeted",
-        ),
-        pytest.param(
-            [
-                *pool("n0", "3", consumer("d0", "a", "1"), consumer("d1", "b", "1")),
-                *pool("n1", "3", consumer("d0", "a", "1"), consumer("d1", "b", "3"), node="n1"),
-                allocated_claim({"device": "d1"}, {"device": "d1", "pool": "n1"}),
-            ],
-            claim(exactly("r", MODEL_A)),
-            [["r=d0"], None],
-            id="a device in use that no request selects consumes more counters",
-        ),
-        pytest.param(
-            [slice_of([device("d0")]), slice_of([device("d0")], node="n1"), allocated_claim({"device": "d0"})],
-            claim(exactly("r")),
-            [None, ["r=d0"]],
-            id="the device of one node is in use",
-        ),
-        pytest.param(
-            [slice_of([device("d0", "a")]), slice_of([device("d0", "b")], node="n1")],
-            claim(exactly("r", MODEL_B)),
-            [None, ["r=d0"]],
-            id="other attributes",
-        ),
-    ],
+@table(
+    "objects, wanted, expected",
+    (
+        "one device can be shared",
+        [slice_of([device("d", allowMultipleAllocations=True)]), slice_of([device("d")], node="n1")],
+        claim(exactly("r"), exactly("s")),
+        [["r=d", "s=d"], None],
+    ),
+    (
+        "other devices of a slice are targeted",
+        [
+            slice_of(
+                [device("d0", nodeName="n0"), device("d1", nodeName="n1")],
+                node="",
+                pool="net",
+                perDeviceNodeSelection=True,
+            )
+        ],
+        claim(exactly("r")),
+        [["r=d0"], ["r=d1"]],
+    ),
+    (
+        "a device in use that no request selects consumes more counters",
+        [
+            *pool("n0", "3", consumer("d0", "a", "1"), consumer("d1", "b", "1")),
+            *pool("n1", "3", consumer("d0", "a", "1"), consumer("d1", "b", "3"), node="n1"),
+            allocated_claim({"device": "d1"}, {"device": "d1", "pool": "n1"}),
+        ],
+        claim(exactly("r", MODEL_A)),
+        [["r=d0"], None],
+    ),
+    (
+        "the device of one node is in use",
+        [slice_of([device("d0")]), slice_of([device("d0")], node="n1"), allocated_claim({"device": "d0"})],
+        claim(exactly("r")),
+        [None, ["r=d0"]],
+    ),
+    (
+        "other attributes",
+        [slice_of([device("d0", "a")]), slice_of([device("d0", "b")], node="n1")],
+        claim(exactly("r", MODEL_B)),
+        [None, ["r=d0"]],
+    ),
 )
 def test_nodes_that_do_not_share_a_search(
     objects: list[ResourceSlice | ResourceClaim], wanted: ResourceClaim, expected: list[list[str] | None]
@@ -174,37 +169,35 @@ def match(*requests: str, kind: str = "matchAttribute") -> list[dict[str, Any]]:
     return [{kind: LINK, "requests": list(requests)}]
 
 
-@pytest.mark.parametrize(
-    ("objects", "wanted"),
-    [
-        pytest.param(
-            [linked(*(f"l{index // 2}" for index in range(32)))],
-            claim(exactly("any", count=12), exactly("linked", count=3), constraints=match("linked")),
-            id="only pairs match",
-        ),
-        pytest.param(
-            [linked("a", 1, "b", "a")],
-            claim(exactly("r", count=4), constraints=match(kind="distinctAttribute")),
-            id="too few distinct values",
-        ),
-        pytest.param(
-            [
-                slice_of(
-                    [
-                        device(f"d{index}", attributes={"link": {"int": index % 2}, "root": {"int": index // 2}})
-                        for index in range(4)
-                    ]
-                )
-            ],
-            claim(exactly("r", count=2), constraints=[{"matchAttribute": LINK}, {"matchAttribute": f"{DRIVER}/root"}]),
-            id="each attribute matches, but not both",
-        ),
-        pytest.param(
-            pool("a", "5", *(consumer(f"d{index}", "a", "1") for index in range(12))),
-            claim(exactly("r", count=6)),
-            id="counters",
-        ),
-    ],
+@table(
+    "objects, wanted",
+    (
+        "only pairs match",
+        [linked(*(f"l{index // 2}" for index in range(32)))],
+        claim(exactly("any", count=12), exactly("linked", count=3), constraints=match("linked")),
+    ),
+    (
+        "too few distinct values",
+        [linked("a", 1, "b", "a")],
+        claim(exactly("r", count=4), constraints=match(kind="distinctAttribute")),
+    ),
+    (
+        "each attribute matches, but not both",
+        [
+            slice_of(
+                [
+                    device(f"d{index}", attributes={"link": {"int": index % 2}, "root": {"int": index // 2}})
+                    for index in range(4)
+                ]
+            )
+        ],
+        claim(exactly("r", count=2), constraints=[{"matchAttribute": LINK}, {"matchAttribute": f"{DRIVER}/root"}]),
+    ),
+    (
+        "counters",
+        pool("a", "5", *(consumer(f"d{index}", "a", "1") for index in range(12))),
+        claim(exactly("r", count=6)),
+    ),
 )
 def test_impossible_without_a_search(objects: list[ResourceSlice], wanted: ResourceClaim) -> None:
     """A claim that no combination can satisfy, by count, costs no search steps."""
@@ -213,34 +206,30 @@ def test_impossible_without_a_search(objects: list[ResourceSlice], wanted: Resou
     assert found.steps == 0
 
 
-@pytest.mark.parametrize(
-    ("slices", "searches"),
-    [
-        pytest.param(
-            [linked("a", "b", "a"), linked(7, "c", 7, node="n1")], 1, id="other values, the same devices are equal"
-        ),
-        pytest.param([linked("a", "b", "a"), linked("a", "a", "b", node="n1")], 2, id="other devices are equal"),
-        pytest.param(
-            [
-                linked("a", "b", pool="p"),
-                linked("b", "c", pool="q"),
-                linked("d", "e", node="n1", pool="r"),
-                linked("e", "d", node="n1", pool="s"),
-            ],
-            2,
-            id="equal to other devices of another pool",
-        ),
-        pytest.param(
-            [
-                linked("a", "b", pool="p"),
-                linked("b", "c", pool="q"),
-                linked("d", "e", node="n1", pool="r"),
-                linked("e", "f", node="n1", pool="s"),
-            ],
-            1,
-            id="equal to the same devices of another pool",
-        ),
-    ],
+@table(
+    "slices, searches",
+    ("other values, the same devices are equal", [linked("a", "b", "a"), linked(7, "c", 7, node="n1")], 1),
+    ("other devices are equal", [linked("a", "b", "a"), linked("a", "a", "b", node="n1")], 2),
+    (
+        "equal to other devices of another pool",
+        [
+            linked("a", "b", pool="p"),
+            linked("b", "c", pool="q"),
+            linked("d", "e", node="n1", pool="r"),
+            linked("e", "d", node="n1", pool="s"),
+        ],
+        2,
+    ),
+    (
+        "equal to the same devices of another pool",
+        [
+            linked("a", "b", pool="p"),
+            linked("b", "c", pool="q"),
+            linked("d", "e", node="n1", pool="r"),
+            linked("e", "f", node="n1", pool="s"),
+        ],
+        1,
+    ),
 )
 def test_nodes_with_other_values(slices: list[ResourceSlice], searches: int) -> None:
     """Nodes with other values share a search if the same devices have equal values."""

@@ -14,6 +14,7 @@ from scheduler_core.devices.behaviours import KnowledgeBounds
 from scheduler_core.devices.records import SelectedFacts
 from scheduler_core.devices.selector_cache import DerivedAttributes, SelectorCache, SizedCache, Store, Verdict
 from scheduler_core.model.devices import Device, DeviceAttribute
+from tests.support.tables import table
 
 DRIVER = "gpu.example.com"
 FACTS = [
@@ -45,7 +46,7 @@ def test_what_was_used_longest_ago_is_evicted() -> None:
     assert cache.evaluations == 202
 
 
-@pytest.mark.parametrize("pad", [pytest.param(0, id="short"), pytest.param(9_000, id="long")])
+@table("pad", ("short", 0), ("long", 9_000))
 def test_the_size_is_bounded_whatever_the_selectors_are(pad: int) -> None:
     """Thousands of different selectors are stored within the bound."""
     bound = 4 << 20

@@ -22,12 +22,13 @@ from tests.support.devices import (
     names,
     slice_of,
 )
+from tests.support.tables import table
 
 STEPS = 80
 BOUNDS = {"ample": KnowledgeBounds(), "small": KnowledgeBounds(tables=2, records=3, shapes=3, verdict_bytes=6000)}
 
 
-@pytest.mark.parametrize("skips_operations", [pytest.param(False, id="plain"), pytest.param(True, id="skipping")])
+@table("skips_operations", ("plain", False), ("skipping", True))
 @pytest.mark.parametrize("bounds", BOUNDS)
 @pytest.mark.parametrize("seed", range(6))
 def test_cached_outcomes_equal_new_ones(seed: int, bounds: str, skips_operations: bool) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from scheduler_core.devices.records import DeviceFeatures
 from scheduler_core.model.devices import ResourceClaim
 from tests.support.devices import allocated_claim, claim, device, exactly, slice_of, with_reserved
 from tests.support.rejected_claims import DeviceObject, RejectedPod
+from tests.support.tables import table
 
 ON = DeviceFeatures(compatibility_groups=True, optional_node_operations=True)
 COUNTERS = slice_of(name="counters", sharedCounters=[{"name": "card", "counters": {"slots": {"value": "7"}}}], count=2)
@@ -31,61 +30,57 @@ def skipping() -> ResourceClaim:
     return claim(exactly("r"), allocation={"devices": {"results": [result]}})
 
 
-@pytest.mark.parametrize(
-    ("wanted", "objects", "reason"),
-    [
-        pytest.param(
-            claim(exactly("r", count=2)),
-            card_with_groups(["a"], ["b"]),
-            "needs 2 devices; the shared counters, capacity or compatibility groups allow fewer",
-            id="groups",
-        ),
-        pytest.param(claim(exactly("r")), SKIPPING, "needs 1 device, none can be used", id="skipped operations"),
-        pytest.param(skipping(), [], f"its devices need {NEEDS}", id="allocated"),
-    ],
+@table(
+    "wanted, objects, reason",
+    (
+        "groups",
+        claim(exactly("r", count=2)),
+        card_with_groups(["a"], ["b"]),
+        "needs 2 devices; the shared counters, capacity or compatibility groups allow fewer",
+    ),
+    ("skipped operations", claim(exactly("r")), SKIPPING, "needs 1 device, none can be used"),
+    ("allocated", skipping(), [], f"its devices need {NEEDS}"),
 )
 def test_obstacles(wanted: ResourceClaim, objects: list[DeviceObject], reason: str) -> None:
     """The obstacles contain the expected reason of each claim."""
     assert [text for _, text, _ in RejectedPod([wanted], *objects, features=ON).obstacles()] == [reason]
 
 
-@pytest.mark.parametrize(
-    ("objects", "problems"),
-    [
-        pytest.param(
-            [*card_with_groups(["a", "b"], ["c"]), USED],
-            [
-                "in use by claim ns/held (pod train)",
-                "compatibility groups of card are c, must include a or b; used by claim ns/held (pod train)",
-            ],
-            id="another group",
-        ),
-        pytest.param(
-            [*card_with_groups(["a"], []), USED],
-            [
-                "in use by claim ns/held (pod train)",
-                "compatibility groups of card are none, must include a; used by claim ns/held (pod train)",
-            ],
-            id="no group",
-        ),
-        pytest.param(
-            [*card_with_groups([], ["a", "b"]), USED],
-            [
-                "in use by claim ns/held (pod train)",
-                "compatibility groups of card are a and b, must be none; used by claim ns/held (pod train)",
-            ],
-            id="devices in use have none",
-        ),
-        pytest.param(
-            [*card_with_groups(["a"], ["b"], ["a"]), allocated_claim({"device": "d0"}, {"device": "d1"})],
-            [
-                "in use by claim ns/held",
-                "the devices of card in use have no compatibility group in common; used by claim ns/held",
-            ],
-            id="devices in use contradict each other",
-        ),
-        pytest.param(SKIPPING, [f"skipNodeOperations needs {NEEDS}"], id="skipped operations"),
-    ],
+@table(
+    "objects, problems",
+    (
+        "another group",
+        [*card_with_groups(["a", "b"], ["c"]), USED],
+        [
+            "in use by claim ns/held (pod train)",
+            "compatibility groups of card are c, must include a or b; used by claim ns/held (pod train)",
+        ],
+    ),
+    (
+        "no group",
+        [*card_with_groups(["a"], []), USED],
+        [
+            "in use by claim ns/held (pod train)",
+            "compatibility groups of card are none, must include a; used by claim ns/held (pod train)",
+        ],
+    ),
+    (
+        "devices in use have none",
+        [*card_with_groups([], ["a", "b"]), USED],
+        [
+            "in use by claim ns/held (pod train)",
+            "compatibility groups of card are a and b, must be none; used by claim ns/held (pod train)",
+        ],
+    ),
+    (
+        "devices in use contradict each other",
+        [*card_with_groups(["a"], ["b"], ["a"]), allocated_claim({"device": "d0"}, {"device": "d1"})],
+        [
+            "in use by claim ns/held",
+            "the devices of card in use have no compatibility group in common; used by claim ns/held",
+        ],
+    ),
+    ("skipped operations", SKIPPING, [f"skipNodeOperations needs {NEEDS}"]),
 )
 def test_problems(objects: list[DeviceObject], problems: list[str]) -> None:
     """Each device has the expected problems."""
@@ -100,12 +95,10 @@ def test_nearest_node() -> None:
     assert [each.what for each in found.events()] == ["a device for request r published on node n0", "a node added"]
 
 
-@pytest.mark.parametrize(
-    ("objects", "reason"),
-    [
-        pytest.param(card_with_groups(["a"]), "a resource pool of the node is incomplete", id="groups"),
-        pytest.param(SKIPPING, "the node has no devices", id="skipped operations"),
-    ],
+@table(
+    "objects, reason",
+    ("groups", card_with_groups(["a"]), "a resource pool of the node is incomplete"),
+    ("skipped operations", SKIPPING, "the node has no devices"),
 )
 def test_gates_off(objects: list[DeviceObject], reason: str) -> None:
     """Without the feature gates, slices with these fields count as missing."""

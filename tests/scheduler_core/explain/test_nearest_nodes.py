@@ -17,6 +17,7 @@ from scheduler_core.model.taints import Taint
 from tests.support.affinities import named, node_affinity
 from tests.support.builders import node, pod
 from tests.support.scheduling import BARE, DEFAULT_NAME, Rig, plugin_set, rig
+from tests.support.tables import table
 
 
 def nearest(made: Rig, wanted: Pod, limit: int = 5) -> tuple[NodeLacks, ...]:
@@ -114,10 +115,7 @@ def test_nodes_that_pre_filter_excluded() -> None:
     """A node that PreFilter excluded is listed with the plugin that excluded it."""
     only = pod(affinity=node_affinity(named("b")))
     misses = nearest(default_rig(node("a"), node("b", unschedulable=True)), only)
-    assert [(miss.node, miss.lacks[0].plugin) for miss in misses] == [
-        ("b", "NodeUnschedulable"),
-        ("a", "NodeAffinity"),
-    ]
+    assert [(miss.node, miss.lacks[0].plugin) for miss in misses] == [("b", "NodeUnschedulable"), ("a", "NodeAffinity")]
 
 
 def test_a_nomination_is_reported() -> None:
@@ -188,36 +186,33 @@ def details_of(made: Rig, wanted: Pod, name: str) -> tuple[str, ...]:
     return tuple(detail for lack in miss.lacks for detail in lack.details)
 
 
-@pytest.mark.parametrize(
-    ("nodes", "constraint", "expected"),
-    [
-        pytest.param(
-            [host("a"), host("b")],
-            spread(),
-            f"{HOST}=a has 1 matching pod (2 with this pod), maxSkew 1, the minimum is 0 in empty domain b",
-            id="an empty domain",
-        ),
-        pytest.param(
-            [host("a"), host("b", CONTROL_PLANE), host("c")],
-            spread(),
+@table(
+    "nodes, constraint, expected",
+    (
+        "an empty domain",
+        [host("a"), host("b")],
+        spread(),
+        f"{HOST}=a has 1 matching pod (2 with this pod), maxSkew 1, the minimum is 0 in empty domain b",
+    ),
+    (
+        "an empty domain whose taints are not tolerated",
+        [host("a"), host("b", CONTROL_PLANE), host("c")],
+        spread(),
+        (
             f"{HOST}=a has 1 matching pod (2 with this pod), maxSkew 1, the minimum is 0 in empty domain b; the pod "
-            "tolerates no node of b: nodeTaintsPolicy: Honor would not count it, and the node would be admitted",
-            id="an empty domain whose taints are not tolerated",
+            "tolerates no node of b: nodeTaintsPolicy: Honor would not count it, and the node would be admitted"
         ),
-        pytest.param(
-            [host("a"), host("c")],
-            spread(min_domains=3),
+    ),
+    (
+        "fewer domains than minDomains",
+        [host("a"), host("c")],
+        spread(min_domains=3),
+        (
             f"{HOST}=a has 1 matching pod (2 with this pod), maxSkew 1, the minimum is 0 because there are 2 of "
-            "minDomains 3 domains; minDomains 2 would admit the node",
-            id="fewer domains than minDomains",
+            "minDomains 3 domains; minDomains 2 would admit the node"
         ),
-        pytest.param(
-            [host("a"), node("unlabeled")],
-            spread(),
-            f"the node has no label {HOST}",
-            id="no label",
-        ),
-    ],
+    ),
+    ("no label", [host("a"), node("unlabeled")], spread(), f"the node has no label {HOST}"),
 )
 def test_topology_spread(nodes: list[Node], constraint: TopologySpreadConstraint, expected: str) -> None:
     """The details name the domain, its count, maxSkew, the minimum, who sets it, and the policy that would help."""

@@ -1,7 +1,5 @@
 """Dry runs of a pod's scheduling cycle."""
 
-import pytest
-
 from scheduler_core.config.plugin_set_types import Plugin as PluginEntry
 from scheduler_core.config.plugin_set_types import Plugins, PluginSet
 from scheduler_core.config.profile_config import ProfileConfig
@@ -17,6 +15,7 @@ from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.affinities import named, node_affinity
 from tests.support.builders import node, pod
 from tests.support.recording_writer import RecordingWriter
+from tests.support.tables import table
 from tests.support.virtual_clock import VirtualClock
 
 
@@ -143,13 +142,7 @@ class _RaisingScore(ScorePlugin):
         raise RuntimeError("broken")
 
 
-@pytest.mark.parametrize(
-    ("plugin", "feasible"),
-    [
-        pytest.param(_Raising, (), id="filter"),
-        pytest.param(_RaisingScore, ("large", "small"), id="score"),
-    ],
-)
+@table("plugin, feasible", ("filter", _Raising, ()), ("score", _RaisingScore, ("large", "small")))
 def test_returns_an_error_of_a_plugin(plugin: type[FilterPlugin | ScorePlugin], feasible: tuple[str, ...]) -> None:
     """An error of a plugin ends the dry run, which returns the error and the earlier results."""
     registry = in_tree_registry()

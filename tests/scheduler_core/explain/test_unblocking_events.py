@@ -25,6 +25,7 @@ from tests.support.builders import node, pod
 from tests.support.devices import DRIVER, allocated_claim, claim, device, exactly, slice_of, using, with_reserved
 from tests.support.rejected_claims import A100, H100, L4, RejectedPod, gpus
 from tests.support.scheduling import Rig, plugin_set, rig
+from tests.support.tables import table
 
 ZONE = "topology.kubernetes.io/zone"
 
@@ -65,11 +66,7 @@ SCENARIOS = [
     pytest.param(
         [node("n", taints=["gpu=yes:NoSchedule", "soft:PreferNoSchedule"])],
         pod(),
-        [
-            "the pod tolerates gpu=yes:NoSchedule",
-            "taint gpu=yes:NoSchedule removed from node n",
-            "a node added",
-        ],
+        ["the pod tolerates gpu=yes:NoSchedule", "taint gpu=yes:NoSchedule removed from node n", "a node added"],
         id="a taint",
     ),
     pytest.param(
@@ -352,12 +349,10 @@ def test_a_device_with_unknown_values_has_no_node() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("made", "what"),
-    [
-        pytest.param(claim(exactly("r", device_class_name="nic")), "device class nic created", id="class"),
-        pytest.param(None, "claim ns/missing created", id="claim"),
-    ],
+@table(
+    "made, what",
+    ("class", claim(exactly("r", device_class_name="nic")), "device class nic created"),
+    ("claim", None, "claim ns/missing created"),
 )
 def test_missing_objects_are_proposed(made: ResourceClaim | None, what: str) -> None:
     """A missing device class and a missing claim are proposed, although no node was evaluated."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-import pytest
 from msgspec.structs import replace
 
 from scheduler_core.errors import ClusterWriteError, NotFoundError
@@ -14,6 +13,7 @@ from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import node, pod
 from tests.support.preemption import PreemptionWorld
 from tests.support.scheduling import Rig, rig
+from tests.support.tables import table
 
 DELETED_AT = datetime(2026, 1, 1, tzinfo=UTC)
 CONDITION = PodCondition("DisruptionTarget", "True", "PreemptionByScheduler", "preempted")
@@ -49,13 +49,11 @@ def terminating(version: Pod = VICTIM) -> Pod:
     return replace(version, metadata=metadata, status=replace(version.status, conditions=(CONDITION,)))
 
 
-@pytest.mark.parametrize(
-    ("fault", "terminates"),
-    [
-        pytest.param(None, True, id="accepted"),
-        pytest.param(NotFoundError("gone"), False, id="pod-was-gone"),
-        pytest.param(ClusterWriteError("rejected"), False, id="rejected"),
-    ],
+@table(
+    "fault, terminates",
+    ("accepted", None, True),
+    ("pod-was-gone", NotFoundError("gone"), False),
+    ("rejected", ClusterWriteError("rejected"), False),
 )
 def test_only_an_accepted_deletion_counts(fault: Exception | None, terminates: bool) -> None:
     """A pod terminates from the successful response on; after a failure it does not."""
@@ -91,9 +89,7 @@ def test_the_watch_confirms_the_deletion() -> None:
     assert cached(made) is None
 
 
-@pytest.mark.parametrize(
-    "is_replaced", [pytest.param(False, id="deleted-and-added"), pytest.param(True, id="updated-to-another-uid")]
-)
+@table("is_replaced", ("deleted-and-added", False), ("updated-to-another-uid", True))
 def test_another_pod_of_the_name_does_not_terminate(is_replaced: bool) -> None:
     """A new pod of the same name has no deletion, whichever way the watch reports it."""
     made = world()

@@ -13,6 +13,7 @@ from scheduler_core.model.pod import Pod
 from tests.support import devices as device_objects
 from tests.support.builders import DEFAULT_ALLOCATABLE, node
 from tests.support.scheduling import rig
+from tests.support.tables import table
 
 NOT_LISTED = "the claims are not listed yet"
 
@@ -72,12 +73,10 @@ def test_a_pod_with_a_resource_that_no_node_has_waits_for_the_lists(outcome: str
     assert made.queue.pop() is not None
 
 
-@pytest.mark.parametrize(
-    ("amounts", "method"),
-    [
-        pytest.param({RESOURCE: "1"}, "expect_lists", id="a node has the resource"),
-        pytest.param({}, "withhold", id="no lists are expected"),
-    ],
+@table(
+    "amounts, method",
+    ("a node has the resource", {RESOURCE: "1"}, "expect_lists"),
+    ("no lists are expected", {}, "withhold"),
 )
 def test_other_pods_with_a_resource_do_not_wait(amounts: dict[str, str], method: str) -> None:
     """A pod does not wait if a node has the extended resource or no lists are expected."""

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Unpack
 
 import msgspec
-import pytest
 
 from scheduler_core.model.pod import Pod, PodCondition
 from scheduler_core.snapshot.pod_info import MAX_DEMANDS
 from tests.support.builders import PodFields, node, pod
 from tests.support.scheduling import Rig, profile, rig
+from tests.support.tables import table
 
 
 def invalid_pod(**fields: Unpack[PodFields]) -> Pod:
@@ -30,14 +30,10 @@ def notes(made: Rig) -> list[str]:
     return [event.note for event in made.writer.events]
 
 
-@pytest.mark.parametrize(
-    ("wanted", "problem"),
-    [
-        pytest.param(
-            invalid_pod(), "it makes 501 demands of nodes and neighbours, but at most 500 are evaluated", id="demands"
-        ),
-        pytest.param(pod("invalid-pod", requests={"cpu": "lots"}), '"lots" is not a quantity', id="quantity"),
-    ],
+@table(
+    "wanted, problem",
+    ("demands", invalid_pod(), "it makes 501 demands of nodes and neighbours, but at most 500 are evaluated"),
+    ("quantity", pod("invalid-pod", requests={"cpu": "lots"}), '"lots" is not a quantity'),
 )
 def test_an_invalid_pod_is_reported(wanted: Pod, problem: str) -> None:
     """An invalid pod gets an event and a condition with the problem and the remedy."""
@@ -85,13 +81,11 @@ def test_an_unchanged_condition_is_not_written_again() -> None:
     assert (len(after.writer.events), after.writer.patches) == (1, [])
 
 
-@pytest.mark.parametrize(
+@table(
     "wanted",
-    [
-        pytest.param(invalid_pod(scheduler_name="other"), id="another scheduler"),
-        pytest.param(pod("invalid-pod", node_name="n0", requests={"cpu": "lots"}), id="on a node"),
-        pytest.param(invalid_pod(phase="Failed"), id="change"),
-    ],
+    ("another scheduler", invalid_pod(scheduler_name="other")),
+    ("on a node", pod("invalid-pod", node_name="n0", requests={"cpu": "lots"})),
+    ("change", invalid_pod(phase="Failed")),
 )
 def test_pods_of_others_are_not_reported(wanted: Pod) -> None:
     """Invalid pods that this scheduler does not schedule get no event and no condition."""
@@ -129,17 +123,11 @@ def test_a_pod_that_becomes_invalid_leaves_the_queue() -> None:
     assert (made.place_of(valid), len(made.scheduler.feed.invalid_pods)) == ("active", 0)
 
 
-@pytest.mark.parametrize(
+@table(
     "change",
-    [
-        pytest.param(lambda made: made.scheduler.feed.pod_deleted(invalid_pod()), id="deleted"),
-        pytest.param(
-            lambda made: made.scheduler.feed.pod_updated(invalid_pod(), invalid_pod(phase="Failed")), id="change"
-        ),
-        pytest.param(
-            lambda made: made.scheduler.feed.pod_updated(invalid_pod(), invalid_pod(node_name="n0")), id="bound"
-        ),
-    ],
+    ("deleted", lambda made: made.scheduler.feed.pod_deleted(invalid_pod())),
+    ("change", lambda made: made.scheduler.feed.pod_updated(invalid_pod(), invalid_pod(phase="Failed"))),
+    ("bound", lambda made: made.scheduler.feed.pod_updated(invalid_pod(), invalid_pod(node_name="n0"))),
 )
 def test_an_invalid_pod_is_removed_when_it_no_longer_waits(change: Callable[[Rig], None]) -> None:
     """Only pending pods are stored as invalid."""

@@ -10,16 +10,11 @@ from msgspec.structs import replace
 
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, Resource
 from scheduler_core.model.meta import AnnotatedMeta, ObjectMeta
-from scheduler_core.model.storage import (
-    UNREADABLE,
-    CsiNode,
-    CsiNodeDriver,
-    CsiNodeSpec,
-    StorageObject,
-)
+from scheduler_core.model.storage import UNREADABLE, CsiNode, CsiNodeDriver, CsiNodeSpec, StorageObject
 from scheduler_core.snapshot.indexes.storage_index import object_key
 from tests.support.scheduling import Rig, rig
 from tests.support.storage import attachment, capacity, claim, csi_driver, storage_class, volume
+from tests.support.tables import table
 
 
 @dataclass(frozen=True)
@@ -120,13 +115,7 @@ def test_the_same_version_again_requeues_no_pod(made: Rig, events: Events, kind:
     assert events == []
 
 
-@pytest.mark.parametrize(
-    "invalid",
-    [
-        pytest.param(volume("v", size="plenty"), id="volume"),
-        pytest.param(capacity("r", "s", "plenty", on={}), id="capacity"),
-    ],
-)
+@table("invalid", ("volume", volume("v", size="plenty")), ("capacity", capacity("r", "s", "plenty", on={})))
 def test_an_invalid_object_fails_closed(
     made: Rig, events: Events, caplog: pytest.LogCaptureFixture, invalid: StorageObject
 ) -> None:

@@ -22,6 +22,7 @@ from tests.support.builders import container, node, pod
 from tests.support.recording_plugins import Journal, recorder
 from tests.support.scheduling import Rig, rig
 from tests.support.storage import csi_node
+from tests.support.tables import table
 
 WEB = pod("web")
 
@@ -106,36 +107,34 @@ def test_a_pod_with_an_invalid_quantity_is_ignored() -> None:
     assert (made.place_of(bad), made.place_of(WEB)) == ("", "active")
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "events"),
-    [
-        pytest.param(RUNNING, pod("run", node_name="n0", requests={"cpu": "2"}), ["Pod UPDATE_POD_LABEL"], id="labels"),
-        pytest.param(
-            RUNNING,
-            pod("run", node_name="n0", requests={"cpu": "1"}, labels={"app": "db"}),
-            ["Pod UPDATE_POD_SCALE_DOWN"],
-            id="scale-down",
-        ),
-        pytest.param(
-            RUNNING,
-            pod("run", node_name="n0", requests={"cpu": "3"}, labels={"app": "db"}),
-            ["Pod UPDATE_POD_SCALE_UP"],
-            id="scale-up",
-        ),
-        pytest.param(
-            pod("run", node_name="n0", requests={"cpu": "2", "memory": "1900m"}),
-            pod("run", node_name="n0", requests={"cpu": "2", "memory": "1100m"}),
-            ["Pod UPDATE_POD_SCALE_DOWN"],
-            id="scale-down-by-less-than-a-unit",
-        ),
-        pytest.param(
-            pod("run", node_name="n0", requests={"cpu": "2", "memory": "0"}),
-            pod("run", node_name="n0", requests={"cpu": "2"}),
-            ["Pod UPDATE_POD_SCALE_DOWN"],
-            id="request-of-0-is-removed",
-        ),
-        pytest.param(RUNNING, RUNNING, [], id="unchanged"),
-    ],
+@table(
+    "old, new, events",
+    ("labels", RUNNING, pod("run", node_name="n0", requests={"cpu": "2"}), ["Pod UPDATE_POD_LABEL"]),
+    (
+        "scale-down",
+        RUNNING,
+        pod("run", node_name="n0", requests={"cpu": "1"}, labels={"app": "db"}),
+        ["Pod UPDATE_POD_SCALE_DOWN"],
+    ),
+    (
+        "scale-up",
+        RUNNING,
+        pod("run", node_name="n0", requests={"cpu": "3"}, labels={"app": "db"}),
+        ["Pod UPDATE_POD_SCALE_UP"],
+    ),
+    (
+        "scale-down-by-less-than-a-unit",
+        pod("run", node_name="n0", requests={"cpu": "2", "memory": "1900m"}),
+        pod("run", node_name="n0", requests={"cpu": "2", "memory": "1100m"}),
+        ["Pod UPDATE_POD_SCALE_DOWN"],
+    ),
+    (
+        "request-of-0-is-removed",
+        pod("run", node_name="n0", requests={"cpu": "2", "memory": "0"}),
+        pod("run", node_name="n0", requests={"cpu": "2"}),
+        ["Pod UPDATE_POD_SCALE_DOWN"],
+    ),
+    ("unchanged", RUNNING, RUNNING, []),
 )
 def test_a_bound_pod_changes(old: Pod, new: Pod, events: list[str]) -> None:
     """Changes of a bound pod that may help other pods are events."""
@@ -149,32 +148,23 @@ def test_a_bound_pod_changes(old: Pod, new: Pod, events: list[str]) -> None:
     assert columns.requested[columns.resources.find("cpu"), 0] == wanted
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "events"),
-    [
-        pytest.param(
-            pod("listener"),
-            pod("listener", tolerations=[Toleration(operator="Exists")]),
-            ["Pod UPDATE_POD_TOLERATION"],
-            id="tolerations",
-        ),
-        pytest.param(
-            pod("listener", tolerations=[Toleration("a", "Exists")]),
-            pod("listener", tolerations=[Toleration("b", "Exists")]),
-            ["Pod UPDATE_OTHER"],
-            id="replaced-toleration",
-        ),
-        pytest.param(pod("listener"), pod("listener", labels={"a": "b"}), ["Pod UPDATE_POD_LABEL"], id="labels"),
-        pytest.param(
-            pod("listener", gates=["g"]),
-            pod("listener"),
-            ["Pod UPDATE_POD_SCHEDULING_GATES_ELIMINATED"],
-            id="last-gate",
-        ),
-        pytest.param(
-            pod("listener"), pod("listener", priority=7), ["Pod UPDATE_OTHER"], id="another-field-of-the-spec"
-        ),
-    ],
+@table(
+    "old, new, events",
+    (
+        "tolerations",
+        pod("listener"),
+        pod("listener", tolerations=[Toleration(operator="Exists")]),
+        ["Pod UPDATE_POD_TOLERATION"],
+    ),
+    (
+        "replaced-toleration",
+        pod("listener", tolerations=[Toleration("a", "Exists")]),
+        pod("listener", tolerations=[Toleration("b", "Exists")]),
+        ["Pod UPDATE_OTHER"],
+    ),
+    ("labels", pod("listener"), pod("listener", labels={"a": "b"}), ["Pod UPDATE_POD_LABEL"]),
+    ("last-gate", pod("listener", gates=["g"]), pod("listener"), ["Pod UPDATE_POD_SCHEDULING_GATES_ELIMINATED"]),
+    ("another-field-of-the-spec", pod("listener"), pod("listener", priority=7), ["Pod UPDATE_OTHER"]),
 )
 def test_a_waiting_pod_changes(old: Pod, new: Pod, events: list[str]) -> None:
     """A change of a waiting pod is an event for its hints, and the queue stores the new version."""
@@ -186,33 +176,27 @@ def test_a_waiting_pod_changes(old: Pod, new: Pod, events: list[str]) -> None:
     assert queued.info.pod is new
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "events"),
-    [
-        pytest.param(node("n0"), node("n0", labels={"a": "b"}), ["Node UPDATE_NODE_LABEL"], id="labels"),
-        pytest.param(node("n0"), node("n0", taints=["a:NoSchedule"]), ["Node UPDATE_NODE_TAINT"], id="taints"),
-        pytest.param(node("n0"), node("n0", unschedulable=True), [], id="cordon"),
-        pytest.param(node("n0", unschedulable=True), node("n0"), ["Node UPDATE_NODE_TAINT"], id="uncordon"),
-        pytest.param(
-            node("n0"), node("n0", allocatable={"cpu": "8"}), ["Node UPDATE_NODE_ALLOCATABLE"], id="allocatable"
-        ),
-        pytest.param(
-            node("n0", allocatable={"cpu": "4", "memory": "1Gi"}),
-            node("n0", allocatable={"cpu": "4000m", "memory": "1024Mi"}),
-            [],
-            id="allocatable-in-other-units",
-        ),
-        pytest.param(
-            node("n0"), node("n0", features=["f"]), ["Node UPDATE_NODE_DECLARED_FEATURE"], id="declared-features"
-        ),
-        pytest.param(
-            node("n0"),
-            node("n0", labels={"a": "b"}, taints=["a:NoSchedule"]),
-            ["Node UPDATE_NODE_LABEL", "Node UPDATE_NODE_TAINT"],
-            id="two-at-once",
-        ),
-        pytest.param(node("n0"), node("n0"), [], id="heartbeat"),
-    ],
+@table(
+    "old, new, events",
+    ("labels", node("n0"), node("n0", labels={"a": "b"}), ["Node UPDATE_NODE_LABEL"]),
+    ("taints", node("n0"), node("n0", taints=["a:NoSchedule"]), ["Node UPDATE_NODE_TAINT"]),
+    ("cordon", node("n0"), node("n0", unschedulable=True), []),
+    ("uncordon", node("n0", unschedulable=True), node("n0"), ["Node UPDATE_NODE_TAINT"]),
+    ("allocatable", node("n0"), node("n0", allocatable={"cpu": "8"}), ["Node UPDATE_NODE_ALLOCATABLE"]),
+    (
+        "allocatable-in-other-units",
+        node("n0", allocatable={"cpu": "4", "memory": "1Gi"}),
+        node("n0", allocatable={"cpu": "4000m", "memory": "1024Mi"}),
+        [],
+    ),
+    ("declared-features", node("n0"), node("n0", features=["f"]), ["Node UPDATE_NODE_DECLARED_FEATURE"]),
+    (
+        "two-at-once",
+        node("n0"),
+        node("n0", labels={"a": "b"}, taints=["a:NoSchedule"]),
+        ["Node UPDATE_NODE_LABEL", "Node UPDATE_NODE_TAINT"],
+    ),
+    ("heartbeat", node("n0"), node("n0"), []),
 )
 def test_a_node_changes(old: Node, new: Node, events: list[str]) -> None:
     """Each kind of node change is a separate event."""
@@ -281,15 +265,13 @@ HIGH, EQUAL, LOW = 10, 0, -10
 _NOMINATED = pod("nominated", nominated_node="n0")
 
 
-@pytest.mark.parametrize(
-    ("deleted", "events"),
-    [
-        pytest.param(pod("plain"), [], id="not-nominated"),
-        pytest.param(pod("other", nominated_node="n0", scheduler_name="other"), [], id="another-scheduler"),
-        pytest.param(pod("low", nominated_node="n0", priority=LOW), [], id="lower-priority"),
-        pytest.param(pod("equal", nominated_node="n0", priority=EQUAL), ["Pod DELETE"], id="equal-priority"),
-        pytest.param(pod("high", nominated_node="n0", priority=HIGH), ["Pod DELETE"], id="higher-priority"),
-    ],
+@table(
+    "deleted, events",
+    ("not-nominated", pod("plain"), []),
+    ("another-scheduler", pod("other", nominated_node="n0", scheduler_name="other"), []),
+    ("lower-priority", pod("low", nominated_node="n0", priority=LOW), []),
+    ("equal-priority", pod("equal", nominated_node="n0", priority=EQUAL), ["Pod DELETE"]),
+    ("higher-priority", pod("high", nominated_node="n0", priority=HIGH), ["Pod DELETE"]),
 )
 def test_a_waiting_pod_is_deleted(deleted: Pod, events: list[str]) -> None:
     """The deletion of a waiting pod is an event only if its nomination may have rejected other pods."""
@@ -300,14 +282,12 @@ def test_a_waiting_pod_is_deleted(deleted: Pod, events: list[str]) -> None:
     assert listener.events == events
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "events"),
-    [
-        pytest.param(_NOMINATED, pod("nominated"), ["Pod DELETE"], id="cleared"),
-        pytest.param(_NOMINATED, pod("nominated", nominated_node="n1"), ["Pod DELETE"], id="changed"),
-        pytest.param(pod("nominated"), _NOMINATED, [], id="set"),
-        pytest.param(_NOMINATED, _NOMINATED, [], id="unchanged"),
-    ],
+@table(
+    "old, new, events",
+    ("cleared", _NOMINATED, pod("nominated"), ["Pod DELETE"]),
+    ("changed", _NOMINATED, pod("nominated", nominated_node="n1"), ["Pod DELETE"]),
+    ("set", pod("nominated"), _NOMINATED, []),
+    ("unchanged", _NOMINATED, _NOMINATED, []),
 )
 def test_a_nomination_changes(old: Pod, new: Pod, events: list[str]) -> None:
     """The end of a nomination is an event like the deletion of the pod."""
@@ -442,13 +422,11 @@ SMALL = node("a", allocatable={"cpu": "1", "memory": "1Gi", "pods": "9"})
 ON_NODE = pod("on-node", node_name="a", requests={"cpu": "1"})
 
 
-@pytest.mark.parametrize(
-    ("before", "change", "broken"),
-    [
-        pytest.param((NODE,), lambda feed: feed.node_updated(NODE, SMALL), "update_node", id="less room"),
-        pytest.param((ON_NODE,), lambda feed: feed.node_added(NODE), "add_pod", id="pods of a new node"),
-        pytest.param((NODE,), lambda feed: feed.pod_added(ON_NODE), "compile_pod", id="a bound pod"),
-    ],
+@table(
+    "before, change, broken",
+    ("less room", (NODE,), lambda feed: feed.node_updated(NODE, SMALL), "update_node"),
+    ("pods of a new node", (ON_NODE,), lambda feed: feed.node_added(NODE), "add_pod"),
+    ("a bound pod", (NODE,), lambda feed: feed.pod_added(ON_NODE), "compile_pod"),
 )
 def test_an_interrupted_change_fails_closed(
     before: tuple[Any, ...], change: Callable[[PodAndNodeFeed], None], broken: str, monkeypatch: pytest.MonkeyPatch

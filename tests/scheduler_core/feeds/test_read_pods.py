@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-import pytest
 from msgspec.structs import replace
 
 from scheduler_core.feeds.pod_versions import ReadPods
 from scheduler_core.model.pod import Pod
 from tests.support.builders import pod
+from tests.support.tables import table
 
 WAITING = pod("web")
 BOUND = pod("web", node_name="n0")
@@ -21,25 +21,23 @@ def terminating(of: Pod) -> Pod:
     return replace(of, metadata=replace(of.metadata, deletion_timestamp=datetime(2026, 1, 1, tzinfo=UTC)))
 
 
-@pytest.mark.parametrize(
-    ("read", "delivered", "is_overtaken"),
-    [
-        pytest.param(None, WAITING, True, id="deleted-then-waiting"),
-        pytest.param(None, ENDED, True, id="deleted-then-ended"),
-        pytest.param(ENDED, WAITING, True, id="ended-then-waiting"),
-        pytest.param(ENDED, BOUND, True, id="ended-then-bound"),
-        pytest.param(ENDED, ENDED, False, id="ended"),
-        pytest.param(ENDED_WITHOUT_NODE, WAITING, True, id="ended-without-a-node"),
-        pytest.param(BOUND, WAITING, True, id="bound-then-waiting"),
-        pytest.param(BOUND, terminating(WAITING), True, id="bound-then-waiting-and-deleting"),
-        pytest.param(BOUND, BOUND, False, id="bound"),
-        pytest.param(BOUND, ENDED, False, id="bound-then-ended"),
-        pytest.param(terminating(WAITING), WAITING, True, id="deleting-then-waiting"),
-        pytest.param(terminating(BOUND), BOUND, True, id="deleting-then-bound"),
-        pytest.param(terminating(WAITING), terminating(WAITING), False, id="terminating"),
-        pytest.param(WAITING, WAITING, False, id="waiting"),
-        pytest.param(WAITING, BOUND, False, id="waiting-then-bound"),
-    ],
+@table(
+    "read, delivered, is_overtaken",
+    ("deleted-then-waiting", None, WAITING, True),
+    ("deleted-then-ended", None, ENDED, True),
+    ("ended-then-waiting", ENDED, WAITING, True),
+    ("ended-then-bound", ENDED, BOUND, True),
+    ("ended", ENDED, ENDED, False),
+    ("ended-without-a-node", ENDED_WITHOUT_NODE, WAITING, True),
+    ("bound-then-waiting", BOUND, WAITING, True),
+    ("bound-then-waiting-and-deleting", BOUND, terminating(WAITING), True),
+    ("bound", BOUND, BOUND, False),
+    ("bound-then-ended", BOUND, ENDED, False),
+    ("deleting-then-waiting", terminating(WAITING), WAITING, True),
+    ("deleting-then-bound", terminating(BOUND), BOUND, True),
+    ("terminating", terminating(WAITING), terminating(WAITING), False),
+    ("waiting", WAITING, WAITING, False),
+    ("waiting-then-bound", WAITING, BOUND, False),
 )
 def test_states_that_are_older_than_a_read(read: Pod | None, delivered: Pod, is_overtaken: bool) -> None:
     """A state is older if it lacks a permanent fact of the read; the first state that is not older drops the read."""

@@ -21,6 +21,7 @@ from tests.support.builders import node, pod
 from tests.support.gangs import gang_of, group, member, members
 from tests.support.recording_plugins import Journal, recorder
 from tests.support.scheduling import Rig, rig
+from tests.support.tables import table
 
 WEB = pod("web", requests={"cpu": "3"})
 
@@ -38,15 +39,13 @@ async def settle(made: Rig, after: float = 15.0) -> None:
     await made.scheduler.unconfirmed_pods.settle(made.scheduler.feed, after)
 
 
-@pytest.mark.parametrize(
-    ("found", "assumed", "pod_count", "place"),
-    [
-        pytest.param(pod("web", requests={"cpu": "3"}, node_name="n0"), 0, 1, "", id="bound"),
-        pytest.param(None, 0, 0, "", id="deleted"),
-        pytest.param(pod("web", uid="another"), 0, 0, "", id="another-pod"),
-        pytest.param(WEB, 0, 0, "active", id="never-bound"),
-        pytest.param(pod("web", node_name="n0", phase="Succeeded"), 0, 0, "", id="ended"),
-    ],
+@table(
+    "found, assumed, pod_count, place",
+    ("bound", pod("web", requests={"cpu": "3"}, node_name="n0"), 0, 1, ""),
+    ("deleted", None, 0, 0, ""),
+    ("another-pod", pod("web", uid="another"), 0, 0, ""),
+    ("never-bound", WEB, 0, 0, "active"),
+    ("ended", pod("web", node_name="n0", phase="Succeeded"), 0, 0, ""),
 )
 async def test_the_pod_that_is_read(found: Pod | None, assumed: int, pod_count: int, place: str) -> None:
     """An unconfirmed pod is confirmed, removed or queued again, as the read pod requires."""
@@ -119,13 +118,11 @@ async def test_lower_requests_during_the_bind_requeue_other_pods(is_answered: bo
     made.queue.close()
 
 
-@pytest.mark.parametrize(
-    ("labels", "place"),
-    [
-        pytest.param({"app": "db"}, "unschedulable", id="equal"),
-        pytest.param({"app": "db", ZONE_LABEL: "a", REGION_LABEL: "r"}, "unschedulable", id="copied-from-the-node"),
-        pytest.param({"app": "web"}, "backoff", id="changed"),
-    ],
+@table(
+    "labels, place",
+    ("equal", {"app": "db"}, "unschedulable"),
+    ("copied-from-the-node", {"app": "db", ZONE_LABEL: "a", REGION_LABEL: "r"}, "unschedulable"),
+    ("changed", {"app": "web"}, "backoff"),
 )
 async def test_labels_that_change_while_a_pod_is_being_bound(labels: dict[str, str], place: str) -> None:
     """A changed label is an event, but not a label that the API server copies from the node at the bind."""
@@ -151,13 +148,7 @@ def labelled(of: Pod) -> Pod:
     return replace(of, metadata=replace(of.metadata, labels={**of.metadata.labels, "patched-by": "a-controller"}))
 
 
-@pytest.mark.parametrize(
-    "found",
-    [
-        pytest.param(pod("web", requests={"cpu": "3"}, node_name="n0", phase="Succeeded"), id="ended"),
-        pytest.param(None, id="deleted"),
-    ],
-)
+@table("found", ("ended", pod("web", requests={"cpu": "3"}, node_name="n0", phase="Succeeded")), ("deleted", None))
 async def test_a_state_from_before_the_bind_does_not_queue_the_pod(found: Pod | None) -> None:
     """A late watch event with a state from before the bind does not queue an ended or deleted pod."""
     made = await rig_after_bind()

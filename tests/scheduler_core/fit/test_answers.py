@@ -22,6 +22,7 @@ from tests.support.gang_preemption import add_gang, running_pod, small_node, wit
 from tests.support.gangs import group, members
 from tests.support.scheduler_state import scheduler_state
 from tests.support.scheduling import Rig, rig
+from tests.support.tables import table
 
 ZONE = GroupTopology("zone")
 
@@ -85,10 +86,7 @@ def test_an_impossible_topology(cluster: Rig) -> None:
     assert "no domain of zone has room for 5 members even without other pods" in found.reason
 
 
-@pytest.mark.parametrize(
-    ("zone", "count"),
-    [pytest.param("x", 1, id="the-largest-domain-grows"), pytest.param("new", 3, id="a-new-domain")],
-)
+@table("zone, count", ("the-largest-domain-grows", "x", 1), ("a-new-domain", "new", 3))
 def test_the_least_number_of_new_nodes(cluster: Rig, zone: str, count: int) -> None:
     """New nodes count for the domain that their label names."""
     template = NodeTemplate(small_node("tpl", zone=zone))
@@ -142,14 +140,12 @@ def test_members_that_wait_already(cluster: Rig) -> None:
     assert nodes_of(found).keys() == {"train-2", "train-3"}
 
 
-@pytest.mark.parametrize(
-    ("pods", "text"),
-    [
-        pytest.param(members(3), "minMember is 4, and 3 members exist with those of the request", id="quorum"),
-        pytest.param([pod("p", scheduler_name="none")], 'no profile serves schedulerName "none"', id="profile"),
-        pytest.param([pod("p", gates=("wait",))], "wait", id="scheduling-gate"),
-        pytest.param(members(1, "other"), "no valid PodGroup default/other", id="group"),
-    ],
+@table(
+    "pods, text",
+    ("quorum", members(3), "minMember is 4, and 3 members exist with those of the request"),
+    ("profile", [pod("p", scheduler_name="none")], 'no profile serves schedulerName "none"'),
+    ("scheduling-gate", [pod("p", gates=("wait",))], "wait"),
+    ("group", members(1, "other"), "no valid PodGroup default/other"),
 )
 def test_pods_that_are_not_tried(cluster: Rig, pods: list[Pod], text: str) -> None:
     """A pod that the queue would hold back is reported with the reason, and no nodes are added for it."""

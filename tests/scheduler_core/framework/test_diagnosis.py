@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.status import SUCCESS, Code, Status, unresolvable, unschedulable
+from tests.support.tables import table
 
 STATUSES = {
     1: unschedulable("Insufficient cpu").of("Fit"),
@@ -26,25 +26,17 @@ def diagnosis(verdicts: list[int], evaluated: list[bool] | None = None, count: i
     )
 
 
-@pytest.mark.parametrize(
-    ("verdicts", "message"),
-    [
-        pytest.param([1], "0/1 nodes are available: 1 Insufficient cpu.", id="one"),
-        pytest.param(
-            [1, 1, 3],
-            "0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 Insufficient cpu.",
-            id="two-reasons",
-        ),
-        pytest.param(
-            [1, 2], "0/2 nodes are available: 1 Insufficient memory, 2 Insufficient cpu.", id="a-reason-of-two-statuses"
-        ),
-        pytest.param(
-            [3] * 9 + [1] * 10,
-            "0/19 nodes are available: 10 Insufficient cpu, 9 node(s) had untolerated taint(s).",
-            id="counts-sorted-as-text",
-        ),
-        pytest.param([4], "0/1 nodes are available:", id="no-reason-given"),
-    ],
+@table(
+    "verdicts, message",
+    ("one", [1], "0/1 nodes are available: 1 Insufficient cpu."),
+    ("two-reasons", [1, 1, 3], "0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 Insufficient cpu."),
+    ("a-reason-of-two-statuses", [1, 2], "0/2 nodes are available: 1 Insufficient memory, 2 Insufficient cpu."),
+    (
+        "counts-sorted-as-text",
+        [3] * 9 + [1] * 10,
+        "0/19 nodes are available: 10 Insufficient cpu, 9 node(s) had untolerated taint(s).",
+    ),
+    ("no-reason-given", [4], "0/1 nodes are available:"),
 )
 def test_message(verdicts: list[int], message: str) -> None:
     """Reasons are counted over nodes, for all plugins together, and sorted as text."""
@@ -56,17 +48,13 @@ def test_rows_that_were_not_evaluated_do_not_count() -> None:
     assert diagnosis([1, 1, 3], [True, False, False], 2).message() == "0/2 nodes are available: 1 Insufficient cpu."
 
 
-@pytest.mark.parametrize(
-    ("status", "after", "message"),
-    [
-        pytest.param(unresolvable("bad volume"), "", "0/2 nodes are available: bad volume.", id="pre-filter"),
-        pytest.param(unresolvable("a", "b"), "", "0/2 nodes are available: a, b.", id="pre-filter-two-reasons"),
-        pytest.param(unresolvable(), "", "0/2 nodes are available:", id="pre-filter-no-reason"),
-        pytest.param(unresolvable("a"), "preemption: no.", "0/2 nodes are available: a. preemption: no.", id="both"),
-        pytest.param(
-            SUCCESS, "preemption: no.", "0/2 nodes are available: 2 Insufficient cpu. preemption: no.", id="post-filter"
-        ),
-    ],
+@table(
+    "status, after, message",
+    ("pre-filter", unresolvable("bad volume"), "", "0/2 nodes are available: bad volume."),
+    ("pre-filter-two-reasons", unresolvable("a", "b"), "", "0/2 nodes are available: a, b."),
+    ("pre-filter-no-reason", unresolvable(), "", "0/2 nodes are available:"),
+    ("both", unresolvable("a"), "preemption: no.", "0/2 nodes are available: a. preemption: no."),
+    ("post-filter", SUCCESS, "preemption: no.", "0/2 nodes are available: 2 Insufficient cpu. preemption: no."),
 )
 def test_message_of_the_whole_pod(status: Status, after: str, message: str) -> None:
     """A rejection by PreFilter applies to all nodes; PostFilter's message comes last."""

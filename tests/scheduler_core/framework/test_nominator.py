@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from scheduler_core.framework.nominator import NominatedPods
 from scheduler_core.snapshot.node_columns import NodeColumns
 from tests.support.builders import pod
+from tests.support.tables import table
 
 COLUMNS = NodeColumns()
 WEB, DB = COLUMNS.compile_pod(pod("web")), COLUMNS.compile_pod(pod("db"))
@@ -47,17 +46,15 @@ def test_a_nomination_is_withdrawn() -> None:
     assert list(nominations.nominated_pods("n0")) == []
 
 
-@pytest.mark.parametrize(
-    ("nominated", "old", "new", "after"),
-    [
-        pytest.param("n0", "", "", "n0", id="unwritten-nomination-is-retained"),
-        pytest.param("", "", "", "", id="no-nomination"),
-        pytest.param("n0", "", "n1", "n1", id="status-replaces-nomination"),
-        pytest.param("n0", "n0", "", "", id="cleared"),
-        pytest.param("n0", "n1", "n1", "n1", id="unchanged-status-replaces-nomination"),
-        pytest.param("", "n1", "n1", "n1", id="unchanged-status-restores-nomination"),
-        pytest.param("n0", "n0", "n2", "n2", id="changed"),
-    ],
+@table(
+    "nominated, old, new, after",
+    ("unwritten-nomination-is-retained", "n0", "", "", "n0"),
+    ("no-nomination", "", "", "", ""),
+    ("status-replaces-nomination", "n0", "", "n1", "n1"),
+    ("cleared", "n0", "n0", "", ""),
+    ("unchanged-status-replaces-nomination", "n0", "n1", "n1", "n1"),
+    ("unchanged-status-restores-nomination", "", "n1", "n1", "n1"),
+    ("changed", "n0", "n0", "n2", "n2"),
 )
 def test_an_updated_pod(nominated: str, old: str, new: str, after: str) -> None:
     """The nomination follows the pod's status, but an unwritten nomination survives an update."""
@@ -70,14 +67,7 @@ def test_an_updated_pod(nominated: str, old: str, new: str, after: str) -> None:
     assert list(nominations.nominated_pods(after)) == ([newer] if after else [])
 
 
-@pytest.mark.parametrize(
-    ("decided", "after"),
-    [
-        pytest.param("n2", "n2", id="a-node"),
-        pytest.param("", "", id="none"),
-        pytest.param(None, "n1", id="undecided-uses-the-status"),
-    ],
-)
+@table("decided, after", ("a-node", "n2", "n2"), ("none", "", ""), ("undecided-uses-the-status", None, "n1"))
 def test_a_decided_nomination(decided: str | None, after: str) -> None:
     """A decided node replaces the nomination; without a decision the pod's status does."""
     nominations = NominatedPods()

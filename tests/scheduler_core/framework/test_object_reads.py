@@ -20,6 +20,7 @@ from scheduler_core.framework.object_reads import (
 from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
+from tests.support.tables import table
 
 
 class License(Struct, frozen=True):
@@ -69,28 +70,26 @@ def test_kinds_are_watched_once() -> None:
     assert decoded_types([("A", reads), ("B", reads)]).kinds == (LICENSES,)
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "expected"),
-    [
-        pytest.param(
-            ObjectReads(kinds=(LICENSES,)),
-            ObjectReads(kinds=(ObjectKind(LICENSES.path, OtherLicense),)),
-            "plugins A and B read /apis/example.com/v1/licenses by different structs",
-            id="kind",
-        ),
-        pytest.param(
-            ObjectReads(pod_status=(StatusField("host_ips", list[str], None),)),
-            ObjectReads(pod_status=(StatusField("host_ips", str, ""),)),
-            "plugins A and B read status field host_ips in different forms",
-            id="status field",
-        ),
-        pytest.param(
-            NO_EXTRA_READS,
-            ObjectReads(node_status=(StatusField("capacity", dict[str, str], None),)),
-            "plugin B reads status field capacity, which is decoded anyway",
-            id="known field",
-        ),
-    ],
+@table(
+    "first, second, expected",
+    (
+        "kind",
+        ObjectReads(kinds=(LICENSES,)),
+        ObjectReads(kinds=(ObjectKind(LICENSES.path, OtherLicense),)),
+        "plugins A and B read /apis/example.com/v1/licenses by different structs",
+    ),
+    (
+        "status field",
+        ObjectReads(pod_status=(StatusField("host_ips", list[str], None),)),
+        ObjectReads(pod_status=(StatusField("host_ips", str, ""),)),
+        "plugins A and B read status field host_ips in different forms",
+    ),
+    (
+        "known field",
+        NO_EXTRA_READS,
+        ObjectReads(node_status=(StatusField("capacity", dict[str, str], None),)),
+        "plugin B reads status field capacity, which is decoded anyway",
+    ),
 )
 def test_conflicting_declarations_are_rejected(first: ObjectReads, second: ObjectReads, expected: str) -> None:
     """The error names the plugins and the conflict."""
@@ -98,14 +97,12 @@ def test_conflicting_declarations_are_rejected(first: ObjectReads, second: Objec
         decoded_types([("A", first), ("B", second)])
 
 
-@pytest.mark.parametrize(
-    ("event", "covered"),
-    [
-        pytest.param(LICENSES.event(Action.ADD), True, id="same kind"),
-        pytest.param(ObjectKind("/apis/example.com/v1/seats", License).event(Action.ADD), False, id="another kind"),
-        pytest.param(ClusterEvent(Resource.NODE, Action.ADD), False, id="node"),
-        pytest.param(ClusterEvent(Resource.WILDCARD, Action.ALL), True, id="anything"),
-    ],
+@table(
+    "event, covered",
+    ("same kind", LICENSES.event(Action.ADD), True),
+    ("another kind", ObjectKind("/apis/example.com/v1/seats", License).event(Action.ADD), False),
+    ("node", ClusterEvent(Resource.NODE, Action.ADD), False),
+    ("anything", ClusterEvent(Resource.WILDCARD, Action.ALL), True),
 )
 def test_events_of_declared_kinds_are_distinguished(event: ClusterEvent, covered: bool) -> None:
     """A registration for one declared kind does not match another."""

@@ -22,6 +22,7 @@ from scheduler_core.framework.extension_points import (
 from scheduler_core.framework.registry import Registry, ResolvedPlugin, resolve, unknown_config_problem
 from tests.support.recording_plugins import Journal, recorder
 from tests.support.scheduling import plugin_set
+from tests.support.tables import table
 
 JOURNAL = Journal()
 
@@ -84,9 +85,7 @@ PRECEDENCE = {
         Plugins(score=plugin_set("D2=7", "C1=2", disabled=["*"])), ["D1", "D2", "D3"], ["D2=7", "C1=2"]
     ),
     "specific-weight-overrides-multi-point": Case(
-        Plugins(score=plugin_set("D2=5"), multi_point=plugin_set("D2=9")),
-        ["D1", "D2", "D3"],
-        ["D2=5", "D1=3", "D3=1"],
+        Plugins(score=plugin_set("D2=5"), multi_point=plugin_set("D2=9")), ["D1", "D2", "D3"], ["D2=5", "D1=3", "D3=1"]
     ),
     "specific-weight-0-is-1-and-not-the-default": Case(
         Plugins(score=plugin_set("D1=0")), ["D1", "D2", "D3"], ["D1=1", "D2=1", "D3=1"]
@@ -141,46 +140,44 @@ def test_multi_point_reaches_every_point() -> None:
         assert (ResolvedPlugin("Everything", weight) in resolved[point]) is (point != "queueSort")
 
 
-@pytest.mark.parametrize(
-    ("custom", "path", "message"),
-    [
-        pytest.param(
-            Plugins(score=plugin_set("D1", "D11")),
-            "plugins.score.enabled[1].name",
-            'there is no plugin "D11" (did you mean "D1"?)',
-            id="unknown-with-a-suggestion",
-        ),
-        pytest.param(
-            Plugins(multi_point=plugin_set("Zzzzzz")),
-            "plugins.multiPoint.enabled[0].name",
-            'there is no plugin "Zzzzzz"; correct the name or install its package',
-            id="unknown-without-a-suggestion",
-        ),
-        pytest.param(
-            Plugins(score=plugin_set("OnlyFilter")),
-            "plugins.score.enabled[0].name",
-            'plugin "OnlyFilter" does not serve score; it serves filter: move the entry there',
-            id="point-not-implemented",
-        ),
-        pytest.param(
-            Plugins(multi_point=plugin_set("Sort2")),
-            "plugins.queueSort",
-            "exactly one plugin must order the queue, found Sort, Sort2; disable the others",
-            id="two-queue-sort-plugins",
-        ),
-        pytest.param(
-            Plugins(queue_sort=plugin_set(disabled=["*"])),
-            "plugins.queueSort",
-            "exactly one plugin must order the queue, found none; enable PrioritySort",
-            id="no-queue-sort-plugin",
-        ),
-        pytest.param(
-            Plugins(multi_point=plugin_set(disabled=["Binder"])),
-            "plugins.bind",
-            "at least one plugin must bind; enable DefaultBinder",
-            id="no-bind-plugin",
-        ),
-    ],
+@table(
+    "custom, path, message",
+    (
+        "unknown-with-a-suggestion",
+        Plugins(score=plugin_set("D1", "D11")),
+        "plugins.score.enabled[1].name",
+        'there is no plugin "D11" (did you mean "D1"?)',
+    ),
+    (
+        "unknown-without-a-suggestion",
+        Plugins(multi_point=plugin_set("Zzzzzz")),
+        "plugins.multiPoint.enabled[0].name",
+        'there is no plugin "Zzzzzz"; correct the name or install its package',
+    ),
+    (
+        "point-not-implemented",
+        Plugins(score=plugin_set("OnlyFilter")),
+        "plugins.score.enabled[0].name",
+        'plugin "OnlyFilter" does not serve score; it serves filter: move the entry there',
+    ),
+    (
+        "two-queue-sort-plugins",
+        Plugins(multi_point=plugin_set("Sort2")),
+        "plugins.queueSort",
+        "exactly one plugin must order the queue, found Sort, Sort2; disable the others",
+    ),
+    (
+        "no-queue-sort-plugin",
+        Plugins(queue_sort=plugin_set(disabled=["*"])),
+        "plugins.queueSort",
+        "exactly one plugin must order the queue, found none; enable PrioritySort",
+    ),
+    (
+        "no-bind-plugin",
+        Plugins(multi_point=plugin_set(disabled=["Binder"])),
+        "plugins.bind",
+        "at least one plugin must bind; enable DefaultBinder",
+    ),
 )
 def test_problems(custom: Plugins, path: str, message: str) -> None:
     """Each problem has its field path and a message that states the correction."""
@@ -200,25 +197,19 @@ def test_all_unknown_plugins_are_reported() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("custom", "paths"),
-    [
-        pytest.param(
-            Plugins(score=plugin_set("Unknown"), bind=plugin_set(disabled=["*"])),
-            ["plugins.score.enabled[0].name", "plugins.bind"],
-            id="unknown-at-another-point",
-        ),
-        pytest.param(
-            Plugins(bind=plugin_set("Unknown", disabled=["*"])),
-            ["plugins.bind.enabled[0].name"],
-            id="unknown-at-the-point",
-        ),
-        pytest.param(
-            Plugins(multi_point=plugin_set("Unknown", disabled=["*"])),
-            ["plugins.multiPoint.enabled[0].name"],
-            id="unknown-at-multi-point",
-        ),
-    ],
+@table(
+    "custom, paths",
+    (
+        "unknown-at-another-point",
+        Plugins(score=plugin_set("Unknown"), bind=plugin_set(disabled=["*"])),
+        ["plugins.score.enabled[0].name", "plugins.bind"],
+    ),
+    ("unknown-at-the-point", Plugins(bind=plugin_set("Unknown", disabled=["*"])), ["plugins.bind.enabled[0].name"]),
+    (
+        "unknown-at-multi-point",
+        Plugins(multi_point=plugin_set("Unknown", disabled=["*"])),
+        ["plugins.multiPoint.enabled[0].name"],
+    ),
 )
 def test_missing_plugins_are_reported_with_unknown_ones(custom: Plugins, paths: list[str]) -> None:
     """A missing plugin is reported unless an unknown plugin may be the missing one."""
@@ -227,13 +218,11 @@ def test_missing_plugins_are_reported_with_unknown_ones(custom: Plugins, paths: 
     assert resolved == {}
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        pytest.param("D1", "", id="known"),
-        pytest.param("InterPodAffinity", "", id="kube-scheduler-only"),
-        pytest.param("Unknown", 'there is no plugin "Unknown"', id="unknown"),
-    ],
+@table(
+    "name, message",
+    ("known", "D1", ""),
+    ("kube-scheduler-only", "InterPodAffinity", ""),
+    ("unknown", "Unknown", 'there is no plugin "Unknown"'),
 )
 def test_configuring_an_unknown_plugin(name: str, message: str) -> None:
     """Args of kube-scheduler's plugins are accepted even if the plugin does not exist."""

@@ -16,6 +16,7 @@ from scheduler_core.framework.status import SUCCESS, Status
 from scheduler_core.in_tree import in_tree_registry
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.scheduling import plugin_set
+from tests.support.tables import table
 
 
 class Gate(PreEnqueuePlugin):
@@ -50,17 +51,15 @@ def test_a_plugin_is_found_by_its_name() -> None:
     assert ("Gate" in registry, "Other" in registry, list(registry)) == (True, False, ["Gate"])
 
 
-@pytest.mark.parametrize(
-    ("plugin", "message"),
-    [
-        pytest.param(SameName, 'plugin "Gate" is already registered', id="duplicate"),
-        pytest.param(Nameless, "Nameless has no name", id="nameless"),
-        pytest.param(Pointless, 'plugin "Pointless" implements no extension point', id="no-point"),
-        pytest.param(Unfinished, 'plugin "Unfinished" does not implement filter', id="abstract"),
-        pytest.param(object, "is not a subclass of Plugin", id="another-class"),
-        pytest.param("Gate", "is not a subclass of Plugin", id="no-class"),
-        pytest.param(Gate(None, None), "is not a subclass of Plugin", id="an-instance"),  # type: ignore[arg-type]  # unused
-    ],
+@table(
+    "plugin, message",
+    ("duplicate", SameName, 'plugin "Gate" is already registered'),
+    ("nameless", Nameless, "Nameless has no name"),
+    ("no-point", Pointless, 'plugin "Pointless" implements no extension point'),
+    ("abstract", Unfinished, 'plugin "Unfinished" does not implement filter'),
+    ("another-class", object, "is not a subclass of Plugin"),
+    ("no-class", "Gate", "is not a subclass of Plugin"),
+    ("an-instance", Gate(None, None), "is not a subclass of Plugin"),  # type: ignore[arg-type]  # unused
 )
 def test_rejected_plugins(plugin: object, message: str) -> None:
     """The error names the plugin and the problem."""
@@ -122,14 +121,12 @@ def test_versions_of_enabled_plugins() -> None:
     assert registry.versions(Plugins()) == {}
 
 
-@pytest.mark.parametrize(
-    ("names", "message"),
-    [
-        pytest.param(["broken"], "entry point broken = package:broken cannot be loaded .*numpyy", id="import-error"),
-        pytest.param(["crashing"], "crashing = package:crashing cannot be loaded .*at import", id="any-error"),
-        pytest.param(["module"], "from entry point module = package:module.* is not a subclass", id="no-plugin"),
-        pytest.param(["fine", "same"], 'plugin "Gate" .from entry point same.* is already registered', id="duplicate"),
-    ],
+@table(
+    "names, message",
+    ("import-error", ["broken"], "entry point broken = package:broken cannot be loaded .*numpyy"),
+    ("any-error", ["crashing"], "crashing = package:crashing cannot be loaded .*at import"),
+    ("no-plugin", ["module"], "from entry point module = package:module.* is not a subclass"),
+    ("duplicate", ["fine", "same"], 'plugin "Gate" .from entry point same.* is already registered'),
 )
 def test_rejected_entry_points(names: list[str], message: str) -> None:
     """The error names the entry point and chains the cause."""

@@ -8,19 +8,18 @@ import pytest
 
 from scheduler_core.errors import StatusError
 from scheduler_core.framework.status import SKIP, SUCCESS, Code, Status, error, unresolvable, unschedulable
+from tests.support.tables import table
 
 
-@pytest.mark.parametrize(
-    ("code", "number", "name", "rejected"),
-    [
-        pytest.param(Code.SUCCESS, 0, "Success", False, id="success"),
-        pytest.param(Code.ERROR, 1, "Error", False, id="error"),
-        pytest.param(Code.UNSCHEDULABLE, 2, "Unschedulable", True, id="unschedulable"),
-        pytest.param(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, 3, "UnschedulableAndUnresolvable", True, id="unresolvable"),
-        pytest.param(Code.WAIT, 4, "Wait", False, id="wait"),
-        pytest.param(Code.SKIP, 5, "Skip", False, id="skip"),
-        pytest.param(Code.PENDING, 6, "Pending", True, id="pending"),
-    ],
+@table(
+    "code, number, name, rejected",
+    ("success", Code.SUCCESS, 0, "Success", False),
+    ("error", Code.ERROR, 1, "Error", False),
+    ("unschedulable", Code.UNSCHEDULABLE, 2, "Unschedulable", True),
+    ("unresolvable", Code.UNSCHEDULABLE_AND_UNRESOLVABLE, 3, "UnschedulableAndUnresolvable", True),
+    ("wait", Code.WAIT, 4, "Wait", False),
+    ("skip", Code.SKIP, 5, "Skip", False),
+    ("pending", Code.PENDING, 6, "Pending", True),
 )
 def test_codes(code: Code, number: int, name: str, rejected: bool) -> None:
     """Numbers and names are those of kube-scheduler."""
@@ -49,16 +48,14 @@ def test_the_plugin_is_set_once() -> None:
     assert (first.plugin, first.of("B").plugin) == ("A", "A")
 
 
-@pytest.mark.parametrize(
-    ("code", "reasons", "message"),
-    [
-        pytest.param("Unschedulable", (), "'Unschedulable' is not a status code", id="name-for-code"),
-        pytest.param(2, (), "2 is not a status code", id="number-for-code"),
-        pytest.param(Code.UNSCHEDULABLE, "no seat", "'no seat' are not valid reasons", id="one-text"),
-        pytest.param(Code.UNSCHEDULABLE, ["no seat"], "are not valid reasons", id="list"),
-        pytest.param(Code.UNSCHEDULABLE, (1,), "are not valid reasons", id="number"),
-        pytest.param(Code.UNSCHEDULABLE, None, "None are not valid reasons", id="none"),
-    ],
+@table(
+    "code, reasons, message",
+    ("name-for-code", "Unschedulable", (), "'Unschedulable' is not a status code"),
+    ("number-for-code", 2, (), "2 is not a status code"),
+    ("one-text", Code.UNSCHEDULABLE, "no seat", "'no seat' are not valid reasons"),
+    ("list", Code.UNSCHEDULABLE, ["no seat"], "are not valid reasons"),
+    ("number", Code.UNSCHEDULABLE, (1,), "are not valid reasons"),
+    ("none", Code.UNSCHEDULABLE, None, "None are not valid reasons"),
 )
 def test_invalid_statuses_are_rejected(code: Any, reasons: Any, message: str) -> None:
     """An invalid code or reason raises StatusError in the constructor."""

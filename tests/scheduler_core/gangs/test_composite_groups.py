@@ -20,6 +20,7 @@ from tests.support.builders import node, pod
 from tests.support.gang_preemption import evicted, running_pod, small_node
 from tests.support.gangs import add_groups, composite_group, leaf_group, settle
 from tests.support.scheduling import Rig, configured, plugin_set, rig
+from tests.support.tables import table
 
 ZONE, RACK = GroupTopology("zone", prefers_allocated=True), GroupTopology("rack", prefers_allocated=True)
 
@@ -213,7 +214,7 @@ async def test_a_gated_member_holds_the_tree_back(cluster: Rig) -> None:
     assert bound_groups(cluster) == {"a"}
 
 
-@pytest.mark.parametrize("capacity", [pytest.param(4, id="feasible"), pytest.param(3, id="infeasible")])
+@table("capacity", ("feasible", 4), ("infeasible", 3))
 async def test_a_topology_domain_for_the_tree(cluster: Rig, capacity: int) -> None:
     """All groups below a root with a topology constraint share its domain, and each leaf has a domain within it."""
     for name, zone, rack in (("x1", "x", "r1"), ("x2", "x", "r2"), ("y1", "y", "r3"), ("y2", "y", "r4")):

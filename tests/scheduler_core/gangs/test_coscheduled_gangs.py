@@ -6,7 +6,6 @@ import asyncio
 from datetime import UTC, datetime
 
 import msgspec
-import pytest
 
 from scheduler_core.config.plugin_set_types import Plugins
 from scheduler_core.gangs.group_views import GangViews
@@ -14,6 +13,7 @@ from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup
 from tests.support.builders import PodFields, node, pod
 from tests.support.scheduling import BARE, Rig, configured, plugin_set, rig
+from tests.support.tables import table
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 OWN_ORDER = Plugins(multi_point=plugin_set("NodeResourcesFit", "Coscheduling", "DefaultBinder"))
@@ -78,9 +78,7 @@ def _confirm(made: Rig, name: str, node_name: str) -> None:
     made.scheduler.feed.pod_updated(placed, bound)
 
 
-@pytest.mark.parametrize(
-    "plugins", [pytest.param(OWN_ORDER, id="own order"), pytest.param(OTHER_ORDER, id="order of another plugin")]
-)
+@table("plugins", ("own order", OWN_ORDER), ("order of another plugin", OTHER_ORDER))
 async def test_a_gang_that_fits_is_bound_at_once(plugins: Plugins) -> None:
     """A feasible gang is bound without waiting for a backoff or a flush (#125, #364, #397, #450)."""
     made = _rig_with_gang(4, 3, plugins)
@@ -124,10 +122,8 @@ async def test_capacity_for_the_missing_member_requeues_the_gang() -> None:
     assert len(made.bound) == 3
 
 
-@pytest.mark.parametrize(
-    "plugins", [pytest.param(OWN_ORDER, id="own order"), pytest.param(OTHER_ORDER, id="order of another plugin")]
-)
-@pytest.mark.parametrize("percentage", [pytest.param(10, id="rejected"), pytest.param(100, id="timeout")])
+@table("plugins", ("own order", OWN_ORDER), ("order of another plugin", OTHER_ORDER))
+@table("percentage", ("rejected", 10), ("timeout", 100))
 async def test_two_gangs_that_do_not_both_fit(plugins: Plugins, percentage: int) -> None:
     """One is bound as a whole, and no member of the other stays assumed, in any order of members (#114, #117)."""
     made = _rig(plugins, podGroupRejectPercentage=percentage, permitWaitingTimeSeconds=20)
@@ -143,7 +139,7 @@ async def test_two_gangs_that_do_not_both_fit(plugins: Plugins, percentage: int)
     assert attempts <= 60, "capacity released by its own members requeues the other gang in a loop (#682)"
 
 
-@pytest.mark.parametrize("percentage", [pytest.param(10, id="rejected"), pytest.param(100, id="timeout")])
+@table("percentage", ("rejected", 10), ("timeout", 100))
 async def test_two_gangs_that_each_need_the_whole_node(percentage: int) -> None:
     """Members of two gangs compete for the same capacity; one gang is scheduled as a whole."""
     made = _rig(podGroupRejectPercentage=percentage, permitWaitingTimeSeconds=20)
@@ -225,11 +221,7 @@ def test_members_that_plugins_get_for_a_group() -> None:
         _member("train", 2, node_name="n", deleted=NOW),
     )
     done = _member("train", 3, node_name="n", phase="Succeeded")
-    others = [
-        _member("train", 4, namespace="elsewhere"),
-        pod("native", group="train"),
-        pod("plain"),
-    ]
+    others = [_member("train", 4, namespace="elsewhere"), pod("native", group="train"), pod("plain")]
     made.add(queued, bound, ending, done, *others)
     groups = GangViews(made.context.cache, made.queue)
     view = groups.group_of(queued)

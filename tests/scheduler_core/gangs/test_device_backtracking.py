@@ -17,6 +17,7 @@ from tests.support.gang_devices import claimant, device_rig, gang, in_use, repor
 from tests.support.gang_preemption import small_node
 from tests.support.gangs import key
 from tests.support.scheduling import DEFAULT_NAME, Rig, configured
+from tests.support.tables import table
 
 LARGE = f'device.attributes["{DRIVER}"].model == "large"'
 Objects = list[Node | ResourceSlice | ResourceClaim | Pod]
@@ -142,13 +143,11 @@ def test_an_invalid_step_limit_is_rejected() -> None:
         made.scheduler.build(configured("p", "DynamicResources", {"gangSearchSteps": 0}))
 
 
-@pytest.mark.parametrize(
-    ("objects", "steps", "nodes", "text"),
-    [
-        pytest.param(SAME_NODE, None, {"ns/train-0": "a", "ns/train-1": "a"}, "", id="fits"),
-        pytest.param(IMPOSSIBLE, None, None, "impossible", id="impossible"),
-        pytest.param(SAME_NODE, 4, None, "gave up after 4 steps", id="gave up"),
-    ],
+@table(
+    "objects, steps, nodes, text",
+    ("fits", SAME_NODE, None, {"ns/train-0": "a", "ns/train-1": "a"}, ""),
+    ("impossible", IMPOSSIBLE, None, None, "impossible"),
+    ("gave up", SAME_NODE, 4, None, "gave up after 4 steps"),
 )
 def test_the_dry_run_of_a_gang_with_devices(
     objects: Objects, steps: int | None, nodes: dict[str, str] | None, text: str

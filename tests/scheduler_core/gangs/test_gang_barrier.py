@@ -15,6 +15,7 @@ from tests.support.approval_plugin import Approval
 from tests.support.builders import node
 from tests.support.gangs import gang_of, group, member
 from tests.support.scheduling import Rig, plugin_set, profile, rig
+from tests.support.tables import table
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 PASSED, WAITING = "train-0", "train-1"
@@ -36,14 +37,12 @@ def gang() -> list[Pod]:
     return [member(PASSED), *(member(name, labels={"approval": "needed"}) for name in (WAITING, "train-2"))]
 
 
-@pytest.mark.parametrize(
-    ("deleted", "is_terminating"),
-    [
-        pytest.param(PASSED, False, id="deleted at the barrier"),
-        pytest.param(PASSED, True, id="terminating at the barrier"),
-        pytest.param(WAITING, False, id="deleted at Permit"),
-        pytest.param(WAITING, True, id="terminating at Permit"),
-    ],
+@table(
+    "deleted, is_terminating",
+    ("deleted at the barrier", PASSED, False),
+    ("terminating at the barrier", PASSED, True),
+    ("deleted at Permit", WAITING, False),
+    ("terminating at Permit", WAITING, True),
 )
 async def test_a_member_that_is_deleted(cluster: Rig, deleted: str, is_terminating: bool) -> None:
     """When one member is deleted, all members are released at once, also those at Permit, and none is bound."""
@@ -105,9 +104,7 @@ async def test_another_scheduler_binds_a_member_after_the_barrier(cluster: Rig) 
     assert cluster.context.cache.columns.pod_count.sum() == 3
 
 
-@pytest.mark.parametrize(
-    "is_last", [pytest.param(False, id="before others wait at Permit"), pytest.param(True, id="after that")]
-)
+@table("is_last", ("before others wait at Permit", False), ("after that", True))
 async def test_members_at_the_barrier_have_nominated_nodes(cluster: Rig, *, is_last: bool) -> None:
     """While others wait at Permit, one that arrives at the barrier has a nomination until the gang is released."""
     pods = gang()

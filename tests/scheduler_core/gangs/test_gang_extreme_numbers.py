@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -14,6 +13,7 @@ from scheduler_core.plugins.coscheduling import missing_resources
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import node, pod
 from tests.support.columns import columns
+from tests.support.tables import table
 
 KEY = GroupKey(GroupSource.BAYPLAN, "default", "train")
 EDGES = st.sampled_from([0, 1, 2**53, 2**61, LARGEST_CAPACITY, LARGEST_REQUEST, 2**62, 2**63 - 1])
@@ -41,7 +41,7 @@ def test_free_amounts_of_the_cluster(nodes: list[tuple[int, list[int], list[int]
     assert not missing_resources(PodGroup(KEY, "uid", 0, min_resources={"memory": free}), table, own)
 
 
-@pytest.mark.parametrize(("leaving", "fits"), [pytest.param(2, False, id="some"), pytest.param(3, True, id="all")])
+@table("leaving, fits", ("some", 2, False), ("all", 3, True))
 def test_a_reservation_behind_enormous_pods(leaving: int, fits: bool) -> None:
     """The gang fits once all enormous pods are deleted, and the remaining capacity beside it is exact."""
     table = columns([node("a", allocatable={"memory": "4Gi", "pods": "110"})])

@@ -33,6 +33,7 @@ from tests.support.gang_traffic import Traffic
 from tests.support.gangs import gang_of, group, member, members, previewed, settle
 from tests.support.scheduling import Rig, plugin_set, profile, rig
 from tests.support.scripted_extender import ScriptedExtender, extender, extender_rig
+from tests.support.tables import table
 
 FULL = [running_pod("v0", "a", 1), running_pod("v1", "a")]
 
@@ -243,10 +244,7 @@ async def test_capacity_in_a_domain_that_was_not_tried(cluster: Rig) -> None:
     """Capacity in another domain requeues a waiting gang, whatever rejected it in the nearest domain."""
     blocking = running_pod("other", "b", 50, cpus=2)
     cluster.add(
-        small_node("a", zone="a"),
-        small_node("b", zone="b"),
-        running_pod("port", "a", 50, cpus=0, ports=[80]),
-        blocking,
+        small_node("a", zone="a"), small_node("b", zone="b"), running_pod("port", "a", 50, cpus=0, ports=[80]), blocking
     )
     pods = [member("train-0", priority=10, ports=[80]), member("train-1", priority=10)]
     add_gang(cluster, *pods, of=group(topology=GroupTopology("zone")))
@@ -260,20 +258,18 @@ async def test_capacity_in_a_domain_that_was_not_tried(cluster: Rig) -> None:
 # -- eligibility -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("make", "reason"),
-    [
-        pytest.param(
-            lambda: rig(defaults=default_plugins().model_copy(update={"post_filter": plugin_set(disabled=["*"])})),
-            "the profile enables no plugin that preempts for gangs",
-            id="without DefaultPreemption",
-        ),
-        pytest.param(
-            lambda: extender_rig((extender(), ScriptedExtender()), defaults=default_plugins()),
-            "extenders of the profile filter nodes or preempt, and cannot take part in the choice of victims",
-            id="with extenders that filter nodes",
-        ),
-    ],
+@table(
+    "make, reason",
+    (
+        "without DefaultPreemption",
+        lambda: rig(defaults=default_plugins().model_copy(update={"post_filter": plugin_set(disabled=["*"])})),
+        "the profile enables no plugin that preempts for gangs",
+    ),
+    (
+        "with extenders that filter nodes",
+        lambda: extender_rig((extender(), ScriptedExtender()), defaults=default_plugins()),
+        "extenders of the profile filter nodes or preempt, and cannot take part in the choice of victims",
+    ),
 )
 async def test_a_profile_that_does_not_preempt(make: Callable[[], Rig], reason: str) -> None:
     """No pod is evicted, and a dry run reports the reason."""
@@ -285,12 +281,10 @@ async def test_a_profile_that_does_not_preempt(make: Callable[[], Rig], reason: 
     assert (evicted(made), preview.plan, preview.reason) == (set(), None, reason)
 
 
-@pytest.mark.parametrize(
-    ("cpu_milli", "victims"),
-    [
-        pytest.param(2000, {"v0", "v1"}, id="free after the preemption"),
-        pytest.param(3000, set(), id="not free after the preemption"),
-    ],
+@table(
+    "cpu_milli, victims",
+    ("free after the preemption", 2000, {"v0", "v1"}),
+    ("not free after the preemption", 3000, set()),
 )
 async def test_min_resources(cluster: Rig, cpu_milli: int, victims: set[str]) -> None:
     """A group whose minResources would not be free after the preemption evicts no pod."""
@@ -300,12 +294,10 @@ async def test_min_resources(cluster: Rig, cpu_milli: int, victims: set[str]) ->
     assert evicted(cluster) == victims
 
 
-@pytest.mark.parametrize(
-    ("cpu_milli", "victims"),
-    [
-        pytest.param(2000, {"v0", "v1"}, id="beside-an-overcommitted-node"),
-        pytest.param(2001, set(), id="capacity-freed-on-an-overcommitted-node"),
-    ],
+@table(
+    "cpu_milli, victims",
+    ("beside-an-overcommitted-node", 2000, {"v0", "v1"}),
+    ("capacity-freed-on-an-overcommitted-node", 2001, set()),
 )
 async def test_min_resources_and_an_overcommitted_node(cluster: Rig, cpu_milli: int, victims: set[str]) -> None:
     """A node's overcommitment is not subtracted from other nodes, and pods that terminate there free nothing."""

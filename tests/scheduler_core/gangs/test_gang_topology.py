@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from scheduler_core.model.pod_group import GroupTopology
 from tests.support.builders import node, pod
 from tests.support.gangs import gang_of, group, member, members, settle
 from tests.support.scheduling import Rig
+from tests.support.tables import table
 
 
 def zones(**cpus_by_zone: int) -> list[object]:
@@ -18,14 +17,12 @@ def zones(**cpus_by_zone: int) -> list[object]:
     ]
 
 
-@pytest.mark.parametrize(
-    ("cpus_by_zone", "is_required", "expected"),
-    [
-        pytest.param({"a": 8, "b": 4, "c": 2}, True, {"node-b"}, id="the smallest feasible domain"),
-        pytest.param({"a": 8, "b": 3, "c": 2}, True, {"node-a"}, id="the only feasible domain"),
-        pytest.param({"a": 3, "b": 3, "c": 3}, True, set(), id="required and infeasible"),
-        pytest.param({"a": 3, "b": 3}, False, {"node-a", "node-b"}, id="preferred, over several domains"),
-    ],
+@table(
+    "cpus_by_zone, is_required, expected",
+    ("the smallest feasible domain", {"a": 8, "b": 4, "c": 2}, True, {"node-b"}),
+    ("the only feasible domain", {"a": 8, "b": 3, "c": 2}, True, {"node-a"}),
+    ("required and infeasible", {"a": 3, "b": 3, "c": 3}, True, set()),
+    ("preferred, over several domains", {"a": 3, "b": 3}, False, {"node-a", "node-b"}),
 )
 async def test_domains(cluster: Rig, cpus_by_zone: dict[str, int], is_required: bool, expected: set[str]) -> None:
     """A gang is scheduled in one domain, the smallest feasible one; in several only if the constraint is preferred."""
@@ -156,14 +153,12 @@ async def test_a_late_member_of_a_gang_in_two_domains(cluster: Rig) -> None:
     assert set(cluster.bound.values()) == {"node-b"}
 
 
-@pytest.mark.parametrize(
-    ("running", "is_required", "expected"),
-    [
-        pytest.param({}, True, True, id="too-small"),
-        pytest.param({"node-b": 3}, True, True, id="too-small-and-full"),
-        pytest.param({"node-c": 4}, True, False, id="full"),
-        pytest.param({}, False, False, id="preferred"),
-    ],
+@table(
+    "running, is_required, expected",
+    ("too-small", {}, True, True),
+    ("too-small-and-full", {"node-b": 3}, True, True),
+    ("full", {"node-c": 4}, True, False),
+    ("preferred", {}, False, False),
 )
 async def test_a_topology_that_no_domain_can_satisfy_is_reported(
     cluster: Rig, running: dict[str, int], is_required: bool, expected: bool

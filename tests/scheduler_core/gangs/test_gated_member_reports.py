@@ -15,6 +15,7 @@ from scheduler_core.model.pod_group import GroupSource
 from tests.support.builders import node, pod
 from tests.support.gangs import group, key, member, members, settle
 from tests.support.scheduling import BARE, Rig, plugin_set, profile, rig
+from tests.support.tables import table
 
 REFUSED = "the API server refused"
 MISSING = (
@@ -104,16 +105,10 @@ async def test_the_reason_changes(cluster: Rig) -> None:
     assert reported(cluster) == [("train-0", "SchedulingGated", MISSING)]
 
 
-@pytest.mark.parametrize(
-    ("withheld", "lines"),
-    [
-        pytest.param(REFUSED, ["pods that name a PodGroup of bayplan.dev are not scheduled"], id="unreadable API"),
-        pytest.param(
-            "",
-            [f"pods that name PodGroup default/{name} of bayplan.dev are not" for name in "ab"],
-            id="two missing groups",
-        ),
-    ],
+@table(
+    "withheld, lines",
+    ("unreadable API", REFUSED, ["pods that name a PodGroup of bayplan.dev are not scheduled"]),
+    ("two missing groups", "", [f"pods that name PodGroup default/{name} of bayplan.dev are not" for name in "ab"]),
 )
 def test_the_log_has_one_line_for_each_cause(
     cluster: Rig, caplog: pytest.LogCaptureFixture, withheld: str, lines: list[str]

@@ -20,6 +20,7 @@ from tests.support.gangs import settle
 from tests.support.queue_world import NameGate
 from tests.support.scheduling import Rig, rig
 from tests.support.scripted_extender import ScriptedExtender, extender, extender_profile, extender_rig
+from tests.support.tables import table
 
 KEY = GroupKey(GroupSource.NATIVE, "default", "train")
 GATE = "example.com/later"
@@ -50,7 +51,7 @@ def ungate(cluster: Rig, gated: Pod) -> None:
     cluster.scheduler.feed.pod_updated(gated, replace(gated, spec=replace(gated.spec, scheduling_gates=())))
 
 
-@pytest.mark.parametrize("min_member", [pytest.param(2, id="gang"), pytest.param(1, id="basic")])
+@table("min_member", ("gang", 2), ("basic", 1))
 @pytest.mark.parametrize("is_first", [True, False])
 async def test_a_gated_member_holds_the_group_back(cluster: Rig, min_member: int, is_first: bool) -> None:
     """The other members are scheduled only when the gate is removed, although they meet the quorum."""

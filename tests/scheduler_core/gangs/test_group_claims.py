@@ -18,6 +18,7 @@ from tests.support.devices import claim, device, device_class, exactly, slice_of
 from tests.support.gang_devices import in_use, report, settled
 from tests.support.recording_claim_writer import RecordingClaimWriter
 from tests.support.scheduling import Rig, rig
+from tests.support.tables import table
 
 KEY = GroupKey(GroupSource.NATIVE, "ns", "train")
 BY_NAME = ResourceClaimReference("shared", resource_claim_name="shared")
@@ -97,12 +98,10 @@ async def test_member_after_the_quorum() -> None:
     assert writer.calls == []
 
 
-@pytest.mark.parametrize(
-    ("is_on", "owner", "text"),
-    [
-        pytest.param(False, "train", "(Pod is not owner)", id="gate off"),
-        pytest.param(True, "other", "(neither Pod nor PodGroup train is the owner)", id="another group"),
-    ],
+@table(
+    "is_on, owner, text",
+    ("gate off", False, "train", "(Pod is not owner)"),
+    ("another group", True, "other", "(neither Pod nor PodGroup train is the owner)"),
 )
 async def test_claim_with_another_owner(is_on: bool, owner: str, text: str) -> None:
     """The members are gated with kube-scheduler's message."""

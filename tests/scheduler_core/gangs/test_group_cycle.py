@@ -16,6 +16,7 @@ from tests.support.builders import node, pod
 from tests.support.devices import decoded
 from tests.support.gangs import gang_of, group, key, member, members, settle
 from tests.support.scheduling import Rig, profile, rig
+from tests.support.tables import table
 
 
 def confirm(rig: Rig, *pods: Pod) -> None:
@@ -197,13 +198,11 @@ async def test_a_deleted_member_ends_the_quorum(cluster: Rig) -> None:
     assert set(cluster.bound) == {"train-0", "train-9"}
 
 
-@pytest.mark.parametrize(
-    ("event", "is_requeued"),
-    [
-        pytest.param(node("b"), True, id="a node with capacity"),
-        pytest.param(node("b", allocatable={"cpu": "100m", "pods": "9"}), False, id="a node without capacity"),
-        pytest.param(pod("other", requests={"cpu": "1"}), False, id="another pod"),
-    ],
+@table(
+    "event, is_requeued",
+    ("a node with capacity", node("b"), True),
+    ("a node without capacity", node("b", allocatable={"cpu": "100m", "pods": "9"}), False),
+    ("another pod", pod("other", requests={"cpu": "1"}), False),
 )
 async def test_events_requeue_a_gang(cluster: Rig, event: object, is_requeued: bool) -> None:
     """A gang is requeued if a queueing hint for a rejected member returns Queue."""
@@ -353,25 +352,24 @@ def test_a_pod_that_names_several_groups(cluster: Rig) -> None:
     assert [gang.key.name for gang in without.queue.gangs] == ["native"]
 
 
-@pytest.mark.parametrize(
-    ("nodes", "expected"),
-    [
-        pytest.param(
-            [node("a", allocatable={"cpu": "1", "memory": "1Gi", "pods": "9"}), node("b")],
+@table(
+    "nodes, expected",
+    (
+        "amounts",
+        [node("a", allocatable={"cpu": "1", "memory": "1Gi", "pods": "9"}), node("b")],
+        (
             "Nearest: b (needs 3 cpu, has 1), a (needs 3 cpu, has 1, needs 2Gi memory, has 1Gi); "
-            "it would fit on b with 2 cpu more.",
-            id="amounts",
+            "it would fit on b with 2 cpu more."
         ),
-        pytest.param(
-            [
-                node("a", allocatable={"cpu": "3", "memory": "2Gi", "pods": "9"}),
-                node("b", taints=["busy=x:NoSchedule"]),
-            ],
+    ),
+    (
+        "a reason",
+        [node("a", allocatable={"cpu": "3", "memory": "2Gi", "pods": "9"}), node("b", taints=["busy=x:NoSchedule"])],
+        (
             "Nearest: b (node(s) had untolerated taint(s)), a (needs 3 cpu, has 0, needs 2Gi memory, has 0); "
-            "no other reason excludes b.",
-            id="a reason",
+            "no other reason excludes b."
         ),
-    ],
+    ),
 )
 async def test_the_status_of_the_group_has_the_nearest_nodes(cluster: Rig, nodes: list[Node], expected: str) -> None:
     """The group's status has the nearest nodes for the next member; the members' conditions do not."""

@@ -20,6 +20,7 @@ from tests.support.builders import node, pod
 from tests.support.gang_preemption import evicted, running_pod, small_node
 from tests.support.gangs import settle
 from tests.support.scheduling import Rig, rig
+from tests.support.tables import table
 
 ZONE = GroupTopology("zone")
 
@@ -98,10 +99,8 @@ async def test_a_member_that_is_created_after_a_failed_attempt(cluster: Rig) -> 
     assert reported == {"large", "p0", "p1"} - set(cluster.bound)
 
 
-@pytest.mark.parametrize("preempts", [pytest.param(False, id="v1alpha2"), pytest.param(True, id="v1beta1")])
-@pytest.mark.parametrize(
-    ("count", "bound_count"), [pytest.param(2, 0, id="quorum"), pytest.param(3, 2, id="member-beyond-the-quorum")]
-)
+@table("preempts", ("v1alpha2", False), ("v1beta1", True))
+@table("count, bound_count", ("quorum", 2, 0), ("member-beyond-the-quorum", 3, 2))
 async def test_preemption_with_a_topology_constraint(
     cluster: Rig, count: int, bound_count: int, preempts: bool
 ) -> None:
@@ -118,14 +117,12 @@ async def test_preemption_with_a_topology_constraint(
     assert len(cluster.bound) == bound_count
 
 
-@pytest.mark.parametrize(
-    ("policy", "of_members", "evicts"),
-    [
-        pytest.param(None, "", True, id="default"),
-        pytest.param(None, "Never", False, id="policy of the members"),
-        pytest.param("Never", "Never", False, id="policy of the group"),
-        pytest.param("PreemptLowerPriority", "PreemptLowerPriority", True, id="preempting policy of the group"),
-    ],
+@table(
+    "policy, of_members, evicts",
+    ("default", None, "", True),
+    ("policy of the members", None, "Never", False),
+    ("policy of the group", "Never", "Never", False),
+    ("preempting policy of the group", "PreemptLowerPriority", "PreemptLowerPriority", True),
 )
 async def test_the_preemption_policy(cluster: Rig, policy: str | None, of_members: str, evicts: bool) -> None:
     """The preemption policy of the group counts, or that of its members if the group has none."""
@@ -136,34 +133,22 @@ async def test_the_preemption_policy(cluster: Rig, policy: str | None, of_member
     assert evicted(cluster) == ({"v0", "v1"} if evicts else set())
 
 
-@pytest.mark.parametrize(
-    ("group", "differing", "message"),
-    [
-        pytest.param(
-            {"priority": 10},
-            {"priority": 9},
-            "priority as the pod group's priority, got 9 and 10",
-            id="priority",
-        ),
-        pytest.param(
-            {"priority": 0},
-            {},
-            "priority as the pod group's priority, got 10 and 0",
-            id="priority of all members",
-        ),
-        pytest.param(
-            {"priority": 10},
-            {"preemption_policy": "Never"},
-            "preemption policy, got Never and PreemptLowerPriority",
-            id="preemption policies",
-        ),
-        pytest.param(
-            {"priority": 10, "preemption_policy": "PreemptLowerPriority"},
-            {"preemption_policy": "Never"},
-            "preemption policy as the pod group's preemption policy, got Never and PreemptLowerPriority",
-            id="preemption policy of the group",
-        ),
-    ],
+@table(
+    "group, differing, message",
+    ("priority", {"priority": 10}, {"priority": 9}, "priority as the pod group's priority, got 9 and 10"),
+    ("priority of all members", {"priority": 0}, {}, "priority as the pod group's priority, got 10 and 0"),
+    (
+        "preemption policies",
+        {"priority": 10},
+        {"preemption_policy": "Never"},
+        "preemption policy, got Never and PreemptLowerPriority",
+    ),
+    (
+        "preemption policy of the group",
+        {"priority": 10, "preemption_policy": "PreemptLowerPriority"},
+        {"preemption_policy": "Never"},
+        "preemption policy as the pod group's preemption policy, got Never and PreemptLowerPriority",
+    ),
 )
 @pytest.mark.parametrize("is_uniform", [True, False])
 async def test_members_that_differ(
@@ -185,16 +170,10 @@ async def test_members_that_differ(
     assert (gang.outcome.reason, gang.outcome.message) == ("SchedulerError", expected)
 
 
-@pytest.mark.parametrize(
-    ("differing", "message"),
-    [
-        pytest.param({"priority": 9}, "priority as the pod group's priority, got 9 and 10", id="priority"),
-        pytest.param(
-            {"scheduler_name": "other"},
-            '.spec.schedulerName set, got: "other" and "default-scheduler"',
-            id="scheduler",
-        ),
-    ],
+@table(
+    "differing, message",
+    ("priority", {"priority": 9}, "priority as the pod group's priority, got 9 and 10"),
+    ("scheduler", {"scheduler_name": "other"}, '.spec.schedulerName set, got: "other" and "default-scheduler"'),
 )
 async def test_a_scheduled_member_that_differs(cluster: Rig, differing: dict[str, Any], message: str) -> None:
     """Members that are scheduled are compared too."""
@@ -210,19 +189,19 @@ async def test_a_scheduled_member_that_differs(cluster: Rig, differing: dict[str
     assert gang.outcome.message == f"all pods in a single pod group should have the same {message}"
 
 
-@pytest.mark.parametrize(
-    ("topology", "cpus", "quorum"),
-    [
-        pytest.param(None, {"a": 2}, "minCount (3) cannot be satisfied: 2 scheduled, 0 remaining", id="two fit"),
-        pytest.param(None, {"a": 0}, "minCount (3) cannot be satisfied: 0 scheduled, 2 remaining", id="none fits"),
-        pytest.param(
-            ZONE,
-            {"a": 2, "b": 1},
+@table(
+    "topology, cpus, quorum",
+    ("two fit", None, {"a": 2}, "minCount (3) cannot be satisfied: 2 scheduled, 0 remaining"),
+    ("none fits", None, {"a": 0}, "minCount (3) cannot be satisfied: 0 scheduled, 2 remaining"),
+    (
+        "domains",
+        ZONE,
+        {"a": 2, "b": 1},
+        (
             "0/2 placements are available, first placement status: minCount (3) cannot be satisfied: 2 scheduled, "
-            "0 remaining",
-            id="domains",
+            "0 remaining"
         ),
-    ],
+    ),
 )
 async def test_the_message_of_a_missed_quorum(
     cluster: Rig, topology: GroupTopology | None, cpus: dict[str, int], quorum: str
@@ -240,12 +219,10 @@ async def test_the_message_of_a_missed_quorum(
     assert gang.outcome.quorum == f"{quorum}, {preemption}"
 
 
-@pytest.mark.parametrize(
-    ("victims", "wanted", "status"),
-    [
-        pytest.param(1, 3, "minCount (3) cannot be satisfied: 2 scheduled, 0 remaining", id="a node for two"),
-        pytest.param(2, 4, "minCount (4) cannot be satisfied: 2 scheduled, 1 remaining", id="one not tried"),
-    ],
+@table(
+    "victims, wanted, status",
+    ("a node for two", 1, 3, "minCount (3) cannot be satisfied: 2 scheduled, 0 remaining"),
+    ("one not tried", 2, 4, "minCount (4) cannot be satisfied: 2 scheduled, 1 remaining"),
 )
 async def test_the_message_of_a_preemption_in_vain(cluster: Rig, victims: int, wanted: int, status: str) -> None:
     """The message has the number of members that a preemption of all pods of lower priority would have placed."""
@@ -259,12 +236,10 @@ async def test_the_message_of_a_preemption_in_vain(cluster: Rig, victims: int, w
     assert gang.outcome.quorum.partition(", pod group preemption: ")[2] == status
 
 
-@pytest.mark.parametrize(
-    ("policy", "message"),
-    [
-        pytest.param("PreemptLowerPriority", "found a placement for podgroup, preempting 2 victims", id="victims"),
-        pytest.param("Never", "not eligible due to preemptionPolicy=Never.", id="policy"),
-    ],
+@table(
+    "policy, message",
+    ("victims", "PreemptLowerPriority", "found a placement for podgroup, preempting 2 victims"),
+    ("policy", "Never", "not eligible due to preemptionPolicy=Never."),
 )
 async def test_the_message_of_the_preemption(cluster: Rig, policy: str, message: str) -> None:
     """kube-scheduler's message about the preemption follows the message of the missed quorum."""
@@ -331,13 +306,11 @@ async def test_the_order_survives_a_restart(cluster: Rig) -> None:
     assert set(cluster.bound) == {"old-0", "old-1"}
 
 
-@pytest.mark.parametrize(
-    ("cpus", "taken", "expected"),
-    [
-        pytest.param({"a": 4, "b": 6, "c": 6}, {"b": 2, "c": 1}, "b", id="most-allocated"),
-        pytest.param({"a": 2, "b": 4}, {}, "b", id="most-members"),
-        pytest.param({"a": 6, "b": 4, "c": 5}, {"c": 4}, "b", id="smallest-that-fits"),
-    ],
+@table(
+    "cpus, taken, expected",
+    ("most-allocated", {"a": 4, "b": 6, "c": 6}, {"b": 2, "c": 1}, "b"),
+    ("most-members", {"a": 2, "b": 4}, {}, "b"),
+    ("smallest-that-fits", {"a": 6, "b": 4, "c": 5}, {"c": 4}, "b"),
 )
 async def test_the_domain_with_the_best_placement_score(
     cluster: Rig, cpus: dict[str, int], taken: dict[str, int], expected: str
@@ -352,7 +325,7 @@ async def test_the_domain_with_the_best_placement_score(
     assert cluster.bound == dict.fromkeys(("p0", "p1", "p2"), expected)
 
 
-@pytest.mark.parametrize("is_taken", [pytest.param(False, id="free"), pytest.param(True, id="preemption")])
+@table("is_taken", ("free", False), ("preemption", True))
 async def test_domains_are_compared_by_the_members_that_fit(cluster: Rig, is_taken: bool) -> None:
     """A domain whose nodes have capacity for all members but reject some loses to one where all are feasible."""
     taints = ["for=others:NoSchedule"]

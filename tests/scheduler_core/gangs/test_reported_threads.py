@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections import Counter
 
-import pytest
-
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from tests.support.builders import node, pod
 from tests.support.gang_traffic import Traffic
 from tests.support.gangs import gang_of, group, key, member, members, settle
 from tests.support.scheduling import Rig
+from tests.support.tables import table
 
 GPU = "example.com/gpu"
 
@@ -76,13 +75,11 @@ async def test_930_no_member_is_bound_before_all_are_feasible(cluster: Rig) -> N
     assert set(cluster.bound) == {"train-0", "train-1"}
 
 
-@pytest.mark.parametrize(
+@table(
     "order",
-    [
-        pytest.param(["x-0", "x-1", "x-2", "y-0", "y-1", "y-2"], id="one after the other"),
-        pytest.param(["x-0", "y-0", "x-1", "y-1", "x-2", "y-2"], id="alternating"),
-        pytest.param(["x-0", "y-0", "y-1", "y-2", "x-1", "x-2"], id="nested"),
-    ],
+    ("one after the other", ["x-0", "x-1", "x-2", "y-0", "y-1", "y-2"]),
+    ("alternating", ["x-0", "y-0", "x-1", "y-1", "x-2", "y-2"]),
+    ("nested", ["x-0", "y-0", "y-1", "y-2", "x-1", "x-2"]),
 )
 async def test_114_two_gangs_of_which_one_fits(cluster: Rig, order: list[str]) -> None:
     """#114: two gangs were each assumed in part and waited for the capacity that the other one used.
@@ -130,13 +127,7 @@ def bound_by_job(traffic: Traffic) -> Counter[str]:
     return Counter(name.partition("-")[0] for name in traffic.rig.bound)
 
 
-@pytest.mark.parametrize(
-    ("priority", "victims"),
-    [
-        pytest.param(0, {"low-a", "low-b"}, id="victims on both nodes"),
-        pytest.param(50, set(), id="a victim on one node only"),
-    ],
-)
+@table("priority, victims", ("victims on both nodes", 0, {"low-a", "low-b"}), ("a victim on one node only", 50, set()))
 async def test_581_preemption_for_the_whole_gang(cluster: Rig, priority: int, victims: set[str]) -> None:
     """#581: preemption freed capacity for one pod at a time, which does not help a gang unless all members fit.
 

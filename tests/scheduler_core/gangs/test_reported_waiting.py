@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import pytest
-
 from scheduler_core.model.pod import Pod
 from tests.support.builders import node, pod
 from tests.support.busy_scheduler import SECONDS, busy_rig, step
 from tests.support.gang_traffic import Traffic
 from tests.support.gangs import gang_of, group, key, member, members, settle
 from tests.support.scheduling import Rig
+from tests.support.tables import table
 
 # -- the queue's head --------------------------------------------------------------------------------------------
 
@@ -69,12 +68,10 @@ def infeasible_gangs(made: Rig, count: int) -> Churn:
     return Churn(made)
 
 
-@pytest.mark.parametrize(
-    ("count", "limit_seconds"),
-    [
-        pytest.param(20, 1.0, id="as many as are attempted during one backoff"),
-        pytest.param(150, 60.0, id="more than are attempted during one backoff"),
-    ],
+@table(
+    "count, limit_seconds",
+    ("as many as are attempted during one backoff", 20, 1.0),
+    ("more than are attempted during one backoff", 150, 60.0),
 )
 async def test_110_old_gangs_that_do_not_fit_and_a_feasible_pod(count: int, limit_seconds: float) -> None:
     """#110: infeasible pods, ordered by their first attempt, were retried before newer pods were ever attempted.
@@ -106,9 +103,7 @@ async def test_874_a_newer_gang_behind_those_that_do_not_fit() -> None:
     assert ages[-1] < gang_of(made, "young").since
 
 
-@pytest.mark.parametrize(
-    ("is_strict", "expected"), [pytest.param(True, True, id="Strict"), pytest.param(False, False, id="BestEffort")]
-)
+@table("is_strict, expected", ("Strict", True, True), ("BestEffort", False, False))
 async def test_110_a_large_gang_among_small_pods(is_strict: bool, expected: bool) -> None:
     """#110, #874: small pods fill every gap, so capacity for a large gang is never free at one time.
 
@@ -221,16 +216,12 @@ def smaller_quorum(made: Rig) -> None:
     made.scheduler.group_feed.group_changed(group(min_member=3, generation=2))
 
 
-@pytest.mark.parametrize(
-    ("pods", "has_group", "complete_quorum"),
-    [
-        pytest.param(members(3), True, last_member, id="#125 the last member is created late"),
-        pytest.param(
-            [*members(3), member("train-3", gates=["wait"])], True, last_gate, id="#364 a gate is removed late"
-        ),
-        pytest.param(members(4), False, pod_group, id="#397 pods are created before their PodGroup"),
-        pytest.param(members(3), True, smaller_quorum, id="#450 minMember is lowered"),
-    ],
+@table(
+    "pods, has_group, complete_quorum",
+    ("#125 the last member is created late", members(3), True, last_member),
+    ("#364 a gate is removed late", [*members(3), member("train-3", gates=["wait"])], True, last_gate),
+    ("#397 pods are created before their PodGroup", members(4), False, pod_group),
+    ("#450 minMember is lowered", members(3), True, smaller_quorum),
 )
 async def test_125_364_397_450_a_gang_is_attempted_when_its_quorum_exists(
     cluster: Rig, pods: list[Pod], has_group: bool, complete_quorum: Callable[[Rig], None]

@@ -15,6 +15,7 @@ from scheduler_core.placement.requests import PlacementRequest
 from tests.support.affinities import anti_affinity_to, app, term
 from tests.support.gang_traffic import PATIENCE, Traffic, full_traffic
 from tests.support.gangs import group, key
+from tests.support.tables import table
 
 RESERVED = "node(s) were reserved for gang default/big"
 APART = anti_affinity_to("noisy")
@@ -22,9 +23,7 @@ SPREAD = TopologySpreadConstraint(1, "zone", "DoNotSchedule", label_selector=app
 AVOIDS_GANG = anti_affinity_to(term(LabelSelector({"bayplan.dev/pod-group": "big"})))
 
 
-@pytest.mark.parametrize(
-    ("is_strict", "expected"), [pytest.param(True, True, id="Strict"), pytest.param(False, False, id="BestEffort")]
-)
+@table("is_strict, expected", ("Strict", True, True), ("BestEffort", False, False))
 async def test_a_gang_among_continuously_created_pods(is_strict: bool, expected: bool) -> None:
     """A Strict gang is scheduled although small pods are created continuously; a BestEffort gang starves."""
     traffic = Traffic()
@@ -40,16 +39,14 @@ async def test_a_gang_among_continuously_created_pods(is_strict: bool, expected:
     assert traffic.is_scheduled("big") == expected
 
 
-@pytest.mark.parametrize(
-    ("later_pod", "expected"),
-    [
-        pytest.param({"cpu": 2}, True, id="fits beside the gang"),
-        pytest.param({"cpu": 3}, False, id="needs capacity of the gang"),
-        pytest.param({"cpu": 3, "priority": 1}, True, id="higher priority"),
-        pytest.param({"cpu": 1, "labels": {"app": "noisy"}}, True, id="label without effect"),
-        pytest.param({"cpu": 1, "affinity": AVOIDS_GANG}, False, id="anti-affinity to the gang"),
-        pytest.param({"cpu": 0, "requests": {}}, True, id="no requests"),
-    ],
+@table(
+    "later_pod, expected",
+    ("fits beside the gang", {"cpu": 2}, True),
+    ("needs capacity of the gang", {"cpu": 3}, False),
+    ("higher priority", {"cpu": 3, "priority": 1}, True),
+    ("label without effect", {"cpu": 1, "labels": {"app": "noisy"}}, True),
+    ("anti-affinity to the gang", {"cpu": 1, "affinity": AVOIDS_GANG}, False),
+    ("no requests", {"cpu": 0, "requests": {}}, True),
 )
 async def test_pods_that_are_created_later(later_pod: dict[str, Any], expected: bool) -> None:
     """Pods that will fit beside the gang are admitted; others wait."""
@@ -63,24 +60,14 @@ async def test_pods_that_are_created_later(later_pod: dict[str, Any], expected: 
     assert traffic.is_bound(later) == expected
 
 
-@pytest.mark.parametrize(
-    ("member", "later_pod", "expected"),
-    [
-        pytest.param(
-            {"affinity": APART}, {"labels": {"app": "noisy"}}, False, id="label of the members' anti-affinity"
-        ),
-        pytest.param(
-            {"affinity": APART}, {"labels": {"app": "quiet"}}, True, id="label outside the members' anti-affinity"
-        ),
-        pytest.param(
-            {"spread": [SPREAD]}, {"labels": {"app": "noisy"}}, False, id="label of the members' spread constraint"
-        ),
-        pytest.param(
-            {"spread": [SPREAD]}, {"labels": {"app": "quiet"}}, True, id="label outside the members' spread constraint"
-        ),
-        pytest.param({"ports": [80]}, {"ports": [80]}, False, id="host port of the members"),
-        pytest.param({"ports": [80]}, {"ports": [81]}, True, id="another host port"),
-    ],
+@table(
+    "member, later_pod, expected",
+    ("label of the members' anti-affinity", {"affinity": APART}, {"labels": {"app": "noisy"}}, False),
+    ("label outside the members' anti-affinity", {"affinity": APART}, {"labels": {"app": "quiet"}}, True),
+    ("label of the members' spread constraint", {"spread": [SPREAD]}, {"labels": {"app": "noisy"}}, False),
+    ("label outside the members' spread constraint", {"spread": [SPREAD]}, {"labels": {"app": "quiet"}}, True),
+    ("host port of the members", {"ports": [80]}, {"ports": [80]}, False),
+    ("another host port", {"ports": [80]}, {"ports": [81]}, True),
 )
 async def test_pods_that_would_reject_members(
     member: dict[str, Any], later_pod: dict[str, Any], expected: bool
@@ -219,19 +206,11 @@ async def test_a_gang_of_higher_priority_takes_over() -> None:
     assert "is reserved for gang default/vital" in big.outcome.message
 
 
-@pytest.mark.parametrize(
+@table(
     "end",
-    [
-        pytest.param(lambda t: t.rig.scheduler.group_feed.group_deleted(key("big")), id="the group is deleted"),
-        pytest.param(
-            lambda t: t.rig.scheduler.group_feed.group_changed(group("big", min_member=3)),
-            id="the group is no longer Strict",
-        ),
-        pytest.param(
-            lambda t: t.rig.scheduler.feed.pod_deleted(next(iter(t.gang_named("big").pods.values()))),
-            id="the quorum is lost",
-        ),
-    ],
+    ("the group is deleted", lambda t: t.rig.scheduler.group_feed.group_deleted(key("big"))),
+    ("the group is no longer Strict", lambda t: t.rig.scheduler.group_feed.group_changed(group("big", min_member=3))),
+    ("the quorum is lost", lambda t: t.rig.scheduler.feed.pod_deleted(next(iter(t.gang_named("big").pods.values())))),
 )
 async def test_a_reservation_ends(end: Callable[[Traffic], None]) -> None:
     """A reservation ends when its gang no longer needs it or can no longer use it."""
@@ -250,13 +229,7 @@ async def test_a_reservation_ends_when_the_gang_is_scheduled() -> None:
     assert traffic.gang_named("big").reservation == ""
 
 
-@pytest.mark.parametrize(
-    ("seconds", "expected"),
-    [
-        pytest.param(200.0, "active", id="last blocking pods"),
-        pytest.param(100.0, "backoff", id="one of several blocking pods"),
-    ],
-)
+@table("seconds, expected", ("last blocking pods", 200.0, "active"), ("one of several blocking pods", 100.0, "backoff"))
 async def test_a_blocking_pod_is_deleted(seconds: float, expected: str) -> None:
     """The gang is activated as soon as it has enough capacity, whatever its backoff."""
     traffic = await full_traffic(options={"initial_backoff_seconds": 300.0, "max_backoff_seconds": 300.0})

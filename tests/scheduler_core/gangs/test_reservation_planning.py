@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-import pytest
 
 from scheduler_core.model.meta import OwnerReference
 from scheduler_core.model.node import Node, NodeSpec
@@ -13,15 +12,14 @@ from scheduler_core.model.pod_group import GroupTopology
 from tests.support.builders import node
 from tests.support.gang_traffic import PATIENCE, Traffic, full_traffic
 from tests.support.gangs import group, member
+from tests.support.tables import table
 
 
-@pytest.mark.parametrize(
-    ("count", "topology", "expected"),
-    [
-        pytest.param(2, None, "n1, n2", id="two nodes"),
-        pytest.param(5, None, "n1, n2, n3 and 2 more", id="five nodes"),
-        pytest.param(3, GroupTopology("zone"), "zone=z", id="a domain"),
-    ],
+@table(
+    "count, topology, expected",
+    ("two nodes", 2, None, "n1, n2"),
+    ("five nodes", 5, None, "n1, n2, n3 and 2 more"),
+    ("a domain", 3, GroupTopology("zone"), "zone=z"),
 )
 async def test_the_reservation_in_the_status(count: int, topology: GroupTopology | None, expected: str) -> None:
     """The status names the domain, or the first nodes and the number of others."""
@@ -33,22 +31,16 @@ async def test_the_reservation_in_the_status(count: int, topology: GroupTopology
     assert (await traffic.reserve("big")).reservation == expected
 
 
-@pytest.mark.parametrize(
-    ("pods", "expected"),
-    [
-        pytest.param({"a": [{"cpu": 1}] * 4, "b": [{"cpu": 4}]}, "b", id="fewest pods"),
-        pytest.param({"a": [{"cpu": 2}], "b": [{"cpu": 4}]}, "a", id="free capacity"),
-        pytest.param(
-            {"a": [{"cpu": 4, "restart_policy": "Always"}], "b": [{"cpu": 2}] * 2},
-            "b",
-            id="pods that run to completion",
-        ),
-        pytest.param(
-            {"a": [{"cpu": 4, "owners": [OwnerReference("DaemonSet", "d")]}], "b": [{"cpu": 1}] * 4},
-            "b",
-            id="DaemonSet pods never end",
-        ),
-    ],
+@table(
+    "pods, expected",
+    ("fewest pods", {"a": [{"cpu": 1}] * 4, "b": [{"cpu": 4}]}, "b"),
+    ("free capacity", {"a": [{"cpu": 2}], "b": [{"cpu": 4}]}, "a"),
+    ("pods that run to completion", {"a": [{"cpu": 4, "restart_policy": "Always"}], "b": [{"cpu": 2}] * 2}, "b"),
+    (
+        "DaemonSet pods never end",
+        {"a": [{"cpu": 4, "owners": [OwnerReference("DaemonSet", "d")]}], "b": [{"cpu": 1}] * 4},
+        "b",
+    ),
 )
 async def test_the_reserved_node(pods: dict[str, list[dict[str, Any]]], expected: str) -> None:
     """The nodes on which the fewest pods must end are reserved."""
@@ -65,17 +57,13 @@ async def test_the_reserved_node(pods: dict[str, list[dict[str, Any]]], expected
 NODE_A = node("a", allocatable={"cpu": "4", "pods": "20"}, labels={"zone": "a"})
 
 
-@pytest.mark.parametrize(
-    ("newer", "expected"),
-    [
-        pytest.param(msgspec.structs.replace(NODE_A, spec=NodeSpec(unschedulable=True)), "b", id="cordoned"),
-        pytest.param(node("a", allocatable={"cpu": "3", "pods": "20"}, labels={"zone": "a"}), "b", id="too small"),
-        pytest.param(node("a", allocatable={"cpu": "4", "pods": "20"}, labels={"size": "s"}), "b", id="relabelled"),
-        pytest.param(None, "b", id="deleted"),
-        pytest.param(
-            node("a", allocatable={"cpu": "4", "pods": "30"}, labels={"zone": "a"}), "a", id="irrelevant change"
-        ),
-    ],
+@table(
+    "newer, expected",
+    ("cordoned", msgspec.structs.replace(NODE_A, spec=NodeSpec(unschedulable=True)), "b"),
+    ("too small", node("a", allocatable={"cpu": "3", "pods": "20"}, labels={"zone": "a"}), "b"),
+    ("relabelled", node("a", allocatable={"cpu": "4", "pods": "20"}, labels={"size": "s"}), "b"),
+    ("deleted", None, "b"),
+    ("irrelevant change", node("a", allocatable={"cpu": "4", "pods": "30"}, labels={"zone": "a"}), "a"),
 )
 async def test_a_plan_that_became_impossible(newer: Node | None, expected: str) -> None:
     """A plan is recomputed at once when it becomes infeasible, and only then."""

@@ -1,11 +1,11 @@
 """Counts by topology domain."""
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler_core.kernels.domain_counts import DomainTable, domain_sums, domains_present
+from tests.support.tables import table
 
 _ROWS = st.lists(st.tuples(st.integers(-1, 3), st.integers(-(2**40), 2**40)), max_size=8)
 
@@ -25,13 +25,11 @@ def test_sums_equal_a_plain_count(rows: list[tuple[int, int]]) -> None:
     assert sums.dtype == np.int64
 
 
-@pytest.mark.parametrize(
-    ("domains", "present"),
-    [
-        pytest.param((), [False, False, False], id="no-rows"),
-        pytest.param((1, 1), [False, True, False], id="one-domain"),
-        pytest.param((0, -1), [True, False, True], id="a-row-without-domain"),
-    ],
+@table(
+    "domains, present",
+    ("no-rows", (), [False, False, False]),
+    ("one-domain", (1, 1), [False, True, False]),
+    ("a-row-without-domain", (0, -1), [True, False, True]),
 )
 def test_domains_present(domains: tuple[int, ...], present: list[bool]) -> None:
     """The last slot counts rows without a domain."""
@@ -44,10 +42,7 @@ def test_a_table_excludes_rows_without_domain() -> None:
     assert table.counts.tolist() == [8, 0]
 
 
-@pytest.mark.parametrize(
-    ("row", "changed", "counts"),
-    [pytest.param(0, True, [7, 0], id="a-row-with-domain"), pytest.param(1, False, [5, 0], id="a-row-without-domain")],
-)
+@table("row, changed, counts", ("a-row-with-domain", 0, True, [7, 0]), ("a-row-without-domain", 1, False, [5, 0]))
 def test_add(row: int, changed: bool, counts: list[int]) -> None:
     """add() changes the count of the row's domain and returns False if the row has no domain."""
     table = DomainTable.of_rows(np.array([5, 0], dtype=np.int32), ids_of(0, -1), 1)

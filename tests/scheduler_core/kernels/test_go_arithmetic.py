@@ -13,6 +13,7 @@ from scheduler_core.kernels.go_arithmetic import (
     percentages,
     truncated_quotients,
 )
+from tests.support.tables import table
 
 _INT64 = st.integers(-(2**63) + 1, 2**63 - 1)
 
@@ -21,16 +22,14 @@ def _array(*numbers: int) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
     return np.array(numbers, dtype=np.int64)
 
 
-@pytest.mark.parametrize(
-    ("dividend", "divisor", "quotient"),
-    [
-        pytest.param(7, 2, 3, id="both positive"),
-        pytest.param(-7, 2, -3, id="negative dividend rounds towards zero"),
-        pytest.param(7, -2, -3, id="negative divisor rounds towards zero"),
-        pytest.param(-7, -2, 3, id="both negative"),
-        pytest.param(-8, 2, -4, id="negative without a remainder"),
-        pytest.param(0, 5, 0, id="nothing to divide"),
-    ],
+@table(
+    "dividend, divisor, quotient",
+    ("both positive", 7, 2, 3),
+    ("negative dividend rounds towards zero", -7, 2, -3),
+    ("negative divisor rounds towards zero", 7, -2, -3),
+    ("both negative", -7, -2, 3),
+    ("negative without a remainder", -8, 2, -4),
+    ("nothing to divide", 0, 5, 0),
 )
 def test_quotients_round_towards_zero(dividend: int, divisor: int, quotient: int) -> None:
     """Division by an array and by a number equals Go's."""
@@ -84,16 +83,14 @@ def test_percentages_of_no_rows() -> None:
     assert percentages(_array(), _array()).shape == (0,)
 
 
-@pytest.mark.parametrize(
-    ("number", "bits"),
-    [
-        pytest.param(1.0, "0x0.0p+0", id="one"),
-        pytest.param(2.0, "0x1.62e42fefa39efp-1", id="two"),
-        pytest.param(3.0, "0x1.193ea7aad030ap+0", id="three-where-the-c-library-differs"),
-        pytest.param(14.0, "0x1.51cca16d7bba8p+1", id="fourteen-where-the-c-library-differs"),
-        pytest.param(48.0, "0x1.ef8383c50bb74p+1", id="forty-eight-where-the-c-library-differs"),
-        pytest.param(5002.0, "0x1.10901f6dc84b9p+3", id="five-thousand-nodes"),
-    ],
+@table(
+    "number, bits",
+    ("one", 1.0, "0x0.0p+0"),
+    ("two", 2.0, "0x1.62e42fefa39efp-1"),
+    ("three-where-the-c-library-differs", 3.0, "0x1.193ea7aad030ap+0"),
+    ("fourteen-where-the-c-library-differs", 14.0, "0x1.51cca16d7bba8p+1"),
+    ("forty-eight-where-the-c-library-differs", 48.0, "0x1.ef8383c50bb74p+1"),
+    ("five-thousand-nodes", 5002.0, "0x1.10901f6dc84b9p+3"),
 )
 def test_natural_logarithm_equals_gos(number: float, bits: str) -> None:
     """The expected bits were printed by Go 1.26 on amd64."""

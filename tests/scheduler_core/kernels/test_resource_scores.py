@@ -17,6 +17,7 @@ from scheduler_core.kernels.resource_scores import (
 )
 from scheduler_core.model.pod_requests import LARGEST_CAPACITY, LARGEST_REQUEST
 from tests.support.plain_scores import OneNode, plain_balanced, plain_least, plain_most, plain_ratio, plain_shape
+from tests.support.tables import table
 
 _FALLING = [(0, 100), (100, 0)]
 _RISING = [(0, 0), (100, 100)]
@@ -60,13 +61,11 @@ def _points(draw: st.DrawFn) -> list[tuple[int, int]]:
     return [(x, 10 * draw(st.integers(0, 10))) for x in xs]
 
 
-@pytest.mark.parametrize(
-    ("kernel", "plain"),
-    [
-        pytest.param(least_allocated, plain_least, id="least-allocated"),
-        pytest.param(most_allocated, plain_most, id="most-allocated"),
-        pytest.param(balanced_allocation, plain_balanced, id="balanced-allocation"),
-    ],
+@table(
+    "kernel, plain",
+    ("least-allocated", least_allocated, plain_least),
+    ("most-allocated", most_allocated, plain_most),
+    ("balanced-allocation", balanced_allocation, plain_balanced),
 )
 @given(rows=_rows())
 def test_scores_equal_the_plain_form(
@@ -91,19 +90,15 @@ def test_the_table_equals_the_function(points: list[tuple[int, int]]) -> None:
     assert scores_by_percentage(points).tolist() == [plain_shape(points, percentage) for percentage in range(101)]
 
 
-@pytest.mark.parametrize(
-    ("row", "least", "most", "rising"),
-    [
-        pytest.param([OneNode(100, 0, 0)], 100, 0, 0, id="empty node, pod without requests"),
-        pytest.param([OneNode(100, 20, 30)], 50, 50, 50, id="half full"),
-        pytest.param([OneNode(100, 80, 30)], 0, 100, 100, id="more than full"),
-        pytest.param([OneNode(3, 1, 0)], 66, 33, 33, id="fractions are rounded down"),
-        pytest.param([OneNode(0, 0, 5)], 0, 0, 0, id="node lacks the only resource"),
-        pytest.param(
-            [OneNode(100, 50, 0), OneNode(0, 0, 5)], 50, 50, 50, id="a resource that the node lacks is ignored"
-        ),
-        pytest.param([OneNode(100, 0, 0, 3), OneNode(100, 100, 0, 1)], 75, 25, 100, id="weights; a 0 does not count"),
-    ],
+@table(
+    "row, least, most, rising",
+    ("empty node, pod without requests", [OneNode(100, 0, 0)], 100, 0, 0),
+    ("half full", [OneNode(100, 20, 30)], 50, 50, 50),
+    ("more than full", [OneNode(100, 80, 30)], 0, 100, 100),
+    ("fractions are rounded down", [OneNode(3, 1, 0)], 66, 33, 33),
+    ("node lacks the only resource", [OneNode(0, 0, 5)], 0, 0, 0),
+    ("a resource that the node lacks is ignored", [OneNode(100, 50, 0), OneNode(0, 0, 5)], 50, 50, 50),
+    ("weights; a 0 does not count", [OneNode(100, 0, 0, 3), OneNode(100, 100, 0, 1)], 75, 25, 100),
 )
 def test_shares(row: list[OneNode], least: int, most: int, rising: int) -> None:
     """The scores are the free share, the used share, and a line through the used share."""
@@ -130,18 +125,16 @@ def test_the_table_cannot_be_written() -> None:
         scores_by_percentage(_FALLING)[0] = 1
 
 
-@pytest.mark.parametrize(
-    ("row", "score"),
-    [
-        pytest.param([OneNode(100, 50, 0), OneNode(100, 50, 0)], 75, id="stays balanced"),
-        pytest.param([OneNode(100, 0, 100), OneNode(100, 100, 0)], 100, id="worst to best"),
-        pytest.param([OneNode(100, 0, 100), OneNode(100, 0, 0)], 50, id="best to worst"),
-        pytest.param([OneNode(100, 900, 0), OneNode(100, 100, 0)], 75, id="more than full counts as full"),
-        pytest.param([OneNode(100, 30, 30)], 75, id="one resource has no balance"),
-        pytest.param([OneNode(100, 0, 90), OneNode(0, 0, 5)], 75, id="node lacks one of two"),
-        pytest.param([OneNode(0, 0, 5), OneNode(0, 0, 5)], 75, id="node lacks both"),
-        pytest.param([OneNode(100, 0, 100), OneNode(0, 0, 5), OneNode(100, 0, 0)], 50, id="node lacks one of three"),
-    ],
+@table(
+    "row, score",
+    ("stays balanced", [OneNode(100, 50, 0), OneNode(100, 50, 0)], 75),
+    ("worst to best", [OneNode(100, 0, 100), OneNode(100, 100, 0)], 100),
+    ("best to worst", [OneNode(100, 0, 100), OneNode(100, 0, 0)], 50),
+    ("more than full counts as full", [OneNode(100, 900, 0), OneNode(100, 100, 0)], 75),
+    ("one resource has no balance", [OneNode(100, 30, 30)], 75),
+    ("node lacks one of two", [OneNode(100, 0, 90), OneNode(0, 0, 5)], 75),
+    ("node lacks both", [OneNode(0, 0, 5), OneNode(0, 0, 5)], 75),
+    ("node lacks one of three", [OneNode(100, 0, 100), OneNode(0, 0, 5), OneNode(100, 0, 0)], 50),
 )
 def test_balance(row: list[OneNode], score: int) -> None:
     """The score is 75 for no change, up to 100 for a better balance and down to 50 for a worse one."""

@@ -17,6 +17,7 @@ from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import node, pod
 from tests.support.scheduling import DEFAULT_NAME, Rig, rig
+from tests.support.tables import table
 
 
 def attempt(number: int, result: str = "unschedulable") -> EndedAttempt:
@@ -94,13 +95,11 @@ async def test_a_slow_cycle_names_the_slow_plugin(caplog: pytest.LogCaptureFixtu
     assert "Filter 250.0 ms (Slow 250.0 ms)" in text
 
 
-@pytest.mark.parametrize(
-    ("limit", "seconds", "logged"),
-    [
-        pytest.param(0.1, 0.05, 0, id="faster-than-the-limit"),
-        pytest.param(0.1, 0.11, 1, id="slower"),
-        pytest.param(0.5, 0.25, 0, id="configured-limit"),
-    ],
+@table(
+    "limit, seconds, logged",
+    ("faster-than-the-limit", 0.1, 0.05, 0),
+    ("slower", 0.1, 0.11, 1),
+    ("configured-limit", 0.5, 0.25, 0),
 )
 async def test_the_limit(caplog: pytest.LogCaptureFixture, limit: float, seconds: float, logged: int) -> None:
     """Only a cycle that reaches the limit is logged."""

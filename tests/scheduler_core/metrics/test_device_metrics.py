@@ -10,12 +10,7 @@ from prometheus_client import generate_latest
 from scheduler_core.devices.search import SearchLimits
 from scheduler_core.errors import AllocationTimeoutError, ClusterWriteError, DeviceError
 from scheduler_core.metrics.profile_metrics import BINDING_BOUNDS
-from scheduler_core.model.devices import (
-    AllocatedDeviceStatus,
-    DeviceCondition,
-    ResourceClaim,
-    ResourceClaimStatus,
-)
+from scheduler_core.model.devices import AllocatedDeviceStatus, DeviceCondition, ResourceClaim, ResourceClaimStatus
 from scheduler_core.plugins.dynamic_resources.claim_binding import ClaimBinder, PodBinding
 from scheduler_core.plugins.dynamic_resources.node_allocation import PodDevices
 from scheduler_core.snapshot.node_columns import NodeColumns
@@ -24,6 +19,7 @@ from tests.support.devices import DRIVER, allocated_claim, allocator, claim, clu
 from tests.support.handles import FakeHandle
 from tests.support.recording_claim_writer import RecordingClaimWriter
 from tests.support.scheduling import rig
+from tests.support.tables import table
 from tests.support.virtual_clock import AutoAdvanceClock
 
 CONDITIONAL = {"device": "d0", "bindingConditions": ["ready"], "bindingFailureConditions": ["broken"]}
@@ -58,14 +54,12 @@ class World:
         self.binding = PodBinding(self.handle, binder, self.attempt, "n0")
 
 
-@pytest.mark.parametrize(
-    ("known", "is_stored", "status", "seconds"),
-    [
-        pytest.param(reporting(allocated_claim(CONDITIONAL), "ready"), True, "success", 0.0, id="ready"),
-        pytest.param(reporting(allocated_claim(CONDITIONAL), "broken"), True, "failure", 0.0, id="failed"),
-        pytest.param(allocated_claim(CONDITIONAL), True, "timeout", 600.0, id="too late"),
-        pytest.param(allocated_claim(CONDITIONAL), False, "error", 0.0, id="claim deleted"),
-    ],
+@table(
+    "known, is_stored, status, seconds",
+    ("ready", reporting(allocated_claim(CONDITIONAL), "ready"), True, "success", 0.0),
+    ("failed", reporting(allocated_claim(CONDITIONAL), "broken"), True, "failure", 0.0),
+    ("too late", allocated_claim(CONDITIONAL), True, "timeout", 600.0),
+    ("claim deleted", allocated_claim(CONDITIONAL), False, "error", 0.0),
 )
 async def test_waits_for_binding_conditions(
     known: ResourceClaim, status: str, seconds: float, *, is_stored: bool
@@ -78,8 +72,7 @@ async def test_waits_for_binding_conditions(
     known = replace(
         known,
         status=replace(
-            known.status,
-            allocation=replace(allocation, devices=replace(allocation.devices, results=results)),
+            known.status, allocation=replace(allocation, devices=replace(allocation.devices, results=results))
         ),
     )
     world = World(known, is_stored=is_stored)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from scheduler_core.metrics.histogram import Backlog, Backlogs, Histogram, exponential_bounds, observe_many
+from tests.support.tables import table
 
 
 def test_bounds_grow_by_the_factor() -> None:
@@ -14,15 +15,7 @@ def test_bounds_grow_by_the_factor() -> None:
     assert exponential_bounds(0.00001, 1.5, 20)[-1] == pytest.approx(0.02216838)
 
 
-@pytest.mark.parametrize(
-    ("value", "bucket"),
-    [
-        pytest.param(0.5, 0, id="below"),
-        pytest.param(1.0, 0, id="at-the-bound"),
-        pytest.param(1.5, 1, id="between"),
-        pytest.param(9.0, 2, id="above-all"),
-    ],
-)
+@table("value, bucket", ("below", 0.5, 0), ("at-the-bound", 1.0, 0), ("between", 1.5, 1), ("above-all", 9.0, 2))
 def test_buckets(value: float, bucket: int) -> None:
     """An observation counts in the first bucket with a bound of at least its value."""
     histogram = Histogram((1.0, 2.0))

@@ -11,6 +11,7 @@ from prometheus_client import generate_latest
 from scheduler_core.errors import PluginError
 from scheduler_core.metrics.profile_metrics import RecordedPluginMetrics
 from tests.support.scheduling import rig
+from tests.support.tables import table
 
 
 async def test_plugin_metrics_are_exported_with_their_profile() -> None:
@@ -32,13 +33,11 @@ async def test_plugin_metrics_are_exported_with_their_profile() -> None:
     assert f"bayplan_plugin_lookup_seconds_sum{label} 1000.004\n" in shown
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        pytest.param(lambda metrics: metrics.count("seats-taken"), "use letters, digits and _", id="invalid name"),
-        pytest.param(lambda metrics: metrics.observe("a", 1), "use two", id="histogram with the name of a counter"),
-        pytest.param(lambda metrics: metrics.count("a", -1), "only increases", id="counter that decreases"),
-    ],
+@table(
+    "call, message",
+    ("invalid name", lambda metrics: metrics.count("seats-taken"), "use letters, digits and _"),
+    ("histogram with the name of a counter", lambda metrics: metrics.observe("a", 1), "use two"),
+    ("counter that decreases", lambda metrics: metrics.count("a", -1), "only increases"),
 )
 def test_invalid_calls(call: Callable[[RecordedPluginMetrics], None], message: str) -> None:
     """An invalid name or amount raises PluginError in the plugin's call, not at the scrape."""

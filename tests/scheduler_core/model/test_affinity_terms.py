@@ -1,6 +1,5 @@
 """Compilation of pod affinity terms to queries over pods and namespaces."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,6 +20,7 @@ from scheduler_core.model.selectors import (
 from tests.support.affinities import affinity_to, anti_affinity_to, app, term
 from tests.support.builders import pod
 from tests.support.plain_selectors import EXPRESSIONS, POD_LABELS, carried_term_matches, plain_selects
+from tests.support.tables import table
 
 WEB = app("web")
 BROKEN = term(LabelSelector(match_expressions=(Requirement("a", "Near"),)))
@@ -31,15 +31,13 @@ def pod_with_terms(*terms: PodAffinityTerm) -> Pod:
     return pod("c", namespace="own", affinity=affinity_to(*terms))
 
 
-@pytest.mark.parametrize(
-    ("term", "namespaces", "namespace_selector"),
-    [
-        pytest.param(PodAffinityTerm("zone", WEB), {"own"}, MATCH_NOTHING, id="own"),
-        pytest.param(PodAffinityTerm("zone", WEB, ("a", "b")), {"a", "b"}, MATCH_NOTHING, id="named"),
-        pytest.param(PodAffinityTerm("zone", WEB, (), LabelSelector()), set(), MATCH_EVERYTHING, id="all"),
-        pytest.param(PodAffinityTerm("zone", WEB, (), WEB), set(), equality_matcher({"app": "web"}), id="selected"),
-        pytest.param(PodAffinityTerm("zone", WEB, ("a",), WEB), {"a"}, equality_matcher({"app": "web"}), id="both"),
-    ],
+@table(
+    "term, namespaces, namespace_selector",
+    ("own", PodAffinityTerm("zone", WEB), {"own"}, MATCH_NOTHING),
+    ("named", PodAffinityTerm("zone", WEB, ("a", "b")), {"a", "b"}, MATCH_NOTHING),
+    ("all", PodAffinityTerm("zone", WEB, (), LabelSelector()), set(), MATCH_EVERYTHING),
+    ("selected", PodAffinityTerm("zone", WEB, (), WEB), set(), equality_matcher({"app": "web"})),
+    ("both", PodAffinityTerm("zone", WEB, ("a",), WEB), {"a"}, equality_matcher({"app": "web"})),
 )
 def test_namespaces(term: PodAffinityTerm, namespaces: set[str], namespace_selector: LabelMatcher) -> None:
     """The pod's own namespace applies only if a term specifies no namespaces."""
@@ -48,14 +46,7 @@ def test_namespaces(term: PodAffinityTerm, namespaces: set[str], namespace_selec
     assert (compiled.topology_key, compiled.weight) == ("zone", 0)
 
 
-@pytest.mark.parametrize(
-    "affinity",
-    [
-        pytest.param(None, id="none"),
-        pytest.param(Affinity(), id="empty"),
-        pytest.param(Affinity(None, None), id="nulls"),
-    ],
-)
+@table("affinity", ("none", None), ("empty", Affinity()), ("nulls", Affinity(None, None)))
 def test_a_pod_without_pod_affinity_has_no_terms(affinity: Affinity | None) -> None:
     """A pod without pod affinity shares the constant NO_TERMS."""
     subject = pod() if affinity is None else pod(affinity=affinity)
@@ -90,13 +81,11 @@ def test_equal_terms_are_equal_keys() -> None:
     assert len(found) == 1
 
 
-@pytest.mark.parametrize(
-    ("affinity", "readable"),
-    [
-        pytest.param(affinity_to(BROKEN), AffinityTerms(), id="required"),
-        pytest.param(anti_affinity_to(BROKEN), AffinityTerms(), id="required-anti"),
-        pytest.param(affinity_to(preferred=[(1, BROKEN)]), AffinityTerms(), id="preferred"),
-    ],
+@table(
+    "affinity, readable",
+    ("required", affinity_to(BROKEN), AffinityTerms()),
+    ("required-anti", anti_affinity_to(BROKEN), AffinityTerms()),
+    ("preferred", affinity_to(preferred=[(1, BROKEN)]), AffinityTerms()),
 )
 def test_an_invalid_term_is_a_problem(affinity: Affinity, readable: AffinityTerms) -> None:
     """The list of an invalid term is empty, and the problem is reported."""

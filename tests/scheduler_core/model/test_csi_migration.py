@@ -28,6 +28,7 @@ from scheduler_core.model.pod_volumes import (
 )
 from scheduler_core.model.storage import AzureFileVolume, PersistentVolume, PersistentVolumeSpec, VolumeNodeAffinity
 from tests.support.storage import volume
+from tests.support.tables import table
 
 EBS_ZONE = "topology.ebs.csi.aws.com/zone"
 
@@ -43,30 +44,24 @@ def of_azure(kind: str | None) -> PersistentVolumeSpec:
 GCE = PersistentVolumeSpec(gce=GcePersistentDisk("d"))
 
 
-@pytest.mark.parametrize(
-    ("spec", "labels", "driver", "handle"),
-    [
-        pytest.param(of_aws("vol-1"), {}, "ebs.csi.aws.com", "vol-1", id="aws-bare"),
-        pytest.param(of_aws("aws://zone/vol-1"), {}, "ebs.csi.aws.com", "vol-1", id="aws-with-zone"),
-        pytest.param(of_aws("aws:///vol-1"), {}, "ebs.csi.aws.com", "vol-1", id="aws-without-zone"),
-        pytest.param(
-            GCE, {}, "pd.csi.storage.gke.io", "projects/UNSPECIFIED/zones/UNSPECIFIED/disks/d", id="gce-anywhere"
-        ),
-        pytest.param(
-            GCE, {ZONE: "r-1-a"}, "pd.csi.storage.gke.io", "projects/UNSPECIFIED/zones/r-1-a/disks/d", id="gce-zonal"
-        ),
-        pytest.param(
-            GCE,
-            {BETA_ZONE: "r-1-a__r-1-b", ZONE: "x"},
-            "pd.csi.storage.gke.io",
-            "projects/UNSPECIFIED/regions/r-1/disks/d",
-            id="gce-regional-by-the-beta-label",
-        ),
-        pytest.param(of_azure(None), {}, "disk.csi.azure.com", "/disks/d", id="azure"),
-        pytest.param(of_azure("MANAGED"), {}, "disk.csi.azure.com", "/disks/d", id="azure-managed"),
-        pytest.param(PersistentVolumeSpec(cinder=CinderVolume("c")), {}, "cinder.csi.openstack.org", "c", id="cinder"),
-        pytest.param(PersistentVolumeSpec(portworx=PortworxVolume("p")), {}, "pxd.portworx.com", "p", id="portworx"),
-    ],
+@table(
+    "spec, labels, driver, handle",
+    ("aws-bare", of_aws("vol-1"), {}, "ebs.csi.aws.com", "vol-1"),
+    ("aws-with-zone", of_aws("aws://zone/vol-1"), {}, "ebs.csi.aws.com", "vol-1"),
+    ("aws-without-zone", of_aws("aws:///vol-1"), {}, "ebs.csi.aws.com", "vol-1"),
+    ("gce-anywhere", GCE, {}, "pd.csi.storage.gke.io", "projects/UNSPECIFIED/zones/UNSPECIFIED/disks/d"),
+    ("gce-zonal", GCE, {ZONE: "r-1-a"}, "pd.csi.storage.gke.io", "projects/UNSPECIFIED/zones/r-1-a/disks/d"),
+    (
+        "gce-regional-by-the-beta-label",
+        GCE,
+        {BETA_ZONE: "r-1-a__r-1-b", ZONE: "x"},
+        "pd.csi.storage.gke.io",
+        "projects/UNSPECIFIED/regions/r-1/disks/d",
+    ),
+    ("azure", of_azure(None), {}, "disk.csi.azure.com", "/disks/d"),
+    ("azure-managed", of_azure("MANAGED"), {}, "disk.csi.azure.com", "/disks/d"),
+    ("cinder", PersistentVolumeSpec(cinder=CinderVolume("c")), {}, "cinder.csi.openstack.org", "c"),
+    ("portworx", PersistentVolumeSpec(portworx=PortworxVolume("p")), {}, "pxd.portworx.com", "p"),
 )
 def test_handle_of_a_volume(spec: PersistentVolumeSpec, labels: dict[str, str], driver: str, handle: str) -> None:
     """Drivers and handles equal those of Kubernetes' CSI translation library."""
@@ -77,14 +72,12 @@ def test_handle_of_a_volume(spec: PersistentVolumeSpec, labels: dict[str, str], 
     assert in_tree_plugin_named(plugin.name) is plugin
 
 
-@pytest.mark.parametrize(
-    ("spec", "labels", "problem"),
-    [
-        pytest.param(of_aws("aws://zone/disk"), {}, "Invalid format", id="aws-no-volume"),
-        pytest.param(of_azure("Dedicated"), {}, "kind\\(Dedicated\\)", id="azure-kind"),
-        pytest.param(GCE, {ZONE: "r-1-a__x"}, "unexpected format", id="gce-odd-zone"),
-        pytest.param(GCE, {ZONE: "r-1-a__r-2-a"}, "multiple or no regions", id="gce-two-regions"),
-    ],
+@table(
+    "spec, labels, problem",
+    ("aws-no-volume", of_aws("aws://zone/disk"), {}, "Invalid format"),
+    ("azure-kind", of_azure("Dedicated"), {}, "kind\\(Dedicated\\)"),
+    ("gce-odd-zone", GCE, {ZONE: "r-1-a__x"}, "unexpected format"),
+    ("gce-two-regions", GCE, {ZONE: "r-1-a__r-2-a"}, "multiple or no regions"),
 )
 def test_untranslatable_volumes(spec: PersistentVolumeSpec, labels: dict[str, str], problem: str) -> None:
     """The error names the invalid part of the volume."""
@@ -95,15 +88,13 @@ def test_untranslatable_volumes(spec: PersistentVolumeSpec, labels: dict[str, st
         translated_handle(pv, plugin)
 
 
-@pytest.mark.parametrize(
-    ("inline", "handle"),
-    [
-        pytest.param(Volume(aws=AwsElasticBlockStore("aws://z/vol-1")), "vol-1", id="aws"),
-        pytest.param(Volume(gce=GcePersistentDisk("d")), "projects/UNSPECIFIED/zones/UNSPECIFIED/disks/d", id="gce"),
-        pytest.param(Volume(azure_disk=AzureDisk("d", "/disks/d")), "/disks/d", id="azure"),
-        pytest.param(Volume(cinder=CinderVolume("c")), "c", id="cinder"),
-        pytest.param(Volume(portworx=PortworxVolume("p")), "p", id="portworx"),
-    ],
+@table(
+    "inline, handle",
+    ("aws", Volume(aws=AwsElasticBlockStore("aws://z/vol-1")), "vol-1"),
+    ("gce", Volume(gce=GcePersistentDisk("d")), "projects/UNSPECIFIED/zones/UNSPECIFIED/disks/d"),
+    ("azure", Volume(azure_disk=AzureDisk("d", "/disks/d")), "/disks/d"),
+    ("cinder", Volume(cinder=CinderVolume("c")), "c"),
+    ("portworx", Volume(portworx=PortworxVolume("p")), "p"),
 )
 def test_handle_of_an_inline_volume(inline: Volume, handle: str) -> None:
     """An inline volume has no labels, so that its handle has no zone."""
@@ -113,14 +104,12 @@ def test_handle_of_an_inline_volume(inline: Volume, handle: str) -> None:
     assert translated_inline_handle(inline, plugin) == handle
 
 
-@pytest.mark.parametrize(
+@table(
     "source",
-    [
-        pytest.param(Volume(azure_file=AzureFile("s", "x")), id="inline-azure-file"),
-        pytest.param(Volume(vsphere=VsphereVolume("v")), id="inline-vsphere"),
-        pytest.param(volume(spec=PersistentVolumeSpec(azure_file=AzureFileVolume("s", "x"))), id="azure-file"),
-        pytest.param(volume(spec=PersistentVolumeSpec(vsphere=VsphereVolume("v"))), id="vsphere"),
-    ],
+    ("inline-azure-file", Volume(azure_file=AzureFile("s", "x"))),
+    ("inline-vsphere", Volume(vsphere=VsphereVolume("v"))),
+    ("azure-file", volume(spec=PersistentVolumeSpec(azure_file=AzureFileVolume("s", "x")))),
+    ("vsphere", volume(spec=PersistentVolumeSpec(vsphere=VsphereVolume("v")))),
 )
 def test_plugins_that_are_not_migrated(source: PersistentVolume | Volume) -> None:
     """Azure File and vSphere have CSI drivers, but kube-scheduler does not treat them as migrated."""
@@ -137,36 +126,32 @@ def affinity(*terms: NodeSelectorTerm) -> VolumeNodeAffinity:
     return VolumeNodeAffinity(NodeSelector(terms))
 
 
-@pytest.mark.parametrize(
-    ("before", "labels", "after"),
-    [
-        pytest.param(None, {}, None, id="none"),
-        pytest.param(affinity(term((ZONE, "z"))), {}, affinity(term((EBS_ZONE, "z"))), id="zone"),
-        pytest.param(
-            affinity(term((ZONE, "z"), ("x", "y")), term((ZONE, "w"))),
-            {},
-            affinity(term((EBS_ZONE, "z"), ("x", "y")), term((EBS_ZONE, "w"))),
-            id="every-term",
-        ),
-        pytest.param(
-            affinity(term((BETA_ZONE, "z"), (BETA_REGION, "r"))),
-            {},
-            affinity(term((EBS_ZONE, "z"), (REGION, "r"))),
-            id="beta-labels",
-        ),
-        pytest.param(
-            affinity(term((ZONE, "z"), (BETA_REGION, "r"))),
-            {},
-            affinity(term((EBS_ZONE, "z"), (BETA_REGION, "r"))),
-            id="beta-region-with-ga-zone",
-        ),
-        pytest.param(None, {ZONE: "z"}, affinity(term((EBS_ZONE, "z"))), id="zone-of-the-labels"),
-        pytest.param(
-            affinity(term(("x", "y"))), {BETA_ZONE: "z"}, affinity(term(("x", "y"), (EBS_ZONE, "z"))), id="added"
-        ),
-        pytest.param(affinity(term((ZONE, "z"))), {ZONE: "w"}, affinity(term((EBS_ZONE, "z"))), id="affinity-first"),
-        pytest.param(None, {ZONE: " "}, None, id="no-zone-in-the-label"),
-    ],
+@table(
+    "before, labels, after",
+    ("none", None, {}, None),
+    ("zone", affinity(term((ZONE, "z"))), {}, affinity(term((EBS_ZONE, "z")))),
+    (
+        "every-term",
+        affinity(term((ZONE, "z"), ("x", "y")), term((ZONE, "w"))),
+        {},
+        affinity(term((EBS_ZONE, "z"), ("x", "y")), term((EBS_ZONE, "w"))),
+    ),
+    (
+        "beta-labels",
+        affinity(term((BETA_ZONE, "z"), (BETA_REGION, "r"))),
+        {},
+        affinity(term((EBS_ZONE, "z"), (REGION, "r"))),
+    ),
+    (
+        "beta-region-with-ga-zone",
+        affinity(term((ZONE, "z"), (BETA_REGION, "r"))),
+        {},
+        affinity(term((EBS_ZONE, "z"), (BETA_REGION, "r"))),
+    ),
+    ("zone-of-the-labels", None, {ZONE: "z"}, affinity(term((EBS_ZONE, "z")))),
+    ("added", affinity(term(("x", "y"))), {BETA_ZONE: "z"}, affinity(term(("x", "y"), (EBS_ZONE, "z")))),
+    ("affinity-first", affinity(term((ZONE, "z"))), {ZONE: "w"}, affinity(term((EBS_ZONE, "z")))),
+    ("no-zone-in-the-label", None, {ZONE: " "}, None),
 )
 def test_affinity_of_a_translated_volume(
     before: VolumeNodeAffinity | None, labels: dict[str, str], after: VolumeNodeAffinity | None

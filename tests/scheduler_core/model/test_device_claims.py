@@ -17,6 +17,7 @@ from scheduler_core.model.devices import (
     DeviceToleration,
     ResourceClaim,
 )
+from tests.support.tables import table
 
 ALLOCATION = {
     "devices": {
@@ -59,15 +60,11 @@ def test_parameters_keep_their_bytes() -> None:
     assert bytes(config.opaque.parameters) == b'{"z" : 1.50,"a":9007199254740993}'
 
 
-@pytest.mark.parametrize(
-    ("requests", "expected"),
-    [
-        pytest.param(None, [], id="null, as an extended resource claim without requests"),
-        pytest.param([{"name": "r", "exactly": {"deviceClassName": "c"}}], [("r", "ExactCount", 1)], id="defaults"),
-        pytest.param(
-            [{"name": "r", "exactly": {"deviceClassName": "c", "allocationMode": "All"}}], [("r", "All", 1)], id="all"
-        ),
-    ],
+@table(
+    "requests, expected",
+    ("null, as an extended resource claim without requests", None, []),
+    ("defaults", [{"name": "r", "exactly": {"deviceClassName": "c"}}], [("r", "ExactCount", 1)]),
+    ("all", [{"name": "r", "exactly": {"deviceClassName": "c", "allocationMode": "All"}}], [("r", "All", 1)]),
 )
 def test_requests(requests: list[dict[str, Any]] | None, expected: list[tuple[str, str, int]]) -> None:
     text = json.dumps({"metadata": {"name": "c"}, "spec": {"devices": {"requests": requests}}})
@@ -119,16 +116,14 @@ def test_tolerations(toleration: dict[str, Any], tolerated: bool) -> None:
     assert msgspec.convert(toleration, DeviceToleration).tolerates(taint) is tolerated
 
 
-@pytest.mark.parametrize(
-    ("selector", "matches"),
-    [
-        pytest.param(None, False, id="no selector matches nothing"),
-        pytest.param({}, True, id="an empty selector matches all"),
-        pytest.param({"driver": "d"}, True, id="driver"),
-        pytest.param({"driver": "d", "pool": "q"}, False, id="other pool"),
-        pytest.param({"pool": "p", "device": "x"}, True, id="pool and device"),
-        pytest.param({"device": "y"}, False, id="other device"),
-    ],
+@table(
+    "selector, matches",
+    ("no selector matches nothing", None, False),
+    ("an empty selector matches all", {}, True),
+    ("driver", {"driver": "d"}, True),
+    ("other pool", {"driver": "d", "pool": "q"}, False),
+    ("pool and device", {"pool": "p", "device": "x"}, True),
+    ("other device", {"device": "y"}, False),
 )
 def test_taint_rules(selector: dict[str, str] | None, matches: bool) -> None:
     rule = msgspec.convert(

@@ -19,6 +19,7 @@ from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import MAX_DEMANDS, demand_count
 from tests.support.affinities import affinity_to, anti_affinity_to, app, node_affinity, term
 from tests.support.builders import node, pod
+from tests.support.tables import table
 
 EXISTS = Requirement("zone", "Exists")
 ONE_APP = app("web")
@@ -29,39 +30,35 @@ def requesting(*names: str) -> Container:
     return Container(resources=ResourceRequirements(requests=dict.fromkeys(names, "1")))
 
 
-@pytest.mark.parametrize(
-    ("spec", "count"),
-    [
-        pytest.param(PodSpec(), 0, id="none"),
-        pytest.param(PodSpec(node_selector={"a": "1", "b": "2"}), 2, id="node selector"),
-        pytest.param(PodSpec(containers=(requesting("cpu"), requesting("cpu", "memory"))), 2, id="resources by name"),
-        pytest.param(PodSpec(containers=(Container(),) * 6, init_containers=(Container(),) * 3), 2, id="containers"),
-        pytest.param(
-            PodSpec(
-                volumes=(Volume("a", claim=ClaimVolumeSource("a")), Volume("b", rbd=RbdVolume(("m", "n"))), Volume("c"))
-            ),
-            4,
-            id="volumes that are attached",
+@table(
+    "spec, count",
+    ("none", PodSpec(), 0),
+    ("node selector", PodSpec(node_selector={"a": "1", "b": "2"}), 2),
+    ("resources by name", PodSpec(containers=(requesting("cpu"), requesting("cpu", "memory"))), 2),
+    ("containers", PodSpec(containers=(Container(),) * 6, init_containers=(Container(),) * 3), 2),
+    (
+        "volumes that are attached",
+        PodSpec(
+            volumes=(Volume("a", claim=ClaimVolumeSource("a")), Volume("b", rbd=RbdVolume(("m", "n"))), Volume("c"))
         ),
-        pytest.param(
-            PodSpec(topology_spread_constraints=(TopologySpreadConstraint(label_selector=ONE_APP),) * 2), 4, id="spread"
+        4,
+    ),
+    ("spread", PodSpec(topology_spread_constraints=(TopologySpreadConstraint(label_selector=ONE_APP),) * 2), 4),
+    (
+        "node affinity",
+        PodSpec(affinity=node_affinity(NodeSelectorTerm((EXISTS, EXISTS), (EXISTS,)), preferred=[(1, EXISTS)])),
+        6,
+    ),
+    (
+        "pod affinity",
+        PodSpec(
+            affinity=Affinity(
+                pod_affinity=affinity_to(TERM).pod_affinity,
+                pod_anti_affinity=anti_affinity_to(preferred=[(1, TERM)]).pod_anti_affinity,
+            )
         ),
-        pytest.param(
-            PodSpec(affinity=node_affinity(NodeSelectorTerm((EXISTS, EXISTS), (EXISTS,)), preferred=[(1, EXISTS)])),
-            6,
-            id="node affinity",
-        ),
-        pytest.param(
-            PodSpec(
-                affinity=Affinity(
-                    pod_affinity=affinity_to(TERM).pod_affinity,
-                    pod_anti_affinity=anti_affinity_to(preferred=[(1, TERM)]).pod_anti_affinity,
-                )
-            ),
-            6,
-            id="pod affinity",
-        ),
-    ],
+        6,
+    ),
 )
 def test_demands_are_counted(spec: PodSpec, count: int) -> None:
     """Each requirement, term, constraint and resource counts as one demand."""

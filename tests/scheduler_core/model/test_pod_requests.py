@@ -20,99 +20,93 @@ from scheduler_core.model.pod_requests import (
     same_granted_resources,
 )
 from tests.support.builders import Amounts, container, pod
+from tests.support.tables import table
 
 MIB = 1024 * 1024
 DEFAULT_CPU = 100
 DEFAULT_MEMORY = 200 * MIB
 
 
-@pytest.mark.parametrize(
-    ("name", "extended", "scalar"),
-    [
-        pytest.param("cpu", False, False, id="cpu"),
-        pytest.param("pods", False, False, id="pods"),
-        pytest.param("example.com/gpu", True, True, id="extended"),
-        pytest.param("hugepages-2Mi", False, True, id="hugepages"),
-        pytest.param("attachable-volumes-aws-ebs", False, True, id="volumes"),
-        pytest.param("kubernetes.io/thing", False, True, id="native-with-prefix"),
-        pytest.param("requests.example.com/gpu", False, False, id="quota"),
-        pytest.param("unknown", False, False, id="native-but-unknown"),
-        pytest.param("/gpu", False, False, id="empty-prefix"),
-        pytest.param("example.com/", False, False, id="empty-name"),
-    ],
+@table(
+    "name, extended, scalar",
+    ("cpu", "cpu", False, False),
+    ("pods", "pods", False, False),
+    ("extended", "example.com/gpu", True, True),
+    ("hugepages", "hugepages-2Mi", False, True),
+    ("volumes", "attachable-volumes-aws-ebs", False, True),
+    ("native-with-prefix", "kubernetes.io/thing", False, True),
+    ("quota", "requests.example.com/gpu", False, False),
+    ("native-but-unknown", "unknown", False, False),
+    ("empty-prefix", "/gpu", False, False),
+    ("empty-name", "example.com/", False, False),
 )
 def test_kinds_of_resources(name: str, extended: bool, scalar: bool) -> None:
     """Only extended, hugepage, attachable-volume and prefixed native resources are scalar."""
     assert (is_extended_resource(name), is_scalar_resource(name)) == (extended, scalar)
 
 
-@pytest.mark.parametrize(
-    ("subject", "fit"),
-    [
-        pytest.param(pod(), {}, id="best-effort"),
-        pytest.param(pod(requests={"cpu": "250m", "memory": "1Mi"}), {"cpu": 250, "memory": MIB}, id="one-container"),
-        pytest.param(pod(requests={"cpu": "0.1m"}), {"cpu": 1}, id="cpu-is-rounded-up"),
-        pytest.param(pod(requests={"unknown": "1", "pods": "3"}), {}, id="not-counted"),
-        pytest.param(
-            pod(containers=[container(name=name, requests={"memory": "500m"}) for name in "ab"]),
-            {"memory": 1},
-            id="summed-before-it-is-rounded",
+@table(
+    "subject, fit",
+    ("best-effort", pod(), {}),
+    ("one-container", pod(requests={"cpu": "250m", "memory": "1Mi"}), {"cpu": 250, "memory": MIB}),
+    ("cpu-is-rounded-up", pod(requests={"cpu": "0.1m"}), {"cpu": 1}),
+    ("not-counted", pod(requests={"unknown": "1", "pods": "3"}), {}),
+    (
+        "summed-before-it-is-rounded",
+        pod(containers=[container(name=name, requests={"memory": "500m"}) for name in "ab"]),
+        {"memory": 1},
+    ),
+    (
+        "init-container-needs-more",
+        pod(requests={"cpu": "1"}, init_containers=[container(name="i", requests={"cpu": "3"})]),
+        {"cpu": 3000},
+    ),
+    (
+        "init-container-needs-less",
+        pod(requests={"cpu": "1"}, init_containers=[container(name="i", requests={"cpu": "500m"})]),
+        {"cpu": 1000},
+    ),
+    (
+        "sidecar-adds",
+        pod(
+            requests={"cpu": "1"}, init_containers=[container(name="s", requests={"cpu": "2"}, restart_policy="Always")]
         ),
-        pytest.param(
-            pod(requests={"cpu": "1"}, init_containers=[container(name="i", requests={"cpu": "3"})]),
-            {"cpu": 3000},
-            id="init-container-needs-more",
+        {"cpu": 3000},
+    ),
+    (
+        "init-container-after-a-sidecar",
+        pod(
+            requests={"cpu": "1"},
+            init_containers=[
+                container(name="s", requests={"cpu": "2"}, restart_policy="Always"),
+                container(name="i", requests={"cpu": "4"}),
+            ],
         ),
-        pytest.param(
-            pod(requests={"cpu": "1"}, init_containers=[container(name="i", requests={"cpu": "500m"})]),
-            {"cpu": 1000},
-            id="init-container-needs-less",
+        {"cpu": 6000},
+    ),
+    (
+        "init-container-before-a-sidecar",
+        pod(
+            requests={"cpu": "1"},
+            init_containers=[
+                container(name="i", requests={"cpu": "4"}),
+                container(name="s", requests={"cpu": "2"}, restart_policy="Always"),
+            ],
         ),
-        pytest.param(
-            pod(
-                requests={"cpu": "1"},
-                init_containers=[container(name="s", requests={"cpu": "2"}, restart_policy="Always")],
-            ),
-            {"cpu": 3000},
-            id="sidecar-adds",
-        ),
-        pytest.param(
-            pod(
-                requests={"cpu": "1"},
-                init_containers=[
-                    container(name="s", requests={"cpu": "2"}, restart_policy="Always"),
-                    container(name="i", requests={"cpu": "4"}),
-                ],
-            ),
-            {"cpu": 6000},
-            id="init-container-after-a-sidecar",
-        ),
-        pytest.param(
-            pod(
-                requests={"cpu": "1"},
-                init_containers=[
-                    container(name="i", requests={"cpu": "4"}),
-                    container(name="s", requests={"cpu": "2"}, restart_policy="Always"),
-                ],
-            ),
-            {"cpu": 4000},
-            id="init-container-before-a-sidecar",
-        ),
-        pytest.param(pod(requests={"cpu": "1"}, overhead={"cpu": "250m"}), {"cpu": 1250}, id="overhead"),
-        pytest.param(
-            pod(requests={"cpu": "1", "example.com/gpu": "2"}, pod_requests={"cpu": "3"}),
-            {"cpu": 3000, "example.com/gpu": 2},
-            id="pod-level",
-        ),
-        pytest.param(
-            pod(requests={"cpu": "1"}, pod_requests={"example.com/gpu": "5"}), {"cpu": 1000}, id="pod-level-unsupported"
-        ),
-        pytest.param(
-            pod(requests={"cpu": "1"}, pod_requests={"cpu": "3"}, overhead={"cpu": "1"}),
-            {"cpu": 4000},
-            id="overhead-on-pod-level",
-        ),
-    ],
+        {"cpu": 4000},
+    ),
+    ("overhead", pod(requests={"cpu": "1"}, overhead={"cpu": "250m"}), {"cpu": 1250}),
+    (
+        "pod-level",
+        pod(requests={"cpu": "1", "example.com/gpu": "2"}, pod_requests={"cpu": "3"}),
+        {"cpu": 3000, "example.com/gpu": 2},
+    ),
+    ("pod-level-unsupported", pod(requests={"cpu": "1"}, pod_requests={"example.com/gpu": "5"}), {"cpu": 1000}),
+    (
+        "overhead-on-pod-level",
+        pod(requests={"cpu": "1"}, pod_requests={"cpu": "3"}, overhead={"cpu": "1"}),
+        {"cpu": 4000},
+    ),
 )
 def test_fit(subject: Pod, fit: dict[str, int]) -> None:
     """The request is the largest sum of the containers that run at the same time."""
@@ -121,31 +115,26 @@ def test_fit(subject: Pod, fit: dict[str, int]) -> None:
     assert requests.accounted == fit
 
 
-@pytest.mark.parametrize(
-    ("subject", "nonzero", "scored"),
-    [
-        pytest.param(pod(), (DEFAULT_CPU, DEFAULT_MEMORY), (DEFAULT_CPU, DEFAULT_MEMORY), id="no-requests"),
-        pytest.param(pod(requests={"cpu": "1"}), (1000, DEFAULT_MEMORY), (1000, DEFAULT_MEMORY), id="cpu-only"),
-        pytest.param(pod(requests={"cpu": "0", "memory": "0"}), (0, 0), (0, 0), id="zero-requests"),
-        pytest.param(
-            pod(containers=[container(name="a", requests={"cpu": "1"}), container(name="b")]),
-            (1000 + DEFAULT_CPU, 2 * DEFAULT_MEMORY),
-            (1000 + DEFAULT_CPU, 2 * DEFAULT_MEMORY),
-            id="each-container-on-its-own",
+@table(
+    "subject, nonzero, scored",
+    ("no-requests", pod(), (DEFAULT_CPU, DEFAULT_MEMORY), (DEFAULT_CPU, DEFAULT_MEMORY)),
+    ("cpu-only", pod(requests={"cpu": "1"}), (1000, DEFAULT_MEMORY), (1000, DEFAULT_MEMORY)),
+    ("zero-requests", pod(requests={"cpu": "0", "memory": "0"}), (0, 0), (0, 0)),
+    (
+        "each-container-on-its-own",
+        pod(containers=[container(name="a", requests={"cpu": "1"}), container(name="b")]),
+        (1000 + DEFAULT_CPU, 2 * DEFAULT_MEMORY),
+        (1000 + DEFAULT_CPU, 2 * DEFAULT_MEMORY),
+    ),
+    (
+        "pod-level-of-one-resource",
+        pod(
+            containers=[container(name="a", requests={"memory": "1Mi"}), container(name="b")], pod_requests={"cpu": "3"}
         ),
-        pytest.param(
-            pod(
-                containers=[container(name="a", requests={"memory": "1Mi"}), container(name="b")],
-                pod_requests={"cpu": "3"},
-            ),
-            (3000, MIB),
-            (3000, MIB + DEFAULT_MEMORY),
-            id="pod-level-of-one-resource",
-        ),
-        pytest.param(
-            pod(pod_requests={"cpu": "3"}), (3000, DEFAULT_MEMORY), (3000, DEFAULT_MEMORY), id="pod-level-alone"
-        ),
-    ],
+        (3000, MIB),
+        (3000, MIB + DEFAULT_MEMORY),
+    ),
+    ("pod-level-alone", pod(pod_requests={"cpu": "3"}), (3000, DEFAULT_MEMORY), (3000, DEFAULT_MEMORY)),
 )
 def test_defaults_of_scoring(subject: Pod, nonzero: tuple[int, int], scored: tuple[int, int]) -> None:
     """Containers without a request for cpu or memory count with a default in scoring."""
@@ -163,19 +152,17 @@ INFEASIBLE = PodCondition("PodResizePending", "True", reason="Infeasible")
 DEFERRED = PodCondition("PodResizePending", "True", reason="Deferred")
 
 
-@pytest.mark.parametrize(
-    ("statuses", "conditions", "accounted_cpu"),
-    [
-        pytest.param([], [], 2000, id="no-status"),
-        pytest.param([status("main", "1")], [], 2000, id="requests-more-than-in-force"),
-        pytest.param([status("main", "3")], [], 3000, id="more-in-force"),
-        pytest.param([status("main", "1", "4")], [], 4000, id="more-allocated"),
-        pytest.param([status("main", "1", "500m")], [INFEASIBLE], 1000, id="infeasible-resize-does-not-count"),
-        pytest.param([status("main", "1", "500m")], [DEFERRED], 2000, id="deferred-resize-counts"),
-        pytest.param([status("main", None, "4")], [], 4000, id="only-allocated"),
-        pytest.param([], [INFEASIBLE], 0, id="infeasible-without-a-status"),
-        pytest.param([status("other", "9")], [], 2000, id="another-container"),
-    ],
+@table(
+    "statuses, conditions, accounted_cpu",
+    ("no-status", [], [], 2000),
+    ("requests-more-than-in-force", [status("main", "1")], [], 2000),
+    ("more-in-force", [status("main", "3")], [], 3000),
+    ("more-allocated", [status("main", "1", "4")], [], 4000),
+    ("infeasible-resize-does-not-count", [status("main", "1", "500m")], [INFEASIBLE], 1000),
+    ("deferred-resize-counts", [status("main", "1", "500m")], [DEFERRED], 2000),
+    ("only-allocated", [status("main", None, "4")], [], 4000),
+    ("infeasible-without-a-status", [], [INFEASIBLE], 0),
+    ("another-container", [status("other", "9")], [], 2000),
 )
 def test_resize(statuses: list[ContainerStatus], conditions: list[PodCondition], accounted_cpu: int) -> None:
     """The accounted amount includes granted resources; the fit check uses the spec's requests."""
@@ -186,9 +173,7 @@ def test_resize(statuses: list[ContainerStatus], conditions: list[PodCondition],
     assert requests.nonzero_cpu_milli == (accounted_cpu or DEFAULT_CPU)
 
 
-@pytest.mark.parametrize(
-    ("restart_policy", "accounted_cpu"), [pytest.param("Always", 4000, id="sidecar"), pytest.param("", 3000, id="init")]
-)
+@table("restart_policy, accounted_cpu", ("sidecar", "Always", 4000), ("init", "", 3000))
 def test_resize_of_init_containers(restart_policy: str, accounted_cpu: int) -> None:
     """The status of init containers counts too."""
     resized = pod(
@@ -199,13 +184,11 @@ def test_resize_of_init_containers(restart_policy: str, accounted_cpu: int) -> N
     assert pod_requests(msgspec.structs.replace(resized, status=init_status)).accounted == {"cpu": accounted_cpu}
 
 
-@pytest.mark.parametrize(
-    ("in_force", "allocated", "accounted_cpu"),
-    [
-        pytest.param("1", "1", 2000, id="requests-more"),
-        pytest.param("5", "1", 5000, id="more-in-force"),
-        pytest.param("1", "6", 6000, id="more-allocated"),
-    ],
+@table(
+    "in_force, allocated, accounted_cpu",
+    ("requests-more", "1", "1", 2000),
+    ("more-in-force", "5", "1", 5000),
+    ("more-allocated", "1", "6", 6000),
 )
 def test_resize_at_pod_level(in_force: str, allocated: str, accounted_cpu: int) -> None:
     """Pod-level resources have their own status."""
@@ -309,14 +292,12 @@ def test_requests_equal_the_formula(
         assert nonzero == expected(name, Fraction(0) if skips_defaults else defaults[name])
 
 
-@pytest.mark.parametrize(
-    ("requests", "milli"),
-    [
-        pytest.param({"cpu": "1500u"}, {"cpu": 2}, id="rounded-up"),
-        pytest.param({"memory": "1100m"}, {"memory": 1100}, id="finer-than-bytes"),
-        pytest.param({"memory": "0"}, {"memory": 0}, id="zero"),
-        pytest.param({"unknown": "2"}, {"unknown": 2000}, id="not-counted"),
-    ],
+@table(
+    "requests, milli",
+    ("rounded-up", {"cpu": "1500u"}, {"cpu": 2}),
+    ("finer-than-bytes", {"memory": "1100m"}, {"memory": 1100}),
+    ("zero", {"memory": "0"}, {"memory": 0}),
+    ("not-counted", {"unknown": "2"}, {"unknown": 2000}),
 )
 def test_accounted_milli_units(requests: Amounts, milli: dict[str, int]) -> None:
     """Scale-downs are detected in milli units, which are smaller than the units of node columns."""
@@ -335,27 +316,17 @@ def _running(**status: object) -> Pod:
 _TWO_CPUS = ResourceRequirements(requests={"cpu": "2"})
 
 
-@pytest.mark.parametrize(
-    ("status", "is_same"),
-    [
-        pytest.param({"phase": "Running"}, True, id="phase"),
-        pytest.param({"conditions": (PodCondition("PodScheduled", "True"),)}, True, id="another-condition"),
-        pytest.param(
-            {"conditions": (PodCondition("PodResizePending", "True", "Deferred"),)}, True, id="resize-deferred"
-        ),
-        pytest.param(
-            {"conditions": (PodCondition("PodResizePending", "True", "Infeasible"),)}, False, id="resize-is-infeasible"
-        ),
-        pytest.param({"container_statuses": ()}, False, id="no-container-status"),
-        pytest.param(
-            {"container_statuses": (ContainerStatus(name="main", resources=_TWO_CPUS),)}, False, id="container-grew"
-        ),
-        pytest.param(
-            {"init_container_statuses": (ContainerStatus(name="first", resources=_TWO_CPUS),)}, False, id="init-started"
-        ),
-        pytest.param({"resources": _TWO_CPUS}, False, id="pod-grew"),
-        pytest.param({"allocated_resources": {"cpu": "2"}}, False, id="pod-was-allocated-more"),
-    ],
+@table(
+    "status, is_same",
+    ("phase", {"phase": "Running"}, True),
+    ("another-condition", {"conditions": (PodCondition("PodScheduled", "True"),)}, True),
+    ("resize-deferred", {"conditions": (PodCondition("PodResizePending", "True", "Deferred"),)}, True),
+    ("resize-is-infeasible", {"conditions": (PodCondition("PodResizePending", "True", "Infeasible"),)}, False),
+    ("no-container-status", {"container_statuses": ()}, False),
+    ("container-grew", {"container_statuses": (ContainerStatus(name="main", resources=_TWO_CPUS),)}, False),
+    ("init-started", {"init_container_statuses": (ContainerStatus(name="first", resources=_TWO_CPUS),)}, False),
+    ("pod-grew", {"resources": _TWO_CPUS}, False),
+    ("pod-was-allocated-more", {"allocated_resources": {"cpu": "2"}}, False),
 )
 def test_granted_resources_are_compared_by_status(status: dict[str, object], is_same: bool) -> None:
     """If granted resources are the same, the sums are equal and need not be recomputed."""

@@ -1,7 +1,5 @@
 """Claims, disks, inline volumes and drivers of a pod's volumes."""
 
-import pytest
-
 from scheduler_core.model.pod import (
     AwsElasticBlockStore,
     AzureDisk,
@@ -14,62 +12,57 @@ from scheduler_core.model.pod import (
 from scheduler_core.model.pod_volumes import NO_VOLUMES, ClaimReference, DiskUse, InlineVolume, PodVolumes, pod_volumes
 from tests.support.builders import pod
 from tests.support.storage import mounts, scratch
+from tests.support.tables import table
 
 GCE_HANDLE = "projects/UNSPECIFIED/zones/UNSPECIFIED/disks/d"
 
 
-@pytest.mark.parametrize(
-    ("volumes", "expected"),
-    [
-        pytest.param([], NO_VOLUMES, id="none"),
-        pytest.param([Volume(name="token"), Volume(csi=InlineCsi("x"))], NO_VOLUMES, id="irrelevant-volumes"),
-        pytest.param(
-            [*mounts("data"), scratch()],
-            PodVolumes(
-                (
-                    ClaimReference("default/data", "data"),
-                    ClaimReference("default/pod-scratch", "pod-scratch", is_ephemeral=True),
-                )
-            ),
-            id="claims",
+@table(
+    "volumes, expected",
+    ("none", [], NO_VOLUMES),
+    ("irrelevant-volumes", [Volume(name="token"), Volume(csi=InlineCsi("x"))], NO_VOLUMES),
+    (
+        "claims",
+        [*mounts("data"), scratch()],
+        PodVolumes(
+            (
+                ClaimReference("default/data", "data"),
+                ClaimReference("default/pod-scratch", "pod-scratch", is_ephemeral=True),
+            )
         ),
-        pytest.param(
-            [Volume(name="g", gce=GcePersistentDisk("d", read_only=True))],
-            PodVolumes(
-                disks=(DiskUse((("gce", "d"),), read_only=True),),
-                inline=(InlineVolume("g", ("pd.csi.storage.gke.io", GCE_HANDLE)),),
-                drivers=("pd.csi.storage.gke.io",),
-            ),
-            id="migrated-disk",
+    ),
+    (
+        "migrated-disk",
+        [Volume(name="g", gce=GcePersistentDisk("d", read_only=True))],
+        PodVolumes(
+            disks=(DiskUse((("gce", "d"),), read_only=True),),
+            inline=(InlineVolume("g", ("pd.csi.storage.gke.io", GCE_HANDLE)),),
+            drivers=("pd.csi.storage.gke.io",),
         ),
-        pytest.param(
-            [Volume(name="a", aws=AwsElasticBlockStore("vol-1", read_only=True))],
-            PodVolumes(
-                disks=(DiskUse((("aws", "vol-1"),)),),
-                inline=(InlineVolume("a", ("ebs.csi.aws.com", "vol-1")),),
-                drivers=("ebs.csi.aws.com",),
-            ),
-            id="ebs-is-never-shared",
+    ),
+    (
+        "ebs-is-never-shared",
+        [Volume(name="a", aws=AwsElasticBlockStore("vol-1", read_only=True))],
+        PodVolumes(
+            disks=(DiskUse((("aws", "vol-1"),)),),
+            inline=(InlineVolume("a", ("ebs.csi.aws.com", "vol-1")),),
+            drivers=("ebs.csi.aws.com",),
         ),
-        pytest.param(
-            [Volume(rbd=RbdVolume(("m", "n", "m"), "i", "p"))],
-            PodVolumes(disks=(DiskUse((("rbd", "p", "i", "m"), ("rbd", "p", "i", "n"))),)),
-            id="one-identity-per-monitor",
+    ),
+    (
+        "one-identity-per-monitor",
+        [Volume(rbd=RbdVolume(("m", "n", "m"), "i", "p"))],
+        PodVolumes(disks=(DiskUse((("rbd", "p", "i", "m"), ("rbd", "p", "i", "n"))),)),
+    ),
+    ("not-counted", [Volume(vsphere=VsphereVolume("v"))], PodVolumes(drivers=("csi.vsphere.vmware.com",))),
+    (
+        "untranslatable",
+        [Volume(name="z", azure_disk=AzureDisk("d", "/d", "Shared"))],
+        PodVolumes(
+            inline=(InlineVolume("z", ("disk.csi.azure.com", ""), "kind(Shared) is not supported in csi migration"),),
+            drivers=("disk.csi.azure.com",),
         ),
-        pytest.param(
-            [Volume(vsphere=VsphereVolume("v"))], PodVolumes(drivers=("csi.vsphere.vmware.com",)), id="not-counted"
-        ),
-        pytest.param(
-            [Volume(name="z", azure_disk=AzureDisk("d", "/d", "Shared"))],
-            PodVolumes(
-                inline=(
-                    InlineVolume("z", ("disk.csi.azure.com", ""), "kind(Shared) is not supported in csi migration"),
-                ),
-                drivers=("disk.csi.azure.com",),
-            ),
-            id="untranslatable",
-        ),
-    ],
+    ),
 )
 def test_volumes_of_a_pod(volumes: list[Volume], expected: PodVolumes) -> None:
     """Each kind of volume is listed in the field that its plugin reads."""

@@ -9,50 +9,49 @@ from hypothesis import strategies as st
 
 from scheduler_core.errors import QuantityError
 from scheduler_core.model.pod_requests import NANO, canonical_text, milli_units, nano, notation, value, whole_units
+from tests.support.tables import table
 
 LARGEST = 2**63 - 1
 
 
-@pytest.mark.parametrize(
-    ("text", "nano_units"),
-    [
-        pytest.param("0", 0, id="zero"),
-        pytest.param("1", NANO, id="one"),
-        pytest.param("+1", NANO, id="plus"),
-        pytest.param("-1", -NANO, id="negative"),
-        pytest.param("007", 7 * NANO, id="leading-zeros"),
-        pytest.param("1.5", 1_500_000_000, id="fraction"),
-        pytest.param(".5", 500_000_000, id="fraction-alone"),
-        pytest.param("1.", NANO, id="point-last"),
-        pytest.param("1n", 1, id="nano"),
-        pytest.param("1u", 1_000, id="micro"),
-        pytest.param("250m", 250_000_000, id="milli"),
-        pytest.param("2k", 2_000 * NANO, id="kilo"),
-        pytest.param("2M", 2 * 10**6 * NANO, id="mega"),
-        pytest.param("2G", 2 * 10**9 * NANO, id="giga"),
-        pytest.param("2T", 2 * 10**12 * NANO, id="tera"),
-        pytest.param("2P", 2 * 10**15 * NANO, id="peta"),
-        pytest.param("2E", 2 * 10**18 * NANO, id="exa"),
-        pytest.param("2Ki", 2 * 1024 * NANO, id="kibi"),
-        pytest.param("1.5Gi", 3 * 2**29 * NANO, id="gibi-fraction"),
-        pytest.param("1Ei", 2**60 * NANO, id="exbi"),
-        pytest.param("1e3", 1000 * NANO, id="exponent"),
-        pytest.param("1E3", 1000 * NANO, id="exponent-in-upper-case"),
-        pytest.param("12e-1", 1_200_000_000, id="negative-exponent"),
-        pytest.param("1e+2", 100 * NANO, id="exponent-with-plus"),
-        pytest.param("0.1n", 1, id="below-nano-is-rounded-up"),
-        pytest.param("-0.1n", -1, id="below-nano-is-rounded-down-below-zero"),
-        pytest.param("1.0000000001", NANO + 1, id="precision-ends-at-nano"),
-        pytest.param("1e-100", 1, id="tiny"),
-        pytest.param("0e100", 0, id="zero-of-any-size"),
-        pytest.param("9223372036854775807", LARGEST * NANO, id="largest"),
-        pytest.param("9223372036854775808", LARGEST * NANO, id="limited-to-the-largest"),
-        pytest.param("8Ei", LARGEST * NANO, id="limited-with-a-suffix"),
-        pytest.param("-9Ei", -LARGEST * NANO, id="limited-below-zero"),
-        pytest.param("1e999999999", LARGEST * NANO, id="hostile-exponent"),
-        pytest.param(2, 2 * NANO, id="bare-integer"),
-        pytest.param(0.5, 500_000_000, id="bare-float"),
-    ],
+@table(
+    "text, nano_units",
+    ("zero", "0", 0),
+    ("one", "1", NANO),
+    ("plus", "+1", NANO),
+    ("negative", "-1", -NANO),
+    ("leading-zeros", "007", 7 * NANO),
+    ("fraction", "1.5", 1_500_000_000),
+    ("fraction-alone", ".5", 500_000_000),
+    ("point-last", "1.", NANO),
+    ("nano", "1n", 1),
+    ("micro", "1u", 1_000),
+    ("milli", "250m", 250_000_000),
+    ("kilo", "2k", 2_000 * NANO),
+    ("mega", "2M", 2 * 10**6 * NANO),
+    ("giga", "2G", 2 * 10**9 * NANO),
+    ("tera", "2T", 2 * 10**12 * NANO),
+    ("peta", "2P", 2 * 10**15 * NANO),
+    ("exa", "2E", 2 * 10**18 * NANO),
+    ("kibi", "2Ki", 2 * 1024 * NANO),
+    ("gibi-fraction", "1.5Gi", 3 * 2**29 * NANO),
+    ("exbi", "1Ei", 2**60 * NANO),
+    ("exponent", "1e3", 1000 * NANO),
+    ("exponent-in-upper-case", "1E3", 1000 * NANO),
+    ("negative-exponent", "12e-1", 1_200_000_000),
+    ("exponent-with-plus", "1e+2", 100 * NANO),
+    ("below-nano-is-rounded-up", "0.1n", 1),
+    ("below-nano-is-rounded-down-below-zero", "-0.1n", -1),
+    ("precision-ends-at-nano", "1.0000000001", NANO + 1),
+    ("tiny", "1e-100", 1),
+    ("zero-of-any-size", "0e100", 0),
+    ("largest", "9223372036854775807", LARGEST * NANO),
+    ("limited-to-the-largest", "9223372036854775808", LARGEST * NANO),
+    ("limited-with-a-suffix", "8Ei", LARGEST * NANO),
+    ("limited-below-zero", "-9Ei", -LARGEST * NANO),
+    ("hostile-exponent", "1e999999999", LARGEST * NANO),
+    ("bare-integer", 2, 2 * NANO),
+    ("bare-float", 0.5, 500_000_000),
 )
 def test_nano(text: str | float, nano_units: int) -> None:
     """nano() reads every notation of the API and limits the value to int64."""
@@ -87,19 +86,17 @@ def test_invalid_quantities(text: str) -> None:
         nano(text)
 
 
-@pytest.mark.parametrize(
-    ("text", "whole", "milli"),
-    [
-        pytest.param("1", 1, 1000, id="whole"),
-        pytest.param("500m", 1, 500, id="half"),
-        pytest.param("1n", 1, 1, id="nano"),
-        pytest.param("1.0001", 2, 1001, id="just-above"),
-        pytest.param("-500m", -1, -500, id="negative-half"),
-        pytest.param("-1n", -1, -1, id="negative-nano"),
-        pytest.param("0", 0, 0, id="zero"),
-        pytest.param("9223372036854775807", LARGEST, LARGEST, id="milli-is-limited-to-int64"),
-        pytest.param("-9223372036854775807", -LARGEST, -LARGEST, id="milli-is-limited-below-zero"),
-    ],
+@table(
+    "text, whole, milli",
+    ("whole", "1", 1, 1000),
+    ("half", "500m", 1, 500),
+    ("nano", "1n", 1, 1),
+    ("just-above", "1.0001", 2, 1001),
+    ("negative-half", "-500m", -1, -500),
+    ("negative-nano", "-1n", -1, -1),
+    ("zero", "0", 0, 0),
+    ("milli-is-limited-to-int64", "9223372036854775807", LARGEST, LARGEST),
+    ("milli-is-limited-below-zero", "-9223372036854775807", -LARGEST, -LARGEST),
 )
 def test_units(text: str, whole: int, milli: int) -> None:
     """Units are rounded away from zero."""

@@ -33,31 +33,30 @@ from scheduler_core.model.selectors import (
     required_node_affinity,
 )
 from tests.support.builders import pod
+from tests.support.tables import table
 
 GOOD = NodeSelectorTerm((Requirement("a", "In", ("1",)),))
 BAD = NodeSelectorTerm((Requirement("a", "Gt", ("x",)),))
 
 
-@pytest.mark.parametrize(
-    ("text", "number"),
-    [
-        pytest.param("0", 0, id="zero"),
-        pytest.param("-12", -12, id="negative"),
-        pytest.param("+7", 7, id="plus"),
-        pytest.param("007", 7, id="leading-zeros"),
-        pytest.param("9223372036854775807", 2**63 - 1, id="largest"),
-        pytest.param("-9223372036854775808", -(2**63), id="smallest"),
-        pytest.param("9223372036854775808", None, id="too-large"),
-        pytest.param("9" * 5000, None, id="thousands-of-digits"),
-        pytest.param("0" * 5000 + "5", 5, id="thousands-of-zeros"),
-        pytest.param("", None, id="empty"),
-        pytest.param("-", None, id="sign-only"),
-        pytest.param("1_0", None, id="underscore"),
-        pytest.param(" 1", None, id="space"),
-        pytest.param("1.0", None, id="fraction"),
-        pytest.param("\u0661", None, id="other-digits"),
-        pytest.param("1\n", None, id="line-end"),
-    ],
+@table(
+    "text, number",
+    ("zero", "0", 0),
+    ("negative", "-12", -12),
+    ("plus", "+7", 7),
+    ("leading-zeros", "007", 7),
+    ("largest", "9223372036854775807", 2**63 - 1),
+    ("smallest", "-9223372036854775808", -(2**63)),
+    ("too-large", "9223372036854775808", None),
+    ("thousands-of-digits", "9" * 5000, None),
+    ("thousands-of-zeros", "0" * 5000 + "5", 5),
+    ("empty", "", None),
+    ("sign-only", "-", None),
+    ("underscore", "1_0", None),
+    ("space", " 1", None),
+    ("fraction", "1.0", None),
+    ("other-digits", "\u0661", None),
+    ("line-end", "1\n", None),
 )
 def test_parse_int64(text: str, number: int | None) -> None:
     """parse_int64() accepts the decimal integers that Go's strconv.ParseInt accepts."""
@@ -70,60 +69,54 @@ def test_parse_int64_range(number: int) -> None:
     assert parse_int64(str(number)) == (number if -(2**63) <= number < 2**63 else None)
 
 
-@pytest.mark.parametrize(
-    ("key", "valid"),
-    [
-        pytest.param("zone", True, id="name"),
-        pytest.param("topology.kubernetes.io/zone", True, id="prefixed"),
-        pytest.param("A_b.c-1", True, id="all-characters"),
-        pytest.param("a" * 63, True, id="longest"),
-        pytest.param("a" * 64, False, id="too-long"),
-        pytest.param("", False, id="empty"),
-        pytest.param("-a", False, id="dash-first"),
-        pytest.param("a.", False, id="dot-last"),
-        pytest.param("/a", False, id="empty-prefix"),
-        pytest.param("a/", False, id="empty-name"),
-        pytest.param("a/b/c", False, id="two-slashes"),
-        pytest.param("Example.com/a", False, id="prefix-in-upper-case"),
-        pytest.param("a..b/c", False, id="empty-part-of-the-prefix"),
-        pytest.param("a" * 253 + "/b", True, id="longest-prefix"),
-        pytest.param("a" * 254 + "/b", False, id="prefix-too-long"),
-        pytest.param("a\n", False, id="line-end"),
-    ],
+@table(
+    "key, valid",
+    ("name", "zone", True),
+    ("prefixed", "topology.kubernetes.io/zone", True),
+    ("all-characters", "A_b.c-1", True),
+    ("longest", "a" * 63, True),
+    ("too-long", "a" * 64, False),
+    ("empty", "", False),
+    ("dash-first", "-a", False),
+    ("dot-last", "a.", False),
+    ("empty-prefix", "/a", False),
+    ("empty-name", "a/", False),
+    ("two-slashes", "a/b/c", False),
+    ("prefix-in-upper-case", "Example.com/a", False),
+    ("empty-part-of-the-prefix", "a..b/c", False),
+    ("longest-prefix", "a" * 253 + "/b", True),
+    ("prefix-too-long", "a" * 254 + "/b", False),
+    ("line-end", "a\n", False),
 )
 def test_label_keys(key: str, valid: bool) -> None:
     """A label key is a name with an optional DNS prefix."""
     assert is_label_key(key) is valid
 
 
-@pytest.mark.parametrize(
-    ("value", "valid"),
-    [
-        pytest.param("", True, id="empty"),
-        pytest.param("a-b_c.d", True, id="all-characters"),
-        pytest.param("a" * 63, True, id="longest"),
-        pytest.param("a" * 64, False, id="too-long"),
-        pytest.param("-1", False, id="dash-first"),
-        pytest.param("a/b", False, id="slash"),
-        pytest.param("ä", False, id="not-ascii"),
-    ],
+@table(
+    "value, valid",
+    ("empty", "", True),
+    ("all-characters", "a-b_c.d", True),
+    ("longest", "a" * 63, True),
+    ("too-long", "a" * 64, False),
+    ("dash-first", "-1", False),
+    ("slash", "a/b", False),
+    ("not-ascii", "ä", False),
 )
 def test_label_values(value: str, valid: bool) -> None:
     """A label value is empty or has the form of a name."""
     assert is_label_value(value) is valid
 
 
-@pytest.mark.parametrize(
-    ("operator", "values", "admitted"),
-    [
-        pytest.param("In", ["1", "x"], {"1", "x"}, id="in"),
-        pytest.param("NotIn", ["1", "x"], {"2", "10", "", None}, id="not-in"),
-        pytest.param("Exists", [], {"1", "2", "10", "x", ""}, id="exists"),
-        pytest.param("DoesNotExist", [], {None}, id="does-not-exist"),
-        pytest.param("Gt", ["1"], {"2", "10"}, id="gt"),
-        pytest.param("Lt", ["10"], {"1", "2"}, id="lt"),
-        pytest.param("In", [""], {""}, id="the-empty-value-is-not-none"),
-    ],
+@table(
+    "operator, values, admitted",
+    ("in", "In", ["1", "x"], {"1", "x"}),
+    ("not-in", "NotIn", ["1", "x"], {"2", "10", "", None}),
+    ("exists", "Exists", [], {"1", "2", "10", "x", ""}),
+    ("does-not-exist", "DoesNotExist", [], {None}),
+    ("gt", "Gt", ["1"], {"2", "10"}),
+    ("lt", "Lt", ["10"], {"1", "2"}),
+    ("the-empty-value-is-not-none", "In", [""], {""}),
 )
 def test_requirements(operator: str, values: list[str], admitted: set[str | None]) -> None:
     """Gt and Lt compare numbers; they admit no text."""
@@ -131,23 +124,21 @@ def test_requirements(operator: str, values: list[str], admitted: set[str | None
     assert {value for value in ("1", "2", "10", "x", "", None) if requirement.admits(value)} == admitted
 
 
-@pytest.mark.parametrize(
-    ("key", "operator", "values"),
-    [
-        pytest.param("a", "In", [], id="in-without-values"),
-        pytest.param("a", "NotIn", [], id="not-in-without-values"),
-        pytest.param("a", "Exists", ["1"], id="exists-with-values"),
-        pytest.param("a", "DoesNotExist", ["1"], id="does-not-exist-with-values"),
-        pytest.param("a", "Gt", [], id="gt-without-a-value"),
-        pytest.param("a", "Gt", ["1", "2"], id="gt-with-two-values"),
-        pytest.param("a", "Lt", ["x"], id="lt-with-text"),
-        pytest.param("a", "Gt", ["-1"], id="gt-with-a-number-that-is-no-label-value"),
-        pytest.param("a", "Like", ["1"], id="unknown-operator"),
-        pytest.param("a", "in", ["1"], id="operator-in-lower-case"),
-        pytest.param("", "Exists", [], id="empty-key"),
-        pytest.param("a b", "Exists", [], id="key-with-a-space"),
-        pytest.param("a", "In", ["ok", "not ok"], id="value-with-a-space"),
-    ],
+@table(
+    "key, operator, values",
+    ("in-without-values", "a", "In", []),
+    ("not-in-without-values", "a", "NotIn", []),
+    ("exists-with-values", "a", "Exists", ["1"]),
+    ("does-not-exist-with-values", "a", "DoesNotExist", ["1"]),
+    ("gt-without-a-value", "a", "Gt", []),
+    ("gt-with-two-values", "a", "Gt", ["1", "2"]),
+    ("lt-with-text", "a", "Lt", ["x"]),
+    ("gt-with-a-number-that-is-no-label-value", "a", "Gt", ["-1"]),
+    ("unknown-operator", "a", "Like", ["1"]),
+    ("operator-in-lower-case", "a", "in", ["1"]),
+    ("empty-key", "", "Exists", []),
+    ("key-with-a-space", "a b", "Exists", []),
+    ("value-with-a-space", "a", "In", ["ok", "not ok"]),
 )
 def test_invalid_requirements(key: str, operator: str, values: list[str]) -> None:
     """The error names the key."""
@@ -155,35 +146,29 @@ def test_invalid_requirements(key: str, operator: str, values: list[str]) -> Non
         compile_requirement(Requirement(key, operator, tuple(values)))
 
 
-@pytest.mark.parametrize(
-    ("selector", "labels", "matches"),
-    [
-        pytest.param(None, {}, False, id="absent"),
-        pytest.param(LabelSelector(), {"a": "1"}, True, id="empty"),
-        pytest.param(LabelSelector({"a": "1"}), {"a": "1", "b": "2"}, True, id="label"),
-        pytest.param(LabelSelector({"a": "1"}), {"a": "2"}, False, id="other-value"),
-        pytest.param(LabelSelector({"a": ""}), {}, False, id="missing-is-not-empty"),
-        pytest.param(LabelSelector({"a": "1", "b": "2"}), {"a": "1"}, False, id="one-of-two"),
-        pytest.param(LabelSelector({}, (Requirement("a", "NotIn", ("1",)),)), {}, True, id="not-in-without-label"),
-        pytest.param(
-            LabelSelector({"a": "1"}, (Requirement("b", "Exists"),)), {"a": "1", "b": ""}, True, id="both-kinds"
-        ),
-        pytest.param(LabelSelector({"a": "1"}, (Requirement("b", "Exists"),)), {"a": "1"}, False, id="only-one-kind"),
-    ],
+@table(
+    "selector, labels, matches",
+    ("absent", None, {}, False),
+    ("empty", LabelSelector(), {"a": "1"}, True),
+    ("label", LabelSelector({"a": "1"}), {"a": "1", "b": "2"}, True),
+    ("other-value", LabelSelector({"a": "1"}), {"a": "2"}, False),
+    ("missing-is-not-empty", LabelSelector({"a": ""}), {}, False),
+    ("one-of-two", LabelSelector({"a": "1", "b": "2"}), {"a": "1"}, False),
+    ("not-in-without-label", LabelSelector({}, (Requirement("a", "NotIn", ("1",)),)), {}, True),
+    ("both-kinds", LabelSelector({"a": "1"}, (Requirement("b", "Exists"),)), {"a": "1", "b": ""}, True),
+    ("only-one-kind", LabelSelector({"a": "1"}, (Requirement("b", "Exists"),)), {"a": "1"}, False),
 )
 def test_label_selectors(selector: LabelSelector | None, labels: dict[str, str], matches: bool) -> None:
     """All labels and expressions must match; an absent selector matches nothing, an empty one everything."""
     assert compile_label_selector(selector).matches(labels) is matches
 
 
-@pytest.mark.parametrize(
+@table(
     "selector",
-    [
-        pytest.param(LabelSelector({"a b": "1"}), id="key"),
-        pytest.param(LabelSelector({"a": "1 2"}), id="value"),
-        pytest.param(LabelSelector({}, (Requirement("a", "Gt", ("1",)),)), id="operator-of-nodes"),
-        pytest.param(LabelSelector({}, (Requirement("a", "In"),)), id="no-values"),
-    ],
+    ("key", LabelSelector({"a b": "1"})),
+    ("value", LabelSelector({"a": "1 2"})),
+    ("operator-of-nodes", LabelSelector({}, (Requirement("a", "Gt", ("1",)),))),
+    ("no-values", LabelSelector({}, (Requirement("a", "In"),))),
 )
 def test_invalid_label_selectors(selector: LabelSelector) -> None:
     """A label selector with an invalid key, value or operator raises; Gt and Lt are valid for nodes only."""
@@ -241,48 +226,34 @@ def test_label_selectors_follow_their_definition(
     assert compile_label_selector(LabelSelector(match_labels, tuple(expressions))).matches(labels) is expected
 
 
-@pytest.mark.parametrize(
-    ("terms", "labels", "name", "matches"),
-    [
-        pytest.param([], {}, "n", False, id="no-terms"),
-        pytest.param([NodeSelectorTerm()], {}, "n", False, id="empty-term"),
-        pytest.param([GOOD], {"a": "1"}, "n", True, id="one"),
-        pytest.param([BAD], {"a": "1"}, "n", False, id="invalid"),
-        pytest.param([BAD, GOOD], {"a": "1"}, "n", True, id="one-valid-one-invalid"),
-        pytest.param(
-            [NodeSelectorTerm(match_fields=(Requirement("metadata.name", "In", ("n",)),))], {}, "n", True, id="name"
-        ),
-        pytest.param(
-            [NodeSelectorTerm(match_fields=(Requirement("metadata.name", "NotIn", ("n",)),))],
-            {},
-            "n",
-            False,
-            id="another-name",
-        ),
-        pytest.param(
-            [NodeSelectorTerm(match_fields=(Requirement("other", "In", ("",)),))], {}, "n", True, id="empty-field"
-        ),
-        pytest.param(
-            [NodeSelectorTerm(GOOD.match_expressions, (Requirement("metadata.name", "In", ("m",)),))],
-            {"a": "1"},
-            "n",
-            False,
-            id="labels-but-not-the-name",
-        ),
-    ],
+@table(
+    "terms, labels, name, matches",
+    ("no-terms", [], {}, "n", False),
+    ("empty-term", [NodeSelectorTerm()], {}, "n", False),
+    ("one", [GOOD], {"a": "1"}, "n", True),
+    ("invalid", [BAD], {"a": "1"}, "n", False),
+    ("one-valid-one-invalid", [BAD, GOOD], {"a": "1"}, "n", True),
+    ("name", [NodeSelectorTerm(match_fields=(Requirement("metadata.name", "In", ("n",)),))], {}, "n", True),
+    ("another-name", [NodeSelectorTerm(match_fields=(Requirement("metadata.name", "NotIn", ("n",)),))], {}, "n", False),
+    ("empty-field", [NodeSelectorTerm(match_fields=(Requirement("other", "In", ("",)),))], {}, "n", True),
+    (
+        "labels-but-not-the-name",
+        [NodeSelectorTerm(GOOD.match_expressions, (Requirement("metadata.name", "In", ("m",)),))],
+        {"a": "1"},
+        "n",
+        False,
+    ),
 )
 def test_node_selectors(terms: list[NodeSelectorTerm], labels: Mapping[str, str], name: str, matches: bool) -> None:
     """A node selector matches if one of its terms matches completely."""
     assert compile_node_selector(NodeSelector(tuple(terms))).matches(labels, name) is matches
 
 
-@pytest.mark.parametrize(
+@table(
     "field",
-    [
-        pytest.param(Requirement("metadata.name", "In", ("a", "b")), id="two-values"),
-        pytest.param(Requirement("metadata.name", "NotIn"), id="no-value"),
-        pytest.param(Requirement("metadata.name", "Exists"), id="operator"),
-    ],
+    ("two-values", Requirement("metadata.name", "In", ("a", "b"))),
+    ("no-value", Requirement("metadata.name", "NotIn")),
+    ("operator", Requirement("metadata.name", "Exists")),
 )
 def test_invalid_fields(field: Requirement) -> None:
     """A field requirement without exactly one value, or with another operator, is a problem of its term."""
@@ -343,14 +314,12 @@ def test_a_pod_without_node_constraints() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("terms", "selector", "has_problems"),
-    [
-        pytest.param([GOOD], {}, False, id="valid"),
-        pytest.param([BAD], {}, True, id="invalid"),
-        pytest.param([BAD, GOOD], {}, False, id="matches-anyway"),
-        pytest.param([BAD], {"b": "2"}, False, id="selector-excludes-the-node"),
-    ],
+@table(
+    "terms, selector, has_problems",
+    ("valid", [GOOD], {}, False),
+    ("invalid", [BAD], {}, True),
+    ("matches-anyway", [BAD, GOOD], {}, False),
+    ("selector-excludes-the-node", [BAD], {"b": "2"}, False),
 )
 def test_problems_are_reported_if_they_decide(
     terms: list[NodeSelectorTerm], selector: dict[str, str], has_problems: bool

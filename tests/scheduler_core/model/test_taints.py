@@ -1,32 +1,30 @@
 """Matching of tolerations and taints."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler_core.model.taints import Taint, Toleration, TolerationIndex, tolerated
+from tests.support.tables import table
 
 TAINT = Taint("dedicated", "NoSchedule", "db")
 
 
-@pytest.mark.parametrize(
-    ("toleration", "covers"),
-    [
-        pytest.param(Toleration("dedicated", "Equal", "db", "NoSchedule"), True, id="equal"),
-        pytest.param(Toleration("dedicated", "", "db", "NoSchedule"), True, id="operator-defaults-to-equal"),
-        pytest.param(Toleration("dedicated", "Equal", "db"), True, id="every-effect"),
-        pytest.param(Toleration("dedicated", "Equal", "db", "NoExecute"), False, id="another-effect"),
-        pytest.param(Toleration("dedicated", "Equal", "web"), False, id="another-value"),
-        pytest.param(Toleration("dedicated", "Equal"), False, id="the-empty-value"),
-        pytest.param(Toleration("other", "Equal", "db"), False, id="another-key"),
-        pytest.param(Toleration("dedicated", "Exists"), True, id="exists"),
-        pytest.param(Toleration("", "Exists"), True, id="everything"),
-        pytest.param(Toleration("", "Exists", "", "NoExecute"), False, id="everything-of-another-effect"),
-        pytest.param(Toleration("", "Equal", "db"), True, id="any-key-of-that-value"),
-        pytest.param(Toleration("dedicated", "Gt", "1"), False, id="gt-is-behind-a-gate"),
-        pytest.param(Toleration("dedicated", "Lt", "1"), False, id="lt-is-behind-a-gate"),
-        pytest.param(Toleration("dedicated", "exists"), False, id="unknown-operator"),
-    ],
+@table(
+    "toleration, covers",
+    ("equal", Toleration("dedicated", "Equal", "db", "NoSchedule"), True),
+    ("operator-defaults-to-equal", Toleration("dedicated", "", "db", "NoSchedule"), True),
+    ("every-effect", Toleration("dedicated", "Equal", "db"), True),
+    ("another-effect", Toleration("dedicated", "Equal", "db", "NoExecute"), False),
+    ("another-value", Toleration("dedicated", "Equal", "web"), False),
+    ("the-empty-value", Toleration("dedicated", "Equal"), False),
+    ("another-key", Toleration("other", "Equal", "db"), False),
+    ("exists", Toleration("dedicated", "Exists"), True),
+    ("everything", Toleration("", "Exists"), True),
+    ("everything-of-another-effect", Toleration("", "Exists", "", "NoExecute"), False),
+    ("any-key-of-that-value", Toleration("", "Equal", "db"), True),
+    ("gt-is-behind-a-gate", Toleration("dedicated", "Gt", "1"), False),
+    ("lt-is-behind-a-gate", Toleration("dedicated", "Lt", "1"), False),
+    ("unknown-operator", Toleration("dedicated", "exists"), False),
 )
 def test_tolerates(toleration: Toleration, covers: bool) -> None:
     """A toleration's key, value and effect must equal the taint's if they are set."""

@@ -14,6 +14,7 @@ from scheduler_core.plugins.coscheduling import YIELD_SECONDS
 from tests.support.builders import PodFields, node, pod
 from tests.support.coscheduling import EMPTY_DIAGNOSIS, CoschedulingStage
 from tests.support.handles import FakeGroup
+from tests.support.tables import table
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -21,17 +22,15 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 # -- Permit -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("states", "succeeded", "code"),
-    [
-        pytest.param([], 0, Code.WAIT, id="the first of three"),
-        pytest.param(["waiting"], 0, Code.WAIT, id="the second of three"),
-        pytest.param(["waiting", "waiting"], 0, Code.SUCCESS, id="the third of three"),
-        pytest.param(["bound", "waiting"], 0, Code.SUCCESS, id="one is already bound"),
-        pytest.param(["bound", "bound", "bound"], 0, Code.SUCCESS, id="an additional member of a bound group"),
-        pytest.param(["waiting", "rejected"], 0, Code.WAIT, id="a rejected waiting member does not count, #930"),
-        pytest.param(["waiting"], 1, Code.SUCCESS, id="a succeeded member counts"),
-    ],
+@table(
+    "states, succeeded, code",
+    ("the first of three", [], 0, Code.WAIT),
+    ("the second of three", ["waiting"], 0, Code.WAIT),
+    ("the third of three", ["waiting", "waiting"], 0, Code.SUCCESS),
+    ("one is already bound", ["bound", "waiting"], 0, Code.SUCCESS),
+    ("an additional member of a bound group", ["bound", "bound", "bound"], 0, Code.SUCCESS),
+    ("a rejected waiting member does not count, #930", ["waiting", "rejected"], 0, Code.WAIT),
+    ("a succeeded member counts", ["waiting"], 1, Code.SUCCESS),
 )
 def test_permit(states: list[str], succeeded: int, code: Code) -> None:
     """A member waits at Permit until the quorum has nodes; then it and all waiting members are allowed."""
@@ -45,15 +44,13 @@ def test_permit(states: list[str], succeeded: int, code: Code) -> None:
     assert stage.calls_on_waiting_pods() == (allowed if code is Code.SUCCESS else {})
 
 
-@pytest.mark.parametrize(
-    ("own", "args", "seconds"),
-    [
-        pytest.param(None, {}, 60, id="by default"),
-        pytest.param(None, {"permit_waiting_time_seconds": 7}, 7, id="timeout of the profile"),
-        pytest.param(5.0, {"permit_waiting_time_seconds": 7}, 5, id="the group's timeout overrides the profile's"),
-        pytest.param(0.0, {"permit_waiting_time_seconds": 7}, 7, id="0 of the group means unset"),
-        pytest.param(None, {"permit_waiting_time_seconds": 0}, 60, id="0 of the profile means the default"),
-    ],
+@table(
+    "own, args, seconds",
+    ("by default", None, {}, 60),
+    ("timeout of the profile", None, {"permit_waiting_time_seconds": 7}, 7),
+    ("the group's timeout overrides the profile's", 5.0, {"permit_waiting_time_seconds": 7}, 5),
+    ("0 of the group means unset", 0.0, {"permit_waiting_time_seconds": 7}, 7),
+    ("0 of the profile means the default", None, {"permit_waiting_time_seconds": 0}, 60),
 )
 def test_permit_timeout(own: float | None, args: dict[str, int], seconds: float) -> None:
     """The timeout at Permit is the group's, or else the profile's."""
@@ -63,14 +60,12 @@ def test_permit_timeout(own: float | None, args: dict[str, int], seconds: float)
     assert (result.status.code, result.timeout_seconds) == (Code.WAIT, seconds)
 
 
-@pytest.mark.parametrize(
-    ("states", "activated"),
-    [
-        pytest.param(["queued", "queued"], ["a", "b"], id="the first waiting member activates all, #125"),
-        pytest.param(["queued", "bound"], ["a"], id="also after a restart, with a bound member"),
-        pytest.param(["queued", "rejected"], ["a"], id="also if earlier members were rejected"),
-        pytest.param(["queued", "waiting"], [], id="later waiting members activate none, #682"),
-    ],
+@table(
+    "states, activated",
+    ("the first waiting member activates all, #125", ["queued", "queued"], ["a", "b"]),
+    ("also after a restart, with a bound member", ["queued", "bound"], ["a"]),
+    ("also if earlier members were rejected", ["queued", "rejected"], ["a"]),
+    ("later waiting members activate none, #682", ["queued", "waiting"], []),
 )
 def test_the_first_waiting_member_activates_the_others(states: list[str], activated: list[str]) -> None:
     """Queued members are activated, so that no member waits at Permit for the backoff of another."""
@@ -98,22 +93,17 @@ def test_permit_without_a_pod_group() -> None:
     """A member is rejected at Permit if its PodGroup was deleted while the pod was queued."""
     stage = CoschedulingStage()
     result = stage.plugin.permit(CycleState(), stage.member(stage.group(min_member=0), "a", "bound"), "n")
-    assert (result.status.code, result.status.message) == (
-        Code.UNSCHEDULABLE,
-        "PodGroup default/train does not exist",
-    )
+    assert (result.status.code, result.status.message) == (Code.UNSCHEDULABLE, "PodGroup default/train does not exist")
 
 
 # -- Unreserve ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("states", "rejected"),
-    [
-        pytest.param(["waiting", "waiting", "rejected"], ["a", "b"], id="the waiting members are rejected too"),
-        pytest.param(["bound", "bound", "bound", "waiting"], [], id="the quorum is bound without it"),
-        pytest.param(["bound", "waiting", "rejected"], ["b"], id="the quorum is not bound"),
-    ],
+@table(
+    "states, rejected",
+    ("the waiting members are rejected too", ["waiting", "waiting", "rejected"], ["a", "b"]),
+    ("the quorum is bound without it", ["bound", "bound", "bound", "waiting"], []),
+    ("the quorum is not bound", ["bound", "waiting", "rejected"], ["b"]),
 )
 def test_unreserve(states: list[str], rejected: list[str]) -> None:
     """When a member loses its node, the waiting members are rejected unless the quorum is bound without it."""
@@ -131,28 +121,26 @@ def test_unreserve(states: list[str], rejected: list[str]) -> None:
 # -- PreEnqueue and PreFilter -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("members", "message"),
-    [
-        pytest.param([{}, {}, {}], "", id="enough"),
-        pytest.param([{}, {}], "waiting for members of PodGroup default/train: there are 2 of 3", id="too few"),
-        pytest.param(
-            [{}, {}, {"deleted": NOW}],
-            "waiting for members of PodGroup default/train: there are 2 of 3",
-            id="one is being deleted",
-        ),
-        pytest.param(
-            [{}, {}, {"phase": "Failed"}],
-            "waiting for members of PodGroup default/train: there are 2 of 3",
-            id="one has failed",
-        ),
-        pytest.param([{}, {}, {"gates": ["g"]}, {}], "", id="one more than enough is gated"),
-        pytest.param(
-            [{}, {}, {"gates": ["g"]}],
-            "1 of 3 members of PodGroup default/train have scheduling gates; 3 members without gates are needed",
-            id="one of the quorum is gated",
-        ),
-    ],
+@table(
+    "members, message",
+    ("enough", [{}, {}, {}], ""),
+    ("too few", [{}, {}], "waiting for members of PodGroup default/train: there are 2 of 3"),
+    (
+        "one is being deleted",
+        [{}, {}, {"deleted": NOW}],
+        "waiting for members of PodGroup default/train: there are 2 of 3",
+    ),
+    (
+        "one has failed",
+        [{}, {}, {"phase": "Failed"}],
+        "waiting for members of PodGroup default/train: there are 2 of 3",
+    ),
+    ("one more than enough is gated", [{}, {}, {"gates": ["g"]}, {}], ""),
+    (
+        "one of the quorum is gated",
+        [{}, {}, {"gates": ["g"]}],
+        "1 of 3 members of PodGroup default/train have scheduling gates; 3 members without gates are needed",
+    ),
 )
 def test_quorum_before_scheduling(members: list[PodFields], message: str) -> None:
     """Members are attempted if a quorum exists without scheduling gates; otherwise preemption does not help."""
@@ -199,15 +187,13 @@ def test_members_are_counted_in_their_namespace() -> None:
     assert not stage.plugin.pre_enqueue(info).is_success
 
 
-@pytest.mark.parametrize(
-    ("requested", "message"),
-    [
-        pytest.param({}, "", id="no minResources"),
-        pytest.param({"cpu": 6000}, "", id="all free resources, including the members'"),
-        pytest.param({"cpu": 6001}, "1 of cpu missing", id="more than the free resources"),
-        pytest.param({"cpu": 7000, "memory": 1}, "1000 of cpu missing", id="one of two"),
-        pytest.param({"example.com/gpu": 2}, "2 of example.com/gpu missing", id="a resource that no node has"),
-    ],
+@table(
+    "requested, message",
+    ("no minResources", {}, ""),
+    ("all free resources, including the members'", {"cpu": 6000}, ""),
+    ("more than the free resources", {"cpu": 6001}, "1 of cpu missing"),
+    ("one of two", {"cpu": 7000, "memory": 1}, "1000 of cpu missing"),
+    ("a resource that no node has", {"example.com/gpu": 2}, "2 of example.com/gpu missing"),
 )
 def test_min_resources(requested: dict[str, int], message: str) -> None:
     """The cluster must have minResources free. Members' resources count as free, overcommitted nodes as 0."""
@@ -255,15 +241,13 @@ def test_every_member_needs_a_pod_slot() -> None:
 # -- PostFilter ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("percentage", "waiting", "is_rejected"),
-    [
-        pytest.param(10, 8, True, id="two of ten are missing"),
-        pytest.param(10, 9, False, id="one of ten is not more than 10 percent"),
-        pytest.param(0, 9, True, id="0 percent"),
-        pytest.param(100, 1, False, id="100 percent"),
-        pytest.param(10, 10, False, id="the quorum has nodes"),
-    ],
+@table(
+    "percentage, waiting, is_rejected",
+    ("two of ten are missing", 10, 8, True),
+    ("one of ten is not more than 10 percent", 10, 9, False),
+    ("0 percent", 0, 9, True),
+    ("100 percent", 100, 1, False),
+    ("the quorum has nodes", 10, 10, False),
 )
 def test_waiting_members_of_an_infeasible_member(percentage: int, waiting: int, is_rejected: bool) -> None:
     """All waiting members are rejected if more than the percentage of the quorum has no node."""
@@ -318,14 +302,12 @@ def test_the_default_backoff_of_a_group_equals_that_of_pods() -> None:
         assert stage.plugin.pre_enqueue(big).is_success
 
 
-@pytest.mark.parametrize(
-    ("state", "since", "yields"),
-    [
-        pytest.param("waiting", 900.0, True, id="an older group waits"),
-        pytest.param("rejected", 900.0, True, id="an older group was just rejected"),
-        pytest.param("waiting", 1100.0, False, id="a newer group waits"),
-        pytest.param("queued", 900.0, False, id="no group has resources"),
-    ],
+@table(
+    "state, since, yields",
+    ("an older group waits", "waiting", 900.0, True),
+    ("an older group was just rejected", "rejected", 900.0, True),
+    ("a newer group waits", "waiting", 1100.0, False),
+    ("no group has resources", "queued", 900.0, False),
 )
 def test_a_rejected_group_yields_to_an_older_one(state: str, since: float, yields: bool) -> None:
     """The newer of two competing groups waits longer, because both would be rejected again (#114, #117)."""

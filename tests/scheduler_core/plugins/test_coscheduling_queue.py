@@ -10,16 +10,15 @@ from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup
 from tests.support.builders import node, pod
 from tests.support.coscheduling import CoschedulingStage
+from tests.support.tables import table
 
 
-@pytest.mark.parametrize(
-    ("groups", "pods", "order"),
-    [
-        pytest.param({"old": 1, "new": 2}, [("old", 0), ("new", 1), ("old", 2), ("new", 3)], "dcba", id="priority"),
-        pytest.param({"old": 1, "new": 2}, [("new", 0), ("old", 0), ("new", 0), ("old", 0)], "bdac", id="age"),
-        pytest.param({"b": 1, "a": 1}, [("b", 0), ("a", 0), ("b", 0), ("a", 0)], "bdac", id="name"),
-        pytest.param({"old": 1, "new": 9}, [("new", 0), ("", 0), ("old", 0)], "cba", id="a pod without a group"),
-    ],
+@table(
+    "groups, pods, order",
+    ("priority", {"old": 1, "new": 2}, [("old", 0), ("new", 1), ("old", 2), ("new", 3)], "dcba"),
+    ("age", {"old": 1, "new": 2}, [("new", 0), ("old", 0), ("new", 0), ("old", 0)], "bdac"),
+    ("name", {"b": 1, "a": 1}, [("b", 0), ("a", 0), ("b", 0), ("a", 0)], "bdac"),
+    ("a pod without a group", {"old": 1, "new": 9}, [("new", 0), ("", 0), ("old", 0)], "cba"),
 )
 def test_order(groups: dict[str, float], pods: list[tuple[str, int]], order: str) -> None:
     """Pods are sorted by priority, then by the age of the group or of the pod; members are adjacent."""
@@ -91,14 +90,12 @@ def _hint(stage: CoschedulingStage, waits: str, event: ClusterEvent, old: object
     return Hint.SKIP
 
 
-@pytest.mark.parametrize(
-    ("members", "newcomer", "hint"),
-    [
-        pytest.param(2, "train", Hint.QUEUE, id="the member that completes the quorum"),
-        pytest.param(1, "train", Hint.SKIP, id="the quorum is still incomplete"),
-        pytest.param(2, "other", Hint.SKIP, id="a member of another group"),
-        pytest.param(2, "", Hint.SKIP, id="a pod without a group"),
-    ],
+@table(
+    "members, newcomer, hint",
+    ("the member that completes the quorum", 2, "train", Hint.QUEUE),
+    ("the quorum is still incomplete", 1, "train", Hint.SKIP),
+    ("a member of another group", 2, "other", Hint.SKIP),
+    ("a pod without a group", 2, "", Hint.SKIP),
 )
 def test_added_pod(members: int, newcomer: str, hint: Hint) -> None:
     """Only a member that completes the quorum requeues the others (#682)."""
@@ -118,13 +115,11 @@ def test_members_are_not_requeued_without_a_pod_group() -> None:
 
 
 @pytest.mark.parametrize("event", [GROUP_ADDED, GROUP_UPDATED], ids=lambda event: event.name)
-@pytest.mark.parametrize(
-    ("namespace", "source", "hint"),
-    [
-        pytest.param("default", GroupSource.BAYPLAN, Hint.QUEUE, id="the pod's group"),
-        pytest.param("elsewhere", GroupSource.BAYPLAN, Hint.SKIP, id="same name in another namespace"),
-        pytest.param("default", GroupSource.NATIVE, Hint.SKIP, id="same name in another API"),
-    ],
+@table(
+    "namespace, source, hint",
+    ("the pod's group", "default", GroupSource.BAYPLAN, Hint.QUEUE),
+    ("same name in another namespace", "elsewhere", GroupSource.BAYPLAN, Hint.SKIP),
+    ("same name in another API", "default", GroupSource.NATIVE, Hint.SKIP),
 )
 def test_changed_pod_group(event: ClusterEvent, namespace: str, source: GroupSource, hint: Hint) -> None:
     """An added or updated PodGroup requeues its members, because it may require less."""
@@ -134,13 +129,7 @@ def test_changed_pod_group(event: ClusterEvent, namespace: str, source: GroupSou
     assert _hint(stage, "a", event, None, changed) is hint
 
 
-@pytest.mark.parametrize(
-    ("min_resources", "hint"),
-    [
-        pytest.param({"cpu": 1000}, Hint.QUEUE, id="with minResources"),
-        pytest.param({}, Hint.SKIP, id="without minResources"),
-    ],
-)
+@table("min_resources, hint", ("with minResources", {"cpu": 1000}, Hint.QUEUE), ("without minResources", {}, Hint.SKIP))
 def test_freed_resources(min_resources: dict[str, int], hint: Hint) -> None:
     """Added nodes and deleted pods requeue members of groups with minResources."""
     stage = CoschedulingStage()
@@ -149,13 +138,11 @@ def test_freed_resources(min_resources: dict[str, int], hint: Hint) -> None:
     assert _hint(stage, "a", POD_DELETED, pod("gone", node_name="n"), None) is hint
 
 
-@pytest.mark.parametrize(
-    ("event", "new"),
-    [
-        pytest.param(ClusterEvent(Resource.POD, Action.UPDATE_POD_LABEL), pod("a"), id="the pod left its group"),
-        pytest.param(GROUP_ADDED, None, id="the event has no object"),
-        pytest.param(NODE_ADDED, node("new"), id="the pod's group was deleted"),
-    ],
+@table(
+    "event, new",
+    ("the pod left its group", ClusterEvent(Resource.POD, Action.UPDATE_POD_LABEL), pod("a")),
+    ("the event has no object", GROUP_ADDED, None),
+    ("the pod's group was deleted", NODE_ADDED, node("new")),
 )
 def test_pods_are_requeued_in_doubt(event: ClusterEvent, new: object | None) -> None:
     """The hint is Queue if the event cannot be evaluated, because Skip could leave the pod waiting."""
@@ -164,12 +151,10 @@ def test_pods_are_requeued_in_doubt(event: ClusterEvent, new: object | None) -> 
     assert [each.hint(pod("a"), None, new) for each in registrations if each.hint] == [Hint.QUEUE]
 
 
-@pytest.mark.parametrize(
+@table(
     "event",
-    [
-        pytest.param(ClusterEvent(Resource.NODE, Action.UPDATE_NODE_TAINT), id="taints"),
-        pytest.param(ClusterEvent(Resource.NODE, Action.DELETE), id="deleted node"),
-    ],
+    ("taints", ClusterEvent(Resource.NODE, Action.UPDATE_NODE_TAINT)),
+    ("deleted node", ClusterEvent(Resource.NODE, Action.DELETE)),
 )
 def test_events_that_are_not_registered(event: ClusterEvent) -> None:
     """The plugin does not register events that only other plugins can evaluate."""

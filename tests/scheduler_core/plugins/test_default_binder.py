@@ -10,6 +10,7 @@ from scheduler_core.ports import Binding
 from tests.support.builders import pod
 from tests.support.handles import FakeHandle
 from tests.support.recording_writer import RecordingWriter
+from tests.support.tables import table
 
 
 async def test_bind_names_pod_and_node() -> None:
@@ -33,13 +34,11 @@ async def test_bind_writes_the_annotations_of_the_attempt() -> None:
     assert handle.writer.bindings == [Binding("shop", "web", "uid-7", "node-3", annotations)]
 
 
-@pytest.mark.parametrize(
+@table(
     "failure",
-    [
-        pytest.param(ConflictError("pod web is already assigned to node node-1"), id="already bound"),
-        pytest.param(NotFoundError('pods "web" not found'), id="deleted"),
-        pytest.param(ClusterWriteError("admission refused it"), id="another error"),
-    ],
+    ("already bound", ConflictError("pod web is already assigned to node node-1")),
+    ("deleted", NotFoundError('pods "web" not found')),
+    ("another error", ClusterWriteError("admission refused it")),
 )
 async def test_a_failed_write_is_an_error_status(failure: ClusterWriteError) -> None:
     """The status has the API server's message, and the plugin does not retry."""

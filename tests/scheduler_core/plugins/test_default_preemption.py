@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,6 +19,7 @@ from tests.support.builders import node, pod
 from tests.support.columns import columns
 from tests.support.handles import FakeHandle
 from tests.support.preemption import PreemptionWorld, budget, started
+from tests.support.tables import table
 
 DELETED = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -59,60 +59,56 @@ def victims(pods: Sequence[Pod], incoming: Pod, budgets: Sequence[PodDisruptionB
     return [info.pod.metadata.name for info in candidate.victims], candidate.pdb_violations
 
 
-@pytest.mark.parametrize(
-    ("incoming", "expected"),
-    [
-        pytest.param(preemptor("1"), ["p1"], id="the-youngest-of-the-lowest-priority"),
-        pytest.param(preemptor("2"), ["p0", "p1"], id="both-of-the-lowest-priority"),
-        pytest.param(preemptor("3"), ["p2", "p0", "p1"], id="all-of-lower-priority-most-important-first"),
-        pytest.param(preemptor("1", priority=1), ["p1"], id="priority-higher-by-one"),
-    ],
+@table(
+    "incoming, expected",
+    ("the-youngest-of-the-lowest-priority", preemptor("1"), ["p1"]),
+    ("both-of-the-lowest-priority", preemptor("2"), ["p0", "p1"]),
+    ("all-of-lower-priority-most-important-first", preemptor("3"), ["p2", "p0", "p1"]),
+    ("priority-higher-by-one", preemptor("1", priority=1), ["p1"]),
 )
 def test_the_least_important_pods_are_victims(incoming: Pod, expected: list[str]) -> None:
     """Pods are reprieved in order of importance: by priority, then the longest running."""
     assert victims(FULL, incoming) == (expected, 0)
 
 
-@pytest.mark.parametrize(
-    ("pods", "budgets", "expected"),
-    [
-        pytest.param(
-            [running("p0", start=0, app="web", cpu="2"), running("p1", start=1, cpu="2")],
-            [budget("b", WEB, 0)],
-            (["p1"], 0),
-            id="protected-pod-is-reprieved-first",
-        ),
-        pytest.param(
-            [running("p0", start=0, app="web", cpu="2"), running("p1", start=1, app="web", cpu="2")],
-            [budget("b", WEB, 1)],
-            (["p0"], 0),
-            id="the-more-important-pod-uses-the-allowed-disruption",
-        ),
-        pytest.param(
-            [running("p0", start=0, app="web", cpu="2"), running("p1", start=1, app="web", cpu="2")],
-            [budget("b", WEB, 0)],
-            (["p1"], 1),
-            id="violation-is-unavoidable",
-        ),
-        pytest.param(
-            [running("p0", start=0, app="web", cpu="2"), running("p1", start=1, app="web", cpu="2")],
-            [budget("b", WEB, 0, disrupted=["p1"])],
-            (["p1"], 0),
-            id="disruption-already-counted",
-        ),
-        pytest.param(
-            [running("p0", start=0, app="web", cpu="2"), running("p1", start=1, app="web", cpu="2")],
-            [budget("b", WEB, 0, namespace="shop")],
-            (["p1"], 0),
-            id="budget-of-another-namespace",
-        ),
-        pytest.param(
-            [running("p0", start=0, app="web", cpu="4", priority=1), running("p1", on="gone", app="web")],
-            [budget("b", WEB, 1), budget("c", WEB, 0)],
-            (["p0"], 1),
-            id="one-budget-of-two",
-        ),
-    ],
+@table(
+    "pods, budgets, expected",
+    (
+        "protected-pod-is-reprieved-first",
+        [running("p0", start=0, app="web", cpu="2"), running("p1", start=1, cpu="2")],
+        [budget("b", WEB, 0)],
+        (["p1"], 0),
+    ),
+    (
+        "the-more-important-pod-uses-the-allowed-disruption",
+        [running("p0", start=0, app="web", cpu="2"), running("p1", start=1, app="web", cpu="2")],
+        [budget("b", WEB, 1)],
+        (["p0"], 0),
+    ),
+    (
+        "violation-is-unavoidable",
+        [running("p0", start=0, app="web", cpu="2"), running("p1", start=1, app="web", cpu="2")],
+        [budget("b", WEB, 0)],
+        (["p1"], 1),
+    ),
+    (
+        "disruption-already-counted",
+        [running("p0", start=0, app="web", cpu="2"), running("p1", start=1, app="web", cpu="2")],
+        [budget("b", WEB, 0, disrupted=["p1"])],
+        (["p1"], 0),
+    ),
+    (
+        "budget-of-another-namespace",
+        [running("p0", start=0, app="web", cpu="2"), running("p1", start=1, app="web", cpu="2")],
+        [budget("b", WEB, 0, namespace="shop")],
+        (["p1"], 0),
+    ),
+    (
+        "one-budget-of-two",
+        [running("p0", start=0, app="web", cpu="4", priority=1), running("p1", on="gone", app="web")],
+        [budget("b", WEB, 1), budget("c", WEB, 0)],
+        (["p0"], 1),
+    ),
 )
 def test_budgets(pods: Sequence[Pod], budgets: Sequence[PodDisruptionBudget], expected: tuple[list[str], int]) -> None:
     """Pods that cannot be evicted without a budget violation, counted by importance, are reprieved first."""
@@ -150,22 +146,15 @@ def test_resources_of_a_nominated_pod_are_reserved() -> None:
     assert victims([*FULL, nominated], preemptor("1")) == (["p2", "p0", "p1"], 0)
 
 
-@pytest.mark.parametrize(
-    ("incoming", "pods", "message"),
-    [
-        pytest.param(
-            preemptor("1", policy="Never"), FULL, "preemption: not eligible due to preemptionPolicy=Never.", id="never"
-        ),
-        pytest.param(
-            preemptor("1", nominated="a"),
-            [
-                *FULL[1:],
-                pod("e", node_name="a", requests={"cpu": "1"}, deleted=DELETED, conditions=[BY_SCHEDULER]),
-            ],
-            "preemption: not eligible due to a terminating pod on the nominated node.",
-            id="victims-are-terminating",
-        ),
-    ],
+@table(
+    "incoming, pods, message",
+    ("never", preemptor("1", policy="Never"), FULL, "preemption: not eligible due to preemptionPolicy=Never."),
+    (
+        "victims-are-terminating",
+        preemptor("1", nominated="a"),
+        [*FULL[1:], pod("e", node_name="a", requests={"cpu": "1"}, deleted=DELETED, conditions=[BY_SCHEDULER])],
+        "preemption: not eligible due to a terminating pod on the nominated node.",
+    ),
 )
 def test_ineligible_pods(incoming: Pod, pods: Sequence[Pod], message: str) -> None:
     """An ineligible pod is unschedulable, and its nomination does not change."""
@@ -174,20 +163,15 @@ def test_ineligible_pods(incoming: Pod, pods: Sequence[Pod], message: str) -> No
     assert result.nominated_node is None
 
 
-@pytest.mark.parametrize(
+@table(
     "ending",
-    [
-        pytest.param(pod("e", node_name="a", requests={"cpu": "1"}, deleted=DELETED), id="deleted-without-a-condition"),
-        pytest.param(
-            pod("e", node_name="a", requests={"cpu": "1"}, deleted=DELETED, conditions=[BY_API]),
-            id="evicted-by-the-api",
-        ),
-        pytest.param(pod("e", node_name="a", requests={"cpu": "1"}, conditions=[BY_SCHEDULER]), id="not-terminating"),
-        pytest.param(
-            pod("e", node_name="a", priority=10, requests={"cpu": "1"}, deleted=DELETED, conditions=[BY_SCHEDULER]),
-            id="equal-priority",
-        ),
-    ],
+    ("deleted-without-a-condition", pod("e", node_name="a", requests={"cpu": "1"}, deleted=DELETED)),
+    ("evicted-by-the-api", pod("e", node_name="a", requests={"cpu": "1"}, deleted=DELETED, conditions=[BY_API])),
+    ("not-terminating", pod("e", node_name="a", requests={"cpu": "1"}, conditions=[BY_SCHEDULER])),
+    (
+        "equal-priority",
+        pod("e", node_name="a", priority=10, requests={"cpu": "1"}, deleted=DELETED, conditions=[BY_SCHEDULER]),
+    ),
 )
 def test_only_terminating_preemption_victims_block_preemption(ending: Pod) -> None:
     """A pod on the nominated node that is not a terminating preemption victim does not block preemption."""
@@ -225,14 +209,12 @@ def test_no_candidate_nodes() -> None:
     assert result.status.message == ("preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling.")
 
 
-@pytest.mark.parametrize(
-    ("percentage", "absolute", "found"),
-    [
-        pytest.param(10, 100, 40, id="absolute-above-the-number-of-nodes"),
-        pytest.param(50, 1, 20, id="percentage"),
-        pytest.param(10, 30, 30, id="absolute"),
-        pytest.param(0, 1, 1, id="one"),
-    ],
+@table(
+    "percentage, absolute, found",
+    ("absolute-above-the-number-of-nodes", 10, 100, 40),
+    ("percentage", 50, 1, 20),
+    ("absolute", 10, 30, 30),
+    ("one", 0, 1, 1),
 )
 def test_number_of_candidates(percentage: int, absolute: int, found: int) -> None:
     """The number is the larger of minCandidateNodesPercentage and minCandidateNodesAbsolute."""
@@ -317,18 +299,14 @@ def chosen(*candidates: Victims) -> int:
     return [each is best for each in made].index(True)
 
 
-@pytest.mark.parametrize(
-    ("worse", "better"),
-    [
-        pytest.param(Victims(1, [(0, 9)]), Victims(0, [(9, 0), (9, 0)]), id="violations-first"),
-        pytest.param(Victims(0, [(5, 9)]), Victims(0, [(4, 0), (4, 0), (4, 0)]), id="then-highest-priority"),
-        pytest.param(Victims(0, [(5, 9), (1, 9)]), Victims(0, [(5, 0), (0, 0)]), id="then-sum"),
-        pytest.param(Victims(0, [(-5, 9), (-6, 9)]), Victims(0, [(-5, 0)]), id="more-of-negative-priority-is-worse"),
-        pytest.param(
-            Victims(0, [(5, 1), (0, 9)]), Victims(0, [(5, 2), (0, 0)]), id="then-later-start-of-the-highest-priority"
-        ),
-        pytest.param(Victims(0, [(5, 1), (5, 9)]), Victims(0, [(5, 2), (5, 2)]), id="the-longest-running-counts"),
-    ],
+@table(
+    "worse, better",
+    ("violations-first", Victims(1, [(0, 9)]), Victims(0, [(9, 0), (9, 0)])),
+    ("then-highest-priority", Victims(0, [(5, 9)]), Victims(0, [(4, 0), (4, 0), (4, 0)])),
+    ("then-sum", Victims(0, [(5, 9), (1, 9)]), Victims(0, [(5, 0), (0, 0)])),
+    ("more-of-negative-priority-is-worse", Victims(0, [(-5, 9), (-6, 9)]), Victims(0, [(-5, 0)])),
+    ("then-later-start-of-the-highest-priority", Victims(0, [(5, 1), (0, 9)]), Victims(0, [(5, 2), (0, 0)])),
+    ("the-longest-running-counts", Victims(0, [(5, 1), (5, 9)]), Victims(0, [(5, 2), (5, 2)])),
 )
 def test_order_of_criteria(worse: Victims, better: Victims) -> None:
     """Each criterion decides only between candidates that are equal in all previous ones, in any order."""

@@ -4,7 +4,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 import msgspec
-import pytest
 
 from scheduler_core.config.plugin_args import DefaultPreemptionArgs
 from scheduler_core.errors import ClusterWriteError
@@ -20,6 +19,7 @@ from tests.support.builders import node, pod
 from tests.support.columns import columns
 from tests.support.handles import FakeHandle
 from tests.support.preemption import DeferringWriter, PreemptionWorld
+from tests.support.tables import table
 
 DELETED = datetime(2026, 1, 1, tzinfo=UTC)
 FAILURE = ClusterWriteError("no answer")
@@ -101,7 +101,7 @@ def test_a_victim_is_deleted_with_condition_and_event() -> None:
     assert event.related == ObjectReference("Pod", "preemptor", "default", "uid-of-default-preemptor")
 
 
-@pytest.mark.parametrize("generation", [pytest.param(0, id="same"), pytest.param(3, id="another-generation")])
+@table("generation", ("same", 0), ("another-generation", 3))
 def test_an_existing_condition_is_not_set_again(generation: int) -> None:
     """A condition that an earlier eviction attempt set is not written again."""
     made = victim("v")
@@ -136,7 +136,7 @@ def test_a_gated_preemptor_is_activated_at_the_end() -> None:
     assert stage.handle.activated == [stage.preemptor]
 
 
-@pytest.mark.parametrize("is_gone", [pytest.param(True, id="deleted"), pytest.param(False, id="terminating")])
+@table("is_gone", ("deleted", True), ("terminating", False))
 def test_the_watch_event_of_the_last_victim_opens_the_gate(is_gone: bool) -> None:
     """The watch event may arrive before the response, and arrives only once."""
     stage = Stage([victim("v")])

@@ -13,6 +13,7 @@ from scheduler_core.snapshot.node_columns import ALL_ROWS
 from tests.support.builders import node, pod
 from tests.support.columns import columns
 from tests.support.handles import FakeHandle
+from tests.support.tables import table
 
 
 def _with_policy(name: str, *owners: str) -> Node:
@@ -34,17 +35,15 @@ def plugin() -> DeferredPodScheduling:
     return DeferredPodScheduling(None, FakeHandle(nodes=NODES))
 
 
-@pytest.mark.parametrize(
-    ("running", "statuses"),
-    [
-        pytest.param(_deferred("a"), [SUCCESS, ELSEWHERE, ELSEWHERE], id="no-policy"),
-        pytest.param(_deferred("b"), [ELSEWHERE, DISABLED, ELSEWHERE], id="an-owner-disables"),
-        pytest.param(_deferred("c"), [ELSEWHERE, ELSEWHERE, SUCCESS], id="no-owner-disables"),
-        pytest.param(_deferred("gone"), [ELSEWHERE, ELSEWHERE, ELSEWHERE], id="unknown-node"),
-        pytest.param(_deferred("b", "Infeasible"), [SUCCESS] * 3, id="infeasible"),
-        pytest.param(pod(node_name="b"), [SUCCESS] * 3, id="no-resize"),
-        pytest.param(pod(), [SUCCESS] * 3, id="no-node"),
-    ],
+@table(
+    "running, statuses",
+    ("no-policy", _deferred("a"), [SUCCESS, ELSEWHERE, ELSEWHERE]),
+    ("an-owner-disables", _deferred("b"), [ELSEWHERE, DISABLED, ELSEWHERE]),
+    ("no-owner-disables", _deferred("c"), [ELSEWHERE, ELSEWHERE, SUCCESS]),
+    ("unknown-node", _deferred("gone"), [ELSEWHERE, ELSEWHERE, ELSEWHERE]),
+    ("infeasible", _deferred("b", "Infeasible"), [SUCCESS] * 3),
+    ("no-resize", pod(node_name="b"), [SUCCESS] * 3),
+    ("no-node", pod(), [SUCCESS] * 3),
 )
 def test_filter(plugin: DeferredPodScheduling, running: Pod, statuses: list[Status]) -> None:
     """A deferred resize passes only on its own node, if it allows preemption; other pods pass everywhere."""
@@ -55,13 +54,7 @@ def test_filter(plugin: DeferredPodScheduling, running: Pod, statuses: list[Stat
     assert [plugin.decode(CycleState(), info, code) if code else SUCCESS for code in found] == statuses
 
 
-@pytest.mark.parametrize(
-    ("running", "code"),
-    [
-        pytest.param(_deferred(), Code.UNSCHEDULABLE_AND_UNRESOLVABLE, id="deferred"),
-        pytest.param(pod(), Code.SUCCESS, id="other"),
-    ],
-)
+@table("running, code", ("deferred", _deferred(), Code.UNSCHEDULABLE_AND_UNRESOLVABLE), ("other", pod(), Code.SUCCESS))
 def test_permit(plugin: DeferredPodScheduling, running: Pod, code: Code) -> None:
     """A pod with a feasible deferred resize is rejected at Permit, because the kubelet resizes it."""
     assert plugin.permit(CycleState(), NODES.compile_pod(running), "a").status.code is code
@@ -73,18 +66,14 @@ def _hint(plugin: DeferredPodScheduling, event: ClusterEvent) -> HintFunction:
     return hint
 
 
-@pytest.mark.parametrize(
-    ("running", "old", "new", "hint"),
-    [
-        pytest.param(_deferred(), _with_policy("a", "x"), node("a"), Hint.QUEUE, id="enabled"),
-        pytest.param(_deferred(), _with_policy("a", "x"), _with_policy("a"), Hint.QUEUE, id="last-owner-removed"),
-        pytest.param(
-            _deferred(), _with_policy("a", "x", "y"), _with_policy("a", "x"), Hint.SKIP, id="one-owner-removed"
-        ),
-        pytest.param(_deferred(), node("a"), _with_policy("a", "x"), Hint.SKIP, id="disabled"),
-        pytest.param(_deferred(), _with_policy("b", "x"), node("b"), Hint.SKIP, id="another-node"),
-        pytest.param(pod(), _with_policy("a", "x"), node("a"), Hint.SKIP, id="another-pod"),
-    ],
+@table(
+    "running, old, new, hint",
+    ("enabled", _deferred(), _with_policy("a", "x"), node("a"), Hint.QUEUE),
+    ("last-owner-removed", _deferred(), _with_policy("a", "x"), _with_policy("a"), Hint.QUEUE),
+    ("one-owner-removed", _deferred(), _with_policy("a", "x", "y"), _with_policy("a", "x"), Hint.SKIP),
+    ("disabled", _deferred(), node("a"), _with_policy("a", "x"), Hint.SKIP),
+    ("another-node", _deferred(), _with_policy("b", "x"), node("b"), Hint.SKIP),
+    ("another-pod", pod(), _with_policy("a", "x"), node("a"), Hint.SKIP),
 )
 def test_changed_policy(plugin: DeferredPodScheduling, running: Pod, old: Node, new: Node, hint: Hint) -> None:
     """A pod is requeued if preemption becomes enabled on its node."""
@@ -92,14 +81,12 @@ def test_changed_policy(plugin: DeferredPodScheduling, running: Pod, old: Node, 
     assert _hint(plugin, changed)(running, old, new) is hint
 
 
-@pytest.mark.parametrize(
-    ("running", "new", "hint"),
-    [
-        pytest.param(_deferred(), node("a"), Hint.QUEUE, id="its-node"),
-        pytest.param(_deferred(), _with_policy("a", "x"), Hint.SKIP, id="preemption-disabled"),
-        pytest.param(_deferred(), node("b"), Hint.SKIP, id="another-node"),
-        pytest.param(pod(), node("a"), Hint.SKIP, id="another-pod"),
-    ],
+@table(
+    "running, new, hint",
+    ("its-node", _deferred(), node("a"), Hint.QUEUE),
+    ("preemption-disabled", _deferred(), _with_policy("a", "x"), Hint.SKIP),
+    ("another-node", _deferred(), node("b"), Hint.SKIP),
+    ("another-pod", pod(), node("a"), Hint.SKIP),
 )
 def test_added_node(plugin: DeferredPodScheduling, running: Pod, new: Node, hint: Hint) -> None:
     """A pod is requeued if its node is added and allows preemption."""

@@ -1,7 +1,6 @@
 """ImageLocality: scores by the size of images that nodes already have."""
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +12,7 @@ from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns
 from tests.support.builders import container, node, pod
 from tests.support.columns import columns
 from tests.support.handles import FakeHandle
+from tests.support.tables import table
 
 MIB = 2**20
 
@@ -26,31 +26,27 @@ def _scores(nodes: NodeColumns, incoming: Pod) -> list[int]:
     return [int(score) for score in scores]
 
 
-@pytest.mark.parametrize(
-    ("written", "full"),
-    [
-        pytest.param("nginx", "nginx:latest", id="no tag"),
-        pytest.param("nginx:1.27", "nginx:1.27", id="a tag"),
-        pytest.param("registry:5000/nginx", "registry:5000/nginx:latest", id="a port is not a tag"),
-        pytest.param("registry:5000/nginx:1", "registry:5000/nginx:1", id="a port and a tag"),
-        pytest.param("nginx@sha256:abc", "nginx@sha256:abc", id="a digest"),
-        pytest.param("", ":latest", id="no image"),
-    ],
+@table(
+    "written, full",
+    ("no tag", "nginx", "nginx:latest"),
+    ("a tag", "nginx:1.27", "nginx:1.27"),
+    ("a port is not a tag", "registry:5000/nginx", "registry:5000/nginx:latest"),
+    ("a port and a tag", "registry:5000/nginx:1", "registry:5000/nginx:1"),
+    ("a digest", "nginx@sha256:abc", "nginx@sha256:abc"),
+    ("no image", "", ":latest"),
 )
 def test_full_image_name(written: str, full: str) -> None:
     """A name without tag or digest has the tag ``latest``."""
     assert full_image_name(written) == full
 
 
-@pytest.mark.parametrize(
-    ("size", "score"),
-    [
-        pytest.param(46 * MIB, 0, id="at the lower bound once scaled"),
-        pytest.param(45 * MIB, 0, id="below it"),
-        pytest.param(1023 * MIB, 50, id="half way"),
-        pytest.param(2000 * MIB, 100, id="at the upper bound"),
-        pytest.param(9000 * MIB, 100, id="beyond it"),
-    ],
+@table(
+    "size, score",
+    ("at the lower bound once scaled", 46 * MIB, 0),
+    ("below it", 45 * MIB, 0),
+    ("half way", 1023 * MIB, 50),
+    ("at the upper bound", 2000 * MIB, 100),
+    ("beyond it", 9000 * MIB, 100),
 )
 def test_one_image_on_one_of_two_nodes(size: int, score: int) -> None:
     """An image on half of the nodes counts with half its size; the node without it has score 0."""
@@ -86,13 +82,7 @@ def test_all_names_of_an_image_find_it() -> None:
     assert _scores(nodes, pod(image="app@sha256:abc")) == [100]
 
 
-@pytest.mark.parametrize(
-    "incoming",
-    [
-        pytest.param(pod(image="unknown:1"), id="an image that no node has"),
-        pytest.param(pod(containers=[]), id="no containers"),
-    ],
-)
+@table("incoming", ("an image that no node has", pod(image="unknown:1")), ("no containers", pod(containers=[])))
 def test_images_that_no_node_has(incoming: Pod) -> None:
     """Every node has score 0 if no image of the pod is on a node."""
     assert _scores(columns([node("a", images={"app:1": 1000 * MIB}), node("b")]), incoming) == [0, 0]

@@ -18,6 +18,7 @@ from tests.support.builders import node, pod
 from tests.support.columns import columns
 from tests.support.handles import FakeHandle
 from tests.support.plugin_calls import filter_codes
+from tests.support.tables import table
 
 NODES = [
     node("a1", labels={"zone": "a", "host": "a1"}),
@@ -42,127 +43,122 @@ def filter_result(incoming: Pod, filled: NodeColumns, rows: Rows = ALL_ROWS) -> 
     return filter_codes(InterPodAffinity(None, FakeHandle(nodes=filled)), incoming, filled, rows)
 
 
-@pytest.mark.parametrize(
-    ("incoming", "placed", "codes"),
-    [
-        pytest.param(pod(), [pod("w", node_name="a1", labels={"app": "web"})], "Skip", id="no-terms"),
-        pytest.param(
-            pod(affinity=affinity_to(term("web"))),
-            [pod("w", node_name="a1", labels={"app": "web"})],
-            [0, 0, AFFINITY, AFFINITY],
-            id="affinity-in-the-zone",
-        ),
-        pytest.param(
-            pod(affinity=affinity_to(term("web", "host"))),
-            [pod("w", node_name="a1", labels={"app": "web"})],
-            [0, AFFINITY, AFFINITY, AFFINITY],
-            id="affinity-on-the-host",
-        ),
-        pytest.param(pod(affinity=affinity_to(term("web"))), [], [AFFINITY] * 4, id="affinity-without-matching-pods"),
-        pytest.param(
-            pod(labels={"app": "web"}, affinity=affinity_to(term("web"))),
-            [],
-            [0, 0, 0, AFFINITY],
-            id="first-pod-that-matches-its-own-term",
-        ),
-        pytest.param(
-            pod(labels={"app": "web"}, affinity=affinity_to(term("web"), term("db"))),
-            [],
-            [AFFINITY] * 4,
-            id="first-pod-that-does-not-match-all-own-terms",
-        ),
-        pytest.param(
-            pod(labels={"app": "web"}, affinity=affinity_to(term("web"))),
-            [pod("w", node_name="b1", labels={"app": "web"})],
-            [AFFINITY, AFFINITY, 0, AFFINITY],
-            id="another-pod-matches",
-        ),
-        pytest.param(
-            pod(labels={"app": "web"}, affinity=affinity_to(term("web"))),
-            [pod("w", node_name="bare", labels={"app": "web"})],
-            [0, 0, 0, AFFINITY],
-            id="matching-pod-outside-all-domains",
-        ),
-        pytest.param(
-            pod(affinity=affinity_to(term("web"), term(LabelSelector({"tier": "front"})))),
-            [
-                pod("w", node_name="a1", labels={"app": "web"}),
-                pod("f", node_name="a2", labels={"tier": "front"}),
-                pod("wf", node_name="b1", labels={"app": "web", "tier": "front"}),
-            ],
-            [AFFINITY, AFFINITY, 0, AFFINITY],
-            id="one-pod-must-match-all-terms",
-        ),
-        pytest.param(
-            pod(affinity=affinity_to(term("web"), term("web", "host"))),
-            [pod("w", node_name="a1", labels={"app": "web"})],
-            [0, AFFINITY, AFFINITY, AFFINITY],
-            id="two-keys",
-        ),
-        pytest.param(
-            pod(affinity=anti_affinity_to(term("web"))),
-            [pod("w", node_name="a1", labels={"app": "web"})],
-            [ANTI_AFFINITY, ANTI_AFFINITY, 0, 0],
-            id="anti-affinity",
-        ),
-        pytest.param(
-            pod(affinity=anti_affinity_to(term("web", "host"), term("db"))),
-            [pod("w", node_name="a1", labels={"app": "web"}), pod("d", node_name="b1", labels={"app": "db"})],
-            [ANTI_AFFINITY, 0, ANTI_AFFINITY, 0],
-            id="any-anti-affinity-term",
-        ),
-        pytest.param(
-            pod(affinity=anti_affinity_to(term("web"), term("db"))),
-            [pod("w", node_name="a1", labels={"app": "web"}), pod("d", node_name="b1", labels={"app": "db"})],
-            [ANTI_AFFINITY, ANTI_AFFINITY, ANTI_AFFINITY, 0],
-            id="terms-of-one-key",
-        ),
-        pytest.param(
-            pod(labels={"app": "web"}),
-            [pod("d", node_name="b1", affinity=anti_affinity_to(term("web")))],
-            [0, 0, EXISTING_ANTI_AFFINITY, 0],
-            id="anti-affinity-of-an-existing-pod",
-        ),
-        pytest.param(
-            pod(labels={"app": "web"}),
-            [pod("d", node_name="bare", affinity=anti_affinity_to(term("web")))],
-            "Skip",
-            id="anti-affinity-of-an-existing-pod-outside-all-domains",
-        ),
-        pytest.param(
-            pod(
-                labels={"app": "web"},
-                affinity=affinity_to(term("db")),
-            ),
-            [pod("d", node_name="a1", labels={"app": "db"}, affinity=anti_affinity_to(term("web", "host")))],
-            [EXISTING_ANTI_AFFINITY, 0, AFFINITY, AFFINITY],
-            id="own-affinity-comes-first",
-        ),
-        pytest.param(
-            pod(labels={"app": "web"}, affinity=anti_affinity_to(term("web"))),
-            [pod("w", node_name="a1", labels={"app": "web"}, affinity=anti_affinity_to(term("web")))],
-            [ANTI_AFFINITY, ANTI_AFFINITY, 0, 0],
-            id="own-anti-affinity-comes-second",
-        ),
-        pytest.param(
-            pod(affinity=anti_affinity_to(term("web"))),
-            [pod("w", node_name="a1", labels={"app": "web"}, deleted=datetime(2026, 1, 1, tzinfo=UTC))],
-            [ANTI_AFFINITY, ANTI_AFFINITY, 0, 0],
-            id="terminating-pods-count",
-        ),
-        pytest.param(
-            pod(affinity=anti_affinity_to(term("web"))),
-            [pod("w", node_name="a1", namespace="other", labels={"app": "web"})],
-            [0, 0, 0, 0],
-            id="own-namespace-only",
-        ),
-        pytest.param(
-            pod(affinity=anti_affinity_to(term(None))),
-            [pod("w", node_name="a1", labels={"app": "web"})],
-            [0, 0, 0, 0],
-            id="absent-selector",
-        ),
-    ],
+@table(
+    "incoming, placed, codes",
+    ("no-terms", pod(), [pod("w", node_name="a1", labels={"app": "web"})], "Skip"),
+    (
+        "affinity-in-the-zone",
+        pod(affinity=affinity_to(term("web"))),
+        [pod("w", node_name="a1", labels={"app": "web"})],
+        [0, 0, AFFINITY, AFFINITY],
+    ),
+    (
+        "affinity-on-the-host",
+        pod(affinity=affinity_to(term("web", "host"))),
+        [pod("w", node_name="a1", labels={"app": "web"})],
+        [0, AFFINITY, AFFINITY, AFFINITY],
+    ),
+    ("affinity-without-matching-pods", pod(affinity=affinity_to(term("web"))), [], [AFFINITY] * 4),
+    (
+        "first-pod-that-matches-its-own-term",
+        pod(labels={"app": "web"}, affinity=affinity_to(term("web"))),
+        [],
+        [0, 0, 0, AFFINITY],
+    ),
+    (
+        "first-pod-that-does-not-match-all-own-terms",
+        pod(labels={"app": "web"}, affinity=affinity_to(term("web"), term("db"))),
+        [],
+        [AFFINITY] * 4,
+    ),
+    (
+        "another-pod-matches",
+        pod(labels={"app": "web"}, affinity=affinity_to(term("web"))),
+        [pod("w", node_name="b1", labels={"app": "web"})],
+        [AFFINITY, AFFINITY, 0, AFFINITY],
+    ),
+    (
+        "matching-pod-outside-all-domains",
+        pod(labels={"app": "web"}, affinity=affinity_to(term("web"))),
+        [pod("w", node_name="bare", labels={"app": "web"})],
+        [0, 0, 0, AFFINITY],
+    ),
+    (
+        "one-pod-must-match-all-terms",
+        pod(affinity=affinity_to(term("web"), term(LabelSelector({"tier": "front"})))),
+        [
+            pod("w", node_name="a1", labels={"app": "web"}),
+            pod("f", node_name="a2", labels={"tier": "front"}),
+            pod("wf", node_name="b1", labels={"app": "web", "tier": "front"}),
+        ],
+        [AFFINITY, AFFINITY, 0, AFFINITY],
+    ),
+    (
+        "two-keys",
+        pod(affinity=affinity_to(term("web"), term("web", "host"))),
+        [pod("w", node_name="a1", labels={"app": "web"})],
+        [0, AFFINITY, AFFINITY, AFFINITY],
+    ),
+    (
+        "anti-affinity",
+        pod(affinity=anti_affinity_to(term("web"))),
+        [pod("w", node_name="a1", labels={"app": "web"})],
+        [ANTI_AFFINITY, ANTI_AFFINITY, 0, 0],
+    ),
+    (
+        "any-anti-affinity-term",
+        pod(affinity=anti_affinity_to(term("web", "host"), term("db"))),
+        [pod("w", node_name="a1", labels={"app": "web"}), pod("d", node_name="b1", labels={"app": "db"})],
+        [ANTI_AFFINITY, 0, ANTI_AFFINITY, 0],
+    ),
+    (
+        "terms-of-one-key",
+        pod(affinity=anti_affinity_to(term("web"), term("db"))),
+        [pod("w", node_name="a1", labels={"app": "web"}), pod("d", node_name="b1", labels={"app": "db"})],
+        [ANTI_AFFINITY, ANTI_AFFINITY, ANTI_AFFINITY, 0],
+    ),
+    (
+        "anti-affinity-of-an-existing-pod",
+        pod(labels={"app": "web"}),
+        [pod("d", node_name="b1", affinity=anti_affinity_to(term("web")))],
+        [0, 0, EXISTING_ANTI_AFFINITY, 0],
+    ),
+    (
+        "anti-affinity-of-an-existing-pod-outside-all-domains",
+        pod(labels={"app": "web"}),
+        [pod("d", node_name="bare", affinity=anti_affinity_to(term("web")))],
+        "Skip",
+    ),
+    (
+        "own-affinity-comes-first",
+        pod(labels={"app": "web"}, affinity=affinity_to(term("db"))),
+        [pod("d", node_name="a1", labels={"app": "db"}, affinity=anti_affinity_to(term("web", "host")))],
+        [EXISTING_ANTI_AFFINITY, 0, AFFINITY, AFFINITY],
+    ),
+    (
+        "own-anti-affinity-comes-second",
+        pod(labels={"app": "web"}, affinity=anti_affinity_to(term("web"))),
+        [pod("w", node_name="a1", labels={"app": "web"}, affinity=anti_affinity_to(term("web")))],
+        [ANTI_AFFINITY, ANTI_AFFINITY, 0, 0],
+    ),
+    (
+        "terminating-pods-count",
+        pod(affinity=anti_affinity_to(term("web"))),
+        [pod("w", node_name="a1", labels={"app": "web"}, deleted=datetime(2026, 1, 1, tzinfo=UTC))],
+        [ANTI_AFFINITY, ANTI_AFFINITY, 0, 0],
+    ),
+    (
+        "own-namespace-only",
+        pod(affinity=anti_affinity_to(term("web"))),
+        [pod("w", node_name="a1", namespace="other", labels={"app": "web"})],
+        [0, 0, 0, 0],
+    ),
+    (
+        "absent-selector",
+        pod(affinity=anti_affinity_to(term(None))),
+        [pod("w", node_name="a1", labels={"app": "web"})],
+        [0, 0, 0, 0],
+    ),
 )
 def test_filter(incoming: Pod, placed: list[Pod], codes: list[int] | str) -> None:
     """A node passes if affinity, own anti-affinity and the anti-affinity of existing pods are satisfied."""
@@ -174,19 +170,15 @@ TEAM_A = LabelSelector(match_labels={"team": "a"})
 NOT_TEAM_A = LabelSelector(match_expressions=(Requirement("team", "NotIn", ("a",)),))
 
 
-@pytest.mark.parametrize(
-    ("anti_affinity", "excluded"),
-    [
-        pytest.param(term("web", "host"), ["b1"], id="own"),
-        pytest.param(term("web", "host", namespaces=("team-a",)), ["a1"], id="named"),
-        pytest.param(term("web", "host", selector=TEAM_A), ["a1"], id="selected"),
-        pytest.param(term("web", "host", namespaces=("team-b",), selector=TEAM_A), ["a1", "a2"], id="both"),
-        pytest.param(term("web", "host", selector=ALL_NAMESPACES), ["a1", "a2", "b1"], id="all"),
-        pytest.param(
-            term("web", "host", namespaces=("team-a",), selector=ALL_NAMESPACES), ["a1", "a2", "b1"], id="named-and-all"
-        ),
-        pytest.param(term("web", "host", selector=NOT_TEAM_A), ["a2", "b1"], id="selected-without-the-label"),
-    ],
+@table(
+    "anti_affinity, excluded",
+    ("own", term("web", "host"), ["b1"]),
+    ("named", term("web", "host", namespaces=("team-a",)), ["a1"]),
+    ("selected", term("web", "host", selector=TEAM_A), ["a1"]),
+    ("both", term("web", "host", namespaces=("team-b",), selector=TEAM_A), ["a1", "a2"]),
+    ("all", term("web", "host", selector=ALL_NAMESPACES), ["a1", "a2", "b1"]),
+    ("named-and-all", term("web", "host", namespaces=("team-a",), selector=ALL_NAMESPACES), ["a1", "a2", "b1"]),
+    ("selected-without-the-label", term("web", "host", selector=NOT_TEAM_A), ["a2", "b1"]),
 )
 def test_namespaces(anti_affinity: PodAffinityTerm, excluded: list[str]) -> None:
     """A term selects pods of the pod's own namespace unless it names or selects other namespaces."""
@@ -199,16 +191,14 @@ def test_namespaces(anti_affinity: PodAffinityTerm, excluded: list[str]) -> None
     assert [NODES[row].metadata.name for row, code in enumerate(codes) if code] == excluded
 
 
-@pytest.mark.parametrize(
-    ("selector", "namespace", "rejected"),
-    [
-        pytest.param(TEAM_A, "team-a", True, id="selected"),
-        pytest.param(TEAM_A, "team-b", False, id="not-selected"),
-        pytest.param(NOT_TEAM_A, "team-a", False, id="excluded"),
-        pytest.param(NOT_TEAM_A, "unknown", True, id="unknown-has-no-labels"),
-        pytest.param(TEAM_A, "unknown", False, id="unknown"),
-        pytest.param(ALL_NAMESPACES, "unknown", True, id="all"),
-    ],
+@table(
+    "selector, namespace, rejected",
+    ("selected", TEAM_A, "team-a", True),
+    ("not-selected", TEAM_A, "team-b", False),
+    ("excluded", NOT_TEAM_A, "team-a", False),
+    ("unknown-has-no-labels", NOT_TEAM_A, "unknown", True),
+    ("unknown", TEAM_A, "unknown", False),
+    ("all", ALL_NAMESPACES, "unknown", True),
 )
 def test_namespace_selectors_of_existing_pods(selector: LabelSelector, namespace: str, rejected: bool) -> None:
     """A term of an existing pod selects the incoming pod by the current labels of its namespace."""
@@ -218,31 +208,17 @@ def test_namespace_selectors_of_existing_pods(selector: LabelSelector, namespace
     assert filter_result(incoming, cluster(other, namespaces=LABELLED)) == expected
 
 
-@pytest.mark.parametrize(
-    ("terms", "codes"),
-    [
-        pytest.param(
-            [term("web", selector=TEAM_A), term("web", selector=ALL_NAMESPACES)], [0, 0, AFFINITY, AFFINITY], id="all"
-        ),
-        pytest.param(
-            [term("web", selector=TEAM_A), term("web", namespaces=("team-b",))], [AFFINITY] * 4, id="nothing-in-common"
-        ),
-        pytest.param(
-            [term("web", selector=TEAM_A), term("web", namespaces=("team-a", "x"))],
-            [0, 0, AFFINITY, AFFINITY],
-            id="named",
-        ),
-        pytest.param(
-            [term("web", selector=ALL_NAMESPACES), term("web", selector=ALL_NAMESPACES)],
-            [0, 0, 0, AFFINITY],
-            id="all-twice",
-        ),
-        pytest.param(
-            [term("web", selector=NOT_TEAM_A), term("web", namespaces=("x",), selector=ALL_NAMESPACES)],
-            [AFFINITY, AFFINITY, 0, AFFINITY],
-            id="without-the-label-and-all",
-        ),
-    ],
+@table(
+    "terms, codes",
+    ("all", [term("web", selector=TEAM_A), term("web", selector=ALL_NAMESPACES)], [0, 0, AFFINITY, AFFINITY]),
+    ("nothing-in-common", [term("web", selector=TEAM_A), term("web", namespaces=("team-b",))], [AFFINITY] * 4),
+    ("named", [term("web", selector=TEAM_A), term("web", namespaces=("team-a", "x"))], [0, 0, AFFINITY, AFFINITY]),
+    ("all-twice", [term("web", selector=ALL_NAMESPACES), term("web", selector=ALL_NAMESPACES)], [0, 0, 0, AFFINITY]),
+    (
+        "without-the-label-and-all",
+        [term("web", selector=NOT_TEAM_A), term("web", namespaces=("x",), selector=ALL_NAMESPACES)],
+        [AFFINITY, AFFINITY, 0, AFFINITY],
+    ),
 )
 def test_namespaces_of_joined_terms(terms: list[PodAffinityTerm], codes: list[int]) -> None:
     """A pod satisfies several terms only if all of them select its namespace."""
@@ -270,22 +246,16 @@ def test_chosen_rows() -> None:
     assert filter_result(pod(affinity=anti_affinity_to(term("web"))), filled, np.array([1, 2])) == [ANTI_AFFINITY, 0]
 
 
-@pytest.mark.parametrize(
-    ("code", "status", "reason"),
-    [
-        pytest.param(
-            AFFINITY, Code.UNSCHEDULABLE_AND_UNRESOLVABLE, "node(s) didn't match pod affinity rules", id="affinity"
-        ),
-        pytest.param(
-            ANTI_AFFINITY, Code.UNSCHEDULABLE, "node(s) didn't match pod anti-affinity rules", id="anti-affinity"
-        ),
-        pytest.param(
-            EXISTING_ANTI_AFFINITY,
-            Code.UNSCHEDULABLE,
-            "node(s) didn't satisfy existing pods anti-affinity rules",
-            id="existing-anti-affinity",
-        ),
-    ],
+@table(
+    "code, status, reason",
+    ("affinity", AFFINITY, Code.UNSCHEDULABLE_AND_UNRESOLVABLE, "node(s) didn't match pod affinity rules"),
+    ("anti-affinity", ANTI_AFFINITY, Code.UNSCHEDULABLE, "node(s) didn't match pod anti-affinity rules"),
+    (
+        "existing-anti-affinity",
+        EXISTING_ANTI_AFFINITY,
+        Code.UNSCHEDULABLE,
+        "node(s) didn't satisfy existing pods anti-affinity rules",
+    ),
 )
 def test_rejections(code: int, status: Code, reason: str) -> None:
     """Rejections by anti-affinity are resolvable by preemption; those by affinity are not."""

@@ -1,7 +1,6 @@
 """InterPodAffinity's scores, by the weighted terms of the incoming pod and of existing pods."""
 
 import numpy as np
-import pytest
 
 from scheduler_core.config.plugin_args import InterPodAffinityArgs
 from scheduler_core.framework.cycle_state import CycleState
@@ -15,6 +14,7 @@ from tests.support.builders import node, pod
 from tests.support.columns import columns
 from tests.support.handles import FakeHandle
 from tests.support.plugin_calls import normalized_scores
+from tests.support.tables import table
 
 NODES = [
     node("a1", labels={"zone": "a", "host": "a1"}),
@@ -37,60 +37,58 @@ WEB = pod("w", node_name="a1", labels={"app": "web"})
 DB = pod("d", node_name="b1", labels={"app": "db"})
 
 
-@pytest.mark.parametrize(
-    ("incoming", "placed", "expected"),
-    [
-        pytest.param(pod(), [WEB], "Skip", id="no-preferred-terms"),
-        pytest.param(pod(affinity=affinity_to(preferred=[(5, term("web"))])), [DB], "Skip", id="no-matching-pods"),
-        pytest.param(
-            pod(affinity=affinity_to(preferred=[(5, term("web"))])),
-            [WEB],
-            ([5, 5, 0, 0], [100, 100, 0, 0]),
-            id="preferred-affinity-by-zone",
-        ),
-        pytest.param(
-            pod(affinity=anti_affinity_to(preferred=[(5, term("web", "host"))])),
-            [WEB],
-            ([-5, 0, 0, 0], [0, 100, 100, 100]),
-            id="preferred-anti-affinity-by-host",
-        ),
-        pytest.param(
-            pod(affinity=affinity_to(preferred=[(5, term("web")), (3, term("web", "host")), (2, term("db"))])),
-            [WEB, DB],
-            ([8, 5, 2, 0], [100, 62, 25, 0]),
-            id="weights-add-up-and-round-down",
-        ),
-        pytest.param(
-            pod(labels={"app": "web"}),
-            [pod("o", node_name="b1", affinity=affinity_to(preferred=[(7, term("web"))]))],
-            ([0, 0, 7, 0], [0, 0, 100, 0]),
-            id="preferred-affinity-of-an-existing-pod",
-        ),
-        pytest.param(
-            pod(labels={"app": "web"}),
-            [pod("o", node_name="b1", affinity=anti_affinity_to(preferred=[(7, term("web"))]))],
-            ([0, 0, -7, 0], [100, 100, 0, 100]),
-            id="preferred-anti-affinity-of-an-existing-pod",
-        ),
-        pytest.param(
-            pod(labels={"app": "web"}),
-            [pod("o", node_name="b1", affinity=affinity_to("web"))],
-            ([0, 0, 1, 0], [0, 0, 100, 0]),
-            id="required-affinity-of-an-existing-pod",
-        ),
-        pytest.param(
-            pod(affinity=affinity_to(preferred=[(5, term("web"))])),
-            [pod("o", node_name="bare", labels={"app": "web"})],
-            "Skip",
-            id="matching-pod-outside-all-domains",
-        ),
-        pytest.param(
-            pod(affinity=affinity_to(preferred=[(1, term("web"))])),
-            [WEB, pod("v", node_name="b1", labels={"app": "web"})],
-            ([1, 1, 1, 0], [100, 100, 100, 0]),
-            id="domains-are-scored-separately",
-        ),
-    ],
+@table(
+    "incoming, placed, expected",
+    ("no-preferred-terms", pod(), [WEB], "Skip"),
+    ("no-matching-pods", pod(affinity=affinity_to(preferred=[(5, term("web"))])), [DB], "Skip"),
+    (
+        "preferred-affinity-by-zone",
+        pod(affinity=affinity_to(preferred=[(5, term("web"))])),
+        [WEB],
+        ([5, 5, 0, 0], [100, 100, 0, 0]),
+    ),
+    (
+        "preferred-anti-affinity-by-host",
+        pod(affinity=anti_affinity_to(preferred=[(5, term("web", "host"))])),
+        [WEB],
+        ([-5, 0, 0, 0], [0, 100, 100, 100]),
+    ),
+    (
+        "weights-add-up-and-round-down",
+        pod(affinity=affinity_to(preferred=[(5, term("web")), (3, term("web", "host")), (2, term("db"))])),
+        [WEB, DB],
+        ([8, 5, 2, 0], [100, 62, 25, 0]),
+    ),
+    (
+        "preferred-affinity-of-an-existing-pod",
+        pod(labels={"app": "web"}),
+        [pod("o", node_name="b1", affinity=affinity_to(preferred=[(7, term("web"))]))],
+        ([0, 0, 7, 0], [0, 0, 100, 0]),
+    ),
+    (
+        "preferred-anti-affinity-of-an-existing-pod",
+        pod(labels={"app": "web"}),
+        [pod("o", node_name="b1", affinity=anti_affinity_to(preferred=[(7, term("web"))]))],
+        ([0, 0, -7, 0], [100, 100, 0, 100]),
+    ),
+    (
+        "required-affinity-of-an-existing-pod",
+        pod(labels={"app": "web"}),
+        [pod("o", node_name="b1", affinity=affinity_to("web"))],
+        ([0, 0, 1, 0], [0, 0, 100, 0]),
+    ),
+    (
+        "matching-pod-outside-all-domains",
+        pod(affinity=affinity_to(preferred=[(5, term("web"))])),
+        [pod("o", node_name="bare", labels={"app": "web"})],
+        "Skip",
+    ),
+    (
+        "domains-are-scored-separately",
+        pod(affinity=affinity_to(preferred=[(1, term("web"))])),
+        [WEB, pod("v", node_name="b1", labels={"app": "web"})],
+        ([1, 1, 1, 0], [100, 100, 100, 0]),
+    ),
 )
 def test_scores(incoming: Pod, placed: list[Pod], expected: Scored | str) -> None:
     """Each match of a term and a pod adds the term's weight to the domain of the existing pod."""
@@ -113,28 +111,22 @@ WITH_REQUIRED = pod("o", node_name="b1", affinity=affinity_to("web"))
 WITH_PREFERRED = pod("l", node_name="a1", affinity=affinity_to(preferred=[(4, term("web"))]))
 
 
-@pytest.mark.parametrize(
-    ("args", "incoming", "expected"),
-    [
-        pytest.param(
-            InterPodAffinityArgs(hard_pod_affinity_weight=9), pod(labels={"app": "web"}), [4, 4, 9, 0], id="hard"
-        ),
-        pytest.param(
-            InterPodAffinityArgs(hard_pod_affinity_weight=0), pod(labels={"app": "web"}), [4, 4, 0, 0], id="no-hard"
-        ),
-        pytest.param(
-            InterPodAffinityArgs(ignore_preferred_terms_of_existing_pods=True),
-            pod(labels={"app": "web"}),
-            None,
-            id="preferred-terms-of-existing-pods-ignored",
-        ),
-        pytest.param(
-            InterPodAffinityArgs(ignore_preferred_terms_of_existing_pods=True),
-            pod(labels={"app": "web"}, affinity=affinity_to(preferred=[(1, term("none"))])),
-            [4, 4, 1, 0],
-            id="preferred-terms-of-existing-pods-count-with-own-terms",
-        ),
-    ],
+@table(
+    "args, incoming, expected",
+    ("hard", InterPodAffinityArgs(hard_pod_affinity_weight=9), pod(labels={"app": "web"}), [4, 4, 9, 0]),
+    ("no-hard", InterPodAffinityArgs(hard_pod_affinity_weight=0), pod(labels={"app": "web"}), [4, 4, 0, 0]),
+    (
+        "preferred-terms-of-existing-pods-ignored",
+        InterPodAffinityArgs(ignore_preferred_terms_of_existing_pods=True),
+        pod(labels={"app": "web"}),
+        None,
+    ),
+    (
+        "preferred-terms-of-existing-pods-count-with-own-terms",
+        InterPodAffinityArgs(ignore_preferred_terms_of_existing_pods=True),
+        pod(labels={"app": "web"}, affinity=affinity_to(preferred=[(1, term("none"))])),
+        [4, 4, 1, 0],
+    ),
 )
 def test_args(args: InterPodAffinityArgs, incoming: Pod, expected: list[int] | None) -> None:
     """The args hardPodAffinityWeight and ignorePreferredTermsOfExistingPods change the scores."""

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import pytest
 
 from scheduler_core.config.plugin_args import NodeAffinityArgs, read_args
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, Hint, Resource
@@ -12,9 +11,7 @@ from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import Normalization, PodReads, PreFilterResult, Reads, Reuse
 from scheduler_core.framework.status import Code
 from scheduler_core.model.affinity import Affinity, NodeSelector, NodeSelectorTerm, Requirement
-from scheduler_core.model.affinity import (
-    NodeAffinity as PodNodeAffinity,
-)
+from scheduler_core.model.affinity import NodeAffinity as PodNodeAffinity
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.plugins.node_affinity import NodeAffinity
@@ -23,6 +20,7 @@ from tests.support.affinities import named, node_affinity
 from tests.support.builders import node, pod
 from tests.support.columns import columns
 from tests.support.handles import FakeHandle
+from tests.support.tables import table
 
 Args = Mapping[str, Any]
 
@@ -90,34 +88,30 @@ def scored(
 # -- PreFilter --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("incoming", "args", "skipped"),
-    [
-        pytest.param(pod(), None, True, id="no-requirements"),
-        pytest.param(preferring((1, labels(("zone", "Exists", [])))), None, True, id="preferred-terms-only"),
-        pytest.param(pod(node_selector={"zone": "a"}), None, False, id="node-selector"),
-        pytest.param(requiring(), None, False, id="required-without-terms"),
-        pytest.param(pod(), added("zone", "a"), False, id="added"),
-        pytest.param(pod(), added("zone", "a", weight=1), True, id="added-preference-only"),
-    ],
+@table(
+    "incoming, args, skipped",
+    ("no-requirements", pod(), None, True),
+    ("preferred-terms-only", preferring((1, labels(("zone", "Exists", [])))), None, True),
+    ("node-selector", pod(node_selector={"zone": "a"}), None, False),
+    ("required-without-terms", requiring(), None, False),
+    ("added", pod(), added("zone", "a"), False),
+    ("added-preference-only", pod(), added("zone", "a", weight=1), True),
 )
 def test_pre_filter_skips_pods_without_requirements(incoming: Pod, args: Args | None, skipped: bool) -> None:
     """PreFilter ignores preferred terms."""
     assert pre_filtered(incoming, args).status.is_skip is skipped
 
 
-@pytest.mark.parametrize(
-    ("terms", "narrowed"),
-    [
-        pytest.param([named("n1")], {"n1"}, id="one-name"),
-        pytest.param([named("n1"), named("gone")], {"n1", "gone"}, id="one-of-several-terms"),
-        pytest.param([named("n1"), labels(("zone", "Exists", []))], None, id="a-term-without-a-name"),
-        pytest.param([named("n1"), NodeSelectorTerm()], None, id="an-empty-term"),
-        pytest.param([named("n1", operator="NotIn")], None, id="names-excluded"),
-        pytest.param([NodeSelectorTerm(match_fields=(Requirement("other", "In", ("n1",)),))], None, id="other-field"),
-        pytest.param([], None, id="no-terms"),
-        pytest.param([named("n0", "n1")], {"n0", "n1"}, id="invalid-term-with-two-names"),
-    ],
+@table(
+    "terms, narrowed",
+    ("one-name", [named("n1")], {"n1"}),
+    ("one-of-several-terms", [named("n1"), named("gone")], {"n1", "gone"}),
+    ("a-term-without-a-name", [named("n1"), labels(("zone", "Exists", []))], None),
+    ("an-empty-term", [named("n1"), NodeSelectorTerm()], None),
+    ("names-excluded", [named("n1", operator="NotIn")], None),
+    ("other-field", [NodeSelectorTerm(match_fields=(Requirement("other", "In", ("n1",)),))], None),
+    ("no-terms", [], None),
+    ("invalid-term-with-two-names", [named("n0", "n1")], {"n0", "n1"}),
 )
 def test_pre_filter_narrows_down_to_named_nodes(terms: list[NodeSelectorTerm], narrowed: set[str] | None) -> None:
     """PreFilter returns node names only if each term names nodes."""
@@ -126,13 +120,7 @@ def test_pre_filter_narrows_down_to_named_nodes(terms: list[NodeSelectorTerm], n
     assert result.node_names == (None if narrowed is None else frozenset(narrowed))
 
 
-@pytest.mark.parametrize(
-    "terms",
-    [
-        pytest.param([("n0",), ("n1",)], id="two-names-at-once"),
-        pytest.param([()], id="no-name"),
-    ],
-)
+@table("terms", ("two-names-at-once", [("n0",), ("n1",)]), ("no-name", [()]))
 def test_pre_filter_rejects_conflicting_names(terms: list[tuple[str, ...]]) -> None:
     """A term that no node name satisfies is rejected as unresolvable."""
     term = NodeSelectorTerm(match_fields=tuple(Requirement("metadata.name", "In", values) for values in terms))
@@ -150,52 +138,46 @@ def test_a_conflicting_term_is_ignored_if_others_match() -> None:
 # -- Filter -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("incoming", "codes"),
-    [
-        pytest.param(pod(node_selector={"zone": "a"}), [0, 2, 2], id="node-selector"),
-        pytest.param(pod(node_selector={"zone": "b", "disk": "ssd"}), [2, 0, 2], id="node-selector-of-two"),
-        pytest.param(pod(node_selector={"zone": "gone"}), [2, 2, 2], id="unknown-value"),
-        pytest.param(pod(node_selector={"-not-a-key": "x"}), [2, 2, 2], id="node-selector-is-not-checked"),
-        pytest.param(requiring(labels(("zone", "In", ["a", "b"]))), [0, 0, 2], id="in"),
-        pytest.param(requiring(labels(("zone", "NotIn", ["a"]))), [2, 0, 0], id="not-in-matches-without-the-label"),
-        pytest.param(requiring(labels(("disk", "Exists", []))), [2, 0, 0], id="exists"),
-        pytest.param(requiring(labels(("disk", "DoesNotExist", []))), [0, 2, 2], id="does-not-exist"),
-        pytest.param(requiring(labels(("cpus", "Gt", ["4"]))), [2, 0, 2], id="gt"),
-        pytest.param(requiring(labels(("cpus", "Lt", ["5"]))), [0, 2, 2], id="lt"),
-        pytest.param(requiring(labels(("zone", "Gt", ["0"]))), [2, 2, 2], id="gt-of-text"),
-        pytest.param(requiring(labels(("zone", "Exists", []), ("disk", "Exists", []))), [2, 0, 2], id="both"),
-        pytest.param(
-            requiring(labels(("zone", "In", ["a"])), labels(("disk", "Exists", []))), [0, 0, 0], id="either-term"
-        ),
-        pytest.param(requiring(labels(("disk", "Exists", [])), selector={"zone": "b"}), [2, 0, 2], id="with-selector"),
-        pytest.param(requiring(), [2, 2, 2], id="no-terms"),
-        pytest.param(requiring(NodeSelectorTerm()), [2, 2, 2], id="empty-term"),
-        pytest.param(requiring(named("n2")), [2, 2, 0], id="name"),
-        pytest.param(requiring(named("n2", operator="NotIn")), [0, 0, 2], id="not-this-name"),
-        pytest.param(requiring(named("gone", operator="NotIn")), [0, 0, 0], id="not-an-unknown-name"),
-        pytest.param(
-            requiring(NodeSelectorTerm(match_fields=(Requirement("spec.x", "NotIn", ("y",)),))),
-            [0, 0, 0],
-            id="other-fields-are-empty",
-        ),
-        pytest.param(requiring(labels(("cpus", "Gt", ["many"]))), [2, 2, 2], id="invalid-term"),
-        pytest.param(
-            requiring(labels(("cpus", "Gt", ["many"])), labels(("zone", "In", ["a"]))),
-            [0, 2, 2],
-            id="one-valid-one-invalid-term",
-        ),
-        pytest.param(requiring(named("n0", "n1")), [2, 2, 2], id="two-values-of-a-field"),
-    ],
+@table(
+    "incoming, codes",
+    ("node-selector", pod(node_selector={"zone": "a"}), [0, 2, 2]),
+    ("node-selector-of-two", pod(node_selector={"zone": "b", "disk": "ssd"}), [2, 0, 2]),
+    ("unknown-value", pod(node_selector={"zone": "gone"}), [2, 2, 2]),
+    ("node-selector-is-not-checked", pod(node_selector={"-not-a-key": "x"}), [2, 2, 2]),
+    ("in", requiring(labels(("zone", "In", ["a", "b"]))), [0, 0, 2]),
+    ("not-in-matches-without-the-label", requiring(labels(("zone", "NotIn", ["a"]))), [2, 0, 0]),
+    ("exists", requiring(labels(("disk", "Exists", []))), [2, 0, 0]),
+    ("does-not-exist", requiring(labels(("disk", "DoesNotExist", []))), [0, 2, 2]),
+    ("gt", requiring(labels(("cpus", "Gt", ["4"]))), [2, 0, 2]),
+    ("lt", requiring(labels(("cpus", "Lt", ["5"]))), [0, 2, 2]),
+    ("gt-of-text", requiring(labels(("zone", "Gt", ["0"]))), [2, 2, 2]),
+    ("both", requiring(labels(("zone", "Exists", []), ("disk", "Exists", []))), [2, 0, 2]),
+    ("either-term", requiring(labels(("zone", "In", ["a"])), labels(("disk", "Exists", []))), [0, 0, 0]),
+    ("with-selector", requiring(labels(("disk", "Exists", [])), selector={"zone": "b"}), [2, 0, 2]),
+    ("no-terms", requiring(), [2, 2, 2]),
+    ("empty-term", requiring(NodeSelectorTerm()), [2, 2, 2]),
+    ("name", requiring(named("n2")), [2, 2, 0]),
+    ("not-this-name", requiring(named("n2", operator="NotIn")), [0, 0, 2]),
+    ("not-an-unknown-name", requiring(named("gone", operator="NotIn")), [0, 0, 0]),
+    (
+        "other-fields-are-empty",
+        requiring(NodeSelectorTerm(match_fields=(Requirement("spec.x", "NotIn", ("y",)),))),
+        [0, 0, 0],
+    ),
+    ("invalid-term", requiring(labels(("cpus", "Gt", ["many"]))), [2, 2, 2]),
+    (
+        "one-valid-one-invalid-term",
+        requiring(labels(("cpus", "Gt", ["many"])), labels(("zone", "In", ["a"]))),
+        [0, 2, 2],
+    ),
+    ("two-values-of-a-field", requiring(named("n0", "n1")), [2, 2, 2]),
 )
 def test_filter(incoming: Pod, codes: list[int]) -> None:
     """A node passes if the node selector and one of the terms match."""
     assert filtered(incoming) == codes
 
 
-@pytest.mark.parametrize(
-    "rows", [pytest.param([0, 2], id="two"), pytest.param([1], id="one"), pytest.param([], id="none")]
-)
+@table("rows", ("two", [0, 2]), ("one", [1]), ("none", []))
 def test_codes_of_selected_rows_equal_those_of_all_rows(rows: list[int]) -> None:
     """A row's code does not depend on the other rows."""
     terms = [labels(("cpus", "Gt", ["4"])), named("n2"), labels(("disk", "DoesNotExist", []))]
@@ -204,13 +186,11 @@ def test_codes_of_selected_rows_equal_those_of_all_rows(rows: list[int]) -> None
         assert filtered(requiring(term), rows=np.array(rows, dtype=np.intp)) == [whole[row] for row in rows]
 
 
-@pytest.mark.parametrize(
-    ("incoming", "codes"),
-    [
-        pytest.param(pod(), [1, 0, 0], id="pod-without-requirements"),
-        pytest.param(pod(node_selector={"zone": "b"}), [1, 0, 2], id="added-affinity-is-checked-first"),
-        pytest.param(requiring(labels(("zone", "In", ["a"]))), [1, 2, 2], id="added-and-own-affinity-conflict"),
-    ],
+@table(
+    "incoming, codes",
+    ("pod-without-requirements", pod(), [1, 0, 0]),
+    ("added-affinity-is-checked-first", pod(node_selector={"zone": "b"}), [1, 0, 2]),
+    ("added-and-own-affinity-conflict", requiring(labels(("zone", "In", ["a"]))), [1, 2, 2]),
 )
 def test_added_affinity_has_its_own_code(incoming: Pod, codes: list[int]) -> None:
     """Nodes that addedAffinity excludes have a code of their own."""
@@ -228,12 +208,10 @@ def test_filter_without_pre_filter() -> None:
     assert instance.filter(CycleState(), nodes.compile_pod(pod()), nodes, ALL_ROWS) is None
 
 
-@pytest.mark.parametrize(
-    ("code", "reason"),
-    [
-        pytest.param(ENFORCED, "node(s) didn't match scheduler-enforced node affinity", id="added"),
-        pytest.param(MISMATCH, "node(s) didn't match Pod's node affinity/selector", id="own"),
-    ],
+@table(
+    "code, reason",
+    ("added", ENFORCED, "node(s) didn't match scheduler-enforced node affinity"),
+    ("own", MISMATCH, "node(s) didn't match Pod's node affinity/selector"),
 )
 def test_rejections(code: int, reason: str) -> None:
     """Both rejections are unresolvable by preemption."""
@@ -255,18 +233,16 @@ def test_pre_score_skips_without_preferred_terms() -> None:
     assert plugin(added("zone", "a", weight=1)).pre_score(CycleState(), incoming, nodes, ALL_ROWS).is_success
 
 
-@pytest.mark.parametrize(
-    ("terms", "args", "scores"),
-    [
-        pytest.param([(5, SSD)], None, [0, 5, 5], id="one-term"),
-        pytest.param([(5, SSD), (7, ZONED)], None, [7, 12, 5], id="weights-add-up"),
-        pytest.param([(5, SSD), (5, SSD)], None, [0, 10, 10], id="equal-terms"),
-        pytest.param([(5, NodeSelectorTerm()), (1, named("n0"))], None, [1, 0, 0], id="empty-terms-match-nothing"),
-        pytest.param([(5, NodeSelectorTerm())], None, [0, 0, 0], id="only-an-empty-term"),
-        pytest.param([(0, labels(("x", "Gt", ["y"]))), (1, SSD)], None, [0, 1, 1], id="weight-0-is-not-compiled"),
-        pytest.param([(5, SSD)], added("zone", "a", weight=2), [2, 5, 5], id="added"),
-        pytest.param([], added("zone", "a", weight=2), [2, 0, 0], id="added-alone"),
-    ],
+@table(
+    "terms, args, scores",
+    ("one-term", [(5, SSD)], None, [0, 5, 5]),
+    ("weights-add-up", [(5, SSD), (7, ZONED)], None, [7, 12, 5]),
+    ("equal-terms", [(5, SSD), (5, SSD)], None, [0, 10, 10]),
+    ("empty-terms-match-nothing", [(5, NodeSelectorTerm()), (1, named("n0"))], None, [1, 0, 0]),
+    ("only-an-empty-term", [(5, NodeSelectorTerm())], None, [0, 0, 0]),
+    ("weight-0-is-not-compiled", [(0, labels(("x", "Gt", ["y"]))), (1, SSD)], None, [0, 1, 1]),
+    ("added", [(5, SSD)], added("zone", "a", weight=2), [2, 5, 5]),
+    ("added-alone", [], added("zone", "a", weight=2), [2, 0, 0]),
 )
 def test_score(terms: list[tuple[int, NodeSelectorTerm]], args: Args | None, scores: list[int]) -> None:
     """The raw score is the sum of the weights of the matching terms."""
@@ -314,27 +290,25 @@ IN_B = node(labels={"zone": "b"})
 INVALID = labels(("zone", "Gt", ["x"]))
 
 
-@pytest.mark.parametrize(
-    ("waiting", "args", "old", "new", "hint"),
-    [
-        pytest.param(requiring(ZONED), None, None, IN_A, Hint.QUEUE, id="added-and-matches"),
-        pytest.param(pod(node_selector={"zone": "a"}), None, None, IN_B, Hint.SKIP, id="added-and-does-not-match"),
-        pytest.param(pod(node_selector={"zone": "a"}), None, IN_B, IN_A, Hint.QUEUE, id="matches-now"),
-        pytest.param(requiring(ZONED), None, IN_B, IN_A, Hint.SKIP, id="matched-before"),
-        pytest.param(pod(), added("zone", "a"), None, IN_B, Hint.SKIP, id="excluded-by-the-profile"),
-        pytest.param(pod(), added("zone", "a"), None, IN_A, Hint.QUEUE, id="allowed-by-the-profile"),
-        pytest.param(requiring(INVALID), None, None, IN_A, Hint.QUEUE, id="invalid-term-is-requeued"),
-        pytest.param(
-            requiring(INVALID, selector={"zone": "b"}),
-            None,
-            None,
-            IN_A,
-            Hint.SKIP,
-            id="invalid-term-but-excluded-by-the-selector",
-        ),
-        pytest.param(requiring(INVALID, ZONED), None, IN_B, IN_A, Hint.SKIP, id="invalid-term-but-matched-before"),
-        pytest.param(pod(), None, None, pod(), Hint.QUEUE, id="not-a-node"),
-    ],
+@table(
+    "waiting, args, old, new, hint",
+    ("added-and-matches", requiring(ZONED), None, None, IN_A, Hint.QUEUE),
+    ("added-and-does-not-match", pod(node_selector={"zone": "a"}), None, None, IN_B, Hint.SKIP),
+    ("matches-now", pod(node_selector={"zone": "a"}), None, IN_B, IN_A, Hint.QUEUE),
+    ("matched-before", requiring(ZONED), None, IN_B, IN_A, Hint.SKIP),
+    ("excluded-by-the-profile", pod(), added("zone", "a"), None, IN_B, Hint.SKIP),
+    ("allowed-by-the-profile", pod(), added("zone", "a"), None, IN_A, Hint.QUEUE),
+    ("invalid-term-is-requeued", requiring(INVALID), None, None, IN_A, Hint.QUEUE),
+    (
+        "invalid-term-but-excluded-by-the-selector",
+        requiring(INVALID, selector={"zone": "b"}),
+        None,
+        None,
+        IN_A,
+        Hint.SKIP,
+    ),
+    ("invalid-term-but-matched-before", requiring(INVALID, ZONED), None, IN_B, IN_A, Hint.SKIP),
+    ("not-a-node", pod(), None, None, pod(), Hint.QUEUE),
 )
 def test_hint(waiting: Pod, args: Args | None, old: object, new: object, hint: Hint) -> None:
     """A pod is requeued if the node matches and did not match before."""

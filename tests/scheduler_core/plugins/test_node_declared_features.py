@@ -2,7 +2,6 @@
 
 import msgspec
 import numpy as np
-import pytest
 
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, Hint, Resource
 from scheduler_core.framework.cycle_state import CycleState
@@ -18,6 +17,7 @@ from scheduler_core.snapshot.node_columns import ALL_ROWS
 from tests.support.builders import container, node, pod
 from tests.support.columns import columns
 from tests.support.handles import FakeHandle
+from tests.support.tables import table
 
 RESTART_ALL = "RestartAllContainersOnContainerExits"
 USER_NAMESPACES = "UserNamespacesHostNetworkSupport"
@@ -30,22 +30,20 @@ def with_network(*, host_network: bool, host_users: bool | None) -> Pod:
     return msgspec.structs.replace(PLAIN, spec=spec)
 
 
-@pytest.mark.parametrize(
-    ("incoming", "features"),
-    [
-        pytest.param(PLAIN, (), id="no-features"),
-        pytest.param(RESTARTING, (RESTART_ALL,), id="restart-all"),
-        pytest.param(
-            pod(init_containers=[container(restart_actions=["RestartAllContainers"])]),
-            (RESTART_ALL,),
-            id="restart-all-of-an-init-container",
-        ),
-        pytest.param(pod(containers=[container(restart_actions=["Restart"])]), (), id="restarts-itself"),
-        pytest.param(with_network(host_network=True, host_users=False), (USER_NAMESPACES,), id="user-namespace"),
-        pytest.param(with_network(host_network=True, host_users=None), (), id="host-network"),
-        pytest.param(with_network(host_network=True, host_users=True), (), id="host-users"),
-        pytest.param(with_network(host_network=False, host_users=False), (), id="own-network"),
-    ],
+@table(
+    "incoming, features",
+    ("no-features", PLAIN, ()),
+    ("restart-all", RESTARTING, (RESTART_ALL,)),
+    (
+        "restart-all-of-an-init-container",
+        pod(init_containers=[container(restart_actions=["RestartAllContainers"])]),
+        (RESTART_ALL,),
+    ),
+    ("restarts-itself", pod(containers=[container(restart_actions=["Restart"])]), ()),
+    ("user-namespace", with_network(host_network=True, host_users=False), (USER_NAMESPACES,)),
+    ("host-network", with_network(host_network=True, host_users=None), ()),
+    ("host-users", with_network(host_network=True, host_users=True), ()),
+    ("own-network", with_network(host_network=False, host_users=False), ()),
 )
 def test_required_features(incoming: Pod, features: tuple[str, ...]) -> None:
     """Required features depend on the spec; a pod without required features skips the filter."""
@@ -104,28 +102,24 @@ def test_events() -> None:
     assert of_pod.event == ClusterEvent(Resource.TARGET_POD, Action.UPDATE)
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "hint"),
-    [
-        pytest.param(None, node(), Hint.QUEUE, id="added"),
-        pytest.param(node(), node(features=[RESTART_ALL]), Hint.QUEUE, id="declares-more"),
-        pytest.param(node(features=["A"]), node(features=["A"], labels={"a": "b"}), Hint.SKIP, id="another-change"),
-        pytest.param(PLAIN, PLAIN, Hint.QUEUE, id="not-a-node"),
-    ],
+@table(
+    "old, new, hint",
+    ("added", None, node(), Hint.QUEUE),
+    ("declares-more", node(), node(features=[RESTART_ALL]), Hint.QUEUE),
+    ("another-change", node(features=["A"]), node(features=["A"], labels={"a": "b"}), Hint.SKIP),
+    ("not-a-node", PLAIN, PLAIN, Hint.QUEUE),
 )
 def test_node_hint(old: object, new: object, hint: Hint) -> None:
     """A pod is requeued if the declared features of a node changed."""
     assert after_node_change(RESTARTING, old, new) is hint
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "hint"),
-    [
-        pytest.param(RESTARTING, PLAIN, Hint.QUEUE, id="fewer-required-features"),
-        pytest.param(RESTARTING, RESTARTING, Hint.SKIP, id="equal-required-features"),
-        pytest.param(pod("other"), pod("other", containers=RESTARTING.spec.containers), Hint.SKIP, id="another-pod"),
-        pytest.param(node(), node(), Hint.QUEUE, id="not-a-pod"),
-    ],
+@table(
+    "old, new, hint",
+    ("fewer-required-features", RESTARTING, PLAIN, Hint.QUEUE),
+    ("equal-required-features", RESTARTING, RESTARTING, Hint.SKIP),
+    ("another-pod", pod("other"), pod("other", containers=RESTARTING.spec.containers), Hint.SKIP),
+    ("not-a-pod", node(), node(), Hint.QUEUE),
 )
 def test_pod_hint(old: object, new: object, hint: Hint) -> None:
     """A pod is requeued if its own update changes the required features."""

@@ -11,6 +11,7 @@ from scheduler_core.snapshot.node_columns import ALL_ROWS, Rows
 from tests.support.builders import node, pod
 from tests.support.columns import columns
 from tests.support.handles import FakeHandle
+from tests.support.tables import table
 
 NODES = columns([node("a"), node("b"), node("c")])
 
@@ -25,15 +26,13 @@ def test_a_pod_that_names_no_node_passes_everywhere(plugin: NodeName) -> None:
     assert plugin.filter(CycleState(), NODES.compile_pod(pod()), NODES, ALL_ROWS) is None
 
 
-@pytest.mark.parametrize(
-    ("name", "rows", "codes"),
-    [
-        pytest.param("b", ALL_ROWS, [1, 0, 1], id="all-rows"),
-        pytest.param("b", np.array([1, 2]), [0, 1], id="chosen-rows"),
-        pytest.param("b", np.array([0, 2]), [1, 1], id="rows-without-its-node"),
-        pytest.param("gone", ALL_ROWS, [1, 1, 1], id="unknown-node"),
-        pytest.param("gone", np.array([0]), [1], id="unknown-node-chosen-rows"),
-    ],
+@table(
+    "name, rows, codes",
+    ("all-rows", "b", ALL_ROWS, [1, 0, 1]),
+    ("chosen-rows", "b", np.array([1, 2]), [0, 1]),
+    ("rows-without-its-node", "b", np.array([0, 2]), [1, 1]),
+    ("unknown-node", "gone", ALL_ROWS, [1, 1, 1]),
+    ("unknown-node-chosen-rows", "gone", np.array([0]), [1]),
 )
 def test_only_the_named_node_passes(plugin: NodeName, name: str, rows: Rows, codes: list[int]) -> None:
     """Every other node has code 1."""

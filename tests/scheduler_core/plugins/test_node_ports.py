@@ -3,7 +3,6 @@
 from typing import NamedTuple
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +15,7 @@ from scheduler_core.snapshot.node_columns import ALL_ROWS
 from tests.support.builders import container, node, pod
 from tests.support.columns import columns
 from tests.support.handles import FakeHandle
+from tests.support.tables import table
 
 ANY = "0.0.0.0"  # noqa: S104 - an address to compare with, nothing listens on it
 
@@ -32,15 +32,13 @@ def filtered(incoming: Pod, running: list[Pod], rows: object = ALL_ROWS) -> list
     return None if codes is None else codes.tolist()
 
 
-@pytest.mark.parametrize(
-    ("requested", "skipped"),
-    [
-        pytest.param(pod(), True, id="no-ports"),
-        pytest.param(pod(ports=[ContainerPort(container_port=80)]), True, id="container-port-only"),
-        pytest.param(pod(ports=[80]), False, id="host-port"),
-        pytest.param(pod(init_containers=[container(ports=[80])]), True, id="init-container"),
-        pytest.param(pod(init_containers=[container(ports=[80], restart_policy="Always")]), False, id="sidecar"),
-    ],
+@table(
+    "requested, skipped",
+    ("no-ports", pod(), True),
+    ("container-port-only", pod(ports=[ContainerPort(container_port=80)]), True),
+    ("host-port", pod(ports=[80]), False),
+    ("init-container", pod(init_containers=[container(ports=[80])]), True),
+    ("sidecar", pod(init_containers=[container(ports=[80], restart_policy="Always")]), False),
 )
 def test_pods_without_host_ports_skip_the_filter(requested: Pod, skipped: bool) -> None:
     """PreFilter skips pods without host ports; ports of init containers that are not sidecars do not count."""
@@ -49,18 +47,16 @@ def test_pods_without_host_ports_skip_the_filter(requested: Pod, skipped: bool) 
     assert plugin.pre_filter(CycleState(), nodes.compile_pod(requested), nodes).status.is_skip is skipped
 
 
-@pytest.mark.parametrize(
-    ("requested", "used", "codes"),
-    [
-        pytest.param(port(80), port(80), [0, 1, 0], id="same"),
-        pytest.param(port(80), port(81), None, id="another-port"),
-        pytest.param(port(80), port(80, "UDP"), None, id="another-protocol"),
-        pytest.param(port(80, ""), port(80), [0, 1, 0], id="protocol-defaults-to-tcp"),
-        pytest.param(port(80, address="127.0.0.1"), port(80, address="127.0.0.2"), None, id="another-address"),
-        pytest.param(port(80, address="127.0.0.1"), port(80), [0, 1, 0], id="wildcard-in-use"),
-        pytest.param(port(80), port(80, address="127.0.0.1"), [0, 1, 0], id="wildcard-requested"),
-        pytest.param(port(80, address=ANY), port(80, address="127.0.0.1"), [0, 1, 0], id="explicit-wildcard"),
-    ],
+@table(
+    "requested, used, codes",
+    ("same", port(80), port(80), [0, 1, 0]),
+    ("another-port", port(80), port(81), None),
+    ("another-protocol", port(80), port(80, "UDP"), None),
+    ("protocol-defaults-to-tcp", port(80, ""), port(80), [0, 1, 0]),
+    ("another-address", port(80, address="127.0.0.1"), port(80, address="127.0.0.2"), None),
+    ("wildcard-in-use", port(80, address="127.0.0.1"), port(80), [0, 1, 0]),
+    ("wildcard-requested", port(80), port(80, address="127.0.0.1"), [0, 1, 0]),
+    ("explicit-wildcard", port(80, address=ANY), port(80, address="127.0.0.1"), [0, 1, 0]),
 )
 def test_filter(requested: ContainerPort, used: ContainerPort, codes: list[int] | None) -> None:
     """A node is rejected if protocol, number and address of two ports conflict."""
@@ -104,18 +100,16 @@ def test_events() -> None:
     assert of_node.hint is None
 
 
-@pytest.mark.parametrize(
-    ("deleted", "hint"),
-    [
-        pytest.param(pod("gone", node_name="a", ports=[80]), Hint.QUEUE, id="same-port"),
-        pytest.param(pod("gone", node_name="a", ports=[81]), Hint.SKIP, id="another-port"),
-        pytest.param(pod("gone", node_name="a"), Hint.SKIP, id="no-ports"),
-        pytest.param(pod("gone", ports=[80]), Hint.SKIP, id="without-a-node"),
-        pytest.param(pod("gone", ports=[80], nominated_node="a"), Hint.QUEUE, id="nominated"),
-        pytest.param(pod("gone", node_name="a", ports=[port(80, address="127.0.0.1")]), Hint.QUEUE, id="an-address"),
-        pytest.param(pod("gone", node_name="a", ports=[port(80, "UDP")]), Hint.SKIP, id="another-protocol"),
-        pytest.param(node(), Hint.QUEUE, id="not-a-pod"),
-    ],
+@table(
+    "deleted, hint",
+    ("same-port", pod("gone", node_name="a", ports=[80]), Hint.QUEUE),
+    ("another-port", pod("gone", node_name="a", ports=[81]), Hint.SKIP),
+    ("no-ports", pod("gone", node_name="a"), Hint.SKIP),
+    ("without-a-node", pod("gone", ports=[80]), Hint.SKIP),
+    ("nominated", pod("gone", ports=[80], nominated_node="a"), Hint.QUEUE),
+    ("an-address", pod("gone", node_name="a", ports=[port(80, address="127.0.0.1")]), Hint.QUEUE),
+    ("another-protocol", pod("gone", node_name="a", ports=[port(80, "UDP")]), Hint.SKIP),
+    ("not-a-pod", node(), Hint.QUEUE),
 )
 def test_hint(deleted: object, hint: Hint) -> None:
     """A pod is requeued if the deleted pod had a node and a conflicting port."""

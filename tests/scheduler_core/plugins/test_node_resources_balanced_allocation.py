@@ -1,7 +1,6 @@
 """NodeResourcesBalancedAllocation: scores by the change of balance between resources."""
 
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,6 +18,7 @@ from tests.support.devices import allocated_claim, device, device_class, slice_o
 from tests.support.handles import FakeHandle
 from tests.support.plain_scores import GPU, UNITS, OneNode, plain_balanced, scored_clusters
 from tests.support.plugin_calls import scores_of
+from tests.support.tables import table
 
 
 def _plugin(nodes: NodeColumns, *resources: str) -> NodeResourcesBalancedAllocation:
@@ -32,13 +32,11 @@ def _scores(nodes: NodeColumns, incoming: Pod, *resources: str) -> list[int]:
     return scores_of(_plugin(nodes, *resources), incoming, nodes)
 
 
-@pytest.mark.parametrize(
+@table(
     "incoming",
-    [
-        pytest.param(pod(), id="best effort"),
-        pytest.param(pod(requests={"cpu": "0"}), id="zero request"),
-        pytest.param(pod(requests={"example.com/a": 1}), id="another resource"),
-    ],
+    ("best effort", pod()),
+    ("zero request", pod(requests={"cpu": "0"})),
+    ("another resource", pod(requests={"example.com/a": 1})),
 )
 def test_pods_without_requests_are_skipped(incoming: Pod) -> None:
     """PreScore skips a pod without requests, and Score without PreScore returns 0; defaults do not count."""
@@ -49,26 +47,22 @@ def test_pods_without_requests_are_skipped(incoming: Pod) -> None:
     assert plugin.score(state, info, nodes, ALL_ROWS).tolist() == [0]
 
 
-@pytest.mark.parametrize(
-    ("incoming", "score"),
-    [
-        pytest.param(pod(requests={"cpu": "1m"}), 74, id="a little: 1 of 4,000, 99 after 100"),
-        pytest.param(pod(pod_requests={"memory": "1Gi"}), 73, id="as a whole: 1 of 16, 96 after 100"),
-        pytest.param(pod(overhead={"cpu": "1"}), 68, id="overhead: 1 of 4, 87 after 100"),
-    ],
+@table(
+    "incoming, score",
+    ("a little: 1 of 4,000, 99 after 100", pod(requests={"cpu": "1m"}), 74),
+    ("as a whole: 1 of 16, 96 after 100", pod(pod_requests={"memory": "1Gi"}), 73),
+    ("overhead: 1 of 4, 87 after 100", pod(overhead={"cpu": "1"}), 68),
 )
 def test_requests_that_are_scored(incoming: Pod, score: int) -> None:
     """Container requests, pod-level requests and overhead count, here on an empty node with 4 CPUs and 16 GiB."""
     assert _scores(columns([node("a")]), incoming) == [score]
 
 
-@pytest.mark.parametrize(
-    ("requests", "score"),
-    [
-        pytest.param({"cpu": "4"}, 50, id="all of one resource"),
-        pytest.param({"cpu": "2", "memory": "8Gi"}, 75, id="half of both resources"),
-        pytest.param({"cpu": "8"}, 50, id="more than the node's capacity"),
-    ],
+@table(
+    "requests, score",
+    ("all of one resource", {"cpu": "4"}, 50),
+    ("half of both resources", {"cpu": "2", "memory": "8Gi"}, 75),
+    ("more than the node's capacity", {"cpu": "8"}, 50),
 )
 def test_empty_node(requests: dict[str, str | int], score: int) -> None:
     """On an empty node, which is balanced, a pod cannot improve the balance."""
@@ -88,15 +82,13 @@ def test_existing_pods_count_with_their_requests() -> None:
     assert scores[0] == scores[1]
 
 
-@pytest.mark.parametrize(
-    ("requests", "resources", "score"),
-    [
-        pytest.param({"cpu": "4"}, ("cpu", GPU), 75, id="an extended resource without a request is ignored"),
-        pytest.param({"cpu": "4", GPU: 2}, ("cpu", GPU), 75, id="all of both"),
-        pytest.param({"cpu": "4", GPU: 1}, ("cpu", GPU), 62, id="all of one, half of the other"),
-        pytest.param({"cpu": "4"}, ("cpu", "ephemeral-storage"), 75, id="the node lacks one resource"),
-        pytest.param({"cpu": "4", "example.com/a": 1}, ("example.com/a",), 75, id="the node lacks all resources"),
-    ],
+@table(
+    "requests, resources, score",
+    ("an extended resource without a request is ignored", {"cpu": "4"}, ("cpu", GPU), 75),
+    ("all of both", {"cpu": "4", GPU: 2}, ("cpu", GPU), 75),
+    ("all of one, half of the other", {"cpu": "4", GPU: 1}, ("cpu", GPU), 62),
+    ("the node lacks one resource", {"cpu": "4"}, ("cpu", "ephemeral-storage"), 75),
+    ("the node lacks all resources", {"cpu": "4", "example.com/a": 1}, ("example.com/a",), 75),
 )
 def test_resources_of_the_profile(requests: dict[str, str | int], resources: tuple[str, ...], score: int) -> None:
     """On a node with 4 CPUs and 2 GPUs, the score is 75 if fewer than two resources count."""

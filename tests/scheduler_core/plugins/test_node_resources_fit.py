@@ -20,6 +20,7 @@ from tests.support.builders import container, node, pod
 from tests.support.columns import columns
 from tests.support.handles import FakeHandle
 from tests.support.plugin_calls import filter_statuses
+from tests.support.tables import table
 
 MANY = [f"example.com/r{number:02}" for number in range(16)]
 
@@ -37,40 +38,36 @@ def _statuses(
     return found
 
 
-@pytest.mark.parametrize(
-    ("incoming", "status"),
-    [
-        pytest.param(pod(), SUCCESS, id="no requests"),
-        pytest.param(pod(requests={"cpu": "2", "memory": "2Gi"}), SUCCESS, id="exactly the free amount"),
-        pytest.param(pod(requests={"cpu": "2001m"}), unschedulable("Insufficient cpu"), id="one milli-CPU too much"),
-        pytest.param(pod(requests={"memory": "3Gi"}), unschedulable("Insufficient memory"), id="memory in use"),
-        pytest.param(
-            pod(requests={"cpu": "3", "memory": "3Gi"}),
-            unschedulable("Insufficient cpu", "Insufficient memory"),
-            id="all reasons, cpu first",
-        ),
-        pytest.param(pod(requests={"cpu": "4"}), unschedulable("Insufficient cpu"), id="fits the empty node"),
-        pytest.param(pod(requests={"cpu": "4001m"}), unresolvable("Insufficient cpu"), id="larger than the empty node"),
-        pytest.param(
-            pod(requests={"cpu": "5", "memory": "3Gi"}),
-            unresolvable("Insufficient cpu", "Insufficient memory"),
-            id="one unresolvable resource makes the node unresolvable",
-        ),
-        pytest.param(
-            pod(requests={"ephemeral-storage": "1Gi"}),
-            unresolvable("Insufficient ephemeral-storage"),
-            id="the node has no storage",
-        ),
-        pytest.param(
-            pod(requests={"nvidia.com/gpu": 2}), unschedulable("Insufficient nvidia.com/gpu"), id="gpu in use"
-        ),
-        pytest.param(pod(requests={"example.com/none": 0}), SUCCESS, id="zero of a resource that the node lacks"),
-        pytest.param(
-            pod(requests={"example.com/a": 1, "cpu": "3"}),
-            unresolvable("Insufficient cpu", "Insufficient example.com/a"),
-            id="cpu before others in any order of the pod",
-        ),
-    ],
+@table(
+    "incoming, status",
+    ("no requests", pod(), SUCCESS),
+    ("exactly the free amount", pod(requests={"cpu": "2", "memory": "2Gi"}), SUCCESS),
+    ("one milli-CPU too much", pod(requests={"cpu": "2001m"}), unschedulable("Insufficient cpu")),
+    ("memory in use", pod(requests={"memory": "3Gi"}), unschedulable("Insufficient memory")),
+    (
+        "all reasons, cpu first",
+        pod(requests={"cpu": "3", "memory": "3Gi"}),
+        unschedulable("Insufficient cpu", "Insufficient memory"),
+    ),
+    ("fits the empty node", pod(requests={"cpu": "4"}), unschedulable("Insufficient cpu")),
+    ("larger than the empty node", pod(requests={"cpu": "4001m"}), unresolvable("Insufficient cpu")),
+    (
+        "one unresolvable resource makes the node unresolvable",
+        pod(requests={"cpu": "5", "memory": "3Gi"}),
+        unresolvable("Insufficient cpu", "Insufficient memory"),
+    ),
+    (
+        "the node has no storage",
+        pod(requests={"ephemeral-storage": "1Gi"}),
+        unresolvable("Insufficient ephemeral-storage"),
+    ),
+    ("gpu in use", pod(requests={"nvidia.com/gpu": 2}), unschedulable("Insufficient nvidia.com/gpu")),
+    ("zero of a resource that the node lacks", pod(requests={"example.com/none": 0}), SUCCESS),
+    (
+        "cpu before others in any order of the pod",
+        pod(requests={"example.com/a": 1, "cpu": "3"}),
+        unresolvable("Insufficient cpu", "Insufficient example.com/a"),
+    ),
 )
 def test_free_resources(incoming: Pod, status: Status) -> None:
     """The pod is compared with a node with 4 CPUs, 4 GiB and 2 GPUs, of which 2, 2 and 1 are in use."""
@@ -81,13 +78,11 @@ def test_free_resources(incoming: Pod, status: Status) -> None:
     assert _statuses(nodes, incoming) == [status]
 
 
-@pytest.mark.parametrize(
-    ("allowed", "status"),
-    [
-        pytest.param("2", SUCCESS, id="one pod slot left"),
-        pytest.param("1", unschedulable("Too many pods"), id="no pod slot left"),
-        pytest.param("0", unschedulable("Too many pods"), id="no pod slots, but not unresolvable"),
-    ],
+@table(
+    "allowed, status",
+    ("one pod slot left", "2", SUCCESS),
+    ("no pod slot left", "1", unschedulable("Too many pods")),
+    ("no pod slots, but not unresolvable", "0", unschedulable("Too many pods")),
 )
 def test_pod_count(allowed: str, status: Status) -> None:
     """Pods without requests count towards the pod limit."""
@@ -101,18 +96,16 @@ def test_the_pod_count_is_the_first_reason() -> None:
     assert _statuses(nodes, pod(requests={"cpu": "2"})) == [unresolvable("Too many pods", "Insufficient cpu")]
 
 
-@pytest.mark.parametrize(
-    ("args", "missing"),
-    [
-        pytest.param(NodeResourcesFitArgs(), ["example.com/a", "example.com/b"], id="nothing ignored"),
-        pytest.param(NodeResourcesFitArgs(ignored_resources=("example.com/a",)), ["example.com/b"], id="one by name"),
-        pytest.param(NodeResourcesFitArgs(ignored_resource_groups=("example.com",)), [], id="all of a group"),
-        pytest.param(
-            NodeResourcesFitArgs(ignored_resource_groups=("example.org",)),
-            ["example.com/a", "example.com/b"],
-            id="another group",
-        ),
-    ],
+@table(
+    "args, missing",
+    ("nothing ignored", NodeResourcesFitArgs(), ["example.com/a", "example.com/b"]),
+    ("one by name", NodeResourcesFitArgs(ignored_resources=("example.com/a",)), ["example.com/b"]),
+    ("all of a group", NodeResourcesFitArgs(ignored_resource_groups=("example.com",)), []),
+    (
+        "another group",
+        NodeResourcesFitArgs(ignored_resource_groups=("example.org",)),
+        ["example.com/a", "example.com/b"],
+    ),
 )
 def test_ignored_resources(args: NodeResourcesFitArgs, missing: Sequence[str]) -> None:
     """Extended resources that the profile ignores do not reject a node."""

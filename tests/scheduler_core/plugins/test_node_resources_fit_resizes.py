@@ -6,7 +6,6 @@ Expected values follow kube-scheduler v1.37.1, ``noderesources/fit.go`` (``adjus
 from collections.abc import Mapping
 
 import numpy as np
-import pytest
 
 from scheduler_core.config.plugin_args import NodeResourcesFitArgs
 from scheduler_core.framework.cycle_state import CycleState
@@ -19,6 +18,7 @@ from tests.support.builders import node, pod
 from tests.support.columns import columns
 from tests.support.handles import FakeHandle
 from tests.support.plugin_calls import filter_statuses
+from tests.support.tables import table
 
 GPU = "example.com/gpu"
 DEFERRED = PodCondition("PodResizePending", "True", "Deferred")
@@ -42,27 +42,21 @@ def _status(nodes: NodeColumns, resized: Pod, rows: Rows = ALL_ROWS) -> Status:
     return found[-1]
 
 
-@pytest.mark.parametrize("rows", [pytest.param(ALL_ROWS, id="all"), pytest.param(np.array([1]), id="own-node")])
-@pytest.mark.parametrize(
-    ("counted", "requests", "others", "status"),
-    [
-        pytest.param({"cpu": "3"}, {"cpu": "3"}, [], SUCCESS, id="node-counts-it-already"),
-        pytest.param({"cpu": "3"}, {"cpu": "3"}, [{"cpu": "1"}], unschedulable("Insufficient cpu"), id="overcommitted"),
-        pytest.param({"cpu": "4"}, {"cpu": "4"}, [], unresolvable("Insufficient cpu"), id="larger-than-the-node"),
-        pytest.param({"cpu": "1"}, {"cpu": "3"}, [], SUCCESS, id="delta-is-free"),
-        pytest.param(
-            {"cpu": "1"}, {"cpu": "3"}, [{"cpu": "1"}], unschedulable("Insufficient cpu"), id="delta-is-not-free"
-        ),
-        pytest.param({"cpu": "3"}, {"cpu": "1"}, [{"cpu": "1"}], unschedulable("Insufficient cpu"), id="shrinks"),
-        pytest.param({"memory": "1Gi"}, {"memory": "1Gi"}, [{"cpu": "4"}], SUCCESS, id="cpu-is-not-requested"),
-        pytest.param({GPU: 2}, {GPU: 2}, [{GPU: 1}], SUCCESS, id="node-counts-the-gpus-already"),
-        pytest.param({GPU: 1}, {GPU: 2}, [{GPU: 1}], unschedulable("Insufficient example.com/gpu"), id="gpu"),
-        pytest.param({GPU: 1}, {GPU: 4}, [], unresolvable("Insufficient example.com/gpu"), id="too-many-gpus"),
-        pytest.param(
-            {GPU: 2}, {GPU: 3}, [{GPU: 1}], unschedulable("Insufficient example.com/gpu"), id="gpu-delta-is-not-free"
-        ),
-        pytest.param({}, {}, [{}, {}, {}], unschedulable("Too many pods"), id="its-pod-slot-counts-twice"),
-    ],
+@table("rows", ("all", ALL_ROWS), ("own-node", np.array([1])))
+@table(
+    "counted, requests, others, status",
+    ("node-counts-it-already", {"cpu": "3"}, {"cpu": "3"}, [], SUCCESS),
+    ("overcommitted", {"cpu": "3"}, {"cpu": "3"}, [{"cpu": "1"}], unschedulable("Insufficient cpu")),
+    ("larger-than-the-node", {"cpu": "4"}, {"cpu": "4"}, [], unresolvable("Insufficient cpu")),
+    ("delta-is-free", {"cpu": "1"}, {"cpu": "3"}, [], SUCCESS),
+    ("delta-is-not-free", {"cpu": "1"}, {"cpu": "3"}, [{"cpu": "1"}], unschedulable("Insufficient cpu")),
+    ("shrinks", {"cpu": "3"}, {"cpu": "1"}, [{"cpu": "1"}], unschedulable("Insufficient cpu")),
+    ("cpu-is-not-requested", {"memory": "1Gi"}, {"memory": "1Gi"}, [{"cpu": "4"}], SUCCESS),
+    ("node-counts-the-gpus-already", {GPU: 2}, {GPU: 2}, [{GPU: 1}], SUCCESS),
+    ("gpu", {GPU: 1}, {GPU: 2}, [{GPU: 1}], unschedulable("Insufficient example.com/gpu")),
+    ("too-many-gpus", {GPU: 1}, {GPU: 4}, [], unresolvable("Insufficient example.com/gpu")),
+    ("gpu-delta-is-not-free", {GPU: 2}, {GPU: 3}, [{GPU: 1}], unschedulable("Insufficient example.com/gpu")),
+    ("its-pod-slot-counts-twice", {}, {}, [{}, {}, {}], unschedulable("Too many pods")),
 )
 def test_deltas(
     counted: dict[str, str | int],
@@ -82,13 +76,7 @@ def test_a_node_that_does_not_count_the_pod() -> None:
     assert _status(nodes, _running({"cpu": "2"}, "a")) == unschedulable("Insufficient cpu")
 
 
-@pytest.mark.parametrize(
-    ("used", "status"),
-    [
-        pytest.param("3", SUCCESS, id="fits"),
-        pytest.param("4", unschedulable("Insufficient cpu"), id="does-not-fit"),
-    ],
-)
+@table("used, status", ("fits", "3", SUCCESS), ("does-not-fit", "4", unschedulable("Insufficient cpu")))
 def test_many_resources(used: str, status: Status) -> None:
     """Statuses are correct on the own node of a pod with more resources than a code has bits."""
     resized = pod("resized", node_name="b", requests={"cpu": "1", **MANY}, conditions=[DEFERRED])

@@ -19,6 +19,7 @@ from tests.support.devices import allocated_claim, device, device_class, slice_o
 from tests.support.handles import FakeHandle
 from tests.support.plain_scores import GPU, UNITS, OneNode, plain_least, plain_most, plain_ratio, scored_clusters
 from tests.support.plugin_calls import scores_of
+from tests.support.tables import table
 
 RATIO = {"shape": [{"utilization": 0, "score": 0}, {"utilization": 100, "score": 10}]}
 
@@ -43,13 +44,11 @@ def _one(incoming: Pod, args: NodeResourcesFitArgs, *placed: Pod) -> int:
     return _scores(columns([here], placed), incoming, args)[0]
 
 
-@pytest.mark.parametrize(
-    ("strategy", "score"),
-    [
-        pytest.param("LeastAllocated", (80 + 60) // 2, id="free share"),
-        pytest.param("MostAllocated", (20 + 40) // 2, id="used share"),
-        pytest.param("RequestedToCapacityRatio", (20 + 40) // 2, id="line through the used share"),
-    ],
+@table(
+    "strategy, score",
+    ("free share", "LeastAllocated", (80 + 60) // 2),
+    ("used share", "MostAllocated", (20 + 40) // 2),
+    ("line through the used share", "RequestedToCapacityRatio", (20 + 40) // 2),
 )
 def test_strategies(strategy: str, score: int) -> None:
     """By default, cpu and memory are scored: here 2 of 10 CPUs and 8 of 20 GiB, including the pod's half."""
@@ -57,35 +56,30 @@ def test_strategies(strategy: str, score: int) -> None:
     assert _one(pod(requests=half), _args(strategy), pod("old", requests=half, node_name="a")) == score
 
 
-@pytest.mark.parametrize(
-    ("incoming", "score"),
-    [
-        pytest.param(pod(), 1, id="one container without requests counts 100 milli-CPU"),
-        pytest.param(
-            pod(containers=[container(name=str(number)) for number in range(3)]), 3, id="three containers count 300"
+@table(
+    "incoming, score",
+    ("one container without requests counts 100 milli-CPU", pod(), 1),
+    ("three containers count 300", pod(containers=[container(name=str(number)) for number in range(3)]), 3),
+    ("a zero request has no default", pod(requests={"cpu": "0"}), 0),
+    ("request", pod(requests={"cpu": "2"}), 20),
+    ("overhead counts", pod(requests={"cpu": "2"}, overhead={"cpu": "1"}), 30),
+    (
+        "pod-level requests do not count",
+        pod(containers=[container(requests={"cpu": "2"})], pod_requests={"cpu": "5"}),
+        20,
+    ),
+    (
+        "resources in force do not count",
+        pod(
+            requests={"cpu": "2"}, container_statuses=[ContainerStatus("main", {}, ResourceRequirements({"cpu": "6"}))]
         ),
-        pytest.param(pod(requests={"cpu": "0"}), 0, id="a zero request has no default"),
-        pytest.param(pod(requests={"cpu": "2"}), 20, id="request"),
-        pytest.param(pod(requests={"cpu": "2"}, overhead={"cpu": "1"}), 30, id="overhead counts"),
-        pytest.param(
-            pod(containers=[container(requests={"cpu": "2"})], pod_requests={"cpu": "5"}),
-            20,
-            id="pod-level requests do not count",
-        ),
-        pytest.param(
-            pod(
-                requests={"cpu": "2"},
-                container_statuses=[ContainerStatus("main", {}, ResourceRequirements({"cpu": "6"}))],
-            ),
-            20,
-            id="resources in force do not count",
-        ),
-        pytest.param(
-            pod(init_containers=[container(name="init", requests={"cpu": "4"})], requests={"cpu": "1"}),
-            40,
-            id="the largest init container counts",
-        ),
-    ],
+        20,
+    ),
+    (
+        "the largest init container counts",
+        pod(init_containers=[container(name="init", requests={"cpu": "4"})], requests={"cpu": "1"}),
+        40,
+    ),
 )
 def test_requests_that_are_scored(incoming: Pod, score: int) -> None:
     """The score is the share of 10 CPUs that the pod's requests or defaults use."""
@@ -98,13 +92,11 @@ def test_existing_pods_count_with_defaults() -> None:
     assert _one(pod(), _args("MostAllocated", ("cpu", 1)), *placed) == 5
 
 
-@pytest.mark.parametrize(
-    ("requests", "score"),
-    [
-        pytest.param({"cpu": "1"}, 10, id="not requested"),
-        pytest.param({"cpu": "1", GPU: 1}, (10 + 3 * 50) // 4, id="requested"),
-        pytest.param({"cpu": "1", GPU: 0}, 10, id="zero requested"),
-    ],
+@table(
+    "requests, score",
+    ("not requested", {"cpu": "1"}, 10),
+    ("requested", {"cpu": "1", GPU: 1}, (10 + 3 * 50) // 4),
+    ("zero requested", {"cpu": "1", GPU: 0}, 10),
 )
 def test_extended_resources(requests: dict[str, str | int], score: int) -> None:
     """GPUs, of which one of four is in use, count only for pods that request GPUs."""
@@ -171,13 +163,11 @@ def _with_devices(nodes: NodeColumns, extended: str = GPU) -> NodeColumns:
     return nodes
 
 
-@pytest.mark.parametrize(
-    ("strategy", "scores"),
-    [
-        pytest.param("LeastAllocated", [25, 62, 0], id="free share"),
-        pytest.param("MostAllocated", [75, 37, 0], id="used share"),
-        pytest.param("RequestedToCapacityRatio", [75, 37, 0], id="line through the used share"),
-    ],
+@table(
+    "strategy, scores",
+    ("free share", "LeastAllocated", [25, 62, 0]),
+    ("used share", "MostAllocated", [75, 37, 0]),
+    ("line through the used share", "RequestedToCapacityRatio", [75, 37, 0]),
 )
 def test_an_extended_resource_of_a_device_class_is_scored_by_devices(strategy: str, scores: list[int]) -> None:
     """2 are requested, on nodes with 4 devices (one in use), with 8 of a device plugin (one in use), and with none."""
@@ -186,13 +176,11 @@ def test_an_extended_resource_of_a_device_class_is_scored_by_devices(strategy: s
     assert _scores(nodes, pod(requests={GPU: "2"}), _args(strategy, (GPU, 1))) == scores
 
 
-@pytest.mark.parametrize(
-    ("requests", "is_counted"),
-    [
-        pytest.param({GPU: "2"}, True, id="requested"),
-        pytest.param({"cpu": "2"}, False, id="not requested"),
-        pytest.param({"example.com/other": "2"}, False, id="another resource"),
-    ],
+@table(
+    "requests, is_counted",
+    ("requested", {GPU: "2"}, True),
+    ("not requested", {"cpu": "2"}, False),
+    ("another resource", {"example.com/other": "2"}, False),
 )
 def test_scores_by_devices_are_not_reused(requests: dict[str, str], is_counted: bool) -> None:
     """Scores by devices are not reused for other pods, because any claim can change them."""

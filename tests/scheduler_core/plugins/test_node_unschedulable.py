@@ -12,6 +12,7 @@ from scheduler_core.snapshot.node_columns import ALL_ROWS, Rows
 from tests.support.builders import node, pod
 from tests.support.columns import columns
 from tests.support.handles import FakeHandle
+from tests.support.tables import table
 
 CORDON = "node.kubernetes.io/unschedulable"
 TOLERATION = Toleration(key=CORDON, operator="Exists", effect="NoSchedule")
@@ -23,20 +24,16 @@ def plugin() -> NodeUnschedulable:
     return NodeUnschedulable(None, FakeHandle(nodes=NODES))
 
 
-@pytest.mark.parametrize(
-    ("tolerations", "rows", "codes"),
-    [
-        pytest.param([], ALL_ROWS, [0, 1, 0], id="no-toleration"),
-        pytest.param([], np.array([1, 2]), [1, 0], id="chosen-rows"),
-        pytest.param([], np.array([0, 2]), None, id="rows-without-a-cordoned-node"),
-        pytest.param([TOLERATION], ALL_ROWS, None, id="tolerated"),
-        pytest.param([Toleration(operator="Exists")], ALL_ROWS, None, id="everything-tolerated"),
-        pytest.param([Toleration(key=CORDON)], ALL_ROWS, None, id="equal-to-the-empty-value"),
-        pytest.param([Toleration(key=CORDON, value="x")], ALL_ROWS, [0, 1, 0], id="another-value"),
-        pytest.param(
-            [Toleration(key=CORDON, operator="Exists", effect="NoExecute")], ALL_ROWS, [0, 1, 0], id="another-effect"
-        ),
-    ],
+@table(
+    "tolerations, rows, codes",
+    ("no-toleration", [], ALL_ROWS, [0, 1, 0]),
+    ("chosen-rows", [], np.array([1, 2]), [1, 0]),
+    ("rows-without-a-cordoned-node", [], np.array([0, 2]), None),
+    ("tolerated", [TOLERATION], ALL_ROWS, None),
+    ("everything-tolerated", [Toleration(operator="Exists")], ALL_ROWS, None),
+    ("equal-to-the-empty-value", [Toleration(key=CORDON)], ALL_ROWS, None),
+    ("another-value", [Toleration(key=CORDON, value="x")], ALL_ROWS, [0, 1, 0]),
+    ("another-effect", [Toleration(key=CORDON, operator="Exists", effect="NoExecute")], ALL_ROWS, [0, 1, 0]),
 )
 def test_filter(plugin: NodeUnschedulable, tolerations: list[Toleration], rows: Rows, codes: list[int] | None) -> None:
     """A cordoned node is treated as a node with a NoSchedule taint without value."""
@@ -60,30 +57,26 @@ def test_events(plugin: NodeUnschedulable) -> None:
     assert of_pod.hint is after_toleration_change
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "hint"),
-    [
-        pytest.param(None, node(), Hint.QUEUE, id="added-open"),
-        pytest.param(None, node(unschedulable=True), Hint.SKIP, id="added-cordoned"),
-        pytest.param(node(unschedulable=True), node(), Hint.QUEUE, id="uncordoned"),
-        pytest.param(node(), node(unschedulable=True), Hint.SKIP, id="cordoned"),
-        pytest.param(node(), node(), Hint.SKIP, id="open-before-and-after"),
-        pytest.param(node(), pod(), Hint.QUEUE, id="not-a-node"),
-    ],
+@table(
+    "old, new, hint",
+    ("added-open", None, node(), Hint.QUEUE),
+    ("added-cordoned", None, node(unschedulable=True), Hint.SKIP),
+    ("uncordoned", node(unschedulable=True), node(), Hint.QUEUE),
+    ("cordoned", node(), node(unschedulable=True), Hint.SKIP),
+    ("open-before-and-after", node(), node(), Hint.SKIP),
+    ("not-a-node", node(), pod(), Hint.QUEUE),
 )
 def test_node_hint(old: object, new: object, hint: Hint) -> None:
     """A pod is requeued if the node is schedulable and was not before."""
     assert after_node_change(pod(), old, new) is hint
 
 
-@pytest.mark.parametrize(
-    ("new", "hint"),
-    [
-        pytest.param(pod("waiting", tolerations=[TOLERATION]), Hint.QUEUE, id="tolerates-now"),
-        pytest.param(pod("waiting", tolerations=[Toleration(key="x")]), Hint.SKIP, id="tolerates-something-else"),
-        pytest.param(pod("other", tolerations=[TOLERATION]), Hint.SKIP, id="another-pod"),
-        pytest.param(node(), Hint.QUEUE, id="not-a-pod"),
-    ],
+@table(
+    "new, hint",
+    ("tolerates-now", pod("waiting", tolerations=[TOLERATION]), Hint.QUEUE),
+    ("tolerates-something-else", pod("waiting", tolerations=[Toleration(key="x")]), Hint.SKIP),
+    ("another-pod", pod("other", tolerations=[TOLERATION]), Hint.SKIP),
+    ("not-a-pod", node(), Hint.QUEUE),
 )
 def test_toleration_hint(new: object, hint: Hint) -> None:
     """A pod is requeued if its own new tolerations tolerate a cordon."""

@@ -30,6 +30,7 @@ from tests.support.storage import (
     storage_class,
     volume,
 )
+from tests.support.tables import table
 
 DRIVER = "disk.example.com"
 EBS = "ebs.csi.aws.com"
@@ -51,16 +52,14 @@ def pairs(*names: str, driver: str = DRIVER) -> list[StorageObject]:
     return objects
 
 
-@pytest.mark.parametrize(
-    ("limits", "fits"),
-    [
-        pytest.param({DRIVER: 2}, True, id="one-more-allowed"),
-        pytest.param({DRIVER: 1}, False, id="full"),
-        pytest.param({DRIVER: 0}, False, id="limit-0"),
-        pytest.param({DRIVER: None}, True, id="no-limit"),
-        pytest.param({"other": 0}, True, id="another-driver"),
-        pytest.param(None, True, id="no-csi-node"),
-    ],
+@table(
+    "limits, fits",
+    ("one-more-allowed", {DRIVER: 2}, True),
+    ("full", {DRIVER: 1}, False),
+    ("limit-0", {DRIVER: 0}, False),
+    ("no-limit", {DRIVER: None}, True),
+    ("another-driver", {"other": 0}, True),
+    ("no-csi-node", None, True),
 )
 def test_limit_of_a_driver(limits: dict[str, int | None] | None, fits: bool) -> None:
     """A node that has one volume and would attach another is rejected if its limit is below 2."""
@@ -71,14 +70,12 @@ def test_limit_of_a_driver(limits: dict[str, int | None] | None, fits: bool) -> 
     assert node_statuses(pod(volumes=mounts("new")), nodes) == [SUCCESS if fits else FULL, SUCCESS]
 
 
-@pytest.mark.parametrize(
-    ("claims", "fits"),
-    [
-        pytest.param(("old",), True, id="attached-volume"),
-        pytest.param(("old", "new"), True, id="attached-and-new-volume"),
-        pytest.param(("new", "new"), True, id="new-volume-twice"),
-        pytest.param(("new", "newer"), False, id="two-new-volumes"),
-    ],
+@table(
+    "claims, fits",
+    ("attached-volume", ("old",), True),
+    ("attached-and-new-volume", ("old", "new"), True),
+    ("new-volume-twice", ("new", "new"), True),
+    ("two-new-volumes", ("new", "newer"), False),
 )
 def test_volume_is_attached_once(claims: tuple[str, ...], fits: bool) -> None:
     """An attached or repeated volume counts once; the limit is two and one volume is attached."""
@@ -87,14 +84,12 @@ def test_volume_is_attached_once(claims: tuple[str, ...], fits: bool) -> None:
     assert node_statuses(pod(volumes=mounts(*claims)), nodes) == [SUCCESS if fits else FULL]
 
 
-@pytest.mark.parametrize(
-    ("attached", "fits"),
-    [
-        pytest.param("pv-old", True, id="of-the-running-pod"),
-        pytest.param("pv-stray", False, id="of-no-pod"),
-        pytest.param("pv-new", False, id="of-the-pod-itself"),
-        pytest.param("pv-gone", True, id="of-a-deleted-volume"),
-    ],
+@table(
+    "attached, fits",
+    ("of-the-running-pod", "pv-old", True),
+    ("of-no-pod", "pv-stray", False),
+    ("of-the-pod-itself", "pv-new", False),
+    ("of-a-deleted-volume", "pv-gone", True),
 )
 def test_attachments_count(attached: str, fits: bool) -> None:
     """Attachments count towards the limit of two, even one of a volume that the pod itself uses."""
@@ -103,22 +98,12 @@ def test_attachments_count(attached: str, fits: bool) -> None:
     assert node_statuses(pod(volumes=mounts("new")), nodes) == [SUCCESS if fits else FULL]
 
 
-@pytest.mark.parametrize(
-    ("required", "storage", "incoming", "missing"),
-    [
-        pytest.param(True, pairs("new"), pod(volumes=mounts("new")), [False, True, True], id="required"),
-        pytest.param(None, pairs("new"), pod(volumes=mounts("new")), [False, False, False], id="not-required"),
-        pytest.param(
-            True,
-            [claim(), storage_class("local", DRIVER)],
-            pod(volumes=mounts("data")),
-            [False, True, True],
-            id="of-the-class",
-        ),
-        pytest.param(
-            True, pairs("new", driver="other"), pod(volumes=mounts("new")), [False, False, False], id="another-driver"
-        ),
-    ],
+@table(
+    "required, storage, incoming, missing",
+    ("required", True, pairs("new"), pod(volumes=mounts("new")), [False, True, True]),
+    ("not-required", None, pairs("new"), pod(volumes=mounts("new")), [False, False, False]),
+    ("of-the-class", True, [claim(), storage_class("local", DRIVER)], pod(volumes=mounts("data")), [False, True, True]),
+    ("another-driver", True, pairs("new", driver="other"), pod(volumes=mounts("new")), [False, False, False]),
 )
 def test_required_driver_is_missing(
     required: bool | None, storage: list[StorageObject], incoming: Pod, missing: list[bool]
@@ -153,15 +138,11 @@ def test_missing_driver_is_reported_before_the_limit() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("storage", "incoming", "fits"),
-    [
-        pytest.param([], pod(volumes=[EBS_VOLUME]), False, id="inline"),
-        pytest.param(
-            [claim(), storage_class("local", "kubernetes.io/aws-ebs")], pod(volumes=mounts("data")), False, id="class"
-        ),
-        pytest.param([], pod(volumes=[Volume(vsphere=VsphereVolume("x"))]), True, id="not-migrated"),
-    ],
+@table(
+    "storage, incoming, fits",
+    ("inline", [], pod(volumes=[EBS_VOLUME]), False),
+    ("class", [claim(), storage_class("local", "kubernetes.io/aws-ebs")], pod(volumes=mounts("data")), False),
+    ("not-migrated", [], pod(volumes=[Volume(vsphere=VsphereVolume("x"))]), True),
 )
 def test_in_tree_volumes_count_for_their_driver(storage: list[StorageObject], incoming: Pod, fits: bool) -> None:
     """In-tree volumes count towards the limit of their migrated CSI driver."""
@@ -193,14 +174,12 @@ def test_untranslatable_volume_is_an_error_on_nodes_with_a_csi_node() -> None:
         node_statuses(incoming, columns_with_storage([node("a")], [csi_node("a")]))
 
 
-@pytest.mark.parametrize(
-    ("incoming", "skips"),
-    [
-        pytest.param(pod(), True, id="no-volumes"),
-        pytest.param(pod(volumes=mounts("data")), False, id="claim"),
-        pytest.param(pod(volumes=[scratch()]), False, id="ephemeral"),
-        pytest.param(pod(volumes=[EBS_VOLUME]), False, id="in-tree"),
-    ],
+@table(
+    "incoming, skips",
+    ("no-volumes", pod(), True),
+    ("claim", pod(volumes=mounts("data")), False),
+    ("ephemeral", pod(volumes=[scratch()]), False),
+    ("in-tree", pod(volumes=[EBS_VOLUME]), False),
 )
 def test_a_pod_without_counted_volumes_is_skipped(incoming: Pod, skips: bool) -> None:
     """PreFilter skips a pod without volumes that count."""
@@ -209,60 +188,52 @@ def test_a_pod_without_counted_volumes_is_skipped(incoming: Pod, skips: bool) ->
     assert plugin.pre_filter(CycleState(), info, nodes).status.is_skip is skips
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "hint"),
-    [
-        pytest.param({DRIVER: 1}, {DRIVER: 2}, Hint.QUEUE, id="raised"),
-        pytest.param({DRIVER: 2}, {DRIVER: 1}, Hint.SKIP, id="lowered"),
-        pytest.param({}, {DRIVER: 1}, Hint.QUEUE, id="driver-added"),
-        pytest.param({DRIVER: 1}, {DRIVER: None}, Hint.SKIP, id="no-limit-counts-as-0"),
-    ],
+@table(
+    "old, new, hint",
+    ("raised", {DRIVER: 1}, {DRIVER: 2}, Hint.QUEUE),
+    ("lowered", {DRIVER: 2}, {DRIVER: 1}, Hint.SKIP),
+    ("driver-added", {}, {DRIVER: 1}, Hint.QUEUE),
+    ("no-limit-counts-as-0", {DRIVER: 1}, {DRIVER: None}, Hint.SKIP),
 )
 def test_hint_after_a_csi_nodes_update(old: dict[str, int | None], new: dict[str, int | None], hint: Hint) -> None:
     """A pod is requeued if a limit was raised."""
     assert after_csi_node_update(pod(), csi_node("a", old), csi_node("a", new)) is hint
 
 
-@pytest.mark.parametrize(
-    ("deleted", "hint"),
-    [
-        pytest.param(pod("p", node_name="a", volumes=mounts("x")), Hint.QUEUE, id="claim"),
-        pytest.param(pod("p", node_name="a", volumes=[scratch()]), Hint.QUEUE, id="ephemeral"),
-        pytest.param(pod("p", node_name="a", volumes=[EBS_VOLUME]), Hint.QUEUE, id="in-tree"),
-        pytest.param(pod("p", nominated_node="a", volumes=mounts("x")), Hint.QUEUE, id="nominated"),
-        pytest.param(pod("p", volumes=mounts("x")), Hint.SKIP, id="without-a-node"),
-        pytest.param(pod("p", node_name="a"), Hint.SKIP, id="no-volumes"),
-        pytest.param(None, Hint.QUEUE, id="unknown"),
-    ],
+@table(
+    "deleted, hint",
+    ("claim", pod("p", node_name="a", volumes=mounts("x")), Hint.QUEUE),
+    ("ephemeral", pod("p", node_name="a", volumes=[scratch()]), Hint.QUEUE),
+    ("in-tree", pod("p", node_name="a", volumes=[EBS_VOLUME]), Hint.QUEUE),
+    ("nominated", pod("p", nominated_node="a", volumes=mounts("x")), Hint.QUEUE),
+    ("without-a-node", pod("p", volumes=mounts("x")), Hint.SKIP),
+    ("no-volumes", pod("p", node_name="a"), Hint.SKIP),
+    ("unknown", None, Hint.QUEUE),
 )
 def test_hint_after_a_deleted_pod(deleted: Pod | None, hint: Hint) -> None:
     """A pod is requeued if the deleted pod had a node and volumes that count."""
     assert after_pod_deletion(pod(), deleted, None) is hint
 
 
-@pytest.mark.parametrize(
-    ("new", "hint"),
-    [
-        pytest.param(claim("data"), Hint.QUEUE, id="named"),
-        pytest.param(claim("pod-scratch"), Hint.QUEUE, id="ephemeral"),
-        pytest.param(claim("data", namespace="x"), Hint.SKIP, id="another-namespace"),
-        pytest.param(None, Hint.QUEUE, id="unknown"),
-    ],
+@table(
+    "new, hint",
+    ("named", claim("data"), Hint.QUEUE),
+    ("ephemeral", claim("pod-scratch"), Hint.QUEUE),
+    ("another-namespace", claim("data", namespace="x"), Hint.SKIP),
+    ("unknown", None, Hint.QUEUE),
 )
 def test_hint_after_a_created_claim(new: object, hint: Hint) -> None:
     """A pod is requeued if the claim is one of its own, named or ephemeral."""
     assert after_claim_creation(pod(volumes=[*mounts("data"), scratch()]), None, new) is hint
 
 
-@pytest.mark.parametrize(
-    ("incoming", "hint"),
-    [
-        pytest.param(pod(volumes=mounts("data")), Hint.QUEUE, id="any-claim"),
-        pytest.param(pod(volumes=[scratch()]), Hint.SKIP, id="ephemeral"),
-        pytest.param(pod(volumes=[EBS_VOLUME]), Hint.QUEUE, id="in-tree-of-the-driver"),
-        pytest.param(pod(volumes=[Volume(vsphere=VsphereVolume("x"))]), Hint.SKIP, id="in-tree-of-another-driver"),
-        pytest.param(pod(volumes=[Volume(aws=AwsElasticBlockStore("aws://z/x"))]), Hint.QUEUE, id="untranslatable"),
-    ],
+@table(
+    "incoming, hint",
+    ("any-claim", pod(volumes=mounts("data")), Hint.QUEUE),
+    ("ephemeral", pod(volumes=[scratch()]), Hint.SKIP),
+    ("in-tree-of-the-driver", pod(volumes=[EBS_VOLUME]), Hint.QUEUE),
+    ("in-tree-of-another-driver", pod(volumes=[Volume(vsphere=VsphereVolume("x"))]), Hint.SKIP),
+    ("untranslatable", pod(volumes=[Volume(aws=AwsElasticBlockStore("aws://z/x"))]), Hint.QUEUE),
 )
 def test_hint_after_a_deleted_attachment(incoming: Pod, hint: Hint) -> None:
     """A pod is requeued if it has a claim, or an in-tree volume of the same driver."""

@@ -17,6 +17,7 @@ from tests.support.builders import node, pod
 from tests.support.columns import columns
 from tests.support.handles import FakeHandle
 from tests.support.plugin_calls import filter_codes
+from tests.support.tables import table
 
 NODES = [
     node("a1", labels={"zone": "a", "host": "a1"}),
@@ -58,95 +59,74 @@ TWO_IN_A = [web("p", "a1"), web("q", "a2")]
 ONE_EACH = [web("p", "a1"), web("q", "b1"), web("r", "c1")]
 
 
-@pytest.mark.parametrize(
-    ("subject", "placed", "codes"),
-    [
-        pytest.param(pod(), TWO_IN_A, "Skip", id="no-constraints"),
-        pytest.param(
-            incoming(spread(when_unsatisfiable="ScheduleAnyway")), TWO_IN_A, "Skip", id="preferred-constraints-only"
-        ),
-        pytest.param(incoming(spread()), [], [0, 0, 0, 0, UNLABELED], id="empty-cluster"),
-        pytest.param(incoming(spread()), TWO_IN_A, [SKEWED, SKEWED, 0, 0, UNLABELED], id="one-zone-skewed"),
-        pytest.param(incoming(spread()), ONE_EACH, [0, 0, 0, 0, UNLABELED], id="even"),
-        pytest.param(incoming(spread(skew=3)), TWO_IN_A, [0, 0, 0, 0, UNLABELED], id="a-wider-skew"),
-        pytest.param(
-            incoming(spread("host")), [*ONE_EACH, web("s", "a1")], [SKEWED, 0, SKEWED, SKEWED, UNLABELED], id="hosts"
-        ),
-        pytest.param(
-            pod(labels={"app": "db"}, spread=[spread()]),
-            [web("p", "a1")],
-            [0, 0, 0, 0, UNLABELED],
-            id="a-pod-that-does-not-count-itself",
-        ),
-        pytest.param(
-            incoming(spread()),
-            [web("p", "a1", namespace="other"), web("q", "a1", namespace="other")],
-            [0, 0, 0, 0, UNLABELED],
-            id="other-namespaces",
-        ),
-        pytest.param(
-            incoming(spread()),
-            [web("p", "a1", deleted=datetime(2026, 1, 1, tzinfo=UTC))],
-            [0, 0, 0, 0, UNLABELED],
-            id="terminating-pods",
-        ),
-        pytest.param(
-            incoming(spread(label_selector=LabelSelector())),
-            TWO_IN_A,
-            [0, 0, 0, 0, UNLABELED],
-            id="an-empty-selector-matches-no-pods",
-        ),
-        pytest.param(incoming(spread(label_selector=None)), TWO_IN_A, [0, 0, 0, 0, UNLABELED], id="an-absent-selector"),
-        pytest.param(
-            incoming(spread(min_domains=4)),
-            ONE_EACH,
-            [SKEWED, SKEWED, SKEWED, SKEWED, UNLABELED],
-            id="too-few-domains",
-        ),
-        pytest.param(incoming(spread(min_domains=3)), ONE_EACH, [0, 0, 0, 0, UNLABELED], id="enough-domains"),
-        pytest.param(
-            incoming(spread(node_taints_policy="Honor")),
-            [web("p", "a1"), web("q", "b1")],
-            [0, 0, 0, 0, UNLABELED],
-            id="tainted-nodes-do-not-count",
-        ),
-        pytest.param(
-            incoming(spread()),
-            [web("p", "a1"), web("q", "b1")],
-            [SKEWED, SKEWED, SKEWED, 0, UNLABELED],
-            id="tainted-nodes-count",
-        ),
-        pytest.param(
-            incoming(spread(match_label_keys=("version",))),
-            TWO_IN_A,
-            [0, 0, 0, 0, UNLABELED],
-            id="other-versions-do-not-count",
-        ),
-        pytest.param(
-            incoming(spread(match_label_keys=("none",))),
-            TWO_IN_A,
-            [SKEWED, SKEWED, 0, 0, UNLABELED],
-            id="label-keys-that-the-pod-lacks",
-        ),
-        pytest.param(
-            incoming(spread(skew=2), spread("host")),
-            TWO_IN_A,
-            [SKEWED, SKEWED, 0, 0, UNLABELED],
-            id="two-constraints",
-        ),
-        pytest.param(
-            incoming(spread(), spread("pool")),
-            TWO_IN_A,
-            [UNLABELED, UNLABELED, UNLABELED, 0, UNLABELED],
-            id="nodes-without-every-key-do-not-count",
-        ),
-        pytest.param(
-            incoming(spread(max_skew=1), spread("pool")),
-            [web("p", "c1")],
-            [UNLABELED, UNLABELED, UNLABELED, 0, UNLABELED],
-            id="a-single-domain-has-the-minimum",
-        ),
-    ],
+@table(
+    "subject, placed, codes",
+    ("no-constraints", pod(), TWO_IN_A, "Skip"),
+    ("preferred-constraints-only", incoming(spread(when_unsatisfiable="ScheduleAnyway")), TWO_IN_A, "Skip"),
+    ("empty-cluster", incoming(spread()), [], [0, 0, 0, 0, UNLABELED]),
+    ("one-zone-skewed", incoming(spread()), TWO_IN_A, [SKEWED, SKEWED, 0, 0, UNLABELED]),
+    ("even", incoming(spread()), ONE_EACH, [0, 0, 0, 0, UNLABELED]),
+    ("a-wider-skew", incoming(spread(skew=3)), TWO_IN_A, [0, 0, 0, 0, UNLABELED]),
+    ("hosts", incoming(spread("host")), [*ONE_EACH, web("s", "a1")], [SKEWED, 0, SKEWED, SKEWED, UNLABELED]),
+    (
+        "a-pod-that-does-not-count-itself",
+        pod(labels={"app": "db"}, spread=[spread()]),
+        [web("p", "a1")],
+        [0, 0, 0, 0, UNLABELED],
+    ),
+    (
+        "other-namespaces",
+        incoming(spread()),
+        [web("p", "a1", namespace="other"), web("q", "a1", namespace="other")],
+        [0, 0, 0, 0, UNLABELED],
+    ),
+    (
+        "terminating-pods",
+        incoming(spread()),
+        [web("p", "a1", deleted=datetime(2026, 1, 1, tzinfo=UTC))],
+        [0, 0, 0, 0, UNLABELED],
+    ),
+    (
+        "an-empty-selector-matches-no-pods",
+        incoming(spread(label_selector=LabelSelector())),
+        TWO_IN_A,
+        [0, 0, 0, 0, UNLABELED],
+    ),
+    ("an-absent-selector", incoming(spread(label_selector=None)), TWO_IN_A, [0, 0, 0, 0, UNLABELED]),
+    ("too-few-domains", incoming(spread(min_domains=4)), ONE_EACH, [SKEWED, SKEWED, SKEWED, SKEWED, UNLABELED]),
+    ("enough-domains", incoming(spread(min_domains=3)), ONE_EACH, [0, 0, 0, 0, UNLABELED]),
+    (
+        "tainted-nodes-do-not-count",
+        incoming(spread(node_taints_policy="Honor")),
+        [web("p", "a1"), web("q", "b1")],
+        [0, 0, 0, 0, UNLABELED],
+    ),
+    (
+        "tainted-nodes-count",
+        incoming(spread()),
+        [web("p", "a1"), web("q", "b1")],
+        [SKEWED, SKEWED, SKEWED, 0, UNLABELED],
+    ),
+    ("other-versions-do-not-count", incoming(spread(match_label_keys=("version",))), TWO_IN_A, [0, 0, 0, 0, UNLABELED]),
+    (
+        "label-keys-that-the-pod-lacks",
+        incoming(spread(match_label_keys=("none",))),
+        TWO_IN_A,
+        [SKEWED, SKEWED, 0, 0, UNLABELED],
+    ),
+    ("two-constraints", incoming(spread(skew=2), spread("host")), TWO_IN_A, [SKEWED, SKEWED, 0, 0, UNLABELED]),
+    (
+        "nodes-without-every-key-do-not-count",
+        incoming(spread(), spread("pool")),
+        TWO_IN_A,
+        [UNLABELED, UNLABELED, UNLABELED, 0, UNLABELED],
+    ),
+    (
+        "a-single-domain-has-the-minimum",
+        incoming(spread(max_skew=1), spread("pool")),
+        [web("p", "c1")],
+        [UNLABELED, UNLABELED, UNLABELED, 0, UNLABELED],
+    ),
 )
 def test_filter(subject: Pod, placed: list[Pod], codes: list[int] | str) -> None:
     """A node passes if its domain, with the pod, exceeds the minimum of all domains by at most maxSkew."""
@@ -162,13 +142,11 @@ def test_the_first_constraint_that_fails_gives_the_reason() -> None:
     assert found == [SKEWED, UNLABELED]
 
 
-@pytest.mark.parametrize(
-    ("policy", "codes"),
-    [
-        pytest.param(None, [SKEWED, SKEWED, 0, 0, UNLABELED], id="honored-by-default"),
-        pytest.param("Honor", [SKEWED, SKEWED, 0, 0, UNLABELED], id="honored"),
-        pytest.param("Ignore", [SKEWED, SKEWED, SKEWED, 0, UNLABELED], id="ignored"),
-    ],
+@table(
+    "policy, codes",
+    ("honored-by-default", None, [SKEWED, SKEWED, 0, 0, UNLABELED]),
+    ("honored", "Honor", [SKEWED, SKEWED, 0, 0, UNLABELED]),
+    ("ignored", "Ignore", [SKEWED, SKEWED, SKEWED, 0, UNLABELED]),
 )
 def test_node_affinity_policy(policy: str | None, codes: list[int]) -> None:
     """By default, the domains of nodes that the pod's node selector excludes do not count for the minimum."""
@@ -200,12 +178,10 @@ def test_removed_nodes_are_no_domains() -> None:
     assert filter_result(incoming(spread()), filled) == [0, 0, 0, UNLABELED, UNLABELED]
 
 
-@pytest.mark.parametrize(
-    ("code", "status", "suffix"),
-    [
-        pytest.param(SKEWED, Code.UNSCHEDULABLE, "", id="skew"),
-        pytest.param(UNLABELED, Code.UNSCHEDULABLE_AND_UNRESOLVABLE, " (missing required label)", id="label"),
-    ],
+@table(
+    "code, status, suffix",
+    ("skew", SKEWED, Code.UNSCHEDULABLE, ""),
+    ("label", UNLABELED, Code.UNSCHEDULABLE_AND_UNRESOLVABLE, " (missing required label)"),
 )
 def test_rejections(code: int, status: Code, suffix: str) -> None:
     """Skew is resolvable by preemption; a missing label is not."""
@@ -253,19 +229,12 @@ def test_dry_run_clones_are_independent() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("other", "row", "codes"),
-    [
-        pytest.param(web("x", "", namespace="other"), 2, [SKEWED, SKEWED, 0, 0], id="another-namespace"),
-        pytest.param(pod("x", labels={"app": "db"}), 2, [SKEWED, SKEWED, 0, 0], id="another-app"),
-        pytest.param(web("x", ""), 4, [SKEWED, SKEWED, 0, 0], id="a-node-without-the-key"),
-        pytest.param(
-            web("x", "", deleted=datetime(2026, 1, 1, tzinfo=UTC)),
-            2,
-            [SKEWED, SKEWED, SKEWED, 0],
-            id="a-terminating-pod",
-        ),
-    ],
+@table(
+    "other, row, codes",
+    ("another-namespace", web("x", "", namespace="other"), 2, [SKEWED, SKEWED, 0, 0]),
+    ("another-app", pod("x", labels={"app": "db"}), 2, [SKEWED, SKEWED, 0, 0]),
+    ("a-node-without-the-key", web("x", ""), 4, [SKEWED, SKEWED, 0, 0]),
+    ("a-terminating-pod", web("x", "", deleted=datetime(2026, 1, 1, tzinfo=UTC)), 2, [SKEWED, SKEWED, SKEWED, 0]),
 )
 def test_pods_that_count_in_add_pod(other: Pod, row: int, codes: list[int]) -> None:
     """AddPod counts the same pods as PreFilter, except that terminating pods count too, as in kube-scheduler."""

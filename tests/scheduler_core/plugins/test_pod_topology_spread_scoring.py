@@ -3,7 +3,6 @@
 import math
 
 import numpy as np
-import pytest
 
 from scheduler_core.config.plugin_args import PodTopologySpreadArgs
 from scheduler_core.config.plugin_args import TopologySpreadConstraint as ConfiguredConstraint
@@ -20,6 +19,7 @@ from tests.support.builders import node, pod
 from tests.support.columns import columns
 from tests.support.handles import FakeHandle
 from tests.support.plugin_calls import normalized_scores
+from tests.support.tables import table
 
 HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 NODES = [
@@ -58,40 +58,25 @@ LOG3, LOG4, LOG5, LOG6 = (math.log(number) for number in (3, 4, 5, 6))
 PLACED = [web("p", "a1"), web("q", "a1"), web("r", "a2"), web("s", "b1")]
 
 
-@pytest.mark.parametrize(
-    ("constraints", "expected"),
-    [
-        pytest.param([], "Skip", id="none"),
-        pytest.param(
-            [TopologySpreadConstraint(topology_key=ZONE, label_selector=WEB)], "Skip", id="required-constraints-only"
-        ),
-        pytest.param(
-            [soft()],
-            ([rounded(3 * LOG4), rounded(3 * LOG4), rounded(LOG4), 0], [25, 25, 100, 0]),
-            id="zones",
-        ),
-        pytest.param(
-            [soft(HOST)],
-            ([rounded(2 * LOG6), rounded(LOG6), rounded(LOG6), 0], [0, 50, 50, 100]),
-            id="hosts",
-        ),
-        pytest.param(
-            [soft(skew=4)],
-            ([rounded(3 * LOG4 + 3), rounded(3 * LOG4 + 3), rounded(LOG4 + 3), 0], [57, 57, 100, 0]),
-            id="a-larger-skew-reduces-differences",
-        ),
-        pytest.param(
-            [soft(), soft(HOST)],
-            (
-                [rounded(3 * LOG4 + 2 * LOG5), rounded(3 * LOG4 + LOG5), rounded(LOG4 + LOG5), 0],
-                [42, 57, 100, 0],
-            ),
-            id="both",
-        ),
-        pytest.param([soft(selector=LabelSelector())], ([0, 0, 0, 0], [100, 100, 100, 0]), id="an-empty-selector"),
-        pytest.param([soft(selector=None)], ([0, 0, 0, 0], [100, 100, 100, 0]), id="an-absent-selector"),
-        pytest.param([soft("rack")], ([0, 0, 0, 0], [0, 0, 0, 0]), id="a-key-that-no-node-has"),
-    ],
+@table(
+    "constraints, expected",
+    ("none", [], "Skip"),
+    ("required-constraints-only", [TopologySpreadConstraint(topology_key=ZONE, label_selector=WEB)], "Skip"),
+    ("zones", [soft()], ([rounded(3 * LOG4), rounded(3 * LOG4), rounded(LOG4), 0], [25, 25, 100, 0])),
+    ("hosts", [soft(HOST)], ([rounded(2 * LOG6), rounded(LOG6), rounded(LOG6), 0], [0, 50, 50, 100])),
+    (
+        "a-larger-skew-reduces-differences",
+        [soft(skew=4)],
+        ([rounded(3 * LOG4 + 3), rounded(3 * LOG4 + 3), rounded(LOG4 + 3), 0], [57, 57, 100, 0]),
+    ),
+    (
+        "both",
+        [soft(), soft(HOST)],
+        ([rounded(3 * LOG4 + 2 * LOG5), rounded(3 * LOG4 + LOG5), rounded(LOG4 + LOG5), 0], [42, 57, 100, 0]),
+    ),
+    ("an-empty-selector", [soft(selector=LabelSelector())], ([0, 0, 0, 0], [100, 100, 100, 0])),
+    ("an-absent-selector", [soft(selector=None)], ([0, 0, 0, 0], [100, 100, 100, 0])),
+    ("a-key-that-no-node-has", [soft("rack")], ([0, 0, 0, 0], [0, 0, 0, 0])),
 )
 def test_scores(constraints: list[TopologySpreadConstraint], expected: Scored | str) -> None:
     """Fewer matching pods lead to a higher score; nodes without every key have score 0."""
@@ -145,26 +130,22 @@ LISTED = ConfiguredConstraint(max_skew=1, topology_key=ZONE, when_unsatisfiable=
 HARD = ConfiguredConstraint(max_skew=1, topology_key=ZONE, when_unsatisfiable="DoNotSchedule")
 
 
-@pytest.mark.parametrize(
-    ("subject", "args", "expected"),
-    [
-        pytest.param(
-            web("me"),
-            PodTopologySpreadArgs(default_constraints=(LISTED,), defaulting_type="List"),
-            ([4, 4, 1, 0], [25, 25, 100, 0]),
-            id="listed-constraints-require-the-key",
-        ),
-        pytest.param(web("me"), PodTopologySpreadArgs(defaulting_type="List"), "Skip", id="an-empty-list"),
-        pytest.param(
-            pod("me", labels={"app": "db"}), PodTopologySpreadArgs(), "Skip", id="no-service-or-owner-selects-the-pod"
-        ),
-        pytest.param(
-            pod("me", labels={"app": "web"}, spread=[TopologySpreadConstraint(topology_key=ZONE)]),
-            PodTopologySpreadArgs(),
-            "Skip",
-            id="own-constraints-replace-the-defaults",
-        ),
-    ],
+@table(
+    "subject, args, expected",
+    (
+        "listed-constraints-require-the-key",
+        web("me"),
+        PodTopologySpreadArgs(default_constraints=(LISTED,), defaulting_type="List"),
+        ([4, 4, 1, 0], [25, 25, 100, 0]),
+    ),
+    ("an-empty-list", web("me"), PodTopologySpreadArgs(defaulting_type="List"), "Skip"),
+    ("no-service-or-owner-selects-the-pod", pod("me", labels={"app": "db"}), PodTopologySpreadArgs(), "Skip"),
+    (
+        "own-constraints-replace-the-defaults",
+        pod("me", labels={"app": "web"}, spread=[TopologySpreadConstraint(topology_key=ZONE)]),
+        PodTopologySpreadArgs(),
+        "Skip",
+    ),
 )
 def test_defaults(subject: Pod, args: PodTopologySpreadArgs, expected: Scored | str) -> None:
     """Default constraints apply to pods without constraints that a service or an owner selects."""

@@ -1,6 +1,5 @@
 """PrioritySort: the order of pods in the active queue."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -8,6 +7,7 @@ from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.plugins.priority_sort import PrioritySort
 from tests.support.builders import pod
 from tests.support.handles import FakeHandle
+from tests.support.tables import table
 
 HANDLE = FakeHandle()
 PLUGIN = PrioritySort(None, HANDLE)
@@ -18,15 +18,13 @@ def _queued(priority: int | None, now: float, sequence: int) -> QueuedPod:
     return QueuedPod(HANDLE.nodes.compile_pod(built), now, sequence)
 
 
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [
-        pytest.param(_queued(10, 5.0, 2), _queued(1, 1.0, 1), id="priority before time"),
-        pytest.param(_queued(None, 2.0, 2), _queued(-1, 1.0, 1), id="no priority counts as 0, above a negative one"),
-        pytest.param(_queued(None, 1.0, 1), _queued(0, 2.0, 2), id="no priority equals 0"),
-        pytest.param(_queued(5, 1.0, 2), _queued(5, 2.0, 1), id="the longer wait"),
-        pytest.param(_queued(5, 1.0, 1), _queued(5, 1.0, 2), id="the earlier arrival"),
-    ],
+@table(
+    "first, second",
+    ("priority before time", _queued(10, 5.0, 2), _queued(1, 1.0, 1)),
+    ("no priority counts as 0, above a negative one", _queued(None, 2.0, 2), _queued(-1, 1.0, 1)),
+    ("no priority equals 0", _queued(None, 1.0, 1), _queued(0, 2.0, 2)),
+    ("the longer wait", _queued(5, 1.0, 2), _queued(5, 2.0, 1)),
+    ("the earlier arrival", _queued(5, 1.0, 1), _queued(5, 1.0, 2)),
 )
 def test_order(first: QueuedPod, second: QueuedPod) -> None:
     """The pod that is attempted first has the smaller key."""

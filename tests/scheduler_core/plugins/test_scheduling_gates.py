@@ -8,6 +8,7 @@ from scheduler_core.plugins.scheduling_gates import SchedulingGates, after_gates
 from tests.support.builders import node, pod
 from tests.support.columns import columns
 from tests.support.handles import FakeHandle
+from tests.support.tables import table
 
 
 @pytest.fixture
@@ -20,12 +21,10 @@ def test_a_pod_without_gates_is_accepted(plugin: SchedulingGates) -> None:
     assert plugin.pre_enqueue(columns([]).compile_pod(pod())).is_success
 
 
-@pytest.mark.parametrize(
-    ("gates", "reason"),
-    [
-        pytest.param(["example.com/a"], "waiting for scheduling gates: [example.com/a]", id="one"),
-        pytest.param(["b", "a"], "waiting for scheduling gates: [b a]", id="in-order-of-the-spec"),
-    ],
+@table(
+    "gates, reason",
+    ("one", ["example.com/a"], "waiting for scheduling gates: [example.com/a]"),
+    ("in-order-of-the-spec", ["b", "a"], "waiting for scheduling gates: [b a]"),
 )
 def test_a_gated_pod_is_rejected(plugin: SchedulingGates, gates: list[str], reason: str) -> None:
     """The reason lists the remaining gates."""
@@ -42,13 +41,11 @@ def test_only_the_removal_of_gates_is_registered(plugin: SchedulingGates) -> Non
     assert registration.hint is after_gates_eliminated
 
 
-@pytest.mark.parametrize(
-    ("new", "hint"),
-    [
-        pytest.param(pod("waiting"), Hint.QUEUE, id="the-pod-itself"),
-        pytest.param(pod("other"), Hint.SKIP, id="another-pod"),
-        pytest.param(node(), Hint.QUEUE, id="an-object-of-another-kind"),
-    ],
+@table(
+    "new, hint",
+    ("the-pod-itself", pod("waiting"), Hint.QUEUE),
+    ("another-pod", pod("other"), Hint.SKIP),
+    ("an-object-of-another-kind", node(), Hint.QUEUE),
 )
 def test_hint(new: object, hint: Hint) -> None:
     """A pod is requeued if its own gates were removed, or if the object is of another kind."""

@@ -1,7 +1,6 @@
 """TaintToleration: untolerated taints reject nodes, and PreferNoSchedule taints lower the score."""
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -23,6 +22,7 @@ from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns, Rows
 from tests.support.builders import node, pod
 from tests.support.columns import columns
 from tests.support.handles import FakeHandle
+from tests.support.tables import table
 
 DEDICATED = Toleration(key="dedicated", value="db", effect="NoSchedule")
 CLUSTER = [
@@ -51,29 +51,25 @@ def scored(nodes: list[Node], tolerations: list[Toleration], rows: Rows = ALL_RO
     return [int(score) for score in scores]
 
 
-@pytest.mark.parametrize(
-    ("tolerations", "rows", "codes"),
-    [
-        pytest.param([], ALL_ROWS, [0, 1, 1, 0, 1], id="none"),
-        pytest.param([], np.array([1, 3]), [1, 0], id="chosen-rows"),
-        pytest.param([DEDICATED], ALL_ROWS, [0, 0, 1, 0, 0], id="one-effect"),
-        pytest.param([Toleration(key="dedicated", value="db")], ALL_ROWS, None, id="every-effect"),
-        pytest.param([Toleration(operator="Exists")], ALL_ROWS, None, id="everything"),
-        pytest.param([Toleration(key="dedicated", value="web")], ALL_ROWS, [0, 1, 1, 0, 1], id="another-value"),
-        pytest.param([Toleration(key="dedicated", operator="Gt", value="0")], ALL_ROWS, [0, 1, 1, 0, 1], id="gated-gt"),
-    ],
+@table(
+    "tolerations, rows, codes",
+    ("none", [], ALL_ROWS, [0, 1, 1, 0, 1]),
+    ("chosen-rows", [], np.array([1, 3]), [1, 0]),
+    ("one-effect", [DEDICATED], ALL_ROWS, [0, 0, 1, 0, 0]),
+    ("every-effect", [Toleration(key="dedicated", value="db")], ALL_ROWS, None),
+    ("everything", [Toleration(operator="Exists")], ALL_ROWS, None),
+    ("another-value", [Toleration(key="dedicated", value="web")], ALL_ROWS, [0, 1, 1, 0, 1]),
+    ("gated-gt", [Toleration(key="dedicated", operator="Gt", value="0")], ALL_ROWS, [0, 1, 1, 0, 1]),
 )
 def test_filter(tolerations: list[Toleration], rows: Rows, codes: list[int] | None) -> None:
     """Untolerated NoSchedule and NoExecute taints reject a node; PreferNoSchedule taints do not."""
     assert filtered(CLUSTER, tolerations, rows) == codes
 
 
-@pytest.mark.parametrize(
+@table(
     "nodes",
-    [
-        pytest.param([node("a"), node("b")], id="no-taints"),
-        pytest.param([node("a", taints=["busy:PreferNoSchedule"])], id="prefer-no-schedule"),
-    ],
+    ("no-taints", [node("a"), node("b")]),
+    ("prefer-no-schedule", [node("a", taints=["busy:PreferNoSchedule"])]),
 )
 def test_nodes_that_pass_without_tolerations(nodes: list[Node]) -> None:
     """Filter returns None because every node passes."""
@@ -87,20 +83,13 @@ def test_rejection() -> None:
     assert status.reasons == ("node(s) had untolerated taint(s)",)
 
 
-@pytest.mark.parametrize(
-    ("tolerations", "rows", "scores"),
-    [
-        pytest.param([], ALL_ROWS, [0, 0, 0, 1, 2], id="none"),
-        pytest.param([], np.array([3, 4]), [1, 2], id="chosen-rows"),
-        pytest.param([Toleration(key="busy", operator="Exists")], ALL_ROWS, [0, 0, 0, 0, 1], id="one-of-them"),
-        pytest.param(
-            [Toleration(key="busy", operator="Exists", effect="NoSchedule")],
-            ALL_ROWS,
-            [0, 0, 0, 1, 2],
-            id="other-effect",
-        ),
-        pytest.param([Toleration(operator="Exists")], ALL_ROWS, [0, 0, 0, 0, 0], id="everything"),
-    ],
+@table(
+    "tolerations, rows, scores",
+    ("none", [], ALL_ROWS, [0, 0, 0, 1, 2]),
+    ("chosen-rows", [], np.array([3, 4]), [1, 2]),
+    ("one-of-them", [Toleration(key="busy", operator="Exists")], ALL_ROWS, [0, 0, 0, 0, 1]),
+    ("other-effect", [Toleration(key="busy", operator="Exists", effect="NoSchedule")], ALL_ROWS, [0, 0, 0, 1, 2]),
+    ("everything", [Toleration(operator="Exists")], ALL_ROWS, [0, 0, 0, 0, 0]),
 )
 def test_score(tolerations: list[Toleration], rows: Rows, scores: list[int]) -> None:
     """The raw score is the number of untolerated PreferNoSchedule taints."""
@@ -198,31 +187,27 @@ def test_events() -> None:
 TAINTED = node(taints=["x:NoSchedule"])
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "hint"),
-    [
-        pytest.param(None, node(), Hint.QUEUE, id="added-without-taints"),
-        pytest.param(None, TAINTED, Hint.SKIP, id="added-tainted"),
-        pytest.param(None, node(taints=["x:PreferNoSchedule"]), Hint.QUEUE, id="added-with-prefer-no-schedule"),
-        pytest.param(None, node(taints=["dedicated=db:NoSchedule"]), Hint.QUEUE, id="added-with-a-tolerated-taint"),
-        pytest.param(TAINTED, node(), Hint.QUEUE, id="taint-removed"),
-        pytest.param(node(taints=["x:NoSchedule", "y:NoExecute"]), TAINTED, Hint.SKIP, id="one-of-two-removed"),
-        pytest.param(node(taints=["x:PreferNoSchedule"]), node(), Hint.SKIP, id="passed-before"),
-        pytest.param(None, pod(), Hint.QUEUE, id="not-a-node"),
-    ],
+@table(
+    "old, new, hint",
+    ("added-without-taints", None, node(), Hint.QUEUE),
+    ("added-tainted", None, TAINTED, Hint.SKIP),
+    ("added-with-prefer-no-schedule", None, node(taints=["x:PreferNoSchedule"]), Hint.QUEUE),
+    ("added-with-a-tolerated-taint", None, node(taints=["dedicated=db:NoSchedule"]), Hint.QUEUE),
+    ("taint-removed", TAINTED, node(), Hint.QUEUE),
+    ("one-of-two-removed", node(taints=["x:NoSchedule", "y:NoExecute"]), TAINTED, Hint.SKIP),
+    ("passed-before", node(taints=["x:PreferNoSchedule"]), node(), Hint.SKIP),
+    ("not-a-node", None, pod(), Hint.QUEUE),
 )
 def test_node_hint(old: object, new: object, hint: Hint) -> None:
     """A pod is requeued if the node passes and did not pass before."""
     assert after_node_change(pod(tolerations=[DEDICATED]), old, new) is hint
 
 
-@pytest.mark.parametrize(
-    ("new", "hint"),
-    [
-        pytest.param(pod("waiting"), Hint.QUEUE, id="the-pod-itself"),
-        pytest.param(pod("other"), Hint.SKIP, id="another-pod"),
-        pytest.param(None, Hint.QUEUE, id="no-object"),
-    ],
+@table(
+    "new, hint",
+    ("the-pod-itself", pod("waiting"), Hint.QUEUE),
+    ("another-pod", pod("other"), Hint.SKIP),
+    ("no-object", None, Hint.QUEUE),
 )
 def test_toleration_hint(new: object, hint: Hint) -> None:
     """A pod is requeued if its own tolerations changed."""

@@ -36,6 +36,7 @@ from tests.support.storage import (
     storage_class,
     volume,
 )
+from tests.support.tables import table
 
 ZONE = "topology.kubernetes.io/zone"
 EBS_ZONE = "topology.ebs.csi.aws.com/zone"
@@ -62,53 +63,49 @@ def on_two_zones(storage: Sequence[StorageObject], *claims: str) -> list[Status]
     return found
 
 
-@pytest.mark.parametrize(
-    ("storage", "status"),
-    [
-        pytest.param([], unresolvable('persistentvolumeclaim "data" not found'), id="missing"),
-        pytest.param(
-            [claim(volume="pv", phase="Lost")],
-            unresolvable('persistentvolumeclaim "data" bound to non-existent persistentvolume "pv"'),
-            id="lost",
-        ),
-        pytest.param(
-            [claim(), storage_class(waits=False)],
-            unresolvable("pod has unbound immediate PersistentVolumeClaims"),
-            id="immediate",
-        ),
-        pytest.param([claim()], unresolvable("pod has unbound immediate PersistentVolumeClaims"), id="no-class"),
-        pytest.param(
-            [claim(volume="pv", bound=False), storage_class()],
-            unresolvable("pod has unbound immediate PersistentVolumeClaims"),
-            id="names-its-volume",
-        ),
-        pytest.param(
-            [claim(), StorageClass(ObjectMeta(name="local"))],
-            Status(Code.ERROR, ('VolumeBindingMode not set for StorageClass "local"',)),
-            id="class-without-mode",
-        ),
-    ],
+@table(
+    "storage, status",
+    ("missing", [], unresolvable('persistentvolumeclaim "data" not found')),
+    (
+        "lost",
+        [claim(volume="pv", phase="Lost")],
+        unresolvable('persistentvolumeclaim "data" bound to non-existent persistentvolume "pv"'),
+    ),
+    (
+        "immediate",
+        [claim(), storage_class(waits=False)],
+        unresolvable("pod has unbound immediate PersistentVolumeClaims"),
+    ),
+    ("no-class", [claim()], unresolvable("pod has unbound immediate PersistentVolumeClaims")),
+    (
+        "names-its-volume",
+        [claim(volume="pv", bound=False), storage_class()],
+        unresolvable("pod has unbound immediate PersistentVolumeClaims"),
+    ),
+    (
+        "class-without-mode",
+        [claim(), StorageClass(ObjectMeta(name="local"))],
+        Status(Code.ERROR, ('VolumeBindingMode not set for StorageClass "local"',)),
+    ),
 )
 def test_claims_that_reject_the_pod(storage: list[StorageObject], status: Status) -> None:
     """PreFilter rejects the pod for all nodes."""
     assert filter_result(pod(volumes=mounts("data")), columns_with_storage([node()], storage)) == (status, [])
 
 
-@pytest.mark.parametrize(
-    ("storage", "status"),
-    [
-        pytest.param(
-            [],
-            unresolvable('waiting for ephemeral volume controller to create the persistentvolumeclaim "pod-scratch"'),
-            id="not-created-yet",
-        ),
-        pytest.param(
-            [claim("pod-scratch", owner="other")],
-            unresolvable("PVC default/pod-scratch was not created for pod default/pod (pod is not owner)"),
-            id="of-another-pod",
-        ),
-        pytest.param([claim("pod-scratch", owner="uid-of-default-pod"), storage_class()], SUCCESS, id="of-the-pod"),
-    ],
+@table(
+    "storage, status",
+    (
+        "not-created-yet",
+        [],
+        unresolvable('waiting for ephemeral volume controller to create the persistentvolumeclaim "pod-scratch"'),
+    ),
+    (
+        "of-another-pod",
+        [claim("pod-scratch", owner="other")],
+        unresolvable("PVC default/pod-scratch was not created for pod default/pod (pod is not owner)"),
+    ),
+    ("of-the-pod", [claim("pod-scratch", owner="uid-of-default-pod"), storage_class()], SUCCESS),
 )
 def test_ephemeral_claim(storage: list[StorageObject], status: Status) -> None:
     """An ephemeral claim must exist and be owned by the pod."""
@@ -122,13 +119,11 @@ def test_pod_without_claims_is_skipped() -> None:
     assert plugin.pre_filter(CycleState(), nodes.compile_pod(pod()), nodes).status.is_skip
 
 
-@pytest.mark.parametrize(
-    ("storage", "here", "there"),
-    [
-        pytest.param([volume("pv")], (), (), id="from-everywhere"),
-        pytest.param([volume("pv", on={ZONE: ["a"]})], (), (OUT_OF_REACH,), id="from-one-zone"),
-        pytest.param([], (NO_VOLUME,), (NO_VOLUME,), id="volume-is-missing"),
-    ],
+@table(
+    "storage, here, there",
+    ("from-everywhere", [volume("pv")], (), ()),
+    ("from-one-zone", [volume("pv", on={ZONE: ["a"]})], (), (OUT_OF_REACH,)),
+    ("volume-is-missing", [], (NO_VOLUME,), (NO_VOLUME,)),
 )
 def test_bound_claim(storage: list[StorageObject], here: tuple[str, ...], there: tuple[str, ...]) -> None:
     """A node passes if the volume exists and its node affinity matches."""
@@ -159,13 +154,11 @@ IN_TREE = PersistentVolumeSpec(aws=AwsElasticBlockStore("vol-1"))
 EBS_PLUGIN = "kubernetes.io/aws-ebs"
 
 
-@pytest.mark.parametrize(
-    ("migrated", "expected"),
-    [
-        pytest.param("", [(), (OUT_OF_REACH,)], id="in-tree"),
-        pytest.param(EBS_PLUGIN, [(OUT_OF_REACH,), ()], id="migrated"),
-        pytest.param("kubernetes.io/gce-pd,x", [(), (OUT_OF_REACH,)], id="another-plugin-migrated"),
-    ],
+@table(
+    "migrated, expected",
+    ("in-tree", "", [(), (OUT_OF_REACH,)]),
+    ("migrated", EBS_PLUGIN, [(OUT_OF_REACH,), ()]),
+    ("another-plugin-migrated", "kubernetes.io/gce-pd,x", [(), (OUT_OF_REACH,)]),
 )
 def test_in_tree_volume_is_reached_by_its_drivers_labels(migrated: str, expected: list[tuple[str, ...]]) -> None:
     """On nodes with the migrated plugin, the driver's own zone label is matched instead of the standard one."""
@@ -198,18 +191,16 @@ def test_untranslatable_volume_leaves_rows_undecided() -> None:
     assert [code in caught.value.problems for code in caught.value.codes[:2].tolist()] == [False, True]
 
 
-@pytest.mark.parametrize(
+@table(
     "unsuitable",
-    [
-        pytest.param(volume(size="4Gi"), id="too-small"),
-        pytest.param(volume(storage_class="other"), id="another-class"),
-        pytest.param(volume(modes=["ReadOnlyMany"]), id="another-access-mode"),
-        pytest.param(volume(mode="Block"), id="another-volume-mode"),
-        pytest.param(volume(phase="Released"), id="not-available"),
-        pytest.param(volume(claim_ref="default/other"), id="reserved-for-another-claim"),
-        pytest.param(volume(attributes_class="gold"), id="another-attributes-class"),
-        pytest.param(volume(on={ZONE: ["c"]}), id="out-of-reach"),
-    ],
+    ("too-small", volume(size="4Gi")),
+    ("another-class", volume(storage_class="other")),
+    ("another-access-mode", volume(modes=["ReadOnlyMany"])),
+    ("another-volume-mode", volume(mode="Block")),
+    ("not-available", volume(phase="Released")),
+    ("reserved-for-another-claim", volume(claim_ref="default/other")),
+    ("another-attributes-class", volume(attributes_class="gold")),
+    ("out-of-reach", volume(on={ZONE: ["c"]})),
 )
 def test_unsuitable_volume(unsuitable: StorageObject) -> None:
     """Without a suitable volume, and without provisioning, no node passes."""
@@ -217,16 +208,14 @@ def test_unsuitable_volume(unsuitable: StorageObject) -> None:
     assert found == [unresolvable(CANNOT_BIND)] * 2
 
 
-@pytest.mark.parametrize(
+@table(
     "suitable",
-    [
-        pytest.param(volume(size="5Gi"), id="just-large-enough"),
-        pytest.param(volume(modes=["ReadOnlyMany", "ReadWriteOnce"]), id="more-access-modes"),
-        pytest.param(volume(mode="Filesystem"), id="default-volume-mode"),
-        pytest.param(volume(claim_ref="default/data", phase="Pending"), id="reserved-for-the-claim-in-any-phase"),
-        pytest.param(volume(claim_ref=claim(), modes=[]), id="reserved-for-the-claim-with-any-access-modes"),
-        pytest.param(volume(attributes_class=""), id="empty-attributes-class"),
-    ],
+    ("just-large-enough", volume(size="5Gi")),
+    ("more-access-modes", volume(modes=["ReadOnlyMany", "ReadWriteOnce"])),
+    ("default-volume-mode", volume(mode="Filesystem")),
+    ("reserved-for-the-claim-in-any-phase", volume(claim_ref="default/data", phase="Pending")),
+    ("reserved-for-the-claim-with-any-access-modes", volume(claim_ref=claim(), modes=[])),
+    ("empty-attributes-class", volume(attributes_class="")),
 )
 def test_suitable_volume(suitable: StorageObject) -> None:
     """A suitable volume without node affinity makes every node pass."""
@@ -270,69 +259,65 @@ def test_a_selected_node_excludes_all_others() -> None:
     assert on_two_zones(storage) == [unresolvable(CANNOT_BIND), SUCCESS]
 
 
-@pytest.mark.parametrize(
-    ("storage", "here", "there"),
-    [
-        pytest.param([storage_class("local", DRIVER)], (), (), id="anywhere"),
-        pytest.param([storage_class("local", "")], (CANNOT_BIND,), (CANNOT_BIND,), id="no-provisioner"),
-        pytest.param([storage_class("local", DRIVER, on={ZONE: ["a", "c"]})], (), (CANNOT_BIND,), id="allowed-zone"),
-        pytest.param([storage_class("local", DRIVER, on={})], (CANNOT_BIND,), (CANNOT_BIND,), id="empty-topology"),
-        pytest.param(
-            [storage_class("local", DRIVER), csi_driver(DRIVER)], (NO_SPACE,), (NO_SPACE,), id="no-capacity-reported"
-        ),
-        pytest.param(
-            [storage_class("local", DRIVER), csi_driver(DRIVER, reports_capacity=False)],
-            (),
-            (),
-            id="driver-reports-no-capacity",
-        ),
-        pytest.param(
-            [storage_class("local", DRIVER), csi_driver(DRIVER), capacity("c", "local", "5Gi", on={ZONE: "a"})],
-            (),
-            (NO_SPACE,),
-            id="capacity-in-one-zone",
-        ),
-        pytest.param(
-            [storage_class("local", DRIVER), csi_driver(DRIVER), capacity("c", "local", "4Gi", on={})],
-            (NO_SPACE,),
-            (NO_SPACE,),
-            id="too-little-capacity",
-        ),
-        pytest.param(
-            [storage_class("local", DRIVER), csi_driver(DRIVER), capacity("c", "local", "5Gi", on={})],
-            (),
-            (),
-            id="capacity-on-all-nodes",
-        ),
-        pytest.param(
-            [storage_class("local", DRIVER), csi_driver(DRIVER), capacity("c", "local", "5Gi", on=None)],
-            (NO_SPACE,),
-            (NO_SPACE,),
-            id="capacity-on-no-nodes",
-        ),
-        pytest.param(
-            [storage_class("local", DRIVER), csi_driver(DRIVER), capacity("c", "other", "5Gi", on={})],
-            (NO_SPACE,),
-            (NO_SPACE,),
-            id="capacity-of-another-class",
-        ),
-        pytest.param(
-            [
-                storage_class("local", DRIVER),
-                csi_driver(DRIVER),
-                CsiStorageCapacity(ObjectMeta(name="c"), "local", LabelSelector(), "9Gi", "4Gi"),
-            ],
-            (NO_SPACE,),
-            (NO_SPACE,),
-            id="maximum-volume-size-overrides-capacity",
-        ),
-        pytest.param(
-            [storage_class("local", DRIVER, on={ZONE: ["a"]}), csi_driver(DRIVER)],
-            (NO_SPACE,),
-            (CANNOT_BIND,),
-            id="topology-is-checked-before-capacity",
-        ),
-    ],
+@table(
+    "storage, here, there",
+    ("anywhere", [storage_class("local", DRIVER)], (), ()),
+    ("no-provisioner", [storage_class("local", "")], (CANNOT_BIND,), (CANNOT_BIND,)),
+    ("allowed-zone", [storage_class("local", DRIVER, on={ZONE: ["a", "c"]})], (), (CANNOT_BIND,)),
+    ("empty-topology", [storage_class("local", DRIVER, on={})], (CANNOT_BIND,), (CANNOT_BIND,)),
+    ("no-capacity-reported", [storage_class("local", DRIVER), csi_driver(DRIVER)], (NO_SPACE,), (NO_SPACE,)),
+    (
+        "driver-reports-no-capacity",
+        [storage_class("local", DRIVER), csi_driver(DRIVER, reports_capacity=False)],
+        (),
+        (),
+    ),
+    (
+        "capacity-in-one-zone",
+        [storage_class("local", DRIVER), csi_driver(DRIVER), capacity("c", "local", "5Gi", on={ZONE: "a"})],
+        (),
+        (NO_SPACE,),
+    ),
+    (
+        "too-little-capacity",
+        [storage_class("local", DRIVER), csi_driver(DRIVER), capacity("c", "local", "4Gi", on={})],
+        (NO_SPACE,),
+        (NO_SPACE,),
+    ),
+    (
+        "capacity-on-all-nodes",
+        [storage_class("local", DRIVER), csi_driver(DRIVER), capacity("c", "local", "5Gi", on={})],
+        (),
+        (),
+    ),
+    (
+        "capacity-on-no-nodes",
+        [storage_class("local", DRIVER), csi_driver(DRIVER), capacity("c", "local", "5Gi", on=None)],
+        (NO_SPACE,),
+        (NO_SPACE,),
+    ),
+    (
+        "capacity-of-another-class",
+        [storage_class("local", DRIVER), csi_driver(DRIVER), capacity("c", "other", "5Gi", on={})],
+        (NO_SPACE,),
+        (NO_SPACE,),
+    ),
+    (
+        "maximum-volume-size-overrides-capacity",
+        [
+            storage_class("local", DRIVER),
+            csi_driver(DRIVER),
+            CsiStorageCapacity(ObjectMeta(name="c"), "local", LabelSelector(), "9Gi", "4Gi"),
+        ],
+        (NO_SPACE,),
+        (NO_SPACE,),
+    ),
+    (
+        "topology-is-checked-before-capacity",
+        [storage_class("local", DRIVER, on={ZONE: ["a"]}), csi_driver(DRIVER)],
+        (NO_SPACE,),
+        (CANNOT_BIND,),
+    ),
 )
 def test_provisioned_volume(storage: list[StorageObject], here: tuple[str, ...], there: tuple[str, ...]) -> None:
     """A volume can be provisioned if the class's topologies and the driver's capacity allow it."""

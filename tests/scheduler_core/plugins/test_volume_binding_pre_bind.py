@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Callable
 
 import msgspec
-import pytest
 
 from scheduler_core.config.plugin_args import VolumeBindingArgs
 from scheduler_core.errors import ClusterWriteError, ConflictError
@@ -35,6 +34,7 @@ from tests.support.storage import (
     storage_class,
     volume,
 )
+from tests.support.tables import table
 
 POINTER = ClaimPointer("default", "want", "uid-of-default-want")
 STATIC = (claim("want"), storage_class(), volume("pv", on={"zone": ["z"]}))
@@ -166,13 +166,7 @@ def test_failed_reserve_restores_assumed_volumes() -> None:
     assert current(world) == STATIC[2]
 
 
-@pytest.mark.parametrize(
-    ("storage", "claims"),
-    [
-        pytest.param((), (), id="no-claims"),
-        pytest.param((claim("want", volume="pv"), volume("pv")), ("want",), id="bound"),
-    ],
-)
+@table("storage, claims", ("no-claims", (), ()), ("bound", (claim("want", volume="pv"), volume("pv")), ("want",)))
 async def test_nothing_to_bind(storage: tuple[StorageObject, ...], claims: tuple[str, ...]) -> None:
     """PreBind is skipped if the pod has no unbound claims."""
     world = World(storage, *claims)
@@ -272,39 +266,31 @@ def _migrate(world: World) -> None:
     world.nodes.storage.assign(msgspec.structs.replace(written, spec=spec, metadata=metadata))
 
 
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        pytest.param(
-            lambda world: world.nodes.remove_node("n"), 'failed to get node "n": node "n" not found', id="node-deleted"
-        ),
-        pytest.param(
-            lambda world: world.nodes.remove_pod(world.info),
-            'pod does not exist any more: pod "pod" not found',
-            id="pod-deleted",
-        ),
-        pytest.param(
-            lambda world: world.nodes.storage.remove(volume("pv")),
-            'failed to check binding: persistentvolumes "pv" not found',
-            id="volume-deleted",
-        ),
-        pytest.param(
-            lambda world: world.nodes.storage.remove(claim("want")),
-            'failed to check binding: persistentvolumeclaims "default/want" not found',
-            id="claim-deleted",
-        ),
-        pytest.param(_unbind, 'ClaimRef got reset for pv "pv"', id="unbound-again"),
-        pytest.param(
-            _relabel,
-            'pv "pv" node affinity doesn\'t match node "n": no matching NodeSelectorTerms',
-            id="node-out-of-reach",
-        ),
-        pytest.param(
-            _migrate,
-            'pv "pv" node affinity doesn\'t match node "n": no matching NodeSelectorTerms',
-            id="node-out-of-reach-after-migration",
-        ),
-    ],
+@table(
+    "change, reason",
+    ("node-deleted", lambda world: world.nodes.remove_node("n"), 'failed to get node "n": node "n" not found'),
+    (
+        "pod-deleted",
+        lambda world: world.nodes.remove_pod(world.info),
+        'pod does not exist any more: pod "pod" not found',
+    ),
+    (
+        "volume-deleted",
+        lambda world: world.nodes.storage.remove(volume("pv")),
+        'failed to check binding: persistentvolumes "pv" not found',
+    ),
+    (
+        "claim-deleted",
+        lambda world: world.nodes.storage.remove(claim("want")),
+        'failed to check binding: persistentvolumeclaims "default/want" not found',
+    ),
+    ("unbound-again", _unbind, 'ClaimRef got reset for pv "pv"'),
+    ("node-out-of-reach", _relabel, 'pv "pv" node affinity doesn\'t match node "n": no matching NodeSelectorTerms'),
+    (
+        "node-out-of-reach-after-migration",
+        _migrate,
+        'pv "pv" node affinity doesn\'t match node "n": no matching NodeSelectorTerms',
+    ),
 )
 async def test_binding_of_an_existing_volume_fails(change: Callable[[World], object], reason: str) -> None:
     """PreBind fails if an object is deleted or changed during the wait."""
@@ -326,18 +312,16 @@ def _report_claim(annotations: dict[str, str]) -> Callable[[World], object]:
     )
 
 
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        pytest.param(
-            lambda world: world.nodes.storage.remove(claim("made")),
-            'failed to check provisioning pvc: persistentvolumeclaims "default/made" not found',
-            id="claim-deleted",
-        ),
-        pytest.param(_report_claim({}), 'selectedNode annotation reset for PVC "made"', id="no-annotations"),
-        pytest.param(_report_claim({"x": "y"}), 'provisioning failed for PVC "made"', id="node-annotation-removed"),
-        pytest.param(_report_claim({SELECTED_NODE: "m"}), 'provisioning failed for PVC "made"', id="another-node"),
-    ],
+@table(
+    "change, reason",
+    (
+        "claim-deleted",
+        lambda world: world.nodes.storage.remove(claim("made")),
+        'failed to check provisioning pvc: persistentvolumeclaims "default/made" not found',
+    ),
+    ("no-annotations", _report_claim({}), 'selectedNode annotation reset for PVC "made"'),
+    ("node-annotation-removed", _report_claim({"x": "y"}), 'provisioning failed for PVC "made"'),
+    ("another-node", _report_claim({SELECTED_NODE: "m"}), 'provisioning failed for PVC "made"'),
 )
 async def test_provisioning_fails(change: Callable[[World], object], reason: str) -> None:
     """PreBind fails if the claim is deleted or the provisioner changes the selected-node annotation."""

@@ -1,24 +1,16 @@
 """VolumeRestrictions: a disk is attached to one node, and a ReadWriteOncePod claim is used by one pod."""
 
-import pytest
-
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, Hint, Resource
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.status import SUCCESS, Code, Status
-from scheduler_core.model.pod import (
-    AwsElasticBlockStore,
-    GcePersistentDisk,
-    IscsiVolume,
-    Pod,
-    RbdVolume,
-    Volume,
-)
+from scheduler_core.model.pod import AwsElasticBlockStore, GcePersistentDisk, IscsiVolume, Pod, RbdVolume, Volume
 from scheduler_core.plugins.volume_restrictions import VolumeRestrictions, after_claim_creation, after_pod_deletion
 from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns
 from tests.support.builders import node, pod
 from tests.support.handles import FakeHandle
 from tests.support.plugin_calls import filter_statuses
 from tests.support.storage import claim, columns_with_storage, mounts, scratch
+from tests.support.tables import table
 
 RWOP = "ReadWriteOncePod"
 NO_DISK = Status(Code.UNSCHEDULABLE, ("node(s) had no available disk",))
@@ -49,25 +41,23 @@ def filter_result(incoming: Pod, nodes: NodeColumns) -> tuple[Status, list[Statu
     return filter_statuses(VolumeRestrictions(None, FakeHandle(nodes=nodes)), incoming, nodes)
 
 
-@pytest.mark.parametrize(
-    ("wanted", "mounted", "conflict"),
-    [
-        pytest.param(gce(), gce(), True, id="gce-two-writers"),
-        pytest.param(gce(read_only=True), gce(), True, id="gce-new-reader-existing-writer"),
-        pytest.param(gce(), gce(read_only=True), True, id="gce-new-writer-existing-reader"),
-        pytest.param(gce(read_only=True), gce(read_only=True), False, id="gce-two-readers"),
-        pytest.param(gce("a"), gce("b"), False, id="gce-another-disk"),
-        pytest.param(aws(read_only=True), aws(read_only=True), True, id="aws-two-readers"),
-        pytest.param(aws("a"), aws("b"), False, id="aws-another-volume"),
-        pytest.param(aws(), gce(), False, id="another-kind"),
-        pytest.param(iscsi(portal="x"), iscsi(portal="y"), True, id="iscsi-same-target-another-portal"),
-        pytest.param(iscsi(read_only=True), iscsi(read_only=True), False, id="iscsi-two-readers"),
-        pytest.param(rbd("m1", "m2"), rbd("m2", "m3"), True, id="rbd-one-monitor-shared"),
-        pytest.param(rbd("m1"), rbd("m2"), False, id="rbd-no-monitor-shared"),
-        pytest.param(rbd("m1", pool="a"), rbd("m1", pool="b"), False, id="rbd-another-pool"),
-        pytest.param(rbd("m1", image="a"), rbd("m1", image="b"), False, id="rbd-another-image"),
-        pytest.param(rbd("m1", read_only=True), rbd("m1", read_only=True), False, id="rbd-two-readers"),
-    ],
+@table(
+    "wanted, mounted, conflict",
+    ("gce-two-writers", gce(), gce(), True),
+    ("gce-new-reader-existing-writer", gce(read_only=True), gce(), True),
+    ("gce-new-writer-existing-reader", gce(), gce(read_only=True), True),
+    ("gce-two-readers", gce(read_only=True), gce(read_only=True), False),
+    ("gce-another-disk", gce("a"), gce("b"), False),
+    ("aws-two-readers", aws(read_only=True), aws(read_only=True), True),
+    ("aws-another-volume", aws("a"), aws("b"), False),
+    ("another-kind", aws(), gce(), False),
+    ("iscsi-same-target-another-portal", iscsi(portal="x"), iscsi(portal="y"), True),
+    ("iscsi-two-readers", iscsi(read_only=True), iscsi(read_only=True), False),
+    ("rbd-one-monitor-shared", rbd("m1", "m2"), rbd("m2", "m3"), True),
+    ("rbd-no-monitor-shared", rbd("m1"), rbd("m2"), False),
+    ("rbd-another-pool", rbd("m1", pool="a"), rbd("m1", pool="b"), False),
+    ("rbd-another-image", rbd("m1", image="a"), rbd("m1", image="b"), False),
+    ("rbd-two-readers", rbd("m1", read_only=True), rbd("m1", read_only=True), False),
 )
 def test_disk_conflicts(wanted: Volume, mounted: Volume, conflict: bool) -> None:
     """The node with a conflicting disk is rejected, and the deletion of its pod requeues the incoming pod."""
@@ -78,13 +68,11 @@ def test_disk_conflicts(wanted: Volume, mounted: Volume, conflict: bool) -> None
     assert after_pod_deletion(incoming, holder, None) is (Hint.QUEUE if conflict else Hint.SKIP)
 
 
-@pytest.mark.parametrize(
-    ("modes", "mounted", "expected"),
-    [
-        pytest.param((RWOP,), True, (SUCCESS, [IN_USE, IN_USE]), id="in-use"),
-        pytest.param((RWOP,), False, (Status(Code.SKIP), []), id="not-in-use"),
-        pytest.param(("ReadWriteOnce",), True, (Status(Code.SKIP), []), id="another-mode"),
-    ],
+@table(
+    "modes, mounted, expected",
+    ("in-use", (RWOP,), True, (SUCCESS, [IN_USE, IN_USE])),
+    ("not-in-use", (RWOP,), False, (Status(Code.SKIP), [])),
+    ("another-mode", ("ReadWriteOnce",), True, (Status(Code.SKIP), [])),
 )
 def test_read_write_once_pod(modes: tuple[str, ...], mounted: bool, expected: object) -> None:
     """All nodes are rejected while another pod uses the ReadWriteOncePod claim on any node."""
@@ -101,17 +89,15 @@ def test_disk_is_checked_before_claim() -> None:
     assert filter_result(pod(volumes=[*mounts("data"), gce()]), nodes) == (SUCCESS, [IN_USE, NO_DISK])
 
 
-@pytest.mark.parametrize(
-    ("wanted", "status"),
-    [
-        pytest.param(pod(), Status(Code.SKIP), id="no-volumes"),
-        pytest.param(pod(volumes=[scratch()]), Status(Code.SKIP), id="ephemeral"),
-        pytest.param(
-            pod(volumes=mounts("gone")),
-            Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, ('persistentvolumeclaim "gone" not found',)),
-            id="missing",
-        ),
-    ],
+@table(
+    "wanted, status",
+    ("no-volumes", pod(), Status(Code.SKIP)),
+    ("ephemeral", pod(volumes=[scratch()]), Status(Code.SKIP)),
+    (
+        "missing",
+        pod(volumes=mounts("gone")),
+        Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, ('persistentvolumeclaim "gone" not found',)),
+    ),
 )
 def test_missing_claims(wanted: Pod, status: Status) -> None:
     """PreFilter rejects a pod with a missing claim; ephemeral claims are ignored."""
@@ -136,29 +122,25 @@ def test_dry_run_of_removed_pods() -> None:
     assert plugin.filter(copy, info, nodes, ALL_ROWS) is not None
 
 
-@pytest.mark.parametrize(
-    ("deleted", "hint"),
-    [
-        pytest.param(pod("p", volumes=mounts("data")), Hint.QUEUE, id="same-claim"),
-        pytest.param(pod("p", volumes=mounts("other")), Hint.SKIP, id="another-claim"),
-        pytest.param(pod("p", namespace="x", volumes=mounts("data")), Hint.SKIP, id="another-namespace"),
-        pytest.param(None, Hint.QUEUE, id="unknown"),
-    ],
+@table(
+    "deleted, hint",
+    ("same-claim", pod("p", volumes=mounts("data")), Hint.QUEUE),
+    ("another-claim", pod("p", volumes=mounts("other")), Hint.SKIP),
+    ("another-namespace", pod("p", namespace="x", volumes=mounts("data")), Hint.SKIP),
+    ("unknown", None, Hint.QUEUE),
 )
 def test_hint_after_a_deleted_pod(deleted: Pod | None, hint: Hint) -> None:
     """A pod is requeued if the deleted pod used one of its claims."""
     assert after_pod_deletion(pod(volumes=mounts("data")), deleted, None) is hint
 
 
-@pytest.mark.parametrize(
-    ("new", "hint"),
-    [
-        pytest.param(claim("data"), Hint.QUEUE, id="own"),
-        pytest.param(claim("other"), Hint.SKIP, id="another"),
-        pytest.param(claim("data", namespace="x"), Hint.SKIP, id="another-namespace"),
-        pytest.param(claim("pod-scratch"), Hint.SKIP, id="ephemeral"),
-        pytest.param(None, Hint.QUEUE, id="unknown"),
-    ],
+@table(
+    "new, hint",
+    ("own", claim("data"), Hint.QUEUE),
+    ("another", claim("other"), Hint.SKIP),
+    ("another-namespace", claim("data", namespace="x"), Hint.SKIP),
+    ("ephemeral", claim("pod-scratch"), Hint.SKIP),
+    ("unknown", None, Hint.QUEUE),
 )
 def test_hint_after_a_created_claim(new: object, hint: Hint) -> None:
     """A pod is requeued if its spec names the claim."""

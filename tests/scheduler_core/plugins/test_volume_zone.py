@@ -1,23 +1,17 @@
 """VolumeZone: a volume with zone or region labels can only be used by nodes of that zone or region."""
 
-import pytest
-
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, Hint, Resource
 from scheduler_core.framework.status import SUCCESS, Code, Status, unresolvable
 from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.storage import StorageClass, StorageObject
-from scheduler_core.plugins.volume_zone import (
-    VolumeZone,
-    after_claim_change,
-    after_class_creation,
-    after_volume_change,
-)
+from scheduler_core.plugins.volume_zone import VolumeZone, after_claim_change, after_class_creation, after_volume_change
 from scheduler_core.snapshot.node_columns import NodeColumns
 from tests.support.builders import node, pod
 from tests.support.handles import FakeHandle
 from tests.support.plugin_calls import filter_statuses
 from tests.support.storage import claim, columns_with_storage, mounts, scratch, storage_class, volume
+from tests.support.tables import table
 
 ZONE = "topology.kubernetes.io/zone"
 REGION = "topology.kubernetes.io/region"
@@ -31,22 +25,20 @@ def filter_result(incoming: Pod, nodes: NodeColumns, *, pre_filter: bool = True)
     return filter_statuses(VolumeZone(None, FakeHandle(nodes=nodes)), incoming, nodes, pre_filter=pre_filter)
 
 
-@pytest.mark.parametrize(
-    ("of_volume", "of_node", "fits"),
-    [
-        pytest.param({ZONE: "a"}, {ZONE: "a"}, True, id="same-zone"),
-        pytest.param({ZONE: "a"}, {ZONE: "b"}, False, id="another-zone"),
-        pytest.param({ZONE: "a__b"}, {ZONE: "b"}, True, id="one-of-several"),
-        pytest.param({ZONE: " a __b"}, {ZONE: "a"}, True, id="spaces-around"),
-        pytest.param({ZONE: "a__"}, {ZONE: "c"}, True, id="invalid-list-is-ignored"),
-        pytest.param({ZONE: "a"}, {}, True, id="node-without-zone"),
-        pytest.param({ZONE: "a"}, {REGION: "r"}, False, id="node-with-only-a-region"),
-        pytest.param({REGION: "r", ZONE: "a"}, {REGION: "s", ZONE: "a"}, False, id="another-region"),
-        pytest.param({BETA_ZONE: "a"}, {ZONE: "a"}, True, id="beta-zone-of-volume-ga-zone-of-node"),
-        pytest.param({BETA_ZONE: "a"}, {BETA_ZONE: "b", ZONE: "a"}, False, id="beta-zone-is-compared-first"),
-        pytest.param({BETA_REGION: "r"}, {REGION: "r"}, True, id="beta-region-of-volume-ga-region-of-node"),
-        pytest.param({ZONE: "a"}, {BETA_ZONE: "a"}, False, id="ga-zone-of-volume-beta-zone-of-node"),
-    ],
+@table(
+    "of_volume, of_node, fits",
+    ("same-zone", {ZONE: "a"}, {ZONE: "a"}, True),
+    ("another-zone", {ZONE: "a"}, {ZONE: "b"}, False),
+    ("one-of-several", {ZONE: "a__b"}, {ZONE: "b"}, True),
+    ("spaces-around", {ZONE: " a __b"}, {ZONE: "a"}, True),
+    ("invalid-list-is-ignored", {ZONE: "a__"}, {ZONE: "c"}, True),
+    ("node-without-zone", {ZONE: "a"}, {}, True),
+    ("node-with-only-a-region", {ZONE: "a"}, {REGION: "r"}, False),
+    ("another-region", {REGION: "r", ZONE: "a"}, {REGION: "s", ZONE: "a"}, False),
+    ("beta-zone-of-volume-ga-zone-of-node", {BETA_ZONE: "a"}, {ZONE: "a"}, True),
+    ("beta-zone-is-compared-first", {BETA_ZONE: "a"}, {BETA_ZONE: "b", ZONE: "a"}, False),
+    ("beta-region-of-volume-ga-region-of-node", {BETA_REGION: "r"}, {REGION: "r"}, True),
+    ("ga-zone-of-volume-beta-zone-of-node", {ZONE: "a"}, {BETA_ZONE: "a"}, False),
 )
 def test_zones_of_volume_and_node(of_volume: dict[str, str], of_node: dict[str, str], fits: bool) -> None:
     """A node passes if it matches every zone and region label of the volume."""
@@ -68,28 +60,24 @@ def test_every_volume_counts() -> None:
     assert filter_result(pod(volumes=mounts("one", "two")), nodes)[1] == [NO_VOLUME_ZONE, SUCCESS]
 
 
-@pytest.mark.parametrize(
-    ("storage", "status"),
-    [
-        pytest.param((), unresolvable('persistentvolumeclaim "data" not found'), id="no-claim"),
-        pytest.param(
-            (claim(storage_class=None),),
-            unresolvable("PersistentVolumeClaim had no pv name and storageClass name"),
-            id="no-class-named",
-        ),
-        pytest.param((claim(),), unresolvable('storageclass.storage.k8s.io "local" not found'), id="no-class"),
-        pytest.param(
-            (claim(), StorageClass(ObjectMeta(name="local"))),
-            unresolvable('VolumeBindingMode not set for StorageClass "local"'),
-            id="no-mode",
-        ),
-        pytest.param(
-            (claim(), storage_class("local", waits=False)), unresolvable("PersistentVolume had no name"), id="immediate"
-        ),
-        pytest.param((claim(), storage_class("local")), Status(Code.SKIP), id="wait-for-first-consumer"),
-        pytest.param((claim(volume="gone"),), unresolvable('persistentvolume "gone" not found'), id="no-volume"),
-        pytest.param((claim(volume="pv"), volume("pv")), Status(Code.SKIP), id="volume-without-labels"),
-    ],
+@table(
+    "storage, status",
+    ("no-claim", (), unresolvable('persistentvolumeclaim "data" not found')),
+    (
+        "no-class-named",
+        (claim(storage_class=None),),
+        unresolvable("PersistentVolumeClaim had no pv name and storageClass name"),
+    ),
+    ("no-class", (claim(),), unresolvable('storageclass.storage.k8s.io "local" not found')),
+    (
+        "no-mode",
+        (claim(), StorageClass(ObjectMeta(name="local"))),
+        unresolvable('VolumeBindingMode not set for StorageClass "local"'),
+    ),
+    ("immediate", (claim(), storage_class("local", waits=False)), unresolvable("PersistentVolume had no name")),
+    ("wait-for-first-consumer", (claim(), storage_class("local")), Status(Code.SKIP)),
+    ("no-volume", (claim(volume="gone"),), unresolvable('persistentvolume "gone" not found')),
+    ("volume-without-labels", (claim(volume="pv"), volume("pv")), Status(Code.SKIP)),
 )
 def test_claims_without_a_usable_volume(storage: tuple[StorageObject, ...], status: Status) -> None:
     """PreFilter, or Filter without PreFilter, returns kube-scheduler's reason."""
@@ -105,43 +93,35 @@ def test_ephemeral_claims_are_ignored() -> None:
     assert filter_result(pod(volumes=[scratch()]), columns_with_storage([node("n")], ())) == (Status(Code.SKIP), [])
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "hint"),
-    [
-        pytest.param(None, volume("pv"), Hint.QUEUE, id="added"),
-        pytest.param(volume("pv"), volume("pv", labels={ZONE: "a"}), Hint.QUEUE, id="labelled"),
-        pytest.param(
-            volume("pv", labels={ZONE: "a__b"}), volume("pv", labels={ZONE: "b__a"}), Hint.SKIP, id="same-set"
-        ),
-        pytest.param(volume("pv"), volume("pv", labels={"x": "y"}), Hint.SKIP, id="another-label"),
-    ],
+@table(
+    "old, new, hint",
+    ("added", None, volume("pv"), Hint.QUEUE),
+    ("labelled", volume("pv"), volume("pv", labels={ZONE: "a"}), Hint.QUEUE),
+    ("same-set", volume("pv", labels={ZONE: "a__b"}), volume("pv", labels={ZONE: "b__a"}), Hint.SKIP),
+    ("another-label", volume("pv"), volume("pv", labels={"x": "y"}), Hint.SKIP),
 )
 def test_hint_after_a_volumes_change(old: object, new: object, hint: Hint) -> None:
     """A pod is requeued if the zones or regions of a volume changed."""
     assert after_volume_change(pod(), old, new) is hint
 
 
-@pytest.mark.parametrize(
-    ("new", "hint"),
-    [
-        pytest.param(claim("data"), Hint.QUEUE, id="own"),
-        pytest.param(claim("other"), Hint.SKIP, id="another"),
-        pytest.param(claim("data", namespace="x"), Hint.SKIP, id="another-namespace"),
-        pytest.param(None, Hint.QUEUE, id="unknown"),
-    ],
+@table(
+    "new, hint",
+    ("own", claim("data"), Hint.QUEUE),
+    ("another", claim("other"), Hint.SKIP),
+    ("another-namespace", claim("data", namespace="x"), Hint.SKIP),
+    ("unknown", None, Hint.QUEUE),
 )
 def test_hint_after_a_claims_change(new: object, hint: Hint) -> None:
     """A pod is requeued if its spec names the claim."""
     assert after_claim_change(pod(volumes=mounts("data")), None, new) is hint
 
 
-@pytest.mark.parametrize(
-    ("new", "hint"),
-    [
-        pytest.param(storage_class(), Hint.QUEUE, id="wait-for-first-consumer"),
-        pytest.param(storage_class(waits=False), Hint.SKIP, id="immediate"),
-        pytest.param(None, Hint.QUEUE, id="unknown"),
-    ],
+@table(
+    "new, hint",
+    ("wait-for-first-consumer", storage_class(), Hint.QUEUE),
+    ("immediate", storage_class(waits=False), Hint.SKIP),
+    ("unknown", None, Hint.QUEUE),
 )
 def test_hint_after_a_created_class(new: object, hint: Hint) -> None:
     """A pod is requeued if the class has WaitForFirstConsumer binding."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from scheduler_core.framework.cluster_events import (
     FORCE_ACTIVATE,
     NODE_ADD,
@@ -19,6 +17,7 @@ from scheduler_core.snapshot.node_columns import NodeColumns
 from tests.support.builders import pod
 from tests.support.handles import FakeHandle
 from tests.support.recording_plugins import Journal, recorder
+from tests.support.tables import table
 
 
 def queued() -> QueuedPod:
@@ -31,15 +30,11 @@ def rules(journal: Journal, initial: float = 1.0, maximum: float = 10.0) -> Queu
     return QueueingRules(gates, {"A": (everything,)}, lambda each: each.sequence, initial, maximum)
 
 
-@pytest.mark.parametrize(
-    ("answer", "code", "reason"),
-    [
-        pytest.param(unschedulable("wait"), Code.UNSCHEDULABLE, "wait", id="rejects"),
-        pytest.param(ValueError("boom"), Code.ERROR, 'plugin "A" failed at preEnqueue: boom', id="raises"),
-        pytest.param(
-            None, Code.ERROR, 'plugin "A" failed at preEnqueue: answered None; return a Status', id="invalid-value"
-        ),
-    ],
+@table(
+    "answer, code, reason",
+    ("rejects", unschedulable("wait"), Code.UNSCHEDULABLE, "wait"),
+    ("raises", ValueError("boom"), Code.ERROR, 'plugin "A" failed at preEnqueue: boom'),
+    ("invalid-value", None, Code.ERROR, 'plugin "A" failed at preEnqueue: answered None; return a Status'),
 )
 def test_the_first_closed_gate_is_returned(answer: object, code: Code, reason: str) -> None:
     """Plugins after the first closed gate are not called; a plugin that fails counts as a closed gate."""
@@ -56,16 +51,14 @@ def test_open_gates() -> None:
     assert journal.plugins_at("preEnqueue") == ["A", "B"]
 
 
-@pytest.mark.parametrize(
-    ("unschedulable_count", "error_count", "seconds"),
-    [
-        pytest.param(0, 0, 0, id="never-failed"),
-        pytest.param(1, 0, 2, id="first"),
-        pytest.param(3, 0, 8, id="doubles"),
-        pytest.param(9, 0, 30, id="maximum"),
-        pytest.param(10_000, 0, 30, id="does-not-overflow"),
-        pytest.param(9, 1, 2, id="errors-count-separately"),
-    ],
+@table(
+    "unschedulable_count, error_count, seconds",
+    ("never-failed", 0, 0, 0),
+    ("first", 1, 0, 2),
+    ("doubles", 3, 0, 8),
+    ("maximum", 9, 0, 30),
+    ("does-not-overflow", 10_000, 0, 30),
+    ("errors-count-separately", 9, 1, 2),
 )
 def test_backoff(unschedulable_count: int, error_count: int, seconds: float) -> None:
     """The backoff doubles with each failure, up to the maximum."""
@@ -79,14 +72,12 @@ def test_any_event_requeues_a_pod_that_no_plugin_rejected() -> None:
     assert rules(Journal()).evaluate(queued(), NODE_ADD, None, None) is Requeue.AFTER_BACKOFF
 
 
-@pytest.mark.parametrize(
-    ("timestamp", "initial", "maximum", "end"),
-    [
-        pytest.param(1000.1, 0.9, 10.0, 1002.0, id="rounded-to-nanoseconds"),
-        pytest.param(1000.0, 0.0, 10.0, 1001.0, id="no-initial-backoff-ends-with-the-second"),
-        pytest.param(1000.0, 1.0, 0.0, 0.0, id="disabled"),
-        pytest.param(1000.0, 5.0, 3.0, 1004.0, id="initial-exceeds-maximum"),
-    ],
+@table(
+    "timestamp, initial, maximum, end",
+    ("rounded-to-nanoseconds", 1000.1, 0.9, 10.0, 1002.0),
+    ("no-initial-backoff-ends-with-the-second", 1000.0, 0.0, 10.0, 1001.0),
+    ("disabled", 1000.0, 1.0, 0.0, 0.0),
+    ("initial-exceeds-maximum", 1000.0, 5.0, 3.0, 1004.0),
 )
 def test_backoff_end(timestamp: float, initial: float, maximum: float, end: float) -> None:
     """A backoff ends at the end of the second in which its duration has passed."""
@@ -106,14 +97,12 @@ def test_the_gate_that_holds_a_pod_is_called_first() -> None:
     assert journal.plugins_at("preEnqueue") == ["B", "B", "A"]
 
 
-@pytest.mark.parametrize(
-    ("new", "verdict"),
-    [
-        pytest.param(None, Requeue.AFTER_BACKOFF, id="all-pods"),
-        pytest.param(pod("web"), Requeue.AFTER_BACKOFF, id="this-pod"),
-        pytest.param(pod("other"), Requeue.STAY, id="another-pod"),
-        pytest.param("no pod", Requeue.STAY, id="another-object"),
-    ],
+@table(
+    "new, verdict",
+    ("all-pods", None, Requeue.AFTER_BACKOFF),
+    ("this-pod", pod("web"), Requeue.AFTER_BACKOFF),
+    ("another-pod", pod("other"), Requeue.STAY),
+    ("another-object", "no pod", Requeue.STAY),
 )
 def test_a_wildcard_event(new: object, verdict: Requeue) -> None:
     """A wildcard event without an object requeues all pods, with a pod only that pod."""

@@ -7,17 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from scheduler_core.framework.cluster_events import (
-    NODE_ADD,
-    ClusterEvent,
-    EventRegistration,
-    Hint,
-)
+from scheduler_core.framework.cluster_events import NODE_ADD, ClusterEvent, EventRegistration, Hint
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.model.pod import Pod
 from scheduler_core.ports import Timer
 from tests.support.builders import pod
 from tests.support.queue_world import COLUMNS, GATED, LABELLED, NAME, OTHER, WEB, QueueWorld
+from tests.support.tables import table
 
 
 def test_backoff_doubles_up_to_the_maximum() -> None:
@@ -131,12 +127,8 @@ def test_backoffs_end_although_their_timer_could_not_be_set(monkeypatch: pytest.
     assert {world.pop().uid, world.pop().uid} == {WEB.metadata.uid, OTHER.metadata.uid}
 
 
-@pytest.mark.parametrize(
-    ("seconds_between", "first"),
-    [
-        pytest.param(0.2, "vip", id="same-second-by-priority"),
-        pytest.param(1.2, "web", id="other-second-by-end-of-backoff"),
-    ],
+@table(
+    "seconds_between, first", ("same-second-by-priority", 0.2, "vip"), ("other-second-by-end-of-backoff", 1.2, "web")
 )
 def test_an_idle_scheduler_pops_from_the_backoff_queue(seconds_between: float, first: str) -> None:
     """Pods in backoff are popped in the order of the second in which the backoff ends, then of priority."""
@@ -154,14 +146,12 @@ def test_an_idle_scheduler_pops_from_the_backoff_queue(seconds_between: float, f
     world.queue.close()
 
 
-@pytest.mark.parametrize(
-    ("failed_at", "until"),
-    [
-        pytest.param(1000.0, 1002, id="on-the-second"),
-        pytest.param(1000.4, 1002, id="between-two"),
-        pytest.param(1000.999, 1002, id="just-before"),
-        pytest.param(1001.1, 1003, id="after"),
-    ],
+@table(
+    "failed_at, until",
+    ("on-the-second", 1000.0, 1002),
+    ("between-two", 1000.4, 1002),
+    ("just-before", 1000.999, 1002),
+    ("after", 1001.1, 1003),
 )
 def test_backoffs_end_on_whole_seconds(failed_at: float, until: int) -> None:
     """The end of a backoff is rounded up to the second, in which pods are ordered by priority."""
@@ -270,14 +260,7 @@ def test_a_flush_is_an_event_for_pods_in_flight() -> None:
     world.queue.close()
 
 
-@pytest.mark.parametrize(
-    ("by", "event"),
-    [
-        pytest.param(["A"], None, id="unschedulable"),
-        pytest.param(["A"], NODE_ADD, id="backoff"),
-        pytest.param([], None, id="error-backoff"),
-    ],
-)
+@table("by, event", ("unschedulable", ["A"], None), ("backoff", ["A"], NODE_ADD), ("error-backoff", [], None))
 def test_activate(by: list[str], event: ClusterEvent | None) -> None:
     """A pod is activated from any place, and other pods stay."""
     world = QueueWorld()
@@ -292,9 +275,7 @@ def test_activate(by: list[str], event: ClusterEvent | None) -> None:
     world.queue.close()
 
 
-@pytest.mark.parametrize(
-    ("now", "place"), [pytest.param(GATED, "gated", id="closed"), pytest.param(WEB, "active", id="open")]
-)
+@table("now, place", ("closed", GATED, "gated"), ("open", WEB, "active"))
 def test_activate_calls_the_gates(now: Pod, place: str) -> None:
     """A gated pod is activated only if its gate is open."""
     world = QueueWorld()
@@ -339,12 +320,10 @@ def test_a_gated_pod_waits_for_its_gate() -> None:
     assert world.queue.pop() is None
 
 
-@pytest.mark.parametrize(
-    ("newer", "place", "gated_by"),
-    [
-        pytest.param(WEB, "active", "", id="opens-the-gate"),
-        pytest.param(pod("web", labels={"gated": "", "more": ""}), "gated", "LabelGate", id="leaves-the-gate-closed"),
-    ],
+@table(
+    "newer, place, gated_by",
+    ("opens-the-gate", WEB, "active", ""),
+    ("leaves-the-gate-closed", pod("web", labels={"gated": "", "more": ""}), "gated", "LabelGate"),
 )
 def test_an_update_of_a_gated_pod(newer: Pod, place: str, gated_by: str) -> None:
     """An update replaces the pod; if it opens the gate, the pod is active at once, because it never failed."""

@@ -16,6 +16,7 @@ from scheduler_core.model.pod import Pod
 from scheduler_core.queueing.queueing_rules import QueueingRules
 from tests.support.builders import pod
 from tests.support.queue_world import COLUMNS, LABELLED, NAME, OTHER, WEB, QueueWorld, by_priority
+from tests.support.tables import table
 
 GATED_JOB = pod("job", labels={"gated": ""})
 
@@ -76,13 +77,11 @@ def test_a_pod_that_left_delays_no_pod_that_is_given_up(end: str) -> None:
     assert second.minimum_backoff == 4.0
 
 
-@pytest.mark.parametrize(
-    ("by", "pending", "place"),
-    [
-        pytest.param(["A"], [], "unschedulable", id="rejected"),
-        pytest.param([], ["A"], "unschedulable", id="pending"),
-        pytest.param([], [], "errorBackoff", id="error"),
-    ],
+@table(
+    "by, pending, place",
+    ("rejected", ["A"], [], "unschedulable"),
+    ("pending", [], ["A"], "unschedulable"),
+    ("error", [], [], "errorBackoff"),
 )
 def test_the_place_of_a_failed_pod(by: list[str], pending: list[str], place: str) -> None:
     """A failed pod waits for an event if a plugin rejected it, otherwise for its backoff."""
@@ -116,12 +115,10 @@ def test_a_pod_is_requeued_into_the_active_queue_after_its_backoff() -> None:
     assert world.place_of(WEB) == "active"
 
 
-@pytest.mark.parametrize(
-    ("hint", "place"),
-    [
-        pytest.param(Hint.QUEUE, "active", id="event-of-the-pending-plugin"),
-        pytest.param(Hint.SKIP, "backoff", id="event-of-another-plugin"),
-    ],
+@table(
+    "hint, place",
+    ("event-of-the-pending-plugin", Hint.QUEUE, "active"),
+    ("event-of-another-plugin", Hint.SKIP, "backoff"),
 )
 def test_pending_skips_backoff(hint: Hint, place: str) -> None:
     """A pod skips backoff only at an event of the plugin that returned Pending."""
@@ -137,17 +134,15 @@ def _raise(_pod: Pod, _old: object | None, _new: object | None) -> Hint:
     raise ValueError("no hint")
 
 
-@pytest.mark.parametrize(
-    ("hint", "by", "event", "place"),
-    [
-        pytest.param(Hint.QUEUE, ["A"], NODE_ADD, "backoff", id="queue"),
-        pytest.param(Hint.SKIP, ["A"], NODE_ADD, "unschedulable", id="skip"),
-        pytest.param(None, ["A"], NODE_ADD, "backoff", id="raises-is-queue"),
-        pytest.param(Hint.QUEUE, ["A"], LABELLED, "unschedulable", id="not-registered"),
-        pytest.param(Hint.SKIP, ["A", "B"], NODE_ADD, "backoff", id="one-of-two-returns-queue"),
-        pytest.param(Hint.QUEUE, ["Gone"], NODE_ADD, "unschedulable", id="plugin-without-registrations"),
-        pytest.param(Hint.SKIP, ["A"], FORCE_ACTIVATE, "backoff", id="wildcard-calls-no-hint"),
-    ],
+@table(
+    "hint, by, event, place",
+    ("queue", Hint.QUEUE, ["A"], NODE_ADD, "backoff"),
+    ("skip", Hint.SKIP, ["A"], NODE_ADD, "unschedulable"),
+    ("raises-is-queue", None, ["A"], NODE_ADD, "backoff"),
+    ("not-registered", Hint.QUEUE, ["A"], LABELLED, "unschedulable"),
+    ("one-of-two-returns-queue", Hint.SKIP, ["A", "B"], NODE_ADD, "backoff"),
+    ("plugin-without-registrations", Hint.QUEUE, ["Gone"], NODE_ADD, "unschedulable"),
+    ("wildcard-calls-no-hint", Hint.SKIP, ["A"], FORCE_ACTIVATE, "backoff"),
 )
 def test_hints(hint: Hint | None, by: list[str], event: ClusterEvent, place: str) -> None:
     """Only the plugins that rejected a pod are called, and only for events for which they registered."""
@@ -174,13 +169,11 @@ def test_hints_get_the_objects() -> None:
     assert calls == [(WEB, "before", "after")]
 
 
-@pytest.mark.parametrize(
-    ("before", "during", "place"),
-    [
-        pytest.param(NODE_ADD, None, "unschedulable", id="before-the-attempt"),
-        pytest.param(None, NODE_ADD, "backoff", id="during-the-attempt"),
-        pytest.param(None, LABELLED, "unschedulable", id="during-the-attempt-but-not-registered"),
-    ],
+@table(
+    "before, during, place",
+    ("before-the-attempt", NODE_ADD, None, "unschedulable"),
+    ("during-the-attempt", None, NODE_ADD, "backoff"),
+    ("during-the-attempt-but-not-registered", None, LABELLED, "unschedulable"),
 )
 def test_events_while_in_flight(before: ClusterEvent | None, during: ClusterEvent | None, place: str) -> None:
     """An event that occurs during the attempt is not missed."""

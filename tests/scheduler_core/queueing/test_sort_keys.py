@@ -20,6 +20,7 @@ from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.queueing.sub_queues import SortKeys
 from tests.support.builders import pod
 from tests.support.queue_world import QueueWorld
+from tests.support.tables import table
 
 
 class Raising:
@@ -112,18 +113,16 @@ def test_the_order_is_total(a: Any, b: Any, c: Any) -> None:
     assert not (one < two < three) or one < three
 
 
-@pytest.mark.parametrize(
-    ("others", "key", "problem"),
-    [
-        pytest.param([(1, "a"), (2, "b")], (3, "c"), "", id="comparable"),
-        pytest.param([(1, "a")], (3, "c", "more"), "", id="longer"),
-        pytest.param([("a",)], (None,), "it contains None where another pod's key contains str", id="None"),
-        pytest.param([(1,)], ("1",), "it contains str where another pod's key contains int", id="text"),
-        pytest.param([(1.0,)], (math.nan,), "it contains NaN", id="NaN"),
-        pytest.param([(1,)], (Raising(),), "it contains", id="another type"),
-        pytest.param([(Raising(),)], (Raising(),), "comparing it with another pod's key raises", id="raises"),
-        pytest.param([(None,), ("a",)], ("b",), "", id="the odd key was the first"),
-    ],
+@table(
+    "others, key, problem",
+    ("comparable", [(1, "a"), (2, "b")], (3, "c"), ""),
+    ("longer", [(1, "a")], (3, "c", "more"), ""),
+    ("None", [("a",)], (None,), "it contains None where another pod's key contains str"),
+    ("text", [(1,)], ("1",), "it contains str where another pod's key contains int"),
+    ("NaN", [(1.0,)], (math.nan,), "it contains NaN"),
+    ("another type", [(1,)], (Raising(),), "it contains"),
+    ("raises", [(Raising(),)], (Raising(),), "comparing it with another pod's key raises"),
+    ("the odd key was the first", [(None,), ("a",)], ("b",), ""),
 )
 def test_a_key_that_does_not_compare_is_found(others: list[object], key: object, problem: str) -> None:
     """The problem names the two kinds of values; a key that compares has none."""

@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from scheduler_core.framework.cluster_events import (
-    NODE_ADD,
-)
+from scheduler_core.framework.cluster_events import NODE_ADD
 from scheduler_core.framework.queued_pod import QueuedPod
 from tests.support.builders import pod
 from tests.support.queue_world import COLUMNS, GATED, LABELLED, NAME, OTHER, WEB, QueueWorld, by_priority
+from tests.support.tables import table
 
 PLACES = ["active", "backoff", "errorBackoff", "unschedulable", "gated", "parked", "inFlight"]
 
@@ -106,15 +105,13 @@ def test_a_pod_of_an_unknown_profile_is_parked() -> None:
     assert world.place_of(batch) == "active"
 
 
-@pytest.mark.parametrize(
-    ("place", "after"),
-    [
-        pytest.param("unschedulable", "active", id="unschedulable-is-retried"),
-        pytest.param("gated", "gated", id="gates-are-called-again"),
-        pytest.param("backoff", "backoff", id="backoff-continues"),
-        pytest.param("errorBackoff", "errorBackoff", id="error-backoff-continues"),
-        pytest.param("active", "active", id="active-stays"),
-    ],
+@table(
+    "place, after",
+    ("unschedulable-is-retried", "unschedulable", "active"),
+    ("gates-are-called-again", "gated", "gated"),
+    ("backoff-continues", "backoff", "backoff"),
+    ("error-backoff-continues", "errorBackoff", "errorBackoff"),
+    ("active-stays", "active", "active"),
 )
 def test_a_replaced_profile_retries_its_pods(place: str, after: str) -> None:
     """Pods that the old profile revision rejected are active; pods of other profiles stay."""

@@ -24,6 +24,7 @@ from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import container, node, pod
 from tests.support.scheduling import rig
 from tests.support.scripted_extender import ScriptedExtender, extender, passes_only
+from tests.support.tables import table
 
 MANAGED = {"managedResources": [{"name": "example.com/licence"}, {"name": "example.com/dongle"}]}
 NAMES = ("a", "b", "c")
@@ -40,26 +41,24 @@ def compiled(wanted: Pod) -> PodInfo:
 POD = compiled(pod("web"))
 
 
-@pytest.mark.parametrize(
-    ("wanted", "expected"),
-    [
-        pytest.param(pod(), False, id="no resources"),
-        pytest.param(pod(requests={"cpu": "1"}), False, id="another resource"),
-        pytest.param(pod(requests={"example.com/licence": "1"}), True, id="request"),
-        pytest.param(pod(requests={"example.com/licence": "0"}), True, id="request of 0"),
-        pytest.param(pod(containers=[container(limits={"example.com/dongle": "1"})]), True, id="limit"),
-        pytest.param(
-            pod(containers=[container()], init_containers=[container(requests={"example.com/dongle": "1"})]),
-            True,
-            id="request of an init container",
-        ),
-        pytest.param(
-            pod(containers=[container()], init_containers=[container(limits={"example.com/licence": "1"})]),
-            True,
-            id="limit of an init container",
-        ),
-        pytest.param(pod(overhead={"example.com/licence": "1"}), False, id="overhead"),
-    ],
+@table(
+    "wanted, expected",
+    ("no resources", pod(), False),
+    ("another resource", pod(requests={"cpu": "1"}), False),
+    ("request", pod(requests={"example.com/licence": "1"}), True),
+    ("request of 0", pod(requests={"example.com/licence": "0"}), True),
+    ("limit", pod(containers=[container(limits={"example.com/dongle": "1"})]), True),
+    (
+        "request of an init container",
+        pod(containers=[container()], init_containers=[container(requests={"example.com/dongle": "1"})]),
+        True,
+    ),
+    (
+        "limit of an init container",
+        pod(containers=[container()], init_containers=[container(limits={"example.com/licence": "1"})]),
+        True,
+    ),
+    ("overhead", pod(overhead={"example.com/licence": "1"}), False),
 )
 def test_an_extender_with_managed_resources_is_called_if_one_is_requested(wanted: Pod, expected: bool) -> None:
     """An extender is called for pods that request a managed resource, of any amount, or if it manages none."""
@@ -88,17 +87,10 @@ async def test_each_extender_filters_the_remaining_nodes() -> None:
         ScriptedExtender("3"),
     )
     assert await filtered(*map(runner, (first, second, third))) == ([], {})
-    assert (first.calls, second.calls, third.calls) == (
-        [("filter", NAMES)],
-        [("filter", ("b", "c"))],
-        [],
-    )
+    assert (first.calls, second.calls, third.calls) == ([("filter", NAMES)], [("filter", ("b", "c"))], [])
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [pytest.param({"filterVerb": ""}, id="without a filter"), pytest.param(MANAGED, id="not interested")],
-)
+@table("fields", ("without a filter", {"filterVerb": ""}), ("not interested", MANAGED))
 async def test_uninterested_extenders_are_not_called(fields: dict[str, object]) -> None:
     """An extender without filterVerb, or without interest in the pod, is not called."""
     client = ScriptedExtender(on_filter=passes_only())
@@ -132,15 +124,13 @@ async def test_an_error_counts_unless_the_extender_is_ignorable(is_unknown: bool
         await filtered(runner(client))
 
 
-@pytest.mark.parametrize(
-    ("weight", "scores", "expected"),
-    [
-        pytest.param(1, {"a": 10, "b": 0, "c": 3}, [100, 0, 30], id="scaled"),
-        pytest.param(7, {"a": 1, "c": 2}, [70, 0, 140], id="weighted, a node without a score"),
-        pytest.param(1, {"a": 1, "z": 9}, [10, 0, 0], id="unknown node"),
-        pytest.param(2, {"a": -3, "b": 11}, [-60, 220, 0], id="beyond the range"),
-        pytest.param(2**62, {"a": 1}, [(2**62 * 10 + 2**63) % 2**64 - 2**63, 0, 0], id="wraps like int64"),
-    ],
+@table(
+    "weight, scores, expected",
+    ("scaled", 1, {"a": 10, "b": 0, "c": 3}, [100, 0, 30]),
+    ("weighted, a node without a score", 7, {"a": 1, "c": 2}, [70, 0, 140]),
+    ("unknown node", 1, {"a": 1, "z": 9}, [10, 0, 0]),
+    ("beyond the range", 2, {"a": -3, "b": 11}, [-60, 220, 0]),
+    ("wraps like int64", 2**62, {"a": 1}, [(2**62 * 10 + 2**63) % 2**64 - 2**63, 0, 0]),
 )
 async def test_scores_are_scaled_and_weighted(weight: int, scores: dict[str, int], expected: list[int]) -> None:
     """Scores of 0 to 10 are scaled to 0 to 100 and multiplied by the weight."""
@@ -204,23 +194,17 @@ async def left_by(*runners: ExtenderRunner) -> list[tuple[str, list[str], int]]:
 FOUND = [("b", ["v-b"], 0), ("a", ["v-a"], 1)]
 
 
-@pytest.mark.parametrize(
-    ("answer", "expected"),
-    [
-        pytest.param(
-            {"a": NodeVictims((VICTIMS["a"],), 1), "b": NodeVictims((VICTIMS["b"],))}, FOUND, id="all candidates"
-        ),
-        pytest.param(
-            {"a": NodeVictims((VICTIMS["a"],), 4)}, [("a", ["v-a"], 4)], id="one candidate with other PDB violations"
-        ),
-        pytest.param({"a": NodeVictims((EXTRA, VICTIMS["a"]))}, [("a", ["extra", "v-a"], 0)], id="other victims"),
-        pytest.param(
-            {"c": NodeVictims((VICTIMS["c"],)), "b": NodeVictims((VICTIMS["b"],))},
-            [FOUND[0], ("c", ["v-c"], 0)],
-            id="another node",
-        ),
-        pytest.param({}, [], id="no candidates"),
-    ],
+@table(
+    "answer, expected",
+    ("all candidates", {"a": NodeVictims((VICTIMS["a"],), 1), "b": NodeVictims((VICTIMS["b"],))}, FOUND),
+    ("one candidate with other PDB violations", {"a": NodeVictims((VICTIMS["a"],), 4)}, [("a", ["v-a"], 4)]),
+    ("other victims", {"a": NodeVictims((EXTRA, VICTIMS["a"]))}, [("a", ["extra", "v-a"], 0)]),
+    (
+        "another node",
+        {"c": NodeVictims((VICTIMS["c"],)), "b": NodeVictims((VICTIMS["b"],))},
+        [FOUND[0], ("c", ["v-c"], 0)],
+    ),
+    ("no candidates", {}, []),
 )
 async def test_an_extender_replaces_the_candidates(
     answer: dict[str, NodeVictims], expected: list[tuple[str, list[str], int]]
@@ -244,19 +228,17 @@ async def test_preemption_calls_extenders_sequentially() -> None:
     assert (without_verb.calls, last.calls) == ([], [])
 
 
-@pytest.mark.parametrize(
-    ("answer", "message", "ignored"),
-    [
-        pytest.param(None, "extender e: away", FOUND, id="error"),
-        pytest.param({"z": NodeVictims((EXTRA,))}, 'node "z", which does not exist', FOUND, id="an unknown node"),
-        pytest.param({"b": NodeVictims((EXTRA,))}, "where it does not run", FOUND, id="victim on another node"),
-        pytest.param(
-            {"a": NodeVictims((VICTIMS["a"],), 1), "b": NodeVictims(())},
-            'expected at least one victim pod on node "b"',
-            FOUND[1:],
-            id="a node without victims",
-        ),
-    ],
+@table(
+    "answer, message, ignored",
+    ("error", None, "extender e: away", FOUND),
+    ("an unknown node", {"z": NodeVictims((EXTRA,))}, 'node "z", which does not exist', FOUND),
+    ("victim on another node", {"b": NodeVictims((EXTRA,))}, "where it does not run", FOUND),
+    (
+        "a node without victims",
+        {"a": NodeVictims((VICTIMS["a"],), 1), "b": NodeVictims(())},
+        'expected at least one victim pod on node "b"',
+        FOUND[1:],
+    ),
 )
 async def test_a_preemption_error_is_raised_unless_the_extender_is_ignorable(
     answer: dict[str, NodeVictims] | None, message: str, ignored: list[tuple[str, list[str], int]]

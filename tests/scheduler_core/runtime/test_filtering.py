@@ -20,6 +20,7 @@ from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import node, pod
 from tests.support.recording_plugins import Journal, recorder
 from tests.support.scheduling import rig
+from tests.support.tables import table
 
 
 class RejectsOdd(NodeFilterPlugin):
@@ -143,9 +144,7 @@ class ReturnsNames(PreFilterPlugin):
         return PreFilterResult(node_names=self.names)
 
 
-@pytest.mark.parametrize(
-    "names", [pytest.param("n1", id="one-name"), pytest.param(["n1"], id="list"), pytest.param(5, id="number")]
-)
+@table("names", ("one-name", "n1"), ("list", ["n1"]), ("number", 5))
 def test_only_a_set_of_node_names_is_valid(names: Any) -> None:
     """Node names that are not a set raise an error with the plugin's name."""
     made = rig([type("ReturnsNames", (ReturnsNames,), {"names": names})])

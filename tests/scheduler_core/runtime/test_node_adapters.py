@@ -38,6 +38,7 @@ from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import node, pod
 from tests.support.columns import columns
+from tests.support.tables import table
 
 NO_HANDLE = cast("Handle", None)
 
@@ -152,13 +153,11 @@ def test_equal_statuses_have_equal_codes() -> None:
     assert (first.tolist(), second.tolist()) == ([1, 0, 1], [1])
 
 
-@pytest.mark.parametrize(
-    ("answer", "message"),
-    [
-        pytest.param("yes", "returned 'yes' for node a; return a Status", id="no-status"),
-        pytest.param(Status(Code.ERROR, ("broken",)), "broken", id="error"),
-        pytest.param(Status(Code.ERROR), "failed on node a", id="error-without-a-reason"),
-    ],
+@table(
+    "answer, message",
+    ("no-status", "yes", "returned 'yes' for node a; return a Status"),
+    ("error", Status(Code.ERROR, ("broken",)), "broken"),
+    ("error-without-a-reason", Status(Code.ERROR), "failed on node a"),
 )
 def test_a_filter_returns_an_invalid_value(answer: object, message: str) -> None:
     """An invalid result of ``filter_node`` raises an error with the plugin and the node."""
@@ -179,13 +178,11 @@ def test_a_score_that_is_not_an_integer(answer: object) -> None:
         NodeScoreAdapter(plugin).score(CycleState(), nodes.compile_pod(pod()), nodes, ALL_ROWS)
 
 
-@pytest.mark.parametrize(
-    ("normalized", "message"),
-    [
-        pytest.param({}, "returned no score for node a; return one for every node", id="missing-node"),
-        pytest.param({"a": 33.7}, "returned 33.7 for node a; return an int", id="not-an-integer"),
-        pytest.param(None, "returned None; return scores by node name", id="none"),
-    ],
+@table(
+    "normalized, message",
+    ("missing-node", {}, "returned no score for node a; return one for every node"),
+    ("not-an-integer", {"a": 33.7}, "returned 33.7 for node a; return an int"),
+    ("none", None, "returned None; return scores by node name"),
 )
 def test_invalid_results_of_normalize(normalized: object, message: str) -> None:
     """A result of ``normalize`` without an integer score for each node raises an error."""
@@ -221,13 +218,11 @@ def test_a_valid_result() -> None:
     assert checked(PermitResult(), PermitResult, "P", "permit") == PermitResult()
 
 
-@pytest.mark.parametrize(
-    ("answer", "kind", "message"),
-    [
-        pytest.param(None, Status, 'running Bind plugin "P": returned None; return a Status', id="none"),
-        pytest.param(SUCCESS, PermitResult, "return a PermitResult", id="another-kind"),
-        pytest.param(PermitResult("x"), PermitResult, "status 'x'; set a Status", id="without-status"),  # type: ignore[arg-type]  # an invalid value
-    ],
+@table(
+    "answer, kind, message",
+    ("none", None, Status, 'running Bind plugin "P": returned None; return a Status'),
+    ("another-kind", SUCCESS, PermitResult, "return a PermitResult"),
+    ("without-status", PermitResult("x"), PermitResult, "status 'x'; set a Status"),  # type: ignore[arg-type]  # an invalid value
 )
 def test_an_invalid_result(answer: object, kind: type[object], message: str) -> None:
     """An invalid result raises an error that contains the valid type."""
@@ -235,27 +230,21 @@ def test_an_invalid_result(answer: object, kind: type[object], message: str) -> 
         checked(answer, kind, "P", "bind")
 
 
-@pytest.mark.parametrize(
-    ("fault", "message"),
-    [
-        pytest.param(ValueError("x"), 'running Bind plugin "P": raised ValueError: x', id="any"),
-        pytest.param(
-            PluginError("Q", "score", "y"), 'running Score plugins: plugin "Q" failed with: y', id="plugin-error"
-        ),
-    ],
+@table(
+    "fault, message",
+    ("any", ValueError("x"), 'running Bind plugin "P": raised ValueError: x'),
+    ("plugin-error", PluginError("Q", "score", "y"), 'running Score plugins: plugin "Q" failed with: y'),
 )
 def test_an_exception(fault: Exception, message: str) -> None:
     """An exception is converted to an error status with one message."""
     assert raised("P", "bind", INFO, fault) == error(message).of("P")
 
 
-@pytest.mark.parametrize(
-    ("status", "expected"),
-    [
-        pytest.param(unschedulable("x"), unschedulable("x").of("P"), id="rejection-is-unchanged"),
-        pytest.param(error("x"), error('running Bind plugin "P": x').of("P"), id="error-is-named"),
-        pytest.param(Status(Code.WAIT), error('running Bind plugin "P": returned Wait').of("P"), id="not-allowed"),
-    ],
+@table(
+    "status, expected",
+    ("rejection-is-unchanged", unschedulable("x"), unschedulable("x").of("P")),
+    ("error-is-named", error("x"), error('running Bind plugin "P": x').of("P")),
+    ("not-allowed", Status(Code.WAIT), error('running Bind plugin "P": returned Wait').of("P")),
 )
 def test_a_status_other_than_success(status: Status, expected: Status) -> None:
     """A rejection is returned unchanged, and every other status becomes an error."""

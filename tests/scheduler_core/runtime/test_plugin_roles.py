@@ -17,6 +17,7 @@ from scheduler_core.framework.status import SUCCESS, Status
 from scheduler_core.in_tree import default_plugins, in_tree_registry
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.scheduling import BARE, plugin_set, profile, rig
+from tests.support.tables import table
 
 _CORE = Path(scheduler_core.__file__).parent
 _NAMES_ALLOWED = ("plugins", "config", "in_tree.py")
@@ -50,15 +51,11 @@ _FIT, _AFFINITY = frozenset(("NodeResourcesFit",)), frozenset(("NodeAffinity",))
 _OTHER = frozenset(("OtherFit",))
 
 
-@pytest.mark.parametrize(
-    ("plugins", "capacity", "labels"),
-    [
-        pytest.param(Plugins(), _FIT, _AFFINITY, id="default profile"),
-        pytest.param(Plugins(filter=plugin_set("OtherFit")), _FIT | _OTHER, _AFFINITY | _OTHER, id="additional plugin"),
-        pytest.param(
-            Plugins(multi_point=plugin_set(*BARE, disabled=("*",))), frozenset(), frozenset(), id="no plugins"
-        ),
-    ],
+@table(
+    "plugins, capacity, labels",
+    ("default profile", Plugins(), _FIT, _AFFINITY),
+    ("additional plugin", Plugins(filter=plugin_set("OtherFit")), _FIT | _OTHER, _AFFINITY | _OTHER),
+    ("no plugins", Plugins(multi_point=plugin_set(*BARE, disabled=("*",))), frozenset(), frozenset()),
 )
 def test_plugins_whose_hints_requeue(plugins: Plugins, capacity: frozenset[str], labels: frozenset[str]) -> None:
     instance = rig([OtherFit], defaults=default_plugins()).scheduler.build(profile(plugins=plugins))

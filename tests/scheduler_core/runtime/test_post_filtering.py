@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import pytest
 
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.diagnosis import Diagnosis
@@ -21,6 +20,7 @@ from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import pod
 from tests.support.scheduling import DEFAULT_NAME, rig
+from tests.support.tables import table
 
 SUCCEEDS = PostFilterPreview(PostFilterResult(SUCCESS, "n"), (PreemptionCandidate("n", ()),))
 REJECTS = PostFilterPreview(PostFilterResult(unschedulable("no"), ""))
@@ -53,21 +53,13 @@ def previewing(plugin_name: str, preview_result: PostFilterPreview | None) -> ty
     return Previewing
 
 
-@pytest.mark.parametrize(
+@table(
     "case",
-    [
-        pytest.param(Case(SUCCEEDS, REJECTS, PostFilterOutcome(SUCCESS.of("A"), "n"), SUCCEEDS), id="first-succeeds"),
-        pytest.param(Case(REJECTS, SUCCEEDS, PostFilterOutcome(SUCCESS.of("B"), "n"), SUCCEEDS), id="second-succeeds"),
-        pytest.param(
-            Case(REJECTS, REJECTS, PostFilterOutcome(Status(Code.UNSCHEDULABLE, ("no", "no"), "A"), "")),
-            id="both-reject",
-        ),
-        pytest.param(
-            Case(None, REJECTS, PostFilterOutcome(Status(Code.UNSCHEDULABLE, ("no",), "B"), "")),
-            id="first-has-no-preview",
-        ),
-        pytest.param(Case(FAILS, SUCCEEDS, PostFilterOutcome(error("not found").of("A"))), id="first-fails"),
-    ],
+    ("first-succeeds", Case(SUCCEEDS, REJECTS, PostFilterOutcome(SUCCESS.of("A"), "n"), SUCCEEDS)),
+    ("second-succeeds", Case(REJECTS, SUCCEEDS, PostFilterOutcome(SUCCESS.of("B"), "n"), SUCCEEDS)),
+    ("both-reject", Case(REJECTS, REJECTS, PostFilterOutcome(Status(Code.UNSCHEDULABLE, ("no", "no"), "A"), ""))),
+    ("first-has-no-preview", Case(None, REJECTS, PostFilterOutcome(Status(Code.UNSCHEDULABLE, ("no",), "B"), ""))),
+    ("first-fails", Case(FAILS, SUCCEEDS, PostFilterOutcome(error("not found").of("A")))),
 )
 def test_preview(case: Case) -> None:
     """Previews are combined like results of PostFilter, which is not called."""

@@ -17,6 +17,7 @@ from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import pod
 from tests.support.recording_plugins import Journal, recorder
 from tests.support.scheduling import profile, rig
+from tests.support.tables import table
 
 COLUMNS = NodeColumns()
 WEB, DB = COLUMNS.compile_pod(pod("web")), COLUMNS.compile_pod(pod("db"))
@@ -97,13 +98,11 @@ async def test_pods_in_pre_bind() -> None:
     assert (list(pods), pods.get(WEB.uid)) == ([], None)
 
 
-@pytest.mark.parametrize(
-    ("plugin", "message"),
-    [
-        pytest.param(Slow, f'running PreBind plugin "Slow": {STOPPED}', id="interrupted"),
-        pytest.param(IgnoresCancellation, STOPPED, id="ignores-cancellation"),
-        pytest.param(Failing, 'running PreBind plugin "Failing": interrupted', id="returns-an-error"),
-    ],
+@table(
+    "plugin, message",
+    ("interrupted", Slow, f'running PreBind plugin "Slow": {STOPPED}'),
+    ("ignores-cancellation", IgnoresCancellation, STOPPED),
+    ("returns-an-error", Failing, 'running PreBind plugin "Failing": interrupted'),
 )
 async def test_a_pod_that_is_cancelled(plugin: type[Slow], message: str) -> None:
     """Cancellation ends PreBind with an error, no further plugin is called, and the task continues."""
@@ -127,9 +126,7 @@ async def test_a_pod_after_pre_bind_cannot_be_cancelled() -> None:
     assert stage.journal.plugins_at("preBind") == ["After"]
 
 
-@pytest.mark.parametrize(
-    "is_stopped", [pytest.param(False, id="running"), pytest.param(True, id="pod-is-cancelled-too")]
-)
+@table("is_stopped", ("running", False), ("pod-is-cancelled-too", True))
 async def test_cancelling_the_task_is_not_prevented(is_stopped: bool) -> None:
     """Cancellation of the task, as when the process stops, is not converted to a status."""
     stage = Stage(Slow)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import PermitResult
 from scheduler_core.framework.status import SUCCESS, Code, Status, unschedulable
@@ -15,6 +13,7 @@ from scheduler_core.snapshot.node_columns import NodeColumns
 from tests.support.builders import pod
 from tests.support.recording_plugins import Journal, recorder
 from tests.support.scheduling import profile, rig
+from tests.support.tables import table
 from tests.support.virtual_clock import VirtualClock
 
 COLUMNS = NodeColumns()
@@ -45,18 +44,16 @@ async def test_a_pod_that_does_not_wait_continues() -> None:
     assert await WaitingPods(VirtualClock()).wait("unknown") == SUCCESS
 
 
-@pytest.mark.parametrize(
-    ("steps", "code", "plugin"),
-    [
-        pytest.param(["allow A", "allow B"], Code.SUCCESS, "", id="all-allow"),
-        pytest.param(["allow A", "reject B"], Code.UNSCHEDULABLE, "B", id="one-rejects"),
-        pytest.param(["reject A", "allow A", "allow B"], Code.UNSCHEDULABLE, "A", id="first-result-counts"),
-        pytest.param(["allow A", "allow B", "reject B"], Code.SUCCESS, "", id="too-late-to-reject"),
-        pytest.param(["allow A", "pass 20"], Code.UNSCHEDULABLE, "B", id="timeout-of-the-other"),
-        pytest.param(["pass 10"], Code.UNSCHEDULABLE, "A", id="shortest-timeout-first"),
-        pytest.param(["allow A", "pass 10", "allow B"], Code.SUCCESS, "", id="no-timeout-after-allow"),
-        pytest.param(["allow C", "allow A", "allow B"], Code.SUCCESS, "", id="other-plugins-are-ignored"),
-    ],
+@table(
+    "steps, code, plugin",
+    ("all-allow", ["allow A", "allow B"], Code.SUCCESS, ""),
+    ("one-rejects", ["allow A", "reject B"], Code.UNSCHEDULABLE, "B"),
+    ("first-result-counts", ["reject A", "allow A", "allow B"], Code.UNSCHEDULABLE, "A"),
+    ("too-late-to-reject", ["allow A", "allow B", "reject B"], Code.SUCCESS, ""),
+    ("timeout-of-the-other", ["allow A", "pass 20"], Code.UNSCHEDULABLE, "B"),
+    ("shortest-timeout-first", ["pass 10"], Code.UNSCHEDULABLE, "A"),
+    ("no-timeout-after-allow", ["allow A", "pass 10", "allow B"], Code.SUCCESS, ""),
+    ("other-plugins-are-ignored", ["allow C", "allow A", "allow B"], Code.SUCCESS, ""),
 )
 async def test_a_wait_ends_once(steps: list[str], code: Code, plugin: str) -> None:
     """A wait ends with the last approval, the first rejection or the first timeout, and leaves no timer."""
@@ -128,14 +125,12 @@ async def test_an_abandoned_wait_is_cancelled() -> None:
     assert (len(waiting), clock.pending) == (0, 0)
 
 
-@pytest.mark.parametrize(
-    ("seconds", "written"),
-    [
-        pytest.param(0.5, "500ms", id="below-a-second"),
-        pytest.param(10, "10s", id="seconds"),
-        pytest.param(90, "1m30s", id="minutes"),
-        pytest.param(900, "15m0s", id="maximum"),
-    ],
+@table(
+    "seconds, written",
+    ("below-a-second", 0.5, "500ms"),
+    ("seconds", 10, "10s"),
+    ("minutes", 90, "1m30s"),
+    ("maximum", 900, "15m0s"),
 )
 async def test_the_message_of_a_timeout(seconds: float, written: str) -> None:
     """The message of a timeout has the duration in Go's format, as in kube-scheduler."""
@@ -147,20 +142,14 @@ async def test_the_message_of_a_timeout(seconds: float, written: str) -> None:
     assert status.message == f"rejected due to timeout after waiting {written} at plugin A"
 
 
-@pytest.mark.parametrize(
-    ("answers", "code", "waits"),
-    [
-        pytest.param({}, Code.SUCCESS, {}, id="no-wait"),
-        pytest.param(
-            {"A.permit": wait(5), "B.permit": wait(7)}, Code.WAIT, {"A": 5, "B": 7}, id="timeout-of-each-plugin"
-        ),
-        pytest.param({"A.permit": wait(86_400)}, Code.WAIT, {"A": 900}, id="limited-to-15-minutes"),
-        pytest.param({"A.permit": wait(float("nan"))}, Code.WAIT, {"A": 900}, id="not-a-number"),
-        pytest.param(
-            {"A.permit": wait(5), "B.permit": PermitResult(unschedulable("no"))}, Code.UNSCHEDULABLE, {}, id="rejects"
-        ),
-        pytest.param({"A.permit": wait(5), "B.permit": KeyError("k")}, Code.ERROR, {}, id="raises"),
-    ],
+@table(
+    "answers, code, waits",
+    ("no-wait", {}, Code.SUCCESS, {}),
+    ("timeout-of-each-plugin", {"A.permit": wait(5), "B.permit": wait(7)}, Code.WAIT, {"A": 5, "B": 7}),
+    ("limited-to-15-minutes", {"A.permit": wait(86_400)}, Code.WAIT, {"A": 900}),
+    ("not-a-number", {"A.permit": wait(float("nan"))}, Code.WAIT, {"A": 900}),
+    ("rejects", {"A.permit": wait(5), "B.permit": PermitResult(unschedulable("no"))}, Code.UNSCHEDULABLE, {}),
+    ("raises", {"A.permit": wait(5), "B.permit": KeyError("k")}, Code.ERROR, {}),
 )
 def test_all_permit_plugins_are_called(answers: dict[str, object], code: Code, waits: dict[str, float]) -> None:
     """Permit is called for all plugins, even if earlier plugins return Wait."""

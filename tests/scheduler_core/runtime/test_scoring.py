@@ -18,6 +18,7 @@ from scheduler_core.snapshot.node_columns import ALL_ROWS
 from tests.support.builders import node, pod
 from tests.support.recording_plugins import Journal, recorder
 from tests.support.scheduling import plugin_set, rig
+from tests.support.tables import table
 
 
 def scores(*numbers: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
@@ -36,15 +37,13 @@ def bench(journal: Journal, normalization: Normalization = Normalization.OWN) ->
     return Scoring(CycleState(), nodes.compile_pod(pod()), nodes, ALL_ROWS), instance
 
 
-@pytest.mark.parametrize(
-    ("normalization", "raw", "normalized"),
-    [
-        pytest.param(Normalization.NONE, [10, 0, 100], [10, 0, 100], id="none"),
-        pytest.param(Normalization.MAX, [1, 0, 3], [33, 0, 100], id="max"),
-        pytest.param(Normalization.REVERSE_MAX, [1, 0, 3], [67, 100, 0], id="reverse-max"),
-        pytest.param(Normalization.REVERSE_MAX, [0, 0, 0], [100, 100, 100], id="reverse-max-of-0"),
-        pytest.param(Normalization.OWN, [1, 2, 3], [7, 8, 9], id="own"),
-    ],
+@table(
+    "normalization, raw, normalized",
+    ("none", Normalization.NONE, [10, 0, 100], [10, 0, 100]),
+    ("max", Normalization.MAX, [1, 0, 3], [33, 0, 100]),
+    ("reverse-max", Normalization.REVERSE_MAX, [1, 0, 3], [67, 100, 0]),
+    ("reverse-max-of-0", Normalization.REVERSE_MAX, [0, 0, 0], [100, 100, 100]),
+    ("own", Normalization.OWN, [1, 2, 3], [7, 8, 9]),
 )
 def test_parts_and_total(normalization: Normalization, raw: list[int], normalized: list[int]) -> None:
     """Normalized scores are multiplied by the weights and added, and the parts are returned if requested."""
@@ -94,16 +93,14 @@ def _model(raw: list[int], *, reverse: bool) -> list[int]:
     return [100 - score for score in scaled] if reverse else scaled
 
 
-@pytest.mark.parametrize(
-    ("raw", "scaled", "reversed_"),
-    [
-        pytest.param([1, 2, 4], [25, 50, 100], [75, 50, 0], id="scaled to the highest"),
-        pytest.param([1, 3], [33, 100], [67, 0], id="fractions are truncated before reversal"),
-        pytest.param([0, 0], [0, 0], [100, 100], id="all 0"),
-        pytest.param([-3, -1], [-3, -1], [100, 100], id="all below 0"),
-        pytest.param([-1, 3], [-33, 100], [133, 0], id="below and above 0"),
-        pytest.param([], [], [], id="no rows"),
-    ],
+@table(
+    "raw, scaled, reversed_",
+    ("scaled to the highest", [1, 2, 4], [25, 50, 100], [75, 50, 0]),
+    ("fractions are truncated before reversal", [1, 3], [33, 100], [67, 0]),
+    ("all 0", [0, 0], [0, 0], [100, 100]),
+    ("all below 0", [-3, -1], [-3, -1], [100, 100]),
+    ("below and above 0", [-1, 3], [-33, 100], [133, 0]),
+    ("no rows", [], [], []),
 )
 def test_normalized(raw: list[int], scaled: list[int], reversed_: list[int]) -> None:
     """Scores are scaled to 100 by the highest score, in both directions."""

@@ -26,6 +26,7 @@ from tests.support.busy_scheduler import WorkingClock
 from tests.support.gangs import group, members
 from tests.support.scheduling import DEFAULT_NAME, Rig, plugin_set, rig
 from tests.support.scripted_extender import ScriptedExtender, extender, passes_only
+from tests.support.tables import table
 
 NAME = "shadow"
 
@@ -172,9 +173,7 @@ async def test_differences_in_feasibility() -> None:
     assert shadow_of(loose).record.agreed == 2
 
 
-@pytest.mark.parametrize(
-    ("percent", "low", "high"), [pytest.param(10, 2, 45, id="10 %"), pytest.param(100, 200, 200, id="100 %")]
-)
+@table("percent, low, high", ("10 %", 10, 2, 45), ("100 %", 100, 200, 200))
 async def test_a_sample_is_compared(percent: int, low: int, high: int) -> None:
     """About the sample percentage of the pods is compared."""
     found = made(sample_percent=percent)

@@ -6,17 +6,16 @@ import pytest
 
 from scheduler_core.shadows.time_budget import TimeBudget
 from tests.support.busy_scheduler import WorkingClock
+from tests.support.tables import table
 
 
 @pytest.mark.parametrize("share", [0.01, 0.1, 0.5, 1.0])
-@pytest.mark.parametrize(
+@table(
     "durations",
-    [
-        pytest.param((0.0001,), id="short decisions"),
-        pytest.param((0.0001, 0.0001, 0.02), id="some are slow"),
-        pytest.param((0.03,), id="all are slow"),
-        pytest.param((2.0, 0.001), id="longer than the full budget"),
-    ],
+    ("short decisions", (0.0001,)),
+    ("some are slow", (0.0001, 0.0001, 0.02)),
+    ("all are slow", (0.03,)),
+    ("longer than the full budget", (2.0, 0.001)),
 )
 def test_the_share_is_never_exceeded_for_long(share: float, durations: tuple[float, ...]) -> None:
     """The used time never exceeds the share of the elapsed time by more than one second's share and ten decisions."""
@@ -49,12 +48,10 @@ def test_an_overdrawn_budget_recovers_before_the_next_decision() -> None:
     assert budget.decisions(5) == 1
 
 
-@pytest.mark.parametrize(
-    ("share", "charged", "seconds", "most", "allowed"),
-    [
-        pytest.param(0.01, 0.05, 10, 5, 1, id="one that takes longer than the full budget"),
-        pytest.param(1.0, 0.001, 1, 100, 10, id="only as many as fit in a slice of 10 ms"),
-    ],
+@table(
+    "share, charged, seconds, most, allowed",
+    ("one that takes longer than the full budget", 0.01, 0.05, 10, 5, 1),
+    ("only as many as fit in a slice of 10 ms", 1.0, 0.001, 1, 100, 10),
 )
 def test_the_decisions_of_a_full_budget(share: float, charged: float, seconds: float, most: int, allowed: int) -> None:
     """A full budget allows a decision of any duration, and no more than a slice has time for."""

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import pytest
-
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.snapshot.cluster_cache import ClusterCache, differences
 from tests.support.builders import node, pod
+from tests.support.tables import table
 
 
 def cache_of(nodes: list[Node], pods: list[Pod]) -> ClusterCache:
@@ -42,41 +41,35 @@ def test_an_assumed_pod_is_not_a_difference() -> None:
 Change = Callable[[ClusterCache], object]
 
 
-@pytest.mark.parametrize(
-    ("change", "expected"),
-    [
-        pytest.param(lambda cache: cache.remove_node("b"), "Node b: is not in the cache", id="node missing"),
-        pytest.param(
-            lambda cache: cache.add_node(node("c")),
-            "Node c: is in the cache; the API server has no such node",
-            id="stale node",
-        ),
-        pytest.param(
-            lambda cache: cache.update_node(node("b", labels={"x": "y"})),
-            "Node b: labels are not those of the API server",
-            id="labels",
-        ),
-        pytest.param(
-            lambda cache: cache.remove_pod(running("p").metadata.uid),
-            "Pod default/p: is bound to node a and not in the cache",
-            id="pod missing",
-        ),
-        pytest.param(
-            lambda cache: cache.add_pod(running("r")),
-            "Pod default/r: is in the cache on node a; the API server has no such running pod",
-            id="stale pod",
-        ),
-        pytest.param(
-            lambda cache: cache.add_pod(running("p", "b")),
-            "Pod default/p: is bound to node a, the cache has it on b",
-            id="pod on another node",
-        ),
-        pytest.param(
-            lambda cache: cache.columns._account(cache.placed_pods()[0].info, 0, 1),
-            "Node a: requested cpu is 1000, the cache has 2000",
-            id="pod counted twice",
-        ),
-    ],
+@table(
+    "change, expected",
+    ("node missing", lambda cache: cache.remove_node("b"), "Node b: is not in the cache"),
+    ("stale node", lambda cache: cache.add_node(node("c")), "Node c: is in the cache; the API server has no such node"),
+    (
+        "labels",
+        lambda cache: cache.update_node(node("b", labels={"x": "y"})),
+        "Node b: labels are not those of the API server",
+    ),
+    (
+        "pod missing",
+        lambda cache: cache.remove_pod(running("p").metadata.uid),
+        "Pod default/p: is bound to node a and not in the cache",
+    ),
+    (
+        "stale pod",
+        lambda cache: cache.add_pod(running("r")),
+        "Pod default/r: is in the cache on node a; the API server has no such running pod",
+    ),
+    (
+        "pod on another node",
+        lambda cache: cache.add_pod(running("p", "b")),
+        "Pod default/p: is bound to node a, the cache has it on b",
+    ),
+    (
+        "pod counted twice",
+        lambda cache: cache.columns._account(cache.placed_pods()[0].info, 0, 1),
+        "Node a: requested cpu is 1000, the cache has 2000",
+    ),
 )
 def test_each_difference_is_named(change: Change, expected: str) -> None:
     """A difference has the kind, the name, and the differing field."""

@@ -13,6 +13,7 @@ from scheduler_core.snapshot.interning import CPU_COLUMN
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 from tests.support.builders import container, node, pod
 from tests.support.injected_errors import InjectedErrors
+from tests.support.tables import table
 
 DEFAULT = frozenset(("default",))
 
@@ -149,7 +150,7 @@ def test_an_update_without_changed_amounts_reuses_the_compiled_pod(cache: Cluste
     assert info.pod is running
 
 
-@pytest.mark.parametrize("is_assumed", [pytest.param(True, id="assumed"), pytest.param(False, id="added")])
+@table("is_assumed", ("assumed", True), ("added", False))
 def test_changed_labels_are_counted_without_recompilation(cache: ClusterCache, is_assumed: bool) -> None:
     """Changed labels change the counts of selectors. The API server adds topology labels to each pod that it binds."""
     info = assume(cache, "p", "a") if is_assumed else cache.add_pod(placed("p", "a"))
@@ -171,7 +172,7 @@ def test_labels_that_change_before_the_node_is_added(cache: ClusterCache) -> Non
     assert (cpu_of(cache, "later"), counts.total[info.row]) == ([1000], 1)
 
 
-@pytest.mark.parametrize("is_assumed", [pytest.param(True, id="assumed"), pytest.param(False, id="added")])
+@table("is_assumed", ("assumed", True), ("added", False))
 def test_remove_pod(cache: ClusterCache, is_assumed: bool) -> None:
     """Removing a pod releases its requests; removing it again returns None."""
     info = assume(cache, "p", "a") if is_assumed else cache.add_pod(placed("p", "a"))
@@ -180,10 +181,7 @@ def test_remove_pod(cache: ClusterCache, is_assumed: bool) -> None:
     assert cache.remove_pod(info.uid) is None
 
 
-@pytest.mark.parametrize(
-    ("before", "overdue"),
-    [pytest.param(5.0, [], id="not-overdue"), pytest.param(5.1, ["default/bound"], id="overdue")],
-)
+@table("before, overdue", ("not-overdue", 5.0, []), ("overdue", 5.1, ["default/bound"]))
 def test_overdue_pods_are_bound_but_not_confirmed(cache: ClusterCache, before: float, overdue: list[str]) -> None:
     """Assumed pods with a bind in progress are not overdue."""
     bound = assume(cache, "bound", "a")

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scheduler_core.snapshot.interning import NO_VALUE, LabelColumn, LabelColumns
 from tests.support.builders import node
 from tests.support.columns import columns
+from tests.support.tables import table
 
 
 def values_of(column: LabelColumn) -> list[str | None]:
@@ -43,16 +44,14 @@ def test_a_column_follows_its_nodes() -> None:
     assert values_of(column) == ["w", "y", "z"]
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "changed"),
-    [
-        pytest.param("x", "y", True, id="another-value"),
-        pytest.param("x", "x", False, id="same-value"),
-        pytest.param(None, None, False, id="still-none"),
-        pytest.param("x", None, True, id="removed"),
-        pytest.param(None, "x", True, id="added"),
-        pytest.param(None, "", True, id="added-empty"),
-    ],
+@table(
+    "before, after, changed",
+    ("another-value", "x", "y", True),
+    ("same-value", "x", "x", False),
+    ("still-none", None, None, False),
+    ("removed", "x", None, True),
+    ("added", None, "x", True),
+    ("added-empty", None, "", True),
 )
 def test_the_version_changes_with_values_only(before: str | None, after: str | None, changed: bool) -> None:
     """The version increases if a value changes, and does not if the value is the same."""

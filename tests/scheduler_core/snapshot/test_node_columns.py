@@ -14,6 +14,7 @@ from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 from tests.support.builders import container, node, pod, taint
 from tests.support.columns import columns
+from tests.support.tables import table
 
 MIB = 1024 * 1024
 
@@ -80,13 +81,11 @@ def test_an_update_replaces_the_columns_of_a_node() -> None:
     assert nodes.taint_set_ids[0] != 0
 
 
-@pytest.mark.parametrize(
-    ("misuse", "name"),
-    [
-        pytest.param(lambda nodes: nodes.add_node(node("a")), "a", id="add-again"),
-        pytest.param(lambda nodes: nodes.update_node(node("b")), "b", id="update-unknown"),
-        pytest.param(lambda nodes: nodes.remove_node("b"), "b", id="remove-unknown"),
-    ],
+@table(
+    "misuse, name",
+    ("add-again", lambda nodes: nodes.add_node(node("a")), "a"),
+    ("update-unknown", lambda nodes: nodes.update_node(node("b")), "b"),
+    ("remove-unknown", lambda nodes: nodes.remove_node("b"), "b"),
 )
 def test_misuse_raises(misuse: Callable[[NodeColumns], object], name: str) -> None:
     """Adding a known node, or updating or removing an unknown one, raises CacheError and changes nothing."""

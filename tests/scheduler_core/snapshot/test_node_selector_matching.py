@@ -1,7 +1,6 @@
 """Node selectors evaluated on columns match the same nodes as evaluated on single nodes."""
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,6 +20,7 @@ from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns, Rows
 from scheduler_core.snapshot.node_selector_matching import NodeMatching
 from tests.support.builders import node
 from tests.support.columns import columns
+from tests.support.tables import table
 
 NODES = [
     node("n0", labels={"zone": "a", "cpus": "4"}),
@@ -34,28 +34,24 @@ def compiled(key: str, operator: str, *values: str) -> LabelRequirement:
     return compile_requirement(Requirement(key, operator, values))
 
 
-@pytest.mark.parametrize(
-    ("requirement", "matched"),
-    [
-        pytest.param(compiled("zone", "In", "a"), [1, 0, 0, 0], id="in-one"),
-        pytest.param(compiled("zone", "In", "a", "c"), [1, 0, 1, 0], id="in-few"),
-        pytest.param(compiled("zone", "In", "a", "c", "d", "e", "f"), [1, 0, 1, 0], id="in-many"),
-        pytest.param(compiled("zone", "In", "x"), [0, 0, 0, 0], id="in-unknown"),
-        pytest.param(compiled("zone", "In", "x", "b"), [0, 1, 0, 0], id="in-partly-unknown"),
-        pytest.param(compiled("zone", "NotIn", "a"), [0, 1, 1, 1], id="not-in-one"),
-        pytest.param(compiled("zone", "NotIn", "a", "c"), [0, 1, 0, 1], id="not-in-few"),
-        pytest.param(compiled("zone", "NotIn", "a", "c", "d", "e", "f"), [0, 1, 0, 1], id="not-in-many"),
-        pytest.param(compiled("zone", "NotIn", "x"), [1, 1, 1, 1], id="not-in-unknown"),
-        pytest.param(compiled("zone", "Exists"), [1, 1, 1, 0], id="exists"),
-        pytest.param(compiled("zone", "DoesNotExist"), [0, 0, 0, 1], id="does-not-exist"),
-        pytest.param(compiled("cpus", "Gt", "4"), [0, 1, 0, 0], id="gt"),
-        pytest.param(compiled("cpus", "Lt", "16"), [1, 0, 0, 0], id="lt"),
-        pytest.param(compiled("unknown", "DoesNotExist"), [1, 1, 1, 1], id="unknown-key"),
-    ],
+@table(
+    "requirement, matched",
+    ("in-one", compiled("zone", "In", "a"), [1, 0, 0, 0]),
+    ("in-few", compiled("zone", "In", "a", "c"), [1, 0, 1, 0]),
+    ("in-many", compiled("zone", "In", "a", "c", "d", "e", "f"), [1, 0, 1, 0]),
+    ("in-unknown", compiled("zone", "In", "x"), [0, 0, 0, 0]),
+    ("in-partly-unknown", compiled("zone", "In", "x", "b"), [0, 1, 0, 0]),
+    ("not-in-one", compiled("zone", "NotIn", "a"), [0, 1, 1, 1]),
+    ("not-in-few", compiled("zone", "NotIn", "a", "c"), [0, 1, 0, 1]),
+    ("not-in-many", compiled("zone", "NotIn", "a", "c", "d", "e", "f"), [0, 1, 0, 1]),
+    ("not-in-unknown", compiled("zone", "NotIn", "x"), [1, 1, 1, 1]),
+    ("exists", compiled("zone", "Exists"), [1, 1, 1, 0]),
+    ("does-not-exist", compiled("zone", "DoesNotExist"), [0, 0, 0, 1]),
+    ("gt", compiled("cpus", "Gt", "4"), [0, 1, 0, 0]),
+    ("lt", compiled("cpus", "Lt", "16"), [1, 0, 0, 0]),
+    ("unknown-key", compiled("unknown", "DoesNotExist"), [1, 1, 1, 1]),
 )
-@pytest.mark.parametrize(
-    "rows", [pytest.param(None, id="all"), pytest.param([1, 3], id="some"), pytest.param([], id="none")]
-)
+@table("rows", ("all", None), ("some", [1, 3]), ("none", []))
 def test_labels(requirement: LabelRequirement, matched: list[int], rows: list[int] | None) -> None:
     """label() returns one bool for each requested row."""
     matching = NodeMatching(columns(NODES))
@@ -65,16 +61,14 @@ def test_labels(requirement: LabelRequirement, matched: list[int], rows: list[in
     assert mask.tolist() == [bool(matched[row]) for row in (range(4) if rows is None else rows)]
 
 
-@pytest.mark.parametrize(
-    ("field", "matched"),
-    [
-        pytest.param(FieldRequirement("metadata.name", "n1"), [0, 1, 0, 0], id="name"),
-        pytest.param(FieldRequirement("metadata.name", "n1", negated=True), [1, 0, 1, 1], id="another-name"),
-        pytest.param(FieldRequirement("metadata.name", "x"), [0, 0, 0, 0], id="unknown-name"),
-        pytest.param(FieldRequirement("metadata.name", "x", negated=True), [1, 1, 1, 1], id="not-an-unknown-name"),
-        pytest.param(FieldRequirement("spec.x", ""), [1, 1, 1, 1], id="other-fields-are-empty"),
-        pytest.param(FieldRequirement("spec.x", "y"), [0, 0, 0, 0], id="other-fields-have-no-value"),
-    ],
+@table(
+    "field, matched",
+    ("name", FieldRequirement("metadata.name", "n1"), [0, 1, 0, 0]),
+    ("another-name", FieldRequirement("metadata.name", "n1", negated=True), [1, 0, 1, 1]),
+    ("unknown-name", FieldRequirement("metadata.name", "x"), [0, 0, 0, 0]),
+    ("not-an-unknown-name", FieldRequirement("metadata.name", "x", negated=True), [1, 1, 1, 1]),
+    ("other-fields-are-empty", FieldRequirement("spec.x", ""), [1, 1, 1, 1]),
+    ("other-fields-have-no-value", FieldRequirement("spec.x", "y"), [0, 0, 0, 0]),
 )
 def test_fields(field: FieldRequirement, matched: list[int]) -> None:
     """field() matches the node name; any other field is empty."""
@@ -83,13 +77,7 @@ def test_fields(field: FieldRequirement, matched: list[int]) -> None:
     assert matching.field(field, np.array([0, 1])).tolist() == list(map(bool, matched[:2]))
 
 
-@pytest.mark.parametrize(
-    "term",
-    [
-        pytest.param(NodeTerm(), id="empty"),
-        pytest.param(NodeTerm(problems=("invalid",)), id="invalid"),
-    ],
-)
+@table("term", ("empty", NodeTerm()), ("invalid", NodeTerm(problems=("invalid",))))
 def test_terms_that_match_nothing(term: NodeTerm) -> None:
     """An empty or invalid term matches no row."""
     matching = NodeMatching(columns(NODES))
@@ -108,13 +96,7 @@ def test_without_requirements_there_is_no_mask() -> None:
     assert NodeMatching(columns(NODES)).required(RequiredNodeAffinity(), ALL_ROWS) is None
 
 
-@pytest.mark.parametrize(
-    "requirement",
-    [
-        pytest.param(compiled("cpus", "Gt", "4"), id="gt"),
-        pytest.param(compiled("cpus", "In", "5", "6", "7", "8"), id="long-list"),
-    ],
-)
+@table("requirement", ("gt", compiled("cpus", "Gt", "4")), ("long-list", compiled("cpus", "In", "5", "6", "7", "8")))
 def test_cached_tables_follow_the_labels(requirement: LabelRequirement) -> None:
     """A changed label changes the next result."""
     nodes = columns(NODES)

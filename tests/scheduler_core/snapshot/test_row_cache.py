@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +16,7 @@ from scheduler_core.snapshot.row_cache import CsiNodeColumns, RowCache, free_amo
 from tests.support.builders import node, pod
 from tests.support.columns import columns
 from tests.support.storage import columns_with_storage, csi_node
+from tests.support.tables import table
 
 
 class Journal(RowCache):
@@ -60,20 +60,18 @@ def test_few_changed_rows_are_recomputed() -> None:
     assert journal.done == ["all", [7, 290]]
 
 
-@pytest.mark.parametrize(
-    ("change", "log_limit"),
-    [
-        # Array operations are faster than many single rows.
-        pytest.param(lambda nodes: _fill(nodes, *range(9)), None, id="many changed rows"),
-        pytest.param(lambda nodes: nodes.add_node(node("late")), None, id="new row"),
-        pytest.param(lambda nodes: _fill(nodes, 1, 2, 3), 1, id="truncated change log"),
-        # The column may then belong to another resource, also on rows that have not changed.
-        pytest.param(
-            lambda nodes: nodes.update_node(node("n7", allocatable={"cpu": "4", "example.com/gpu": "1"})),
-            None,
-            id="changed resource columns",
-        ),
-    ],
+@table(
+    "change, log_limit",
+    # Array operations are faster than many single rows.
+    ("many changed rows", lambda nodes: _fill(nodes, *range(9)), None),
+    ("new row", lambda nodes: nodes.add_node(node("late")), None),
+    ("truncated change log", lambda nodes: _fill(nodes, 1, 2, 3), 1),
+    # The column may then belong to another resource, also on rows that have not changed.
+    (
+        "changed resource columns",
+        lambda nodes: nodes.update_node(node("n7", allocatable={"cpu": "4", "example.com/gpu": "1"})),
+        None,
+    ),
 )
 def test_changes_that_cause_a_rebuild(change: Callable[[NodeColumns], object], log_limit: int | None) -> None:
     """The second refresh recomputes all rows."""

@@ -27,24 +27,23 @@ from scheduler_core.errors import (
 )
 from tests.operator.kube.conftest import InstantClock
 from tests.support.fake_api import FakeApi, ReceivedRequest, Response, error_response
+from tests.support.tables import table
 
 PATH = "/api/v1/things/a"
 
 
-@pytest.mark.parametrize(
-    ("status", "kind"),
-    [
-        pytest.param(400, InvalidRequestError, id="bad-request"),
-        pytest.param(401, UnauthorizedError, id="unauthorized"),
-        pytest.param(403, ForbiddenError, id="forbidden"),
-        pytest.param(404, NotFoundError, id="not-found"),
-        pytest.param(409, ConflictError, id="conflict"),
-        pytest.param(410, ResourceExpiredError, id="gone"),
-        pytest.param(422, InvalidRequestError, id="invalid"),
-        pytest.param(500, ServerFailedError, id="internal-error"),
-        pytest.param(503, ServerFailedError, id="unavailable"),
-        pytest.param(504, WriteTimeoutError, id="gateway-timeout"),
-    ],
+@table(
+    "status, kind",
+    ("bad-request", 400, InvalidRequestError),
+    ("unauthorized", 401, UnauthorizedError),
+    ("forbidden", 403, ForbiddenError),
+    ("not-found", 404, NotFoundError),
+    ("conflict", 409, ConflictError),
+    ("gone", 410, ResourceExpiredError),
+    ("invalid", 422, InvalidRequestError),
+    ("internal-error", 500, ServerFailedError),
+    ("unavailable", 503, ServerFailedError),
+    ("gateway-timeout", 504, WriteTimeoutError),
 )
 async def test_status_becomes_error(
     api: FakeApi, connection: ApiConnection, status: int, kind: type[ClusterWriteError]
@@ -232,13 +231,11 @@ async def test_token_is_read_again_every_minute(api: FakeApi, clock: InstantCloc
     assert sent == ["Bearer first", "Bearer first", "Bearer second"]
 
 
-@pytest.mark.parametrize(
-    ("lane", "delays"),
-    [
-        pytest.param(Lane.BINDS, 3, id="binds-wait"),
-        pytest.param(Lane.WRITES, 3, id="writes-wait"),
-        pytest.param(Lane.LEASES, 0, id="leases-never-wait"),
-    ],
+@table(
+    "lane, delays",
+    ("binds-wait", Lane.BINDS, 3),
+    ("writes-wait", Lane.WRITES, 3),
+    ("leases-never-wait", Lane.LEASES, 0),
 )
 async def test_rate_limit(api: FakeApi, clock: InstantClock, lane: Lane, delays: int) -> None:
     """Requests beyond the burst wait for the rate limit, except requests for the Lease."""
@@ -265,14 +262,12 @@ async def test_lanes_do_not_share_connections(api: FakeApi, clock: InstantClock)
     assert api.max_concurrent["POST"] == 1
 
 
-@pytest.mark.parametrize(
+@table(
     "path",
-    [
-        pytest.param("/api/v1/pods/a b", id="space"),
-        pytest.param("/api/v1/pods/a\r\nX-More: 1", id="line-break"),
-        pytest.param("/api/v1/pods/\N{LATIN SMALL LETTER E WITH ACUTE}", id="not-ascii"),
-        pytest.param("api/v1/pods", id="relative"),
-    ],
+    ("space", "/api/v1/pods/a b"),
+    ("line-break", "/api/v1/pods/a\r\nX-More: 1"),
+    ("not-ascii", "/api/v1/pods/\N{LATIN SMALL LETTER E WITH ACUTE}"),
+    ("relative", "api/v1/pods"),
 )
 async def test_an_unquoted_path_is_rejected(api: FakeApi, connection: ApiConnection, path: str) -> None:
     """A path with unquoted characters is rejected, so a name cannot inject headers."""

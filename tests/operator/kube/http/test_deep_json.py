@@ -13,6 +13,7 @@ from bayplan.profiles.kopf_handlers import KopfOperator
 
 from scheduler_core.model.pod import Pod
 from tests.support.fake_api import FakeApi, Response, Stream
+from tests.support.tables import table
 
 DEEPEST = 10_000
 """Levels that the API server's own decoder accepts."""
@@ -37,50 +38,44 @@ def pod_json(managed_fields: str) -> str:
     )
 
 
-@pytest.mark.parametrize(
+@table(
     "text",
-    [
-        pytest.param("null", id="scalar"),
-        pytest.param(nested(MAX_DEPTH), id="maximum depth"),
-        pytest.param(json.dumps([{"a": "[{[{" * 200}]), id="brackets in a string"),
-        pytest.param(json.dumps(['\\"' * 200 + "[" * 200]), id="escapes in a string"),
-        pytest.param("[" + ",".join("{}" for _ in range(500)) + "]", id="wide"),
-    ],
+    ("scalar", "null"),
+    ("maximum depth", nested(MAX_DEPTH)),
+    ("brackets in a string", json.dumps([{"a": "[{[{" * 200}])),
+    ("escapes in a string", json.dumps(['\\"' * 200 + "[" * 200])),
+    ("wide", "[" + ",".join("{}" for _ in range(500)) + "]"),
 )
 def test_shallow_json_is_unchanged(text: str) -> None:
     """JSON within the maximum depth is returned unchanged."""
     assert shallow(text.encode()) == text.encode()
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        pytest.param(nested(MAX_DEPTH + 1), nested(MAX_DEPTH, "null"), id="one level too many"),
-        pytest.param(
-            f'{{"before":1,"deep":{nested(DEEPEST - 1)},"after":"}}"}}',
-            f'{{"before":1,"deep":{nested(MAX_DEPTH - 1, "null")},"after":"}}"}}',
-            id="other values are unchanged",
-        ),
-        pytest.param(
-            "[" * MAX_DEPTH + f"[1],2,{nested(300)}" + "]" * MAX_DEPTH,
-            "[" * MAX_DEPTH + "null,2,null" + "]" * MAX_DEPTH,
-            id="several",
-        ),
-    ],
+@table(
+    "text, expected",
+    ("one level too many", nested(MAX_DEPTH + 1), nested(MAX_DEPTH, "null")),
+    (
+        "other values are unchanged",
+        f'{{"before":1,"deep":{nested(DEEPEST - 1)},"after":"}}"}}',
+        f'{{"before":1,"deep":{nested(MAX_DEPTH - 1, "null")},"after":"}}"}}',
+    ),
+    (
+        "several",
+        "[" * MAX_DEPTH + f"[1],2,{nested(300)}" + "]" * MAX_DEPTH,
+        "[" * MAX_DEPTH + "null,2,null" + "]" * MAX_DEPTH,
+    ),
 )
 def test_deep_values_are_null(text: str, expected: str) -> None:
     """Values nested deeper than the maximum depth become null; other values are unchanged."""
     assert shallow(text.encode()) == expected.encode()
 
 
-@pytest.mark.parametrize(
+@table(
     "text",
-    [
-        pytest.param("[" * 500, id="never closed"),
-        pytest.param("]" * 500, id="never opened"),
-        pytest.param('"' + "[" * 500, id="string without an end"),
-        pytest.param('"' + "\\" * 100_001, id="backslashes without an end"),
-    ],
+    ("never closed", "[" * 500),
+    ("never opened", "]" * 500),
+    ("string without an end", '"' + "[" * 500),
+    ("backslashes without an end", '"' + "\\" * 100_001),
 )
 def test_invalid_json_stays_invalid(text: str) -> None:
     """Invalid JSON is still reported by a decoder."""

@@ -12,6 +12,7 @@ import pytest
 from bayplan.kube.http.byte_stream import Endpoint
 from bayplan.kube.http.keep_alive_pool import BrokenResponseError, Deadlines, KeepAlivePool, NotConnectedError
 
+from tests.support.tables import table
 from tests.support.virtual_clock import VirtualClock
 
 HEAD = b"POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\n"
@@ -90,19 +91,17 @@ async def test_a_connection_is_used_again() -> None:
         assert server.requests == [HEAD + b"{}"] * 3
 
 
-@pytest.mark.parametrize(
-    ("response", "expected"),
-    [
-        pytest.param(OK, (201, b"ok"), id="with-a-length"),
-        pytest.param(
-            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n",
-            (200, b"abcde"),
-            id="in-chunks",
-        ),
-        pytest.param(b"HTTP/1.1 204 No Content\r\n\r\n", (204, b""), id="without-a-body"),
-        pytest.param(b"HTTP/1.1 100 Continue\r\n\r\n" + OK, (201, b"ok"), id="after-a-continue"),
-        pytest.param(b"HTTP/1.1 409 Conflict\r\nContent-Length: 0\r\n\r\n", (409, b""), id="error-response"),
-    ],
+@table(
+    "response, expected",
+    ("with-a-length", OK, (201, b"ok")),
+    (
+        "in-chunks",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n",
+        (200, b"abcde"),
+    ),
+    ("without-a-body", b"HTTP/1.1 204 No Content\r\n\r\n", (204, b"")),
+    ("after-a-continue", b"HTTP/1.1 100 Continue\r\n\r\n" + OK, (201, b"ok")),
+    ("error-response", b"HTTP/1.1 409 Conflict\r\nContent-Length: 0\r\n\r\n", (409, b"")),
 )
 async def test_responses_are_read(response: bytes, expected: tuple[int, bytes]) -> None:
     """Every form of a response is read, and its connection is used again."""
@@ -127,13 +126,11 @@ async def test_connection_close_is_honoured() -> None:
         assert server.connections == 2
 
 
-@pytest.mark.parametrize(
+@table(
     "response",
-    [
-        pytest.param(None, id="broken-off"),
-        pytest.param(b"SMTP ready, what else?\r\n\r\n" * 2, id="no-http"),
-        pytest.param(b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\nhello", id="no-length"),
-    ],
+    ("broken-off", None),
+    ("no-http", b"SMTP ready, what else?\r\n\r\n" * 2),
+    ("no-length", b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\nhello"),
 )
 async def test_a_broken_response_is_an_error(response: bytes | None) -> None:
     """A broken response raises BrokenResponseError, and the next request uses a new connection."""
@@ -217,13 +214,11 @@ async def test_closing_ends_requests_in_flight() -> None:
             await waiting
 
 
-@pytest.mark.parametrize(
+@table(
     "more",
-    [
-        pytest.param(OK, id="a whole second response"),
-        pytest.param(b"HTTP/1.1 20", id="the beginning of a response"),
-        pytest.param(b"what is this?", id="not HTTP"),
-    ],
+    ("a whole second response", OK),
+    ("the beginning of a response", b"HTTP/1.1 20"),
+    ("not HTTP", b"what is this?"),
 )
 async def test_data_after_a_response_is_discarded(more: bytes) -> None:
     """Data after a response is discarded with its connection and not read as the next response."""

@@ -10,6 +10,7 @@ from bayplan.kube.http.api_request import Slots, TokenBucket
 from bayplan.kube.timing import Backoff, SystemClock, delay_of_try
 
 from scheduler_core.ports import Clock
+from tests.support.tables import table
 from tests.support.virtual_clock import VirtualClock
 
 
@@ -105,10 +106,7 @@ def test_backoff_doubles_up_to_its_maximum() -> None:
     assert backoff.next_delay() <= 1.0
 
 
-@pytest.mark.parametrize(
-    ("tries", "step"),
-    [pytest.param(1, 0.2, id="first"), pytest.param(3, 0.8, id="third"), pytest.param(5000, 30.0, id="many")],
-)
+@table("tries, step", ("first", 1, 0.2), ("third", 3, 0.8), ("many", 5000, 30.0))
 def test_delay_of_try(tries: int, step: float) -> None:
     """The delay depends only on the number of the attempt."""
     assert step / 2 <= delay_of_try(tries, 0.2, 30.0) <= step

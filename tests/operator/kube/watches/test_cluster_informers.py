@@ -22,6 +22,7 @@ from tests.support.background import running, until
 from tests.support.builders import pod
 from tests.support.fake_api import FakeApi, Hang, Response, Stream, error_response
 from tests.support.recording_writer import RecordingWriter
+from tests.support.tables import table
 from tests.support.virtual_clock import VirtualClock
 
 PATHS = ("/api/v1/nodes", "/api/v1/pods", *WORKLOADS, *STORAGE)
@@ -165,39 +166,33 @@ async def test_synced_is_set_when_the_last_list_is_complete(world: World) -> Non
         assert world.informers.synced.is_set()
 
 
-@pytest.mark.parametrize(
-    ("status", "expected"),
-    [
-        pytest.param(
-            403,
-            (
-                "csinodes are being listed: WATCH /apis/storage.k8s.io/v1/csinodes: HTTP 403: no; grant this process's "
-                'account the verbs list and watch on resource "csinodes" of API group "storage.k8s.io" in a ClusterRole'
-            ),
-            id="forbidden",
+@table(
+    "status, expected",
+    (
+        "forbidden",
+        403,
+        (
+            "csinodes are being listed: WATCH /apis/storage.k8s.io/v1/csinodes: HTTP 403: no; grant this process's "
+            'account the verbs list and watch on resource "csinodes" of API group "storage.k8s.io" in a ClusterRole'
         ),
-        pytest.param(
-            404,
-            (
-                "csinodes are being listed: WATCH /apis/storage.k8s.io/v1/csinodes: HTTP 404: no; the API server does "
-                "not serve csinodes of version v1: upgrade it, or enable the API (--runtime-config)"
-            ),
-            id="not served",
+    ),
+    (
+        "not served",
+        404,
+        (
+            "csinodes are being listed: WATCH /apis/storage.k8s.io/v1/csinodes: HTTP 404: no; the API server does "
+            "not serve csinodes of version v1: upgrade it, or enable the API (--runtime-config)"
         ),
-        pytest.param(
-            401,
-            (
-                "csinodes are being listed: WATCH /apis/storage.k8s.io/v1/csinodes: HTTP 401: no; the API server "
-                "rejects the credentials of this process: renew its token or kubeconfig"
-            ),
-            id="unauthorized",
+    ),
+    (
+        "unauthorized",
+        401,
+        (
+            "csinodes are being listed: WATCH /apis/storage.k8s.io/v1/csinodes: HTTP 401: no; the API server "
+            "rejects the credentials of this process: renew its token or kubeconfig"
         ),
-        pytest.param(
-            500,
-            "csinodes are being listed: WATCH /apis/storage.k8s.io/v1/csinodes: HTTP 500: no",
-            id="server error",
-        ),
-    ],
+    ),
+    ("server error", 500, "csinodes are being listed: WATCH /apis/storage.k8s.io/v1/csinodes: HTTP 500: no"),
 )
 async def test_a_failed_list_is_reported_with_its_remedy(
     world: World, caplog: pytest.LogCaptureFixture, status: int, expected: str
@@ -216,14 +211,12 @@ async def test_a_failed_list_is_reported_with_its_remedy(
         assert world.informers.synced.is_set()
 
 
-@pytest.mark.parametrize(
-    ("outage", "reason"),
-    [
-        pytest.param(error_response(401, "no"), "rejects the credentials of this process: renew its token", id="401"),
-        pytest.param(error_response(403, "no"), "grant this process's account the verbs list and watch", id="403"),
-        pytest.param(error_response(500, "no"), "WATCH /api/v1/services: HTTP 500: no", id="500"),
-        pytest.param(Stream(), "the API server sends none", id="streams without an event"),
-    ],
+@table(
+    "outage, reason",
+    ("401", error_response(401, "no"), "rejects the credentials of this process: renew its token"),
+    ("403", error_response(403, "no"), "grant this process's account the verbs list and watch"),
+    ("500", error_response(500, "no"), "WATCH /api/v1/services: HTTP 500: no"),
+    ("streams without an event", Stream(), "the API server sends none"),
 )
 async def test_a_watch_that_fails_too_long_makes_the_data_stale(
     world: World, outage: Response | Stream, reason: str

@@ -16,6 +16,7 @@ from tests.operator.kube.watches.test_cluster_informers import cluster_scoped, l
 from tests.support.background import running, until
 from tests.support.fake_api import FakeApi, Hang, Response, Stream, error_response
 from tests.support.recording_writer import RecordingWriter
+from tests.support.tables import table
 from tests.support.virtual_clock import VirtualClock
 
 API, BETA = "/apis/resource.k8s.io/v1", "/apis/resource.k8s.io/v1beta2"
@@ -87,13 +88,7 @@ async def test_a_server_without_taint_rules(world: World) -> None:
     assert world.api.requests("GET", f"{API}/devicetaintrules") == []
 
 
-@pytest.mark.parametrize(
-    "lacking",
-    [
-        pytest.param(error_response(404, "not found"), id="no API"),
-        pytest.param(("resourceclaims",), id="not all resources"),
-    ],
-)
+@table("lacking", ("no API", error_response(404, "not found")), ("not all resources", ("resourceclaims",)))
 async def test_a_server_without_the_api(world: World, lacking: Response | tuple[str, ...]) -> None:
     """The reason for withholding is that the API is not served, and a later lookup finds the API."""
     world.serve(lacking)

@@ -16,6 +16,7 @@ from bayplan.kube.watches.informer import Informer, InformerOptions, Resource
 from scheduler_core.model.pod import Pod
 from tests.operator.kube.conftest import InstantClock
 from tests.support.fake_api import Disconnect, FakeApi, Hang, Response, Step, Stream, error_response
+from tests.support.tables import table
 
 PODS = "/api/v1/pods"
 
@@ -161,25 +162,18 @@ async def test_huge_object(api: FakeApi, connection: ApiConnection, clock: Insta
         assert len(informer.known["n/huge"].spec.node_selector["k"]) == 20 << 20
 
 
-@pytest.mark.parametrize(
+@table(
     "end",
-    [
-        pytest.param((), id="clean-end"),
-        pytest.param((Disconnect(),), id="disconnect"),
-        pytest.param((added("lost", 9)[:40], Disconnect()), id="disconnect-inside-an-object"),
-        pytest.param((b'{"type":"ADDED","object":{"x\n',), id="malformed-json"),
-    ],
+    ("clean-end", ()),
+    ("disconnect", (Disconnect(),)),
+    ("disconnect-inside-an-object", (added("lost", 9)[:40], Disconnect())),
+    ("malformed-json", (b'{"type":"ADDED","object":{"x\n',)),
 )
 async def test_resumes_at_the_last_version(
     api: FakeApi, connection: ApiConnection, clock: InstantClock, sink: RecordingSink, end: tuple[Step, ...]
 ) -> None:
     """A new stream starts at the last version, bookmarks included, and repeats no event."""
-    api.on(
-        "GET",
-        PODS,
-        Stream(added("a", 1), bookmark(5, end=True), bookmark(8), *end),
-        Stream(added("b", 9), HANG),
-    )
+    api.on("GET", PODS, Stream(added("a", 1), bookmark(5, end=True), bookmark(8), *end), Stream(added("b", 9), HANG))
     async with run_informer(connection, clock, sink) as informer:
         await sink.until_called("+b@9")
         assert (informer.restarts, informer.relists) == (1, 0)
@@ -188,10 +182,7 @@ async def test_resumes_at_the_last_version(
     assert "sendInitialEvents" not in api.received[1].query
 
 
-@pytest.mark.parametrize(
-    "expired",
-    [pytest.param(Stream(EXPIRED), id="error-event"), pytest.param(error_response(410, "too old"), id="http")],
-)
+@table("expired", ("error-event", Stream(EXPIRED)), ("http", error_response(410, "too old")))
 async def test_expired_version_relists_the_difference(
     api: FakeApi, connection: ApiConnection, clock: InstantClock, sink: RecordingSink, expired: Any
 ) -> None:

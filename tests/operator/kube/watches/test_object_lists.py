@@ -11,6 +11,7 @@ from bayplan.kube.watches.informer import list_objects
 from scheduler_core.errors import ClusterWriteError, ForbiddenError
 from scheduler_core.model.pod import Pod
 from tests.support.fake_api import FakeApi, Response, error_response
+from tests.support.tables import table
 
 PODS = "/api/v1/pods"
 
@@ -36,12 +37,10 @@ async def test_unreadable_objects_are_counted(api: FakeApi, connection: ApiConne
     assert ([pod.metadata.name for pod in pods], unreadable) == (["a"], 1)
 
 
-@pytest.mark.parametrize(
-    ("response", "error"),
-    [
-        pytest.param(error_response(403, "no"), ForbiddenError, id="forbidden"),
-        pytest.param(Response(body=b"<html>"), ClusterWriteError, id="not a list"),
-    ],
+@table(
+    "response, error",
+    ("forbidden", error_response(403, "no"), ForbiddenError),
+    ("not a list", Response(body=b"<html>"), ClusterWriteError),
 )
 async def test_error_responses_are_raised(
     api: FakeApi, connection: ApiConnection, response: Response, error: type[Exception]

@@ -23,6 +23,7 @@ from msgspec import Raw
 
 from scheduler_core.errors import ForbiddenError, ServerUnavailableError
 from scheduler_core.model.pod import Pod
+from tests.support.tables import table
 from tests.support.virtual_clock import VirtualClock
 
 DECODER = ObjectDecoder(Pod)
@@ -38,33 +39,31 @@ def test_lines_do_not_depend_on_chunks(lines: list[bytes], cuts: st.DataObject) 
     assert [line for chunk in chunks for line in splitter.feed(chunk)] == [line for line in lines if line]
 
 
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        pytest.param(
-            b'{"type":"BOOKMARK","object":{"kind":"Pod","metadata":{"resourceVersion":"7"}}}',
-            Bookmark("7", ends_list=False),
-            id="bookmark",
-        ),
-        pytest.param(
+@table(
+    "line, expected",
+    (
+        "bookmark",
+        b'{"type":"BOOKMARK","object":{"kind":"Pod","metadata":{"resourceVersion":"7"}}}',
+        Bookmark("7", ends_list=False),
+    ),
+    (
+        "end-of-list",
+        (
             b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"7","annotations":'
-            b'{"k8s.io/initial-events-end":"true"}}}}',
-            Bookmark("7", ends_list=True),
-            id="end-of-list",
+            b'{"k8s.io/initial-events-end":"true"}}}}'
         ),
-    ],
+        Bookmark("7", ends_list=True),
+    ),
 )
 def test_bookmarks(line: bytes, expected: Bookmark) -> None:
     """A bookmark has a version and can mark the end of the initial events."""
     assert DECODER.line(line) == expected
 
 
-@pytest.mark.parametrize(
+@table(
     "line",
-    [
-        pytest.param(b'{"type":"MODIFIED","object":{"metadata":{"name":"a"}}}', id="as-the-server-writes-it"),
-        pytest.param(b'{ "object": {"metadata":{"name":"a"}}, "type": "MODIFIED" }', id="in-another-order"),
-    ],
+    ("as-the-server-writes-it", b'{"type":"MODIFIED","object":{"metadata":{"name":"a"}}}'),
+    ("in-another-order", b'{ "object": {"metadata":{"name":"a"}}, "type": "MODIFIED" }'),
 )
 def test_objects(line: bytes) -> None:
     """An event is decoded whatever the layout of its JSON."""
@@ -89,15 +88,13 @@ def test_an_undecodable_list_item_has_its_identity() -> None:
     assert event.metadata.name == "a"
 
 
-@pytest.mark.parametrize(
-    ("line", "error"),
-    [
-        pytest.param(b'{"type":"ERROR","object":{"code":410,"message":"old"}}', ResourceExpiredError, id="410"),
-        pytest.param(b'{"type":"ERROR","object":{"code":500,"message":"oh"}}', StreamEndedError, id="500"),
-        pytest.param(b'{"type":"ADDED","object":{"meta', MalformedStreamError, id="cut-off"),
-        pytest.param(b"<html>", MalformedStreamError, id="not-json"),
-        pytest.param(b'{"type":"ADDED","object":3}', MalformedStreamError, id="not-an-object"),
-    ],
+@table(
+    "line, error",
+    ("410", b'{"type":"ERROR","object":{"code":410,"message":"old"}}', ResourceExpiredError),
+    ("500", b'{"type":"ERROR","object":{"code":500,"message":"oh"}}', StreamEndedError),
+    ("cut-off", b'{"type":"ADDED","object":{"meta', MalformedStreamError),
+    ("not-json", b"<html>", MalformedStreamError),
+    ("not-an-object", b'{"type":"ADDED","object":3}', MalformedStreamError),
 )
 def test_lines_that_end_the_watch(line: bytes, error: type[Exception]) -> None:
     """Errors of the server and invalid JSON end the watch."""

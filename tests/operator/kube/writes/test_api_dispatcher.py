@@ -17,6 +17,7 @@ from bayplan.kube.writes.api_dispatcher import (
 )
 
 from scheduler_core.errors import ForbiddenError, ServerUnavailableError
+from tests.support.tables import table
 from tests.support.virtual_clock import VirtualClock
 
 
@@ -293,10 +294,7 @@ async def test_the_end_of_the_last_bind_releases_writes(make: Make, log: Log, pr
     assert log.done == ["e"]
 
 
-@pytest.mark.parametrize(
-    ("bound", "done"),
-    [pytest.param(True, [], id="bound-drops-them"), pytest.param(False, ["during"], id="not-bound-sends-them")],
-)
+@table("bound, done", ("bound-drops-them", True, []), ("not-bound-sends-them", False, ["during"]))
 async def test_patches_around_a_bind(make: Make, log: Log, pressure: Pressure, bound: bool, done: list[str]) -> None:
     """A bind drops the pod's queued patch and holds later patches until its outcome."""
     dispatcher = make()

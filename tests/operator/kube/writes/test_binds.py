@@ -20,6 +20,7 @@ from scheduler_core.errors import (
 )
 from scheduler_core.ports import Binding
 from tests.support.fake_api import FakeApi, Response, error_response
+from tests.support.tables import table
 
 POD = "/api/v1/namespaces/n/pods/a"
 BIND = f"{POD}/binding"
@@ -64,14 +65,12 @@ def test_names_are_escaped() -> None:
     assert b'"name":"a\\"b"' in binding_body(Binding("n", 'a"b', "u", "node"))
 
 
-@pytest.mark.parametrize(
-    ("response", "pod"),
-    [
-        pytest.param(TAKEN, pod_on("node-1"), id="conflict-with-own-bind"),
-        pytest.param(LOST, pod_on("node-1"), id="lost-response"),
-        pytest.param(error_response(504, "slow"), pod_on("node-1"), id="server-timeout"),
-        pytest.param(error_response(500, "etcd"), pod_on("node-1"), id="server-error"),
-    ],
+@table(
+    "response, pod",
+    ("conflict-with-own-bind", TAKEN, pod_on("node-1")),
+    ("lost-response", LOST, pod_on("node-1")),
+    ("server-timeout", error_response(504, "slow"), pod_on("node-1")),
+    ("server-error", error_response(500, "etcd"), pod_on("node-1")),
 )
 async def test_an_ambiguous_bind_that_succeeded(
     api: FakeApi, binder: Binder, response: Response, pod: Response
@@ -83,25 +82,17 @@ async def test_an_ambiguous_bind_that_succeeded(
     assert (binder.bound, binder.settled, len(api.requests("POST"))) == (1, 1, 1)
 
 
-@pytest.mark.parametrize(
-    ("response", "pod", "expected"),
-    [
-        pytest.param(TAKEN, pod_on("node-2"), (BoundElsewhereError, "bound to node node-2"), id="bound-elsewhere"),
-        pytest.param(TAKEN, pod_on(""), (ClusterWriteError, "cannot be fulfilled"), id="rejected-and-unbound"),
-        pytest.param(error_response(500, "no"), pod_on(""), (ServerUnavailableError, "retry"), id="failed-and-unbound"),
-        pytest.param(
-            error_response(504, "slow"), pod_on(""), (ServerUnavailableError, "retry"), id="timeout-and-unbound"
-        ),
-        pytest.param(TAKEN, pod_on("", uid="other"), (NotFoundError, "uid-a is gone"), id="another-pod-of-the-name"),
-        pytest.param(LOST, error_response(404, "no pod"), (NotFoundError, "uid-a is gone"), id="gone"),
-        pytest.param(LOST, error_response(503, "away"), (WriteTimeoutError, "is unknown"), id="cannot-be-read"),
-        pytest.param(
-            error_response(404, "no pod"), pod_on(""), (NotFoundError, "no pod"), id="not-found-needs-no-reading"
-        ),
-        pytest.param(
-            error_response(403, "no"), pod_on(""), (ForbiddenError, "HTTP 403"), id="forbidden-needs-no-reading"
-        ),
-    ],
+@table(
+    "response, pod, expected",
+    ("bound-elsewhere", TAKEN, pod_on("node-2"), (BoundElsewhereError, "bound to node node-2")),
+    ("rejected-and-unbound", TAKEN, pod_on(""), (ClusterWriteError, "cannot be fulfilled")),
+    ("failed-and-unbound", error_response(500, "no"), pod_on(""), (ServerUnavailableError, "retry")),
+    ("timeout-and-unbound", error_response(504, "slow"), pod_on(""), (ServerUnavailableError, "retry")),
+    ("another-pod-of-the-name", TAKEN, pod_on("", uid="other"), (NotFoundError, "uid-a is gone")),
+    ("gone", LOST, error_response(404, "no pod"), (NotFoundError, "uid-a is gone")),
+    ("cannot-be-read", LOST, error_response(503, "away"), (WriteTimeoutError, "is unknown")),
+    ("not-found-needs-no-reading", error_response(404, "no pod"), pod_on(""), (NotFoundError, "no pod")),
+    ("forbidden-needs-no-reading", error_response(403, "no"), pod_on(""), (ForbiddenError, "HTTP 403")),
 )
 async def test_bind_that_failed(
     api: FakeApi, binder: Binder, response: Response, pod: Response, expected: tuple[type[ClusterWriteError], str]
@@ -155,13 +146,7 @@ async def test_concurrency_is_bounded(api: FakeApi, binder: Binder) -> None:
     assert api.max_concurrent["POST"] == 2
 
 
-@pytest.mark.parametrize(
-    ("response", "node"),
-    [
-        pytest.param(pod_on("node-1"), "node-1", id="exists"),
-        pytest.param(error_response(404, "no"), None, id="gone"),
-    ],
-)
+@table("response, node", ("exists", pod_on("node-1"), "node-1"), ("gone", error_response(404, "no"), None))
 async def test_read_pod(api: FakeApi, connection: ApiConnection, response: Any, node: str | None) -> None:
     """read_pod() returns the pod, or None if the pod is gone."""
     api.on("GET", POD, response)

@@ -20,6 +20,7 @@ from scheduler_core.ports import ClaimWriter
 from tests.support.builders import pod
 from tests.support.devices import DRIVER, allocated_claim, claim, exactly, with_meta
 from tests.support.fake_api import FakeApi, Response, error_response
+from tests.support.tables import table
 
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/ns/resourceclaims"
 CLAIM = f"{CLAIMS}/c0"
@@ -54,46 +55,41 @@ async def test_implements_the_port(writes: ClaimWrites) -> None:
     assert port is writes
 
 
-@pytest.mark.parametrize(
-    ("write", "path", "body"),
-    [
-        pytest.param(
-            lambda writes, each: writes.write_finalizers(each),
-            CLAIM,
-            {"metadata": VERSION | {"finalizers": ["f"]}},
-            id="finalizers",
-        ),
-        pytest.param(
-            lambda writes, each: writes.write_allocation(each),
-            f"{CLAIM}/status",
-            {
-                "metadata": VERSION,
-                "status": {
-                    "allocation": {"devices": {"results": [RESULT]}, "allocationTimestamp": "2026-01-01T00:00:00Z"},
-                    "reservedFor": [CONSUMER],
-                },
+@table(
+    "write, path, body",
+    (
+        "finalizers",
+        lambda writes, each: writes.write_finalizers(each),
+        CLAIM,
+        {"metadata": VERSION | {"finalizers": ["f"]}},
+    ),
+    (
+        "allocation",
+        lambda writes, each: writes.write_allocation(each),
+        f"{CLAIM}/status",
+        {
+            "metadata": VERSION,
+            "status": {
+                "allocation": {"devices": {"results": [RESULT]}, "allocationTimestamp": "2026-01-01T00:00:00Z"},
+                "reservedFor": [CONSUMER],
             },
-            id="allocation",
-        ),
-        pytest.param(
-            lambda writes, each: writes.write_reservation(each),
-            f"{CLAIM}/status",
-            {
-                "metadata": VERSION,
-                "status": {
-                    "allocation": {"allocationTimestamp": "2026-01-01T00:00:00Z"},
-                    "reservedFor": [CONSUMER],
-                },
-            },
-            id="reservation",
-        ),
-        pytest.param(
-            lambda writes, each: writes.deallocate(each),
-            f"{CLAIM}/status",
-            {"metadata": VERSION, "status": {"allocation": None, "reservedFor": None, "devices": None}},
-            id="deallocation",
-        ),
-    ],
+        },
+    ),
+    (
+        "reservation",
+        lambda writes, each: writes.write_reservation(each),
+        f"{CLAIM}/status",
+        {
+            "metadata": VERSION,
+            "status": {"allocation": {"allocationTimestamp": "2026-01-01T00:00:00Z"}, "reservedFor": [CONSUMER]},
+        },
+    ),
+    (
+        "deallocation",
+        lambda writes, each: writes.deallocate(each),
+        f"{CLAIM}/status",
+        {"metadata": VERSION, "status": {"allocation": None, "reservedFor": None, "devices": None}},
+    ),
 )
 async def test_patches_of_a_version(
     api: FakeApi, writes: ClaimWrites, write: Write, path: str, body: dict[str, Any]
@@ -133,9 +129,7 @@ async def test_creation_for_extended_resources(api: FakeApi, writes: ClaimWrites
     assert (request["name"], request["exactly"]["deviceClassName"]) == ("container-0-request-0", "gpu")
 
 
-@pytest.mark.parametrize(
-    "response", [pytest.param(Response(), id="exists"), pytest.param(error_response(404, "no"), id="gone")]
-)
+@table("response", ("exists", Response()), ("gone", error_response(404, "no")))
 async def test_deletion(api: FakeApi, writes: ClaimWrites, response: Response) -> None:
     """A deletion has the UID as precondition, and a missing claim is no error."""
     api.on("DELETE", CLAIM, response)
@@ -158,10 +152,7 @@ async def test_status_of_a_pod(api: FakeApi, writes: ClaimWrites) -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("status", "error"),
-    [pytest.param(409, ConflictError, id="another version"), pytest.param(404, NotFoundError, id="gone")],
-)
+@table("status, error", ("another version", 409, ConflictError), ("gone", 404, NotFoundError))
 async def test_error_responses(api: FakeApi, writes: ClaimWrites, status: int, error: type[Exception]) -> None:
     """An error response raises the corresponding error of the port."""
     api.on("PATCH", f"{CLAIM}/status", error_response(status, "no"))
@@ -175,14 +166,12 @@ async def test_read(api: FakeApi, writes: ClaimWrites) -> None:
     assert (await writes.read(allocated())).metadata.resource_version == "8"
 
 
-@pytest.mark.parametrize(
-    ("write", "lane"),
-    [
-        pytest.param(lambda writes, claim: writes.write_finalizers(claim), Lane.BINDS, id="finalizers"),
-        pytest.param(lambda writes, claim: writes.write_allocation(claim), Lane.BINDS, id="allocation"),
-        pytest.param(lambda writes, claim: writes.write_reservation(claim), Lane.BINDS, id="reservation"),
-        pytest.param(lambda writes, claim: writes.deallocate(claim), Lane.WRITES, id="deallocation"),
-    ],
+@table(
+    "write, lane",
+    ("finalizers", lambda writes, claim: writes.write_finalizers(claim), Lane.BINDS),
+    ("allocation", lambda writes, claim: writes.write_allocation(claim), Lane.BINDS),
+    ("reservation", lambda writes, claim: writes.write_reservation(claim), Lane.BINDS),
+    ("deallocation", lambda writes, claim: writes.deallocate(claim), Lane.WRITES),
 )
 async def test_writes_before_a_bind_use_the_bind_lane(
     writes: ClaimWrites, monkeypatch: pytest.MonkeyPatch, write: Write, lane: Lane

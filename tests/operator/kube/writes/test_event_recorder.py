@@ -14,6 +14,7 @@ from bayplan.kube.writes.event_recorder import EventRecorder, cut_note
 
 from scheduler_core.ports import Event, ObjectReference
 from tests.support.fake_api import FakeApi, Response, error_response
+from tests.support.tables import table
 from tests.support.virtual_clock import VirtualClock, VirtualTimer
 
 EVENTS = "/apis/events.k8s.io/v1/namespaces/n/events"
@@ -91,13 +92,11 @@ async def test_event_as_sent(api: FakeApi, recorder: EventRecorder) -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("controller", "written"),
-    [
-        pytest.param("batch", "batch", id="scheduler name"),
-        pytest.param("ml.example.com", "ml.example.com", id="with dots"),
-        pytest.param("a" * 64, "bayplan", id="longer than the API allows"),
-    ],
+@table(
+    "controller, written",
+    ("scheduler name", "batch", "batch"),
+    ("with dots", "ml.example.com", "ml.example.com"),
+    ("longer than the API allows", "a" * 64, "bayplan"),
 )
 async def test_reporting_controller(api: FakeApi, recorder: EventRecorder, controller: str, written: str) -> None:
     """An event names the profile that reports it, unless the API would reject that name."""
@@ -202,14 +201,12 @@ async def test_lost_response_of_a_creation(
     assert (dispatcher.written, dispatcher.given_up) == (1, 0)
 
 
-@pytest.mark.parametrize(
-    ("note", "cut"),
-    [
-        pytest.param("x" * 1024, "x" * 1024, id="fits"),
-        pytest.param("x" * 1025, "x" * 1020 + " ...", id="one-too-long"),
-        pytest.param("x" * 5000, "x" * 1020 + " ...", id="far-too-long"),
-        pytest.param("x" * 1019 + "é" * 5, "x" * 1019 + " ...", id="never-inside-a-character"),
-    ],
+@table(
+    "note, cut",
+    ("fits", "x" * 1024, "x" * 1024),
+    ("one-too-long", "x" * 1025, "x" * 1020 + " ..."),
+    ("far-too-long", "x" * 5000, "x" * 1020 + " ..."),
+    ("never-inside-a-character", "x" * 1019 + "é" * 5, "x" * 1019 + " ..."),
 )
 def test_notes_are_cut(note: str, cut: str) -> None:
     """A note is cut at 1,024 bytes, marked, and stays valid text."""
@@ -217,13 +214,11 @@ def test_notes_are_cut(note: str, cut: str) -> None:
     assert len(cut.encode()) <= 1024
 
 
-@pytest.mark.parametrize(
-    ("moment", "written"),
-    [
-        pytest.param(datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC), "2026-01-02T03:04:05.000006Z", id="microseconds"),
-        pytest.param(datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), "2026-01-02T03:04:05.000000Z", id="a whole second"),
-        pytest.param(datetime(2026, 12, 31, 23, 59, 59, 999999, tzinfo=UTC), "2026-12-31T23:59:59.999999Z", id="last"),
-    ],
+@table(
+    "moment, written",
+    ("microseconds", datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC), "2026-01-02T03:04:05.000006Z"),
+    ("a whole second", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), "2026-01-02T03:04:05.000000Z"),
+    ("last", datetime(2026, 12, 31, 23, 59, 59, 999999, tzinfo=UTC), "2026-12-31T23:59:59.999999Z"),
 )
 async def test_event_time_has_microseconds(
     api: FakeApi, connection: ApiConnection, dispatcher: ApiDispatcher, moment: datetime, written: str

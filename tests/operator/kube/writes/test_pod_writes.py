@@ -15,6 +15,7 @@ from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.pod import Pod, PodCondition, PodStatus
 from scheduler_core.ports import PodDeletion, PodStatusPatch
 from tests.support.fake_api import FakeApi, Response, error_response
+from tests.support.tables import table
 from tests.support.virtual_clock import VirtualClock
 
 POD = "/api/v1/namespaces/n/pods/a"
@@ -79,13 +80,11 @@ async def test_patch_as_sent(api: FakeApi, writes: PodWrites) -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("nominated", "status"),
-    [
-        pytest.param(None, {}, id="unchanged"),
-        pytest.param("", {"nominatedNodeName": None}, id="cleared"),
-        pytest.param("x", {"nominatedNodeName": "x"}, id="set"),
-    ],
+@table(
+    "nominated, status",
+    ("unchanged", None, {}),
+    ("cleared", "", {"nominatedNodeName": None}),
+    ("set", "x", {"nominatedNodeName": "x"}),
 )
 async def test_nomination(api: FakeApi, writes: PodWrites, nominated: str | None, status: dict[str, Any]) -> None:
     """The nomination is left unchanged, cleared or set."""
@@ -94,15 +93,13 @@ async def test_nomination(api: FakeApi, writes: PodWrites, nominated: str | None
     assert api.received[0].json["status"] == status
 
 
-@pytest.mark.parametrize(
-    ("known", "sent"),
-    [
-        pytest.param(None, True, id="unknown-pod"),
-        pytest.param(pod_with(), True, id="new-condition"),
-        pytest.param(pod_with(UNSCHEDULABLE), False, id="same-status"),
-        pytest.param(pod_with(PodCondition("PodScheduled", "True")), True, id="other-status"),
-        pytest.param(pod_with(UNSCHEDULABLE, uid="other"), True, id="another-pod-of-the-name"),
-    ],
+@table(
+    "known, sent",
+    ("unknown-pod", None, True),
+    ("new-condition", pod_with(), True),
+    ("same-status", pod_with(UNSCHEDULABLE), False),
+    ("other-status", pod_with(PodCondition("PodScheduled", "True")), True),
+    ("another-pod-of-the-name", pod_with(UNSCHEDULABLE, uid="other"), True),
 )
 async def test_transition_time(
     api: FakeApi, writes: PodWrites, lookup: InformerLookup, known: Pod | None, sent: bool
@@ -146,16 +143,12 @@ async def test_deletion(api: FakeApi, writes: PodWrites) -> None:
     assert api.received[1].json["preconditions"] == {"uid": "uid-a"}
 
 
-@pytest.mark.parametrize(
-    ("patched", "deleted", "read"),
-    [
-        pytest.param(error_response(404, "gone"), Response(), Response(), id="gone-before-the-condition"),
-        pytest.param(Response(), error_response(404, "gone"), Response(), id="gone-before-the-deletion"),
-        pytest.param(
-            OTHER_UID, Response(), Response(body={"metadata": {"uid": "other"}}), id="another-pod-of-the-name"
-        ),
-        pytest.param(Response(), error_response(409, "uid"), error_response(404, "gone"), id="gone-while-reading"),
-    ],
+@table(
+    "patched, deleted, read",
+    ("gone-before-the-condition", error_response(404, "gone"), Response(), Response()),
+    ("gone-before-the-deletion", Response(), error_response(404, "gone"), Response()),
+    ("another-pod-of-the-name", OTHER_UID, Response(), Response(body={"metadata": {"uid": "other"}})),
+    ("gone-while-reading", Response(), error_response(409, "uid"), error_response(404, "gone")),
 )
 async def test_deletion_of_a_deleted_pod(
     api: FakeApi, writes: PodWrites, patched: Response, deleted: Response, read: Response
@@ -176,12 +169,8 @@ async def test_conflict_on_the_same_pod_is_retried(api: FakeApi, writes: PodWrit
         await writes.delete(PodDeletion("n", "a", "uid-a"))
 
 
-@pytest.mark.parametrize(
-    ("uid_now", "error"),
-    [
-        pytest.param("uid-a", ServerUnavailableError, id="same pod"),
-        pytest.param("other", ConflictError, id="another pod of the name"),
-    ],
+@table(
+    "uid_now, error", ("same pod", "uid-a", ServerUnavailableError), ("another pod of the name", "other", ConflictError)
 )
 async def test_conflict_of_a_patch(api: FakeApi, writes: PodWrites, uid_now: str, error: type[Exception]) -> None:
     """A patch in conflict with other writers may be retried, but not if the pod is gone."""
@@ -191,13 +180,11 @@ async def test_conflict_of_a_patch(api: FakeApi, writes: PodWrites, uid_now: str
         await writes.patch_status(patch(UNSCHEDULABLE))
 
 
-@pytest.mark.parametrize(
+@table(
     "lost",
-    [
-        pytest.param(Response(disconnect=True), id="connection broken"),
-        pytest.param(error_response(500, "failed"), id="500"),
-        pytest.param(error_response(504, "late"), id="504"),
-    ],
+    ("connection broken", Response(disconnect=True)),
+    ("500", error_response(500, "failed")),
+    ("504", error_response(504, "late")),
 )
 async def test_deletion_without_a_response(api: FakeApi, writes: PodWrites, lost: Response) -> None:
     """A pod that is gone after a deletion without a response counts as deleted by it."""
@@ -210,34 +197,24 @@ async def test_deletion_without_a_response(api: FakeApi, writes: PodWrites, lost
         await writes.delete(PodDeletion("n", "a", "uid-a"))
 
 
-@pytest.mark.parametrize(
-    ("earlier", "later", "both"),
-    [
-        pytest.param(patch(UNSCHEDULABLE, "x"), patch(DISRUPTED), None, id="two-conditions"),
-        pytest.param(
-            patch(UNSCHEDULABLE), patch(nominated=""), patch(UNSCHEDULABLE, ""), id="condition-and-nomination"
-        ),
-        pytest.param(patch(UNSCHEDULABLE, "x"), patch(nominated="y"), patch(UNSCHEDULABLE, "y"), id="later-nomination"),
-        pytest.param(
-            patch(PodCondition("PodScheduled", "False", "SchedulerError"), "x"),
-            patch(UNSCHEDULABLE),
-            patch(UNSCHEDULABLE, "x"),
-            id="later-condition-earlier-nomination",
-        ),
-    ],
+@table(
+    "earlier, later, both",
+    ("two-conditions", patch(UNSCHEDULABLE, "x"), patch(DISRUPTED), None),
+    ("condition-and-nomination", patch(UNSCHEDULABLE), patch(nominated=""), patch(UNSCHEDULABLE, "")),
+    ("later-nomination", patch(UNSCHEDULABLE, "x"), patch(nominated="y"), patch(UNSCHEDULABLE, "y")),
+    (
+        "later-condition-earlier-nomination",
+        patch(PodCondition("PodScheduled", "False", "SchedulerError"), "x"),
+        patch(UNSCHEDULABLE),
+        patch(UNSCHEDULABLE, "x"),
+    ),
 )
 def test_merging(earlier: PodStatusPatch, later: PodStatusPatch, both: PodStatusPatch | None) -> None:
     """The later patch wins field by field, and two different conditions stay two patches."""
     assert merged(earlier, later) == both
 
 
-@pytest.mark.parametrize(
-    ("spec", "statuses"),
-    [
-        pytest.param({"nodeName": "node-1"}, ["False", "True"], id="bound meanwhile"),
-        pytest.param({}, ["False"], id="not bound"),
-    ],
-)
+@table("spec, statuses", ("bound meanwhile", {"nodeName": "node-1"}, ["False", "True"]), ("not bound", {}, ["False"]))
 async def test_unschedulable_of_a_bound_pod_is_corrected(
     api: FakeApi, writes: PodWrites, spec: dict[str, str], statuses: list[str]
 ) -> None:

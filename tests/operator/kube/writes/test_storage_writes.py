@@ -10,6 +10,7 @@ from scheduler_core.errors import ConflictError, NotFoundError
 from scheduler_core.ports import StorageWriter
 from tests.support.fake_api import FakeApi, Response, error_response
 from tests.support.storage import claim, volume
+from tests.support.tables import table
 
 VOLUME = "/api/v1/persistentvolumes/pv"
 CLAIM = "/api/v1/namespaces/default/persistentvolumeclaims/data"
@@ -69,10 +70,7 @@ async def test_node_is_selected(api: FakeApi, writes: StorageWrites) -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("status", "error"),
-    [pytest.param(409, ConflictError, id="another-version"), pytest.param(404, NotFoundError, id="gone")],
-)
+@table("status, error", ("another-version", 409, ConflictError), ("gone", 404, NotFoundError))
 async def test_error_responses(api: FakeApi, writes: StorageWrites, status: int, error: type[Exception]) -> None:
     """An error response raises the corresponding error of the port."""
     api.on("PATCH", VOLUME, error_response(status, "no"))

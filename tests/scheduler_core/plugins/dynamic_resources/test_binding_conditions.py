@@ -16,6 +16,7 @@ from scheduler_core.plugins.dynamic_resources.pod_claims import (
     is_ready_for_binding,
 )
 from tests.support.devices import DRIVER, allocated_claim, claim
+from tests.support.tables import table
 
 CONDITIONAL = {"device": "d", "bindingConditions": ["ready", "warm"], "bindingFailureConditions": ["broken"]}
 ALLOCATED = datetime.fromisoformat("2026-01-01T00:00:00Z")
@@ -35,31 +36,29 @@ def reporting(of: ResourceClaim, device: str = "d", **conditions: str) -> Resour
     return replace(of, status=replace(of.status, devices=(*of.status.devices, status)))
 
 
-@pytest.mark.parametrize(
-    ("subject", "is_ready"),
-    [
-        pytest.param(claim(), False, id="not allocated"),
-        pytest.param(allocated_claim({"device": "d"}), True, id="no conditions"),
-        pytest.param(allocated_claim(CONDITIONAL), False, id="no conditions reported"),
-        pytest.param(
-            reporting(allocated_claim(CONDITIONAL), "other", ready="True", warm="True"),
-            False,
-            id="conditions of another device",
-        ),
-        pytest.param(reporting(allocated_claim(CONDITIONAL), ready="True"), False, id="one of two conditions"),
-        pytest.param(reporting(allocated_claim(CONDITIONAL), ready="True", warm="False"), False, id="one is False"),
-        pytest.param(reporting(allocated_claim(CONDITIONAL), ready="True", warm="True"), True, id="both conditions"),
-        pytest.param(
-            reporting(allocated_claim(CONDITIONAL), ready="True", warm="True", broken="False"),
-            True,
-            id="failure condition is False",
-        ),
-        pytest.param(
-            reporting(allocated_claim(CONDITIONAL, {**CONDITIONAL, "device": "e"}), ready="True", warm="True"),
-            False,
-            id="one device of two",
-        ),
-    ],
+@table(
+    "subject, is_ready",
+    ("not allocated", claim(), False),
+    ("no conditions", allocated_claim({"device": "d"}), True),
+    ("no conditions reported", allocated_claim(CONDITIONAL), False),
+    (
+        "conditions of another device",
+        reporting(allocated_claim(CONDITIONAL), "other", ready="True", warm="True"),
+        False,
+    ),
+    ("one of two conditions", reporting(allocated_claim(CONDITIONAL), ready="True"), False),
+    ("one is False", reporting(allocated_claim(CONDITIONAL), ready="True", warm="False"), False),
+    ("both conditions", reporting(allocated_claim(CONDITIONAL), ready="True", warm="True"), True),
+    (
+        "failure condition is False",
+        reporting(allocated_claim(CONDITIONAL), ready="True", warm="True", broken="False"),
+        True,
+    ),
+    (
+        "one device of two",
+        reporting(allocated_claim(CONDITIONAL, {**CONDITIONAL, "device": "e"}), ready="True", warm="True"),
+        False,
+    ),
 )
 def test_ready(subject: ResourceClaim, is_ready: bool) -> None:
     """All binding conditions of all devices must be True."""
@@ -73,14 +72,12 @@ def test_failure() -> None:
     assert str(caught.value) == 'device binding failed: claim=held, reason=Why, message="what"'
 
 
-@pytest.mark.parametrize(
-    ("conditions", "stamped", "seconds", "is_late"),
-    [
-        pytest.param(CONDITIONAL, True, 61, True, id="late"),
-        pytest.param(CONDITIONAL, True, 60, False, id="at the limit"),
-        pytest.param(CONDITIONAL, False, 61, False, id="without a timestamp"),
-        pytest.param({"device": "d"}, True, 61, False, id="without conditions"),
-    ],
+@table(
+    "conditions, stamped, seconds, is_late",
+    ("late", CONDITIONAL, True, 61, True),
+    ("at the limit", CONDITIONAL, True, 60, False),
+    ("without a timestamp", CONDITIONAL, False, 61, False),
+    ("without conditions", {"device": "d"}, True, 61, False),
 )
 def test_timeout(conditions: dict[str, object], stamped: bool, seconds: int, is_late: bool) -> None:
     """The timeout runs from the timestamp of an allocation with binding conditions."""

@@ -24,6 +24,7 @@ from tests.support.builders import pod
 from tests.support.devices import DRIVER, allocated_claim, claim, with_meta
 from tests.support.handles import FakeHandle
 from tests.support.recording_claim_writer import RecordingClaimWriter
+from tests.support.tables import table
 from tests.support.virtual_clock import AutoAdvanceClock
 
 USER = pod("p", namespace="ns", uid="uid-of-p")
@@ -97,38 +98,36 @@ async def test_a_conflict() -> None:
     assert written.metadata.annotations == {"a": "b"}
 
 
-@pytest.mark.parametrize(
-    ("known", "newer", "chosen", "message"),
-    [
-        pytest.param(
-            claim(),
-            allocated_claim({"device": "x"}, name="c0"),
-            allocation(),
-            "claim ns/c0 got allocated elsewhere in the meantime",
-            id="allocated",
-        ),
-        pytest.param(
-            allocated_claim({"device": "d"}, name="c0"),
-            claim(),
-            None,
-            "claim ns/c0 got deallocated elsewhere in the meantime",
-            id="deallocated",
-        ),
-        pytest.param(
-            claim(),
-            with_meta(claim(), uid="uid-of-another"),
-            allocation(),
-            "claim ns/c0 got deleted in the meantime",
-            id="created again",
-        ),
-        pytest.param(
-            claim(),
-            with_meta(claim(), deletion_timestamp=NOW),
-            allocation(),
-            "claim ns/c0 got deleted in the meantime",
-            id="being deleted",
-        ),
-    ],
+@table(
+    "known, newer, chosen, message",
+    (
+        "allocated",
+        claim(),
+        allocated_claim({"device": "x"}, name="c0"),
+        allocation(),
+        "claim ns/c0 got allocated elsewhere in the meantime",
+    ),
+    (
+        "deallocated",
+        allocated_claim({"device": "d"}, name="c0"),
+        claim(),
+        None,
+        "claim ns/c0 got deallocated elsewhere in the meantime",
+    ),
+    (
+        "created again",
+        claim(),
+        with_meta(claim(), uid="uid-of-another"),
+        allocation(),
+        "claim ns/c0 got deleted in the meantime",
+    ),
+    (
+        "being deleted",
+        claim(),
+        with_meta(claim(), deletion_timestamp=NOW),
+        allocation(),
+        "claim ns/c0 got deleted in the meantime",
+    ),
 )
 async def test_a_claim_that_changed(
     known: ResourceClaim, newer: ResourceClaim, chosen: AllocationResult | None, message: str
@@ -230,13 +229,11 @@ async def test_deallocation() -> None:
     assert world.stored.status.allocation is None
 
 
-@pytest.mark.parametrize(
+@table(
     "newer",
-    [
-        pytest.param(reserved(allocated_claim({"device": "d"}), OTHER), id="used by another pod"),
-        pytest.param(claim(name="held"), id="deallocated"),
-        pytest.param(with_meta(allocated_claim({"device": "d"}), uid="uid-of-another"), id="created again"),
-    ],
+    ("used by another pod", reserved(allocated_claim({"device": "d"}), OTHER)),
+    ("deallocated", claim(name="held")),
+    ("created again", with_meta(allocated_claim({"device": "d"}), uid="uid-of-another")),
 )
 async def test_deallocation_is_no_longer_needed(newer: ResourceClaim) -> None:
     """The newer claim is not changed."""
@@ -246,9 +243,7 @@ async def test_deallocation_is_no_longer_needed(newer: ResourceClaim) -> None:
     assert world.stored == changed
 
 
-@pytest.mark.parametrize(
-    "failures", [pytest.param([], id="no conflict"), pytest.param([CONFLICT], id="after a conflict")]
-)
+@table("failures", ("no conflict", []), ("after a conflict", [CONFLICT]))
 async def test_deletion(failures: list[ClusterWriteError]) -> None:
     """The scheduler's finalizer is removed before the deletion; a conflict is retried."""
     world = World(with_meta(claim(), finalizers=(DELETE_PROTECTION, "other")))

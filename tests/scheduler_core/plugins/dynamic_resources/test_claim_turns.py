@@ -19,6 +19,7 @@ from tests.support.columns import columns
 from tests.support.devices import allocated_claim
 from tests.support.handles import FakeHandle
 from tests.support.recording_claim_writer import RecordingClaimWriter
+from tests.support.tables import table
 from tests.support.virtual_clock import AutoAdvanceClock
 
 USERS = [pod(f"p{number}", namespace="ns", uid=f"uid-of-p{number}") for number in range(8)]
@@ -144,13 +145,7 @@ async def test_a_deallocation_waits_for_its_turn() -> None:
     assert world.stored.status.reserved_for == CONSUMERS[:1]
 
 
-@pytest.mark.parametrize(
-    "failures",
-    [
-        pytest.param([], id="no failure"),
-        pytest.param([ServerUnavailableError("away")] * 7, id="after an outage"),
-    ],
-)
+@table("failures", ("no failure", []), ("after an outage", [ServerUnavailableError("away")] * 7))
 async def test_the_index_has_a_deallocation_immediately(failures: list[ServerUnavailableError]) -> None:
     """The index has the deallocated claim before the watch reports it, so that the next attempt does not use it."""
     world = World(CONSUMERS[0])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from scheduler_core.model.devices import MAX_CONSUMERS
 from scheduler_core.model.pod import Pod
 from scheduler_core.snapshot.indexes.device_index import DeviceIndex
@@ -11,6 +9,7 @@ from tests.support.builders import node, pod
 from tests.support.devices import allocated_claim, claim, device, exactly, slice_of, using, with_meta, with_reserved
 from tests.support.gang_devices import claimant, device_rig, gang, report, settled
 from tests.support.scheduling import Rig
+from tests.support.tables import table
 
 FULL = f"resource claim ns/shared has {MAX_CONSUMERS} consumers, the limit of status.reservedFor"
 
@@ -85,16 +84,14 @@ async def test_a_consumer_that_ends_requeues_a_pod_that_waits() -> None:
     assert len(made.bound) == MAX_CONSUMERS + 1
 
 
-@pytest.mark.parametrize(
-    ("reserved", "assumed", "consumer", "expected"),
-    [
-        pytest.param(MAX_CONSUMERS - 1, 0, "new", False, id="one place is left"),
-        pytest.param(MAX_CONSUMERS, 0, "new", True, id="all are written"),
-        pytest.param(MAX_CONSUMERS, 0, "p0", False, id="the consumer is one of them"),
-        pytest.param(MAX_CONSUMERS - 1, 1, "new", True, id="the last place is assumed"),
-        pytest.param(MAX_CONSUMERS - 1, 1, "a0", False, id="the consumer has the last place"),
-        pytest.param(0, MAX_CONSUMERS, "new", True, id="all are assumed"),
-    ],
+@table(
+    "reserved, assumed, consumer, expected",
+    ("one place is left", MAX_CONSUMERS - 1, 0, "new", False),
+    ("all are written", MAX_CONSUMERS, 0, "new", True),
+    ("the consumer is one of them", MAX_CONSUMERS, 0, "p0", False),
+    ("the last place is assumed", MAX_CONSUMERS - 1, 1, "new", True),
+    ("the consumer has the last place", MAX_CONSUMERS - 1, 1, "a0", False),
+    ("all are assumed", 0, MAX_CONSUMERS, "new", True),
 )
 def test_written_and_assumed_consumers_count_once(
     reserved: int, assumed: int, consumer: str, *, expected: bool

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from msgspec.structs import replace
 
 from scheduler_core.cycle.journal import Journal
@@ -18,6 +17,7 @@ from scheduler_core.plugins.dynamic_resources.pod_claims import (
 from scheduler_core.snapshot.indexes.device_index import ClaimTable
 from tests.support.builders import container, pod
 from tests.support.devices import claim, with_meta
+from tests.support.tables import table
 
 GPU, NIC = "example.com/gpu", "example.com/nic"
 CLASSES = {GPU: "gpu", NIC: "nic"}
@@ -41,66 +41,53 @@ def rows_of(init: list[Container], main: list[Container]) -> tuple[dict[str, tup
     return counts, [(each.container_name, each.request_name) for each in found.mappings]
 
 
-@pytest.mark.parametrize(
-    ("init", "main", "requests", "mappings"),
-    [
-        pytest.param(
-            [],
-            [using_gpus("a", 2), using_gpus("b", 0), using_gpus("c", 1)],
-            {"container-0-request-1": ("gpu", 2), "container-2-request-1": ("gpu", 1)},
-            [("a", "container-0-request-1"), ("c", "container-2-request-1")],
-            id="separate requests per container",
-        ),
-        pytest.param(
-            [],
-            [using_gpus("a", 1, nic=1)],
-            {"container-0-request-1": ("gpu", 1), "container-0-request-2": ("nic", 1)},
-            [("a", "container-0-request-1"), ("a", "container-0-request-2")],
-            id="two resources",
-        ),
-        pytest.param(
-            [using_gpus("init", 1)],
-            [using_gpus("a", 2)],
-            {"container-1-request-1": ("gpu", 2)},
-            [("a", "container-1-request-1"), ("init", "container-1-request-1")],
-            id="an init container reuses later devices",
-        ),
-        pytest.param(
-            [using_gpus("init", 3)],
-            [using_gpus("a", 2)],
-            {"container-0-request-1": ("gpu", 1), "container-1-request-1": ("gpu", 2)},
-            [
-                ("a", "container-1-request-1"),
-                ("init", "container-1-request-1"),
-                ("init", "container-0-request-1"),
-            ],
-            id="an init container requests the excess",
-        ),
-        pytest.param(
-            [using_gpus("small", 1), using_gpus("large", 2)],
-            [using_gpus("a", 0)],
-            {"container-1-request-1": ("gpu", 2)},
-            [("small", "container-1-request-1"), ("large", "container-1-request-1")],
-            id="the largest init container",
-        ),
-        pytest.param(
-            [using_gpus("sidecar", 1, "Always"), using_gpus("init", 1)],
-            [using_gpus("a", 1)],
-            {"container-0-request-1": ("gpu", 1), "container-2-request-1": ("gpu", 1)},
-            [
-                ("sidecar", "container-0-request-1"),
-                ("a", "container-2-request-1"),
-                ("init", "container-2-request-1"),
-            ],
-            id="a sidecar does not share its devices",
-        ),
-    ],
+@table(
+    "init, main, requests, mappings",
+    (
+        "separate requests per container",
+        [],
+        [using_gpus("a", 2), using_gpus("b", 0), using_gpus("c", 1)],
+        {"container-0-request-1": ("gpu", 2), "container-2-request-1": ("gpu", 1)},
+        [("a", "container-0-request-1"), ("c", "container-2-request-1")],
+    ),
+    (
+        "two resources",
+        [],
+        [using_gpus("a", 1, nic=1)],
+        {"container-0-request-1": ("gpu", 1), "container-0-request-2": ("nic", 1)},
+        [("a", "container-0-request-1"), ("a", "container-0-request-2")],
+    ),
+    (
+        "an init container reuses later devices",
+        [using_gpus("init", 1)],
+        [using_gpus("a", 2)],
+        {"container-1-request-1": ("gpu", 2)},
+        [("a", "container-1-request-1"), ("init", "container-1-request-1")],
+    ),
+    (
+        "an init container requests the excess",
+        [using_gpus("init", 3)],
+        [using_gpus("a", 2)],
+        {"container-0-request-1": ("gpu", 1), "container-1-request-1": ("gpu", 2)},
+        [("a", "container-1-request-1"), ("init", "container-1-request-1"), ("init", "container-0-request-1")],
+    ),
+    (
+        "the largest init container",
+        [using_gpus("small", 1), using_gpus("large", 2)],
+        [using_gpus("a", 0)],
+        {"container-1-request-1": ("gpu", 2)},
+        [("small", "container-1-request-1"), ("large", "container-1-request-1")],
+    ),
+    (
+        "a sidecar does not share its devices",
+        [using_gpus("sidecar", 1, "Always"), using_gpus("init", 1)],
+        [using_gpus("a", 1)],
+        {"container-0-request-1": ("gpu", 1), "container-2-request-1": ("gpu", 1)},
+        [("sidecar", "container-0-request-1"), ("a", "container-2-request-1"), ("init", "container-2-request-1")],
+    ),
 )
 def test_requests_of_a_node(
-    init: list[Container],
-    main: list[Container],
-    requests: dict[str, tuple[str, int]],
-    mappings: list[tuple[str, str]],
+    init: list[Container], main: list[Container], requests: dict[str, tuple[str, int]], mappings: list[tuple[str, str]]
 ) -> None:
     """Requests are named by the index of the container and of the resource in it, and sorted by name."""
     assert rows_of(init, main) == (requests, mappings)

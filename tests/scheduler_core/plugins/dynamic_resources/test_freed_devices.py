@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import pytest
 from msgspec.structs import replace
 
 from scheduler_core.framework.cycle_state import CycleState
@@ -19,6 +18,7 @@ from tests.support.columns import columns
 from tests.support.devices import allocated_claim, claim, device, device_class, exactly, slice_of, using
 from tests.support.handles import FakeHandle
 from tests.support.recording_claim_writer import RecordingClaimWriter
+from tests.support.tables import table
 from tests.support.virtual_clock import AutoAdvanceClock
 
 ALLOCATION = allocated_claim({"device": "d"}).status.allocation
@@ -47,14 +47,12 @@ def report_deallocated(devices: DeviceIndex, written: ResourceClaim) -> None:
     devices.assign(replace(written, metadata=meta, status=ResourceClaimStatus()))
 
 
-@pytest.mark.parametrize(
-    ("ended", "written", "reported"),
-    [
-        pytest.param(("a", "b"), "", True, id="abandoned"),
-        pytest.param(("a",), "", False, id="another pod still has it"),
-        pytest.param(("a", "b"), "d", False, id="written"),
-        pytest.param(("a", "b"), "other", True, id="other devices written by another scheduler"),
-    ],
+@table(
+    "ended, written, reported",
+    ("abandoned", ("a", "b"), "", True),
+    ("another pod still has it", ("a",), "", False),
+    ("written", ("a", "b"), "d", False),
+    ("other devices written by another scheduler", ("a", "b"), "other", True),
 )
 def test_an_abandoned_allocation(ended: tuple[str, ...], written: str, reported: bool) -> None:
     """An abandoned allocation is reported as a deallocated claim, unless the devices are still in use."""
@@ -76,14 +74,12 @@ def test_an_abandoned_allocation(ended: tuple[str, ...], written: str, reported:
     assert reports == ([(ALLOCATION, None)] if reported else [])
 
 
-@pytest.mark.parametrize("user", [pytest.param(WITH_CLAIM, id="claim"), pytest.param(WITH_RESOURCE, id="resource")])
-@pytest.mark.parametrize(
-    ("watch", "reported"),
-    [
-        pytest.param(DeviceIndex.assign, False, id="reports it written"),
-        pytest.param(report_deallocated, True, id="reports it deallocated"),
-        pytest.param(DeviceIndex.remove, True, id="reports it deleted"),
-    ],
+@table("user", ("claim", WITH_CLAIM), ("resource", WITH_RESOURCE))
+@table(
+    "watch, reported",
+    ("reports it written", DeviceIndex.assign, False),
+    ("reports it deallocated", report_deallocated, True),
+    ("reports it deleted", DeviceIndex.remove, True),
 )
 async def test_a_watch_that_is_ahead_of_the_response(user: Pod, watch: Watch, *, reported: bool) -> None:
     """Devices that the claim lost before the response are in use until PreBind ends, and are then reported as freed."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-import pytest
 from msgspec.structs import replace
 
 from scheduler_core.framework.cluster_events import Hint
@@ -16,6 +15,7 @@ from scheduler_core.plugins.dynamic_resources import DynamicResources
 from tests.support.builders import pod
 from tests.support.devices import allocated_claim, claim, using, with_meta
 from tests.support.handles import FakeHandle
+from tests.support.tables import table
 
 USER = using(pod("p", namespace="ns", uid="uid-of-p"), "c0")
 OWNED = with_meta(claim(name="made"), owner_references=(OwnerReference("Pod", "p", "uid-of-p", "v1", controller=True),))
@@ -42,48 +42,30 @@ def hints(*claims: ResourceClaim) -> DynamicResources:
     return DynamicResources(None, handle)
 
 
-@pytest.mark.parametrize(
-    ("stored", "old", "new", "hint"),
-    [
-        pytest.param([claim()], None, claim(), Hint.QUEUE, id="a claim of the pod is created"),
-        pytest.param([claim()], None, claim(name="x"), Hint.SKIP, id="another claim is created"),
-        pytest.param([], None, claim(name="x"), Hint.SKIP, id="a claim of the pod is still missing"),
-        pytest.param(
-            [claim()],
-            allocated_claim({"device": "d"}),
-            claim(name="held"),
-            Hint.QUEUE,
-            id="another claim is deallocated",
-        ),
-        pytest.param(
-            [claim()], allocated_claim({"device": "d"}, name="c0"), claim(), Hint.QUEUE, id="its claim is deallocated"
-        ),
-        pytest.param(
-            [claim()], claim(), allocated_claim({"device": "d"}, name="c0"), Hint.QUEUE, id="its claim is allocated"
-        ),
-        pytest.param([claim()], claim(), with_meta(claim(), annotations={"a": "b"}), Hint.SKIP, id="same status"),
-        pytest.param([claim()], share("1Gi"), share("1024Mi"), Hint.SKIP, id="the same amount in another notation"),
-        pytest.param([claim()], share("1Gi"), share("2Gi"), Hint.QUEUE, id="another amount"),
-        pytest.param([claim()], reported(), reported(data={"a": 1}), Hint.QUEUE, id="a driver reports data"),
-        pytest.param([claim()], reported(data={"a": 1}), reported(data={"a": 1}), Hint.SKIP, id="the same data"),
-        pytest.param(
-            [claim()],
-            reported(),
-            reported(networkData={"interfaceName": "e"}),
-            Hint.QUEUE,
-            id="a driver reports a network",
-        ),
-        pytest.param(
-            [claim()],
-            reported(conditions=[{"type": "R", "status": "True", "lastTransitionTime": "2026-03-21T00:00:00Z"}]),
-            reported(conditions=[{"type": "R", "status": "True", "lastTransitionTime": "2026-03-22T00:00:00Z"}]),
-            Hint.QUEUE,
-            id="only the time of a condition differs",
-        ),
-        pytest.param([claim()], allocated_claim({"device": "d"}), None, Hint.QUEUE, id="an allocated claim is deleted"),
-        pytest.param([claim()], claim(name="x"), None, Hint.SKIP, id="an unallocated claim is deleted"),
-        pytest.param([claim()], None, USER, Hint.QUEUE, id="unknown object"),
-    ],
+@table(
+    "stored, old, new, hint",
+    ("a claim of the pod is created", [claim()], None, claim(), Hint.QUEUE),
+    ("another claim is created", [claim()], None, claim(name="x"), Hint.SKIP),
+    ("a claim of the pod is still missing", [], None, claim(name="x"), Hint.SKIP),
+    ("another claim is deallocated", [claim()], allocated_claim({"device": "d"}), claim(name="held"), Hint.QUEUE),
+    ("its claim is deallocated", [claim()], allocated_claim({"device": "d"}, name="c0"), claim(), Hint.QUEUE),
+    ("its claim is allocated", [claim()], claim(), allocated_claim({"device": "d"}, name="c0"), Hint.QUEUE),
+    ("same status", [claim()], claim(), with_meta(claim(), annotations={"a": "b"}), Hint.SKIP),
+    ("the same amount in another notation", [claim()], share("1Gi"), share("1024Mi"), Hint.SKIP),
+    ("another amount", [claim()], share("1Gi"), share("2Gi"), Hint.QUEUE),
+    ("a driver reports data", [claim()], reported(), reported(data={"a": 1}), Hint.QUEUE),
+    ("the same data", [claim()], reported(data={"a": 1}), reported(data={"a": 1}), Hint.SKIP),
+    ("a driver reports a network", [claim()], reported(), reported(networkData={"interfaceName": "e"}), Hint.QUEUE),
+    (
+        "only the time of a condition differs",
+        [claim()],
+        reported(conditions=[{"type": "R", "status": "True", "lastTransitionTime": "2026-03-21T00:00:00Z"}]),
+        reported(conditions=[{"type": "R", "status": "True", "lastTransitionTime": "2026-03-22T00:00:00Z"}]),
+        Hint.QUEUE,
+    ),
+    ("an allocated claim is deleted", [claim()], allocated_claim({"device": "d"}), None, Hint.QUEUE),
+    ("an unallocated claim is deleted", [claim()], claim(name="x"), None, Hint.SKIP),
+    ("unknown object", [claim()], None, USER, Hint.QUEUE),
 )
 def test_change_of_a_claim(
     stored: list[ResourceClaim], old: ResourceClaim | None, new: object | None, hint: Hint
@@ -92,13 +74,11 @@ def test_change_of_a_claim(
     assert hints(*stored).after_claim_change(USER, old, new) is hint
 
 
-@pytest.mark.parametrize(
-    ("stored", "new", "hint"),
-    [
-        pytest.param([OWNED], using(USER, templates={"t": "made"}), Hint.QUEUE, id="all claims exist"),
-        pytest.param([], using(USER, templates={"t": "made"}), Hint.SKIP, id="the claim is not stored yet"),
-        pytest.param([], using(USER, templates={"t": None}), Hint.QUEUE, id="no claim is needed"),
-    ],
+@table(
+    "stored, new, hint",
+    ("all claims exist", [OWNED], using(USER, templates={"t": "made"}), Hint.QUEUE),
+    ("the claim is not stored yet", [], using(USER, templates={"t": "made"}), Hint.SKIP),
+    ("no claim is needed", [], using(USER, templates={"t": None}), Hint.QUEUE),
 )
 def test_change_of_the_pod(stored: list[ResourceClaim], new: Pod, hint: Hint) -> None:
     """The pod is requeued once all claims of its status exist."""

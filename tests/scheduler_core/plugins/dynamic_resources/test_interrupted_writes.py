@@ -19,6 +19,7 @@ from tests.support.columns import columns
 from tests.support.devices import claim, device, device_class, exactly, slice_of, using
 from tests.support.handles import FakeHandle
 from tests.support.recording_claim_writer import RecordingClaimWriter
+from tests.support.tables import table
 from tests.support.virtual_clock import AutoAdvanceClock
 
 USER = using(pod("p", namespace="ns", uid="uid-of-p"), "c0")
@@ -104,7 +105,7 @@ async def test_a_write_that_fails_after_the_end_of_its_attempt() -> None:
 
 
 @pytest.mark.parametrize("problem", [WriteTimeoutError("late"), ServerUnavailableError("away")])
-@pytest.mark.parametrize("is_written", [pytest.param(True, id="written"), pytest.param(False, id="not written")])
+@table("is_written", ("written", True), ("not written", False))
 async def test_a_write_with_an_unknown_outcome(problem: ClusterWriteError, is_written: bool) -> None:
     """PreBind fails, and the device stays in use until the claim can be read."""
     world = World()

@@ -20,6 +20,7 @@ from tests.support.device_world import DeviceWorld, device_claim
 from tests.support.devices import alternative, claim, device, device_class, exactly, first_available, slice_of, using
 from tests.support.handles import FakeHandle
 from tests.support.scheduling import configured, rig
+from tests.support.tables import table
 
 SIZES = {"n0": "80Gi", "n1": "4Gi", "n2": "40Gi", "n3": "4Gi"}
 
@@ -45,14 +46,12 @@ def scores(selection: str, request: dict[str, Any]) -> list[int]:
     return [int(each) for each in plugin.score(state, info, nodes, ALL_ROWS)[: len(SIZES)]]
 
 
-@pytest.mark.parametrize(
-    ("selection", "request_", "expected"),
-    [
-        pytest.param("BestFit", ANY, [0, 99, 49, 99], id="the smallest"),
-        pytest.param("FirstFit", ANY, [0, 0, 0, 0], id="first fit"),
-        pytest.param("BestFit", LISTED, [800, 799, 749, 799], id="a better alternative counts more"),
-        pytest.param("FirstFit", LISTED, [8, 7, 7, 7], id="alternatives alone"),
-    ],
+@table(
+    "selection, request_, expected",
+    ("the smallest", "BestFit", ANY, [0, 99, 49, 99]),
+    ("first fit", "FirstFit", ANY, [0, 0, 0, 0]),
+    ("a better alternative counts more", "BestFit", LISTED, [800, 799, 749, 799]),
+    ("alternatives alone", "FirstFit", LISTED, [8, 7, 7, 7]),
 )
 def test_scores(selection: str, request_: dict[str, Any], expected: list[int]) -> None:
     assert scores(selection, request_) == expected
@@ -67,7 +66,7 @@ def test_unknown_selection() -> None:
 STEPS = 120
 
 
-@pytest.mark.parametrize("skips_operations", [pytest.param(False, id="plain"), pytest.param(True, id="skipping")])
+@table("skips_operations", ("plain", False), ("skipping", True))
 @pytest.mark.parametrize("seed", range(20))
 def test_refreshed_classes_equal_new_ones(seed: int, skips_operations: bool) -> None:
     """Rows of one class have equal devices, and rows with equal devices are in one class."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from scheduler_core.devices.records import DeviceFeatures
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.devices import OPTIONAL_NODE_OPERATIONS, ResourceClaim, ResourceSlice
@@ -17,6 +15,7 @@ from tests.support.devices import claim, device, device_class, exactly, slice_of
 from tests.support.gang_devices import report, settled
 from tests.support.recording_claim_writer import RecordingClaimWriter
 from tests.support.scheduling import Rig, rig
+from tests.support.tables import table
 
 ALL = ["*"]
 SKIPS: dict[str, Any] = {"skipNodeOperations": ALL}
@@ -38,12 +37,10 @@ def local(name: str, **spec: Any) -> ResourceSlice:
     return slice_of([device("d")], node=name, **spec)
 
 
-@pytest.mark.parametrize(
-    ("declared", "expected"),
-    [
-        pytest.param({"a": False, "b": True}, "b", id="one node declares it"),
-        pytest.param({"a": False, "b": False}, None, id="no node declares it"),
-    ],
+@table(
+    "declared, expected",
+    ("one node declares it", {"a": False, "b": True}, "b"),
+    ("no node declares it", {"a": False, "b": False}, None),
 )
 async def test_new_allocation(declared: dict[str, bool], expected: str | None) -> None:
     """Devices are allocated on nodes that declare the feature, and the result has skipNodeOperations."""
@@ -100,7 +97,7 @@ def allocated(*, on: str = "", skips: bool = True) -> ResourceClaim:
     return claim(exactly("r"), name="c", allocation=body)
 
 
-@pytest.mark.parametrize("is_on", [pytest.param(True, id="on"), pytest.param(False, id="off")])
+@table("is_on", ("on", True), ("off", False))
 async def test_allocated_claim(is_on: bool) -> None:
     """An allocation that skips operations requires the feature with any value of the gate, as in kube-scheduler."""
     made, writer = world(is_on=is_on, a=False, b=True)
@@ -109,13 +106,11 @@ async def test_allocated_claim(is_on: bool) -> None:
     assert made.bound == {"p": "b"}
 
 
-@pytest.mark.parametrize(
-    ("claims", "reason"),
-    [
-        pytest.param([allocated()], "resourceclaim not available on the node", id="allocated"),
-        pytest.param([allocated(on="b")], "resourceclaim not available on the node", id="allocated on another node"),
-        pytest.param([claim(exactly("r"), name="c")], "cannot allocate all claims", id="not allocated"),
-    ],
+@table(
+    "claims, reason",
+    ("allocated", [allocated()], "resourceclaim not available on the node"),
+    ("allocated on another node", [allocated(on="b")], "resourceclaim not available on the node"),
+    ("not allocated", [claim(exactly("r"), name="c")], "cannot allocate all claims"),
 )
 def test_reason(claims: list[ResourceClaim], reason: str) -> None:
     """The reasons equal kube-scheduler's."""

@@ -16,6 +16,7 @@ from scheduler_core.plugins.dynamic_resources.pod_claims import claims_of_pod, c
 from scheduler_core.snapshot.indexes.device_index import DeviceIndex
 from tests.support.builders import pod
 from tests.support.devices import alternative, claim, device_class, exactly, first_available, using, with_meta
+from tests.support.tables import table
 
 USER = pod("p", namespace="ns", uid="uid-of-p")
 OWNER = OwnerReference("Pod", "p", "uid-of-p", "v1", controller=True)
@@ -37,36 +38,34 @@ def test_claims_in_the_order_of_the_pod() -> None:
     assert [each.metadata.name for each in claims_of_pod(user, devices)] == ["b", "a", "made"]
 
 
-@pytest.mark.parametrize(
-    ("user", "claims", "message"),
-    [
-        pytest.param(using(USER, "a"), [], 'could not find ResourceClaim "ns/a"', id="missing"),
-        pytest.param(
-            using(USER, "a"),
-            [with_meta(claim(name="a"), deletion_timestamp=datetime(2026, 1, 1, tzinfo=UTC))],
-            'resourceclaim "a" is being deleted',
-            id="being deleted",
-        ),
-        pytest.param(
-            replace(using(USER, templates={"t": "made"}), status=USER.status),
-            [],
-            'pod "ns/p": ResourceClaim not created yet',
-            id="not created yet",
-        ),
-        pytest.param(
-            using(USER, templates={"t": "made"}),
-            [claim(name="made")],
-            "ResourceClaim ns/made was not created for Pod ns/p (Pod is not owner)",
-            id="of another pod",
-        ),
-        pytest.param(
-            replace(USER, spec=replace(USER.spec, resource_claims=(ResourceClaimReference(name="x"),))),
-            [],
-            'pod "ns/p", spec.resourceClaim "x": none of the supported fields are set',
-            id="unknown source",
-        ),
-        pytest.param(using(USER, "a", "b"), [claim(name="b")], 'could not find ResourceClaim "ns/a"', id="first"),
-    ],
+@table(
+    "user, claims, message",
+    ("missing", using(USER, "a"), [], 'could not find ResourceClaim "ns/a"'),
+    (
+        "being deleted",
+        using(USER, "a"),
+        [with_meta(claim(name="a"), deletion_timestamp=datetime(2026, 1, 1, tzinfo=UTC))],
+        'resourceclaim "a" is being deleted',
+    ),
+    (
+        "not created yet",
+        replace(using(USER, templates={"t": "made"}), status=USER.status),
+        [],
+        'pod "ns/p": ResourceClaim not created yet',
+    ),
+    (
+        "of another pod",
+        using(USER, templates={"t": "made"}),
+        [claim(name="made")],
+        "ResourceClaim ns/made was not created for Pod ns/p (Pod is not owner)",
+    ),
+    (
+        "unknown source",
+        replace(USER, spec=replace(USER.spec, resource_claims=(ResourceClaimReference(name="x"),))),
+        [],
+        'pod "ns/p", spec.resourceClaim "x": none of the supported fields are set',
+    ),
+    ("first", using(USER, "a", "b"), [claim(name="b")], 'could not find ResourceClaim "ns/a"'),
 )
 def test_claims_that_cannot_be_used(user: Pod, claims: list[ResourceClaim], message: str) -> None:
     """The error reports the first problem."""
@@ -84,31 +83,27 @@ def test_claims_are_withheld() -> None:
         claims_of_pod(using(USER, "a"), devices)
 
 
-@pytest.mark.parametrize(
-    ("request_body", "code", "message"),
-    [
-        pytest.param(
-            exactly("r", device_class_name="x"),
-            Code.UNSCHEDULABLE_AND_UNRESOLVABLE,
-            "request r: device class x does not exist",
-            id="missing class",
-        ),
-        pytest.param(
-            first_available("r", alternative("a"), alternative("b", device_class_name="x")),
-            Code.UNSCHEDULABLE_AND_UNRESOLVABLE,
-            "request r/b: device class x does not exist",
-            id="class of an alternative",
-        ),
-        pytest.param(
-            exactly("r", device_class_name=""), Code.ERROR, "request r: unsupported request type", id="no class"
-        ),
-        pytest.param(
-            {"name": "r"},
-            Code.UNSCHEDULABLE_AND_UNRESOLVABLE,
-            "resource claim ns/c0, request r: unknown request type",
-            id="unknown request",
-        ),
-    ],
+@table(
+    "request_body, code, message",
+    (
+        "missing class",
+        exactly("r", device_class_name="x"),
+        Code.UNSCHEDULABLE_AND_UNRESOLVABLE,
+        "request r: device class x does not exist",
+    ),
+    (
+        "class of an alternative",
+        first_available("r", alternative("a"), alternative("b", device_class_name="x")),
+        Code.UNSCHEDULABLE_AND_UNRESOLVABLE,
+        "request r/b: device class x does not exist",
+    ),
+    ("no class", exactly("r", device_class_name=""), Code.ERROR, "request r: unsupported request type"),
+    (
+        "unknown request",
+        {"name": "r"},
+        Code.UNSCHEDULABLE_AND_UNRESOLVABLE,
+        "resource claim ns/c0, request r: unknown request type",
+    ),
 )
 def test_classes_that_cannot_be_used(request_body: dict[str, object], code: Code, message: str) -> None:
     """The pod is rejected before any node is evaluated."""

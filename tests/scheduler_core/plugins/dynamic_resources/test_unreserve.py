@@ -27,6 +27,7 @@ from tests.support.columns import columns
 from tests.support.devices import DRIVER, allocated_claim, using
 from tests.support.handles import FakeHandle
 from tests.support.recording_claim_writer import RecordingClaimWriter
+from tests.support.tables import table
 from tests.support.virtual_clock import AutoAdvanceClock
 
 USER = using(pod("p", namespace="ns", uid="uid-of-p"), "held")
@@ -79,13 +80,11 @@ class World:
         return await self.plugin.pre_bind(state, self.info, "n0")
 
 
-@pytest.mark.parametrize(
-    ("failures", "removed"),
-    [
-        pytest.param([], True, id="removed"),
-        pytest.param([ServerUnavailableError("away"), ServerUnavailableError("away")], True, id="removed later"),
-        pytest.param([ForbiddenError("no")], False, id="not removed"),
-    ],
+@table(
+    "failures, removed",
+    ("removed", [], True),
+    ("removed later", [ServerUnavailableError("away"), ServerUnavailableError("away")], True),
+    ("not removed", [ForbiddenError("no")], False),
 )
 async def test_the_next_attempt_reserves_the_claim(failures: list[ClusterWriteError], removed: bool) -> None:
     """PreBind waits for the removal and then reserves the claim, even if the removal failed."""
@@ -102,14 +101,12 @@ async def test_the_next_attempt_reserves_the_claim(failures: list[ClusterWriteEr
     assert ("write_reservation" in world.writer.calls) is removed
 
 
-@pytest.mark.parametrize(
-    ("failures", "left"),
-    [
-        pytest.param([ConflictError("changed")], (), id="a conflict"),
-        pytest.param([WriteTimeoutError("slow"), ConflictError("changed")], (), id="a conflict after a lost response"),
-        pytest.param([ConflictError("changed")] * 5, (THIS,), id="repeated conflicts"),
-        pytest.param([ForbiddenError("no")], (THIS,), id="rejected"),
-    ],
+@table(
+    "failures, left",
+    ("a conflict", [ConflictError("changed")], ()),
+    ("a conflict after a lost response", [WriteTimeoutError("slow"), ConflictError("changed")], ()),
+    ("repeated conflicts", [ConflictError("changed")] * 5, (THIS,)),
+    ("rejected", [ForbiddenError("no")], (THIS,)),
 )
 async def test_the_index_equals_the_server(failures: list[ClusterWriteError], left: tuple[ClaimConsumer, ...]) -> None:
     """A removal is repeated after conflicts; if it is rejected, the index has the reservation again."""

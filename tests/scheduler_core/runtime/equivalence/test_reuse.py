@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import pytest
 from msgspec.structs import replace
 
 from scheduler_core.config.plugin_set_types import Plugins
-from scheduler_core.framework.extension_points import (
-    Plugin,
-)
+from scheduler_core.framework.extension_points import Plugin
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod import Pod
 from scheduler_core.runtime.equivalence import ReuseBounds
 from scheduler_core.scheduler import SchedulerOptions
 from tests.support.builders import node, pod
 from tests.support.scheduling import Rig, profile, rig
+from tests.support.tables import table
 
 
 def _pre_filters(made: Rig) -> int:
@@ -66,17 +64,15 @@ def test_results_are_reused_after_pods_are_bound() -> None:
 _FIRST: dict[str, Any] = {"requests": {"cpu": "7m"}, "labels": {"index": "0"}}
 
 
-@pytest.mark.parametrize(
-    ("third", "expected"),
-    [
-        pytest.param({}, True, id="other requests and labels"),
-        pytest.param(_FIRST, False, id="same requests and labels as the first pod"),
-        pytest.param({**_FIRST, "requests": {"cpu": "2m"}}, False, id="same labels as the first pod"),
-        pytest.param({**_FIRST, "labels": {}}, False, id="same requests as the first pod"),
-        pytest.param({"zone": "b"}, False, id="other node selector"),
-        pytest.param({"namespace": "other"}, False, id="other namespace"),
-        pytest.param({"priority": 7}, False, id="other priority"),
-    ],
+@table(
+    "third, expected",
+    ("other requests and labels", {}, True),
+    ("same requests and labels as the first pod", _FIRST, False),
+    ("same labels as the first pod", {**_FIRST, "requests": {"cpu": "2m"}}, False),
+    ("same requests as the first pod", {**_FIRST, "labels": {}}, False),
+    ("other node selector", {"zone": "b"}, False),
+    ("other namespace", {"namespace": "other"}, False),
+    ("other priority", {"priority": 7}, False),
 )
 def test_fields_in_which_pods_of_a_class_may_differ(third: Mapping[str, object], expected: bool) -> None:
     """A pod class may ignore requests and labels; a second pod with the same ones starts a stricter class instead."""
@@ -112,9 +108,7 @@ def test_keys_of_dropped_classes_are_not_reused() -> None:
         assert made.decide() is None
 
 
-@pytest.mark.parametrize(
-    "rankings", [pytest.param(0.5, id="none"), pytest.param(1, id="one"), pytest.param(5, id="five")]
-)
+@table("rankings", ("none", 0.5), ("one", 1), ("five", 5))
 def test_rankings_take_no_more_memory_than_bounded(rankings: float) -> None:
     """Rankings, which are built after their classes are stored, never take more than ``ranking_bytes`` together."""
     bound = int(rankings * len(_zoned()) * 24)

@@ -29,6 +29,7 @@ from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import node, pod
 from tests.support.scheduling import BARE, Rig, plugin_set, rig
+from tests.support.tables import table
 
 FILTERS = ("NodeUnschedulable", "NodeAffinity", "NodeResourcesFit")
 
@@ -73,14 +74,12 @@ def _schedule(world: Rig, number: int) -> str:
     return attempt.node_name if attempt is not None else world.writer.events[-1].note
 
 
-@pytest.mark.parametrize(
-    ("position", "expected"),
-    [
-        pytest.param(0, ["n0", "n1", "n2", "n3"], id="before all filters"),
-        pytest.param(1, ["n0", "n1", "n2"], id="after NodeUnschedulable"),
-        pytest.param(2, ["n0", "n1"], id="after NodeAffinity"),
-        pytest.param(3, ["n0", "n1"], id="after all filters"),
-    ],
+@table(
+    "position, expected",
+    ("before all filters", 0, ["n0", "n1", "n2", "n3"]),
+    ("after NodeUnschedulable", 1, ["n0", "n1", "n2"]),
+    ("after NodeAffinity", 2, ["n0", "n1"]),
+    ("after all filters", 3, ["n0", "n1"]),
 )
 def test_a_plugin_for_single_nodes_is_called_for_each_pod(position: int, expected: Sequence[str]) -> None:
     """For each pod the plugin is called for the nodes that no earlier filter rejects; other plugins are not called."""
@@ -137,12 +136,8 @@ class NoSingleRows(FilterPlugin, PreFilterPlugin):
         return unschedulable("never")
 
 
-@pytest.mark.parametrize(
-    ("check_raises", "plugin"),
-    [
-        pytest.param(False, "NoSingleRows", id="filter_row-raises"),
-        pytest.param(True, "NoSingleRows", id="reuse_check-raises"),
-    ],
+@table(
+    "check_raises, plugin", ("filter_row-raises", False, "NoSingleRows"), ("reuse_check-raises", True, "NoSingleRows")
 )
 def test_an_error_during_reuse_falls_back_to_the_full_cycle(
     check_raises: bool, plugin: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch

@@ -2,8 +2,6 @@
 
 from datetime import UTC, datetime
 
-import pytest
-
 from scheduler_core.model.affinity import Affinity, LabelSelector, Requirement
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.selectors import (
@@ -20,6 +18,7 @@ from scheduler_core.snapshot.node_columns import NodeColumns
 from tests.support.affinities import affinity_to, anti_affinity_to
 from tests.support.builders import node, pod
 from tests.support.columns import columns
+from tests.support.tables import table
 
 NODES = [node("a"), node("b"), node("c")]
 WEB = PodQuery(equality_matcher({"app": "web"}), frozenset(("default",)))
@@ -41,17 +40,15 @@ def test_a_new_query_counts_all_pods() -> None:
     assert counts(nodes, WEB) == [2, 0, 1]
 
 
-@pytest.mark.parametrize(
-    ("query", "expected"),
-    [
-        pytest.param(WEB, [1, 0, 0], id="a-namespace"),
-        pytest.param(PodQuery(WEB.selector, frozenset(("default", "m"))), [1, 1, 0], id="two-namespaces"),
-        pytest.param(PodQuery(WEB.selector, frozenset(), MATCH_EVERYTHING), [1, 1, 1], id="all-namespaces"),
-        pytest.param(PodQuery(WEB.selector, frozenset(), equality_matcher({"t": "x"})), [0, 1, 0], id="by-label"),
-        pytest.param(PodQuery(WEB.selector), [0, 0, 0], id="no-namespace"),
-        pytest.param(PodQuery(MATCH_NOTHING, frozenset(("default",))), [0, 0, 0], id="nothing"),
-        pytest.param(PodQuery(MATCH_EVERYTHING, frozenset(("default",))), [1, 0, 0], id="everything"),
-    ],
+@table(
+    "query, expected",
+    ("a-namespace", WEB, [1, 0, 0]),
+    ("two-namespaces", PodQuery(WEB.selector, frozenset(("default", "m"))), [1, 1, 0]),
+    ("all-namespaces", PodQuery(WEB.selector, frozenset(), MATCH_EVERYTHING), [1, 1, 1]),
+    ("by-label", PodQuery(WEB.selector, frozenset(), equality_matcher({"t": "x"})), [0, 1, 0]),
+    ("no-namespace", PodQuery(WEB.selector), [0, 0, 0]),
+    ("nothing", PodQuery(MATCH_NOTHING, frozenset(("default",))), [0, 0, 0]),
+    ("everything", PodQuery(MATCH_EVERYTHING, frozenset(("default",))), [1, 0, 0]),
 )
 def test_namespaces(query: PodQuery, expected: list[int]) -> None:
     """A query counts pods of the named namespaces and of stored namespaces with matching labels."""
@@ -167,16 +164,14 @@ WITH_TERMS = pod(
 )
 
 
-@pytest.mark.parametrize(
-    ("kind", "labels", "expected"),
-    [
-        pytest.param(TermKind.REQUIRED, {"app": "web"}, [(0, [0, 1, 0])], id="required"),
-        pytest.param(TermKind.REQUIRED_ANTI, {"app": "web"}, [(0, [0, 2, 0])], id="required-anti-twice"),
-        pytest.param(TermKind.PREFERRED, {"app": "web"}, [(3, [0, 1, 0])], id="preferred"),
-        pytest.param(TermKind.PREFERRED_ANTI, {"app": "web"}, [], id="matches-other-pods"),
-        pytest.param(TermKind.PREFERRED_ANTI, {"app": "db"}, [(4, [0, 1, 0])], id="preferred-anti"),
-        pytest.param(TermKind.REQUIRED, {}, [], id="matches-no-pod"),
-    ],
+@table(
+    "kind, labels, expected",
+    ("required", TermKind.REQUIRED, {"app": "web"}, [(0, [0, 1, 0])]),
+    ("required-anti-twice", TermKind.REQUIRED_ANTI, {"app": "web"}, [(0, [0, 2, 0])]),
+    ("preferred", TermKind.PREFERRED, {"app": "web"}, [(3, [0, 1, 0])]),
+    ("matches-other-pods", TermKind.PREFERRED_ANTI, {"app": "web"}, []),
+    ("preferred-anti", TermKind.PREFERRED_ANTI, {"app": "db"}, [(4, [0, 1, 0])]),
+    ("matches-no-pod", TermKind.REQUIRED, {}, []),
 )
 def test_matching_terms(kind: TermKind, labels: dict[str, str], expected: list[tuple[int, list[int]]]) -> None:
     """matching_terms() returns each distinct term that matches a pod, with the number of pods that have it per row."""

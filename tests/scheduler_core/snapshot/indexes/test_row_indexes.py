@@ -10,21 +10,20 @@ from scheduler_core.snapshot.indexes.row_indexes import HostPortIndex, ImageInde
 from scheduler_core.snapshot.pod_info import WILDCARD_IP, HostPort, host_ports, ports_conflict
 from tests.support.builders import container, node, pod
 from tests.support.columns import columns
+from tests.support.tables import table
 
 
 def conflicts(index: HostPortIndex, *ports: HostPort) -> set[int]:
     return set(index.conflicting_rows(ports).tolist())
 
 
-@pytest.mark.parametrize(
-    ("requested", "rows"),
-    [
-        pytest.param(("TCP", 80, "1.1.1.1"), {0, 2}, id="its-address-and-the-wildcard"),
-        pytest.param(("TCP", 80, "9.9.9.9"), {2}, id="another-address-and-the-wildcard"),
-        pytest.param(("TCP", 80, WILDCARD_IP), {0, 1, 2}, id="wildcard-and-every-address"),
-        pytest.param(("UDP", 80, WILDCARD_IP), set(), id="another-protocol"),
-        pytest.param(("TCP", 81, WILDCARD_IP), set(), id="another-port"),
-    ],
+@table(
+    "requested, rows",
+    ("its-address-and-the-wildcard", ("TCP", 80, "1.1.1.1"), {0, 2}),
+    ("another-address-and-the-wildcard", ("TCP", 80, "9.9.9.9"), {2}),
+    ("wildcard-and-every-address", ("TCP", 80, WILDCARD_IP), {0, 1, 2}),
+    ("another-protocol", ("UDP", 80, WILDCARD_IP), set()),
+    ("another-port", ("TCP", 81, WILDCARD_IP), set()),
 )
 def test_conflicts(requested: HostPort, rows: set[int]) -> None:
     """Two ports conflict if protocol and port are equal and the addresses overlap."""

@@ -1,6 +1,5 @@
 """Selectors by a required label pair, namespaces that a selector selects, and PodDisruptionBudgets by namespace."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,6 +26,7 @@ from scheduler_core.snapshot.pod_info import PodInfo
 from scheduler_core.step_counter import StepCounter
 from tests.support.builders import node, pod
 from tests.support.preemption import budget
+from tests.support.tables import table
 
 
 def matcher(*expressions: Requirement, **labels: str) -> LabelMatcher:
@@ -34,17 +34,15 @@ def matcher(*expressions: Requirement, **labels: str) -> LabelMatcher:
     return compile_label_selector(LabelSelector(labels, expressions))
 
 
-@pytest.mark.parametrize(
-    ("selector", "pair"),
-    [
-        pytest.param(MATCH_EVERYTHING, None, id="everything"),
-        pytest.param(MATCH_NOTHING, None, id="nothing"),
-        pytest.param(matcher(app="web"), ("app", "web"), id="a-pair"),
-        pytest.param(matcher(Requirement("app", "In", ("web",))), ("app", "web"), id="one-value"),
-        pytest.param(matcher(Requirement("app", "In", ("web", "db"))), None, id="two-values"),
-        pytest.param(matcher(Requirement("app", "NotIn", ("web",))), None, id="not-in"),
-        pytest.param(matcher(Requirement("a", "Exists"), tier="x"), ("tier", "x"), id="the-first-single-value"),
-    ],
+@table(
+    "selector, pair",
+    ("everything", MATCH_EVERYTHING, None),
+    ("nothing", MATCH_NOTHING, None),
+    ("a-pair", matcher(app="web"), ("app", "web")),
+    ("one-value", matcher(Requirement("app", "In", ("web",))), ("app", "web")),
+    ("two-values", matcher(Requirement("app", "In", ("web", "db"))), None),
+    ("not-in", matcher(Requirement("app", "NotIn", ("web",))), None),
+    ("the-first-single-value", matcher(Requirement("a", "Exists"), tier="x"), ("tier", "x")),
 )
 def test_required_pair(selector: LabelMatcher, pair: tuple[str, str] | None) -> None:
     """required_pair() returns the first label with a single required value."""
@@ -101,14 +99,12 @@ def stored_namespaces() -> NamespaceLabels:
     return labels
 
 
-@pytest.mark.parametrize(
-    ("selector", "names"),
-    [
-        pytest.param(None, set(), id="absent"),
-        pytest.param(LabelSelector(), {"a", "b", "c"}, id="empty"),
-        pytest.param(LabelSelector({"team": "x"}), {"a"}, id="a-label"),
-        pytest.param(LabelSelector({}, (Requirement("team", "NotIn", ("x",)),)), {"b", "c"}, id="not-in"),
-    ],
+@table(
+    "selector, names",
+    ("absent", None, set()),
+    ("empty", LabelSelector(), {"a", "b", "c"}),
+    ("a-label", LabelSelector({"team": "x"}), {"a"}),
+    ("not-in", LabelSelector({}, (Requirement("team", "NotIn", ("x",)),)), {"b", "c"}),
 )
 def test_selected(selector: LabelSelector | None, names: set[str]) -> None:
     """selected() returns the stored namespaces with matching labels."""
@@ -135,37 +131,33 @@ def compiled(subject: Pod) -> PodInfo:
     return NodeColumns().compile_pod(subject)
 
 
-@pytest.mark.parametrize(
-    ("stored", "subject", "protects"),
-    [
-        pytest.param(budget("b", WEB, 1), pod(labels=WEB), True, id="selected"),
-        pytest.param(budget("b", WEB, 1), pod(labels={"app": "db"}), False, id="not-selected"),
-        pytest.param(budget("b", WEB, 1), pod(), False, id="no-labels"),
-        pytest.param(budget("b", {}, 1), pod(labels=WEB), False, id="empty-selector"),
-        pytest.param(budget("b", None, 1), pod(labels=WEB), False, id="no-selector"),
-        pytest.param(budget("b", WEB, 1, disrupted=["pod"]), pod(labels=WEB), False, id="disruption-already-counted"),
-        pytest.param(
-            budget("b", WEB, 1, disrupted=["other"]), pod(labels=WEB), True, id="disruption-of-another-pod-counted"
+@table(
+    "stored, subject, protects",
+    ("selected", budget("b", WEB, 1), pod(labels=WEB), True),
+    ("not-selected", budget("b", WEB, 1), pod(labels={"app": "db"}), False),
+    ("no-labels", budget("b", WEB, 1), pod(), False),
+    ("empty-selector", budget("b", {}, 1), pod(labels=WEB), False),
+    ("no-selector", budget("b", None, 1), pod(labels=WEB), False),
+    ("disruption-already-counted", budget("b", WEB, 1, disrupted=["pod"]), pod(labels=WEB), False),
+    ("disruption-of-another-pod-counted", budget("b", WEB, 1, disrupted=["other"]), pod(labels=WEB), True),
+    (
+        "invalid-selector",
+        PodDisruptionBudget(
+            ObjectMeta("b", "default"),
+            PodDisruptionBudgetSpec(LabelSelector(match_expressions=(Requirement("app", "Among", ("web",)),))),
         ),
-        pytest.param(
-            PodDisruptionBudget(
-                ObjectMeta("b", "default"),
-                PodDisruptionBudgetSpec(LabelSelector(match_expressions=(Requirement("app", "Among", ("web",)),))),
-            ),
-            pod(labels=WEB),
-            False,
-            id="invalid-selector",
+        pod(labels=WEB),
+        False,
+    ),
+    (
+        "selector-too-large",
+        PodDisruptionBudget(
+            ObjectMeta("b", "default"),
+            PodDisruptionBudgetSpec(LabelSelector({}, (Requirement("app", "In", ("db",) * (MOST_LISTED + 1)),))),
         ),
-        pytest.param(
-            PodDisruptionBudget(
-                ObjectMeta("b", "default"),
-                PodDisruptionBudgetSpec(LabelSelector({}, (Requirement("app", "In", ("db",) * (MOST_LISTED + 1)),))),
-            ),
-            pod(labels=WEB),
-            True,
-            id="selector-too-large",
-        ),
-    ],
+        pod(labels=WEB),
+        True,
+    ),
 )
 def test_protects(stored: PodDisruptionBudget, subject: Pod, protects: bool) -> None:
     """A budget protects labelled pods that it selects, unless their disruption is already counted."""
@@ -264,14 +256,12 @@ def test_budgets_of_other_labels_are_not_evaluated() -> None:
     assert steps.taken <= 4
 
 
-@pytest.mark.parametrize(
-    ("count", "size"),
-    [
-        pytest.param(2, MOST_EVALUATIONS // 2, id="many requirements"),
-        pytest.param(300, 500, id="many budgets of many requirements"),
-        pytest.param(MOST_EVALUATIONS + 1, 1, id="many budgets"),
-        pytest.param(10 * MOST_EVALUATIONS, 1, id="ten times as many"),
-    ],
+@table(
+    "count, size",
+    ("many requirements", 2, MOST_EVALUATIONS // 2),
+    ("many budgets of many requirements", 300, 500),
+    ("many budgets", MOST_EVALUATIONS + 1, 1),
+    ("ten times as many", 10 * MOST_EVALUATIONS, 1),
 )
 def test_a_pod_with_too_many_budgets_to_evaluate_is_protected(count: int, size: int) -> None:
     """The evaluations of a pod are bounded; evicting it then violates a budget, whatever those allow."""

@@ -11,6 +11,7 @@ from scheduler_core.model.storage import ClaimPointer, PersistentVolume, Storage
 from scheduler_core.snapshot.indexes.storage_index import KnownVolume, StorageIndex, volume_affinity
 from scheduler_core.step_counter import StepCounter
 from tests.support.storage import accessible_from, capacity, claim, csi_driver, csi_node, storage_class, volume
+from tests.support.tables import table
 
 
 def index(*storage: StorageObject) -> StorageIndex:
@@ -36,17 +37,15 @@ def test_free_volumes_are_sorted_by_size_and_name() -> None:
     assert free(storage) == ["c", "a", "b"]
 
 
-@pytest.mark.parametrize(
-    ("pv", "found_in"),
-    [
-        pytest.param(volume(storage_class="fast"), "fast", id="field"),
-        pytest.param(
-            volume(storage_class="fast", annotations={"volume.beta.kubernetes.io/storage-class": "slow"}),
-            "slow",
-            id="annotation-overrides-the-field",
-        ),
-        pytest.param(volume(storage_class=""), "", id="no-class"),
-    ],
+@table(
+    "pv, found_in",
+    ("field", volume(storage_class="fast"), "fast"),
+    (
+        "annotation-overrides-the-field",
+        volume(storage_class="fast", annotations={"volume.beta.kubernetes.io/storage-class": "slow"}),
+        "slow",
+    ),
+    ("no-class", volume(storage_class=""), ""),
 )
 def test_volumes_are_found_by_class(pv: PersistentVolume, found_in: str) -> None:
     """A volume belongs to exactly one class."""
@@ -65,14 +64,12 @@ def test_reserved_volumes_are_not_free() -> None:
     assert storage.volumes_reserved_for(other) == []
 
 
-@pytest.mark.parametrize(
+@table(
     "change",
-    [
-        pytest.param(lambda storage: storage.remove(volume("a")), id="removed"),
-        pytest.param(lambda storage: storage.assign(volume("a", storage_class="fast")), id="another-class"),
-        pytest.param(lambda storage: storage.assign(volume("a", claim_ref="default/x")), id="reserved-for-a-claim"),
-        pytest.param(lambda storage: storage.assume_volume(reserved(volume("a"))), id="assumed"),
-    ],
+    ("removed", lambda storage: storage.remove(volume("a"))),
+    ("another-class", lambda storage: storage.assign(volume("a", storage_class="fast"))),
+    ("reserved-for-a-claim", lambda storage: storage.assign(volume("a", claim_ref="default/x"))),
+    ("assumed", lambda storage: storage.assume_volume(reserved(volume("a")))),
 )
 def test_changes_that_make_a_volume_unavailable(change: Callable[[StorageIndex], None]) -> None:
     """A volume that is removed, reserved, assumed, or of another class is not free."""
@@ -129,12 +126,10 @@ def test_restoring_another_version_changes_nothing() -> None:
     assert storage.claims.current("default/data") == assumed
 
 
-@pytest.mark.parametrize(
-    ("pv", "reason"),
-    [
-        pytest.param(volume("gone"), '"gone" not found', id="missing"),
-        pytest.param(volume("a", version="7"), '"a" is out of sync (stored: 1, assume: 7)', id="another-version"),
-    ],
+@table(
+    "pv, reason",
+    ("missing", volume("gone"), '"gone" not found'),
+    ("another-version", volume("a", version="7"), '"a" is out of sync (stored: 1, assume: 7)'),
 )
 def test_volumes_that_cannot_be_assumed(pv: PersistentVolume, reason: str) -> None:
     """The error has the stored version and the version to assume."""
@@ -162,14 +157,7 @@ def test_capacities_are_found_by_class() -> None:
     assert [each.metadata.name for each in storage.capacities_of("slow")] == ["one"]
 
 
-@pytest.mark.parametrize(
-    "stored",
-    [
-        pytest.param(storage_class("x"), id="class"),
-        pytest.param(csi_node("x"), id="csi-node"),
-        pytest.param(csi_driver("x"), id="driver"),
-    ],
-)
+@table("stored", ("class", storage_class("x")), ("csi-node", csi_node("x")), ("driver", csi_driver("x")))
 def test_objects_are_stored_by_kind(stored: StorageObject) -> None:
     """Each kind has its own table, from which objects can be removed."""
     storage = index(stored)
@@ -187,23 +175,21 @@ LABEL = Requirement("zone", "In", ("a",))
 NAME = Requirement("metadata.name", "In", ("n1",))
 
 
-@pytest.mark.parametrize(
-    ("affinity", "here", "elsewhere"),
-    [
-        pytest.param(None, True, True, id="none"),
-        pytest.param(VolumeNodeAffinity(), True, True, id="nothing-required"),
-        pytest.param(accessible_from({"zone": ["a"]}), True, False, id="label"),
-        pytest.param(affinity_of(), False, False, id="no-terms"),
-        pytest.param(affinity_of(NodeSelectorTerm()), False, False, id="empty-term"),
-        pytest.param(affinity_of(NodeSelectorTerm((LABEL,), (NAME,))), True, False, id="name-is-ignored"),
-        pytest.param(affinity_of(NodeSelectorTerm((), (NAME,))), True, True, id="name-alone"),
-        pytest.param(
-            affinity_of(NodeSelectorTerm((Requirement("zone", "Odd"),)), NodeSelectorTerm((LABEL,))),
-            True,
-            False,
-            id="invalid-term",
-        ),
-    ],
+@table(
+    "affinity, here, elsewhere",
+    ("none", None, True, True),
+    ("nothing-required", VolumeNodeAffinity(), True, True),
+    ("label", accessible_from({"zone": ["a"]}), True, False),
+    ("no-terms", affinity_of(), False, False),
+    ("empty-term", affinity_of(NodeSelectorTerm()), False, False),
+    ("name-is-ignored", affinity_of(NodeSelectorTerm((LABEL,), (NAME,))), True, False),
+    ("name-alone", affinity_of(NodeSelectorTerm((), (NAME,))), True, True),
+    (
+        "invalid-term",
+        affinity_of(NodeSelectorTerm((Requirement("zone", "Odd"),)), NodeSelectorTerm((LABEL,))),
+        True,
+        False,
+    ),
 )
 def test_affinity_of_a_volume(affinity: VolumeNodeAffinity | None, here: bool, elsewhere: bool) -> None:
     """Only labels are matched; requirements on node names are ignored."""

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,6 +11,7 @@ from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import node, pod
 from tests.support.storage import attachment, claim, columns_with_storage, mounts, scratch, storage_class, volume
+from tests.support.tables import table
 
 DRIVER = "disk.example.com"
 EBS = "ebs.csi.aws.com"
@@ -30,29 +30,25 @@ def running(name: str, *claims: str) -> PodInfo:
 BOUND = (claim("data", volume="pv"), volume("pv", csi=(DRIVER, "h")))
 
 
-@pytest.mark.parametrize(
-    ("storage", "driver", "expected"),
-    [
-        pytest.param(BOUND, DRIVER, 1, id="bound"),
-        pytest.param(BOUND[:1], DRIVER, 0, id="volume-and-class-missing"),
-        pytest.param((), DRIVER, 0, id="claim-missing"),
-        pytest.param((claim("data"), storage_class("local", DRIVER)), DRIVER, 1, id="unbound-by-class"),
-        pytest.param(
-            (claim("data", volume="gone"), storage_class("local", DRIVER)), DRIVER, 1, id="volume-missing-by-class"
-        ),
-        pytest.param((claim("data"), storage_class("local", "kubernetes.io/aws-ebs")), EBS, 1, id="migrated-class"),
-        pytest.param(
-            (claim("data"), storage_class("local", "kubernetes.io/azure-file")),
-            "file.csi.azure.com",
-            0,
-            id="not-migrated-class",
-        ),
-        pytest.param((claim("data", volume="pv"), volume("pv", spec=IN_TREE)), EBS, 1, id="migrated-volume"),
-        pytest.param((claim("data", volume="pv"), volume("pv")), DRIVER, 0, id="neither-csi-nor-in-tree"),
-        pytest.param((claim("data", volume="pv"), volume("pv", csi=(DRIVER, ""))), DRIVER, 0, id="no-handle"),
-    ],
+@table(
+    "storage, driver, expected",
+    ("bound", BOUND, DRIVER, 1),
+    ("volume-and-class-missing", BOUND[:1], DRIVER, 0),
+    ("claim-missing", (), DRIVER, 0),
+    ("unbound-by-class", (claim("data"), storage_class("local", DRIVER)), DRIVER, 1),
+    ("volume-missing-by-class", (claim("data", volume="gone"), storage_class("local", DRIVER)), DRIVER, 1),
+    ("migrated-class", (claim("data"), storage_class("local", "kubernetes.io/aws-ebs")), EBS, 1),
+    (
+        "not-migrated-class",
+        (claim("data"), storage_class("local", "kubernetes.io/azure-file")),
+        "file.csi.azure.com",
+        0,
+    ),
+    ("migrated-volume", (claim("data", volume="pv"), volume("pv", spec=IN_TREE)), EBS, 1),
+    ("neither-csi-nor-in-tree", (claim("data", volume="pv"), volume("pv")), DRIVER, 0),
+    ("no-handle", (claim("data", volume="pv"), volume("pv", csi=(DRIVER, ""))), DRIVER, 0),
 )
-@pytest.mark.parametrize("pod_first", [pytest.param(True, id="pod-first"), pytest.param(False, id="storage-first")])
+@table("pod_first", ("pod-first", True), ("storage-first", False))
 def test_a_claim_counts_as_its_volume(
     storage: tuple[StorageObject, ...], driver: str, expected: int, pod_first: bool
 ) -> None:
@@ -99,16 +95,14 @@ def test_a_volume_with_attachment_and_pod_counts_once() -> None:
     assert nodes.storage.use.rows_with((DRIVER, "h")) == [0]
 
 
-@pytest.mark.parametrize(
+@table(
     "change",
-    [
-        pytest.param(lambda nodes: nodes.storage.remove(attachment("va", DRIVER, "a", "pv")), id="attachment-removed"),
-        pytest.param(lambda nodes: nodes.storage.remove(volume("pv")), id="volume-removed"),
-        pytest.param(lambda nodes: nodes.storage.assign(attachment("va", DRIVER, "x", "pv")), id="on-another-node"),
-        pytest.param(lambda nodes: nodes.storage.assign(attachment("va", "", "a", "pv")), id="no-attacher"),
-        pytest.param(lambda nodes: nodes.storage.assign(attachment("va", DRIVER, "a", None)), id="inline"),
-        pytest.param(lambda nodes: nodes.remove_node("a"), id="node-removed"),
-    ],
+    ("attachment-removed", lambda nodes: nodes.storage.remove(attachment("va", DRIVER, "a", "pv"))),
+    ("volume-removed", lambda nodes: nodes.storage.remove(volume("pv"))),
+    ("on-another-node", lambda nodes: nodes.storage.assign(attachment("va", DRIVER, "x", "pv"))),
+    ("no-attacher", lambda nodes: nodes.storage.assign(attachment("va", "", "a", "pv"))),
+    ("inline", lambda nodes: nodes.storage.assign(attachment("va", DRIVER, "a", None))),
+    ("node-removed", lambda nodes: nodes.remove_node("a")),
 )
 def test_attachments_that_do_not_count(change: Callable[[NodeColumns], object]) -> None:
     """An attachment counts only with an attacher, a known node and a CSI volume."""

@@ -1,7 +1,5 @@
 """Default selector of a pod: the combined selectors of its Services and its owner."""
 
-import pytest
-
 from scheduler_core.model.affinity import LabelSelector, Requirement
 from scheduler_core.model.meta import ObjectMeta, OwnerReference
 from scheduler_core.model.pod import Pod
@@ -17,6 +15,7 @@ from scheduler_core.model.workloads import (
 )
 from scheduler_core.snapshot.indexes.selector_index import WorkloadIndex
 from tests.support.builders import pod
+from tests.support.tables import table
 
 
 def service(name: str, selector: dict[str, str] | None, namespace: str = "default") -> Service:
@@ -51,52 +50,44 @@ HAS_TIER = LabelSelector({}, (Requirement("tier", "Exists"),))
 BROKEN = LabelSelector({}, (Requirement("tier", "Near"),))
 
 
-@pytest.mark.parametrize(
-    ("subject", "workloads", "selector"),
-    [
-        pytest.param(PLAIN, [], matcher(), id="no-workloads"),
-        pytest.param(PLAIN, [service("s", {"app": "web"})], matcher(app="web"), id="a-service"),
-        pytest.param(
-            PLAIN,
-            [service("s", {"app": "web"}), service("t", {"tier": "front"})],
-            matcher(app="web", tier="front"),
-            id="two-services",
-        ),
-        pytest.param(PLAIN, [service("s", {"app": "db"})], matcher(), id="a-service-of-other-pods"),
-        pytest.param(PLAIN, [service("s", {"app": "web", "x": "y"})], matcher(), id="a-service-that-matches-partly"),
-        pytest.param(PLAIN, [service("s", {"app": "web"}, "other")], matcher(), id="another-namespace"),
-        pytest.param(PLAIN, [service("s", None)], matcher(), id="a-service-without-a-selector"),
-        pytest.param(PLAIN, [service("s", {})], matcher(), id="a-service-with-an-empty-selector"),
-        pytest.param(PLAIN, [replicas(WEB)], matcher(), id="not-its-owner"),
-        pytest.param(owned("ReplicaSet"), [replicas(WEB)], matcher(app="web"), id="a-replica-set"),
-        pytest.param(owned("StatefulSet"), [stateful(WEB)], matcher(app="web"), id="a-stateful-set"),
-        pytest.param(
-            owned("ReplicationController", "v1"), [controller({"app": "web"})], matcher(app="web"), id="a-controller"
-        ),
-        pytest.param(
-            owned("ReplicationController", "v1"),
-            [controller({"app": "db"}), service("s", {"app": "web"})],
-            matcher(app="db"),
-            id="a-controller-overrides-a-service",
-        ),
-        pytest.param(
-            owned("ReplicaSet"),
-            [replicas(HAS_TIER), service("s", {"app": "web"})],
-            matcher(Requirement("tier", "Exists"), app="web"),
-            id="services-and-owner",
-        ),
-        pytest.param(owned("ReplicaSet"), [stateful(WEB)], matcher(), id="an-owner-of-another-kind"),
-        pytest.param(owned("ReplicaSet", "v1"), [replicas(WEB)], matcher(), id="another-api-group"),
-        pytest.param(
-            owned("ReplicaSet", controls=False), [replicas(WEB)], matcher(), id="an-owner-that-is-not-the-controller"
-        ),
-        pytest.param(owned("ReplicaSet"), [service("s", {"app": "web"})], matcher(app="web"), id="an-unknown-owner"),
-        pytest.param(owned("ReplicaSet"), [replicas(None)], matcher(), id="an-owner-without-a-selector"),
-        pytest.param(owned("ReplicaSet"), [replicas(BROKEN)], matcher(), id="an-invalid-selector"),
-        pytest.param(
-            owned("ReplicationController", "v1"), [controller(None)], matcher(), id="a-controller-without-a-selector"
-        ),
-    ],
+@table(
+    "subject, workloads, selector",
+    ("no-workloads", PLAIN, [], matcher()),
+    ("a-service", PLAIN, [service("s", {"app": "web"})], matcher(app="web")),
+    (
+        "two-services",
+        PLAIN,
+        [service("s", {"app": "web"}), service("t", {"tier": "front"})],
+        matcher(app="web", tier="front"),
+    ),
+    ("a-service-of-other-pods", PLAIN, [service("s", {"app": "db"})], matcher()),
+    ("a-service-that-matches-partly", PLAIN, [service("s", {"app": "web", "x": "y"})], matcher()),
+    ("another-namespace", PLAIN, [service("s", {"app": "web"}, "other")], matcher()),
+    ("a-service-without-a-selector", PLAIN, [service("s", None)], matcher()),
+    ("a-service-with-an-empty-selector", PLAIN, [service("s", {})], matcher()),
+    ("not-its-owner", PLAIN, [replicas(WEB)], matcher()),
+    ("a-replica-set", owned("ReplicaSet"), [replicas(WEB)], matcher(app="web")),
+    ("a-stateful-set", owned("StatefulSet"), [stateful(WEB)], matcher(app="web")),
+    ("a-controller", owned("ReplicationController", "v1"), [controller({"app": "web"})], matcher(app="web")),
+    (
+        "a-controller-overrides-a-service",
+        owned("ReplicationController", "v1"),
+        [controller({"app": "db"}), service("s", {"app": "web"})],
+        matcher(app="db"),
+    ),
+    (
+        "services-and-owner",
+        owned("ReplicaSet"),
+        [replicas(HAS_TIER), service("s", {"app": "web"})],
+        matcher(Requirement("tier", "Exists"), app="web"),
+    ),
+    ("an-owner-of-another-kind", owned("ReplicaSet"), [stateful(WEB)], matcher()),
+    ("another-api-group", owned("ReplicaSet", "v1"), [replicas(WEB)], matcher()),
+    ("an-owner-that-is-not-the-controller", owned("ReplicaSet", controls=False), [replicas(WEB)], matcher()),
+    ("an-unknown-owner", owned("ReplicaSet"), [service("s", {"app": "web"})], matcher(app="web")),
+    ("an-owner-without-a-selector", owned("ReplicaSet"), [replicas(None)], matcher()),
+    ("an-invalid-selector", owned("ReplicaSet"), [replicas(BROKEN)], matcher()),
+    ("a-controller-without-a-selector", owned("ReplicationController", "v1"), [controller(None)], matcher()),
 )
 def test_default_selector(subject: Pod, workloads: list[Workload], selector: LabelMatcher) -> None:
     """The default selector combines the services that select the pod and the owner that controls it."""
