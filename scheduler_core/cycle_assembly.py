@@ -60,7 +60,9 @@ class Cycles:
         self.report = report = CycleReport(context.recording, metrics, nodes, clock)
         context.background.on_copy.append(report.cut)
         partial = PartialSearch(nodes, context.node_order, options.percentage_of_nodes_to_score)
-        self.selection = NodeSelection(cache, nominator, reservations, partial, options.seed)
+        self.selection = NodeSelection(
+            cache, nominator, reservations, partial, contested=context.contested, seed=options.seed
+        )
         bounds = options.reuse_bounds if options.reuses_results else None
         choice = NodeChoice(self.selection, nominator, reservations, metrics, bounds, rejections=reservations)
         extended_choice = ExtendedChoice(self.selection, rejections=reservations)
@@ -144,6 +146,7 @@ class Cycles:
             failures=self.failed,
             freed=self.freed,
             errors=self.errors,
+            rival_bound=lambda info: context.contested.rival_bound(info, context.profiles),
         )
         return BindingCycle(
             cache=cache,

@@ -48,7 +48,9 @@ class DryRunParts:
         cache, clock, options, nominator = context.cache, context.clock, context.options, context.queue.nominator
         nodes, metrics, order = cache.columns, SchedulerMetrics(), copy.copy(context.node_order)
         partial = PartialSearch(nodes, order, options.percentage_of_nodes_to_score)
-        self.selection = NodeSelection(cache, nominator, reservations, partial, options.seed)
+        self.selection = NodeSelection(
+            cache, nominator, reservations, partial, contested=context.contested, seed=options.seed
+        )
         bounds = options.reuse_bounds if options.reuses_results else None
         assumed = AssumedPods(cache, queue, WaitingPods(clock), freed)
         self.world = CycleWorld(

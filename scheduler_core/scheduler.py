@@ -20,6 +20,7 @@ from scheduler_core.config.plugin_set_types import Plugins
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.background_search import BackgroundSearches, MovedSearch
+from scheduler_core.cycle.contested_nodes import ContestedNodes
 from scheduler_core.cycle.cycle_context import CycleContext
 from scheduler_core.cycle.cycle_report import CycleRecording
 from scheduler_core.cycle.cycle_slices import CycleSlices
@@ -171,6 +172,7 @@ class Scheduler:
             background=BackgroundSearches(
                 ports.processes, cache.columns.devices.hardware, ports.journal, clock, queue.resume
             ),
+            contested=ContestedNodes(cache.columns, clock, self.options.contested_node_seconds),
         )
         self._slices = CycleSlices(steps, suspension, clock, ports.journal)
         self.cycles = Cycles(self.context, self.reservations)
@@ -185,6 +187,7 @@ class Scheduler:
             freed=freed,
             holds=holds,
             handling=EventHandling(suspension, timing, metrics),
+            contested=self.context.contested,
             queues_resizes=self.options.deferred_resizes,
         )
         self.unconfirmed_pods = UnconfirmedPods(
@@ -303,6 +306,7 @@ class Scheduler:
         steps = self._journal.steps
         self._journal.begun()
         self.context.queue.gangs.follow_runs()
+        self.context.contested.is_scheduling = True
         async with asyncio.TaskGroup() as group:
             group.create_task(steps(self._flush()))
             group.create_task(steps(self._settle()))

@@ -43,6 +43,8 @@ class SchedulerOptions(Struct, frozen=True):
         bounds: Maximum sizes of the snapshot's tables.
         attempt_steps: Steps of an attempt, for each of its pods; see :mod:`scheduler_core.step_counter`.
         dry_run_steps: Steps of a dry run; None for those of an attempt.
+        contested_node_seconds: Time for which pods prefer other nodes to a contested one after the last bind of a rival
+            there; 0 for no effect on decisions.
         moves: Moves of waiting pods between two turns of the event loop, if one event moves many.
     """
 
@@ -68,6 +70,7 @@ class SchedulerOptions(Struct, frozen=True):
     attempt_steps: int = ATTEMPT_STEPS
     dry_run_steps: int | None = DRY_RUN_STEPS
     moves: int = MOVES
+    contested_node_seconds: float = 0.0
 
     def of_cycles(self) -> CycleOptions:
         """Return the options that cycles use."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from scheduler_core.cycle.assume_and_reserve import AssumedPods
@@ -19,6 +20,7 @@ from scheduler_core.ports import Clock, ClusterWriter, Event, ObjectReference
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.binding import run_post_binds
 from scheduler_core.snapshot.cluster_cache import ClusterCache, Placement
+from scheduler_core.snapshot.pod_info import PodInfo
 
 log = logging.getLogger(__name__)
 _POST_BIND = CycleStage.POST_BIND
@@ -37,6 +39,7 @@ class BindingOutcomes:
         failures: Reports and requeues failed attempts.
         freed: Reports freed room.
         errors: Requeues and reports pods after an exception.
+        rival_bound: Receives a pod that another client bound, once it is counted on its node.
     """
 
     def __init__(
@@ -51,6 +54,7 @@ class BindingOutcomes:
         failures: FailedAttempts,
         freed: FreedCapacity,
         errors: InternalErrors,
+        rival_bound: Callable[[PodInfo], None],
     ) -> None:
         self._cache = cache
         self._queue = queue
@@ -61,6 +65,7 @@ class BindingOutcomes:
         self._failed = failures
         self._freed = freed
         self._errors = errors
+        self._rival_bound = rival_bound
 
     def bound(self, attempt: Attempt) -> None:
         """Record a bound pod and end its attempt."""
@@ -176,4 +181,4 @@ class BindingOutcomes:
         placed = self._cache.get(attempt.info.uid)
         if placed is not None and placed.placement is not Placement.ADDED:
             # An unknown pod was deleted meanwhile; no later event would remove it from the cache.
-            self._cache.add_pod(on_node(rival_node_name, placed.info.pod))
+            self._rival_bound(self._cache.add_pod(on_node(rival_node_name, placed.info.pod)))

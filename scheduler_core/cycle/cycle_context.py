@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from msgspec import Struct
 
 from scheduler_core.cycle.background_search import BackgroundSearches
+from scheduler_core.cycle.contested_nodes import ContestedNodes
 from scheduler_core.cycle.cycle_report import CycleRecording
 from scheduler_core.cycle.gang_constraints import MemberDomains
 from scheduler_core.cycle.idle_binds import IdleBinds
@@ -56,6 +57,7 @@ class CycleContext:
         steps: Counts the steps of attempts and dry runs.
         idle_binds: Counts binding cycles that wait for something other than the API server.
         background: Long searches that continue in another process.
+        contested: Nodes that other schedulers have overcommitted.
     """
 
     cache: ClusterCache
@@ -74,3 +76,4 @@ class CycleContext:
     steps: StepCounter
     idle_binds: IdleBinds
     background: BackgroundSearches
+    contested: ContestedNodes

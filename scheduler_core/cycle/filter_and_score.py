@@ -16,6 +16,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from scheduler_core.cycle.attempt import Attempt
+from scheduler_core.cycle.contested_nodes import ContestedNodes
 from scheduler_core.cycle.gang_constraints import NodeReservations
 from scheduler_core.cycle.nominated_pod_filtering import filter_with_nominated_pods
 from scheduler_core.cycle.percentage_of_nodes import PartialSearch
@@ -77,6 +78,7 @@ class NodeSelection:
 
     Args:
         partial: Searches of profiles that evaluate a percentage of the nodes.
+        contested: Nodes that pods avoid if other nodes are feasible.
 
     Attributes:
         nodes: The columns of the cache.
@@ -88,10 +90,13 @@ class NodeSelection:
         nominator: NominatedPods,
         reservations: NodeReservations,
         partial: PartialSearch,
+        *,
+        contested: ContestedNodes,
         seed: int,
     ) -> None:
         self.nodes = cache.columns
         self.partial = partial
+        self.contested = contested
         self._cache = cache
         self._nominator = nominator
         self._reservations = reservations
@@ -150,7 +155,15 @@ class NodeSelection:
 
     def best_row(self, attempt: Attempt, rows: NDArray[np.intp], totals: Scores) -> int:
         """Return the row with the highest total, int64 per row; ties are resolved by the seed."""
-        return self.row_of_ties(attempt, rows[np.flatnonzero(totals == totals.max())])
+        return self.row_of_ties(attempt, self.best_rows(rows, totals))
+
+    def best_rows(self, rows: NDArray[np.intp], totals: Scores) -> NDArray[np.intp]:
+        """Return the rows with the highest total, int64 per row; contested nodes only if no other row is left."""
+        if self.contested.avoided:
+            others = self.contested.others(rows)
+            if others.any():
+                rows, totals = rows[others], totals[others]
+        return rows[np.flatnonzero(totals == totals.max())]
 
     def row_of_ties(self, attempt: Attempt, tied: NDArray[np.intp]) -> int:
         """Return one of at least one tied rows, by the seed, the pod and the names of the nodes."""

@@ -81,14 +81,20 @@ class NodeChoice:
                 raise
             self._failed(attempt, error)
             return ""
-        if found is None:
+        best = None if found is None else found.best
+        contested = self._selection.contested
+        if best is not None and contested.avoided:
+            others = contested.others(best)
+            # If none is left, a full search finds the best of the other nodes.
+            best = best[others] if others.any() else None
+        if found is None or best is None:
             recorder.rewind(stages)
             return ""
         self._metrics.profiles[instance.name].reused += 1
         found.state.recorder = recorder
         attempt.state = found.state
         attempt.feasible_count = found.feasible_count
-        name = nodes.names[self._selection.row_of_ties(attempt, found.best)]
+        name = nodes.names[self._selection.row_of_ties(attempt, best)]
         assert name is not None, "only rows of nodes are feasible"
         return name
 

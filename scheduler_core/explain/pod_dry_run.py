@@ -22,7 +22,7 @@ from scheduler_core.cycle.filter_and_score import Feasible, NodeSelection, NoNod
 from scheduler_core.cycle.gang_constraints import MemberDomains
 from scheduler_core.cycle.scheduling_cycle import restrict_to_domain
 from scheduler_core.errors import SchedulerCoreError
-from scheduler_core.framework.extension_points import PostFilterPreview
+from scheduler_core.framework.extension_points import PostFilterPreview, Scores
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.status import SUCCESS, Status
 from scheduler_core.ports import Clock
@@ -251,9 +251,11 @@ def _note_post_filters(columns: NodeColumns, attempt: Attempt, feasible: Feasibl
 
 def _note_scores(selection: NodeSelection, attempt: Attempt, feasible: Feasible, found: Examination) -> None:
     columns, tied = selection.nodes, feasible.rows
+    totals: Scores = np.zeros(len(tied), dtype=np.int64)
     if attempt.instance.scores:
         table = score_feasible(columns, attempt, feasible.rows, keep_parts=True)
         found.scores, found.totals = table.parts, table.totals
-        tied = tied[np.flatnonzero(table.totals == table.totals.max())]
+        totals = table.totals
+    tied = selection.best_rows(tied, totals)
     found.best = tuple(sorted(columns.node_name(row) for row in tied.tolist()))
     found.node = columns.node_name(selection.row_of_ties(attempt, tied))

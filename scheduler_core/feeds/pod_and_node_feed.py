@@ -16,6 +16,7 @@ from typing import Any, ParamSpec
 
 from msgspec.structs import replace
 
+from scheduler_core.cycle.contested_nodes import ContestedNodes
 from scheduler_core.cycle.freed_capacity_event import FreedCapacity, on_node
 from scheduler_core.cycle.internal_errors import try_twice
 from scheduler_core.cycle.percentage_of_nodes import REGION_LABEL, ZONE_LABEL
@@ -200,6 +201,7 @@ class PodAndNodeFeed:
         freed: FreedCapacity,
         holds: NodeHolds,
         handling: EventHandling,
+        contested: ContestedNodes,
         queues_resizes: bool = False,
     ) -> None:
         self.invalid_pods = invalid_pods
@@ -210,6 +212,7 @@ class PodAndNodeFeed:
         self._profiles = profiles
         self._freed = freed
         self._holds = holds
+        self._contested = contested
         self._take = handling.take
         self._defer = handling.run_or_defer
         self._deletions = AcceptedDeletions()
@@ -465,6 +468,10 @@ class PodAndNodeFeed:
             self._report_difference(counted, pod)
         if is_new_there:
             queue.gang_requeueing.member_moved(queue.gangs.of_uid(uid))
+            # A pod that this process binds is assumed on its node before the watch shows it there.
+            placed = self._cache.get(uid)
+            if placed is not None:
+                self._contested.rival_bound(placed.info, self._profiles)
         if self._queues_resizes:
             self._follow_resize(pod)
 
@@ -630,6 +637,7 @@ class PodAndNodeFeed:
 
     def _node_deleted(self, node: Node) -> None:
         self._cache.remove_node(node.metadata.name)
+        self._contested.node_removed(node.metadata.name)
         self._cache.columns.release_node(_source_of_node(node))
         self._cache.columns.release_node(_change_of_node(node))
         self._queue.on_event(NODE_DELETE, node, None)

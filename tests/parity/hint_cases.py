@@ -157,6 +157,7 @@ def hints_of(case: HintCase, registry: Registry, defaults: Plugins) -> Hints:
         freed=freed,
         holds=holds,
         handling=EventHandling(context.suspension, context.clock, context.metrics),
+        contested=context.contested,
     )
     columns = context.cache.columns
     scheduler.storage_feed = StorageFeed(columns, queue, context.suspension, holds)
