@@ -34,6 +34,7 @@ _ADDITIONAL = (
     "-page-reader",
     "-view",
     "-edit-podgroups",
+    "-request-fits",
     "-admin-profiles",
     "-read-revisions",
     "-webhook",

@@ -19,7 +19,7 @@ from tests.support.tables import table
 
 pytestmark = pytest.mark.cluster
 
-_ROLES = ("-view", "-edit-podgroups", "-admin-profiles", "-read-revisions")
+_ROLES = ("-view", "-edit-podgroups", "-request-fits", "-admin-profiles", "-read-revisions")
 _RELEASE = "people"
 _JOINS = "rbac.authorization.k8s.io/aggregate-to-"
 _OF_NAMESPACE = ("view", "edit", "admin")
@@ -97,6 +97,7 @@ def wait_until_granted(api: ApiClient, namespace: str) -> None:
     deadline = time.monotonic() + _GRANT_SECONDS
     granted = [("get", "podgroups.bayplan.dev", user) for user in ("view", "auditor")]
     granted += [("create", "podgroups.bayplan.dev", user) for user in ("edit", "admin")]
+    granted += [("create", "fits.bayplan.dev", user) for user in ("edit", "admin")]
     granted.append(("patch", "schedulerprofiles.bayplan.dev", "profiles"))
     granted.append(("list", "controllerrevisions.apps", "profiles"))
     while not all(is_allowed(api, user, verb, resource, namespace) for verb, resource, user in granted):
@@ -108,6 +109,7 @@ def wait_until_granted(api: ApiClient, namespace: str) -> None:
     "verb, resource, users",
     ("read PodGroups", "get", "podgroups.bayplan.dev", {*_OF_NAMESPACE, "auditor"}),
     ("create PodGroups", "create", "podgroups.bayplan.dev", {"edit", "admin"}),
+    ("request fits", "create", "fits.bayplan.dev", {"edit", "admin"}),
     ("delete PodGroups", "delete", "podgroups.bayplan.dev", {"edit", "admin"}),
     ("read profiles", "watch", "schedulerprofiles.bayplan.dev", {"auditor", "profiles"}),
     ("write profiles", "patch", "schedulerprofiles.bayplan.dev", {"profiles"}),
@@ -124,7 +126,7 @@ def test_rights_of_users(api: ApiClient, namespace_of_users: str, verb: str, res
 
 @table(
     "given, count",
-    ("defaults", {}, 4),
+    ("defaults", {}, 5),
     ("userRoles false", {"rbac": {"userRoles": False}}, 0),
     ("rbac.create false", {"rbac": {"create": False}}, 0),
 )

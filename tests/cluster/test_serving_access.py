@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import AsyncIterator
 from http import HTTPStatus
+from typing import Any
 
 import aiohttp
 import pytest
@@ -20,12 +21,17 @@ from bayplan.kube.readiness import Readiness
 from bayplan.kube.timing import SystemClock
 from bayplan.serving.authorization import COMMAND_AUDIENCE, RequestAuthorization
 from bayplan.serving.deferred_server import Listener, ServedCertificate
-from bayplan.serving.endpoint_paths import COMMAND_PATHS
+from bayplan.serving.endpoint_paths import COMMAND_PATHS, FIT_PATH
+from bayplan.serving.fit_access import FitAccess
+from bayplan.serving.fit_endpoint import FitEndpoint, FitSources
 from bayplan.serving.http_server import HealthServer, Protection, protection_of
 from bayplan.settings.operator_settings import ServingSettings
 from prometheus_client import CollectorRegistry, Gauge
 
 from hack.controlplane.launcher import ControlPlane, ControlPlaneError
+from scheduler_core.in_tree import default_plugins
+from tests.support.gang_preemption import running_pod, small_node, with_pod_groups
+from tests.support.scheduling import rig
 
 pytestmark = pytest.mark.cluster
 
@@ -189,3 +195,92 @@ async def test_an_api_server_that_hangs(
         await usual.stop()
     assert status == HTTPStatus.SERVICE_UNAVAILABLE
     assert "the API server cannot authorize the request" in json.loads(text)["message"]
+
+
+async def test_fit_requests_are_authorized(
+    connection: ApiConnection, control_plane: ControlPlane, namespace: str
+) -> None:
+    """A service account needs the right in the namespace of the pods, and reads victims only where it may list pods."""
+    made = with_pod_groups(rig(defaults=default_plugins()))
+    made.add(small_node("a"), running_pod("v", "a", cpus=2))
+    clock, readiness = SystemClock(), Readiness(())
+    authorization = RequestAuthorization(AccessReviews(connection), clock, untrusted, own_paths=(FIT_PATH,))
+    endpoint = FitEndpoint(
+        FitSources(made.scheduler, readiness, lambda: False, no_classes), FitAccess(authorization, untrusted)
+    )
+    server = HealthServer(
+        Listener((LOOPBACK, 0)),
+        readiness,
+        CollectorRegistry(),
+        endpoint.routes,
+        Protection(authorization=authorization),
+    )
+    for account in ("planner", "other"):
+        control_plane.kubectl("create", "serviceaccount", account, f"--namespace={namespace}")
+    grant_in(control_plane, namespace, "planner", "create", "fits.bayplan.dev")
+    tokens = [token_of(control_plane, namespace, account) for account in ("planner", "other")]
+    await server.start()
+    try:
+        code, found = await ask_fit(server, namespace, tokens[1])
+        user = f'User "system:serviceaccount:{namespace}:other"'
+        assert code == HTTPStatus.FORBIDDEN
+        assert found["error"].startswith(f'forbidden: {user} cannot create fits.bayplan.dev in namespace "{namespace}"')
+        code, _ = await ask_fit(server, "default", tokens[0])
+        assert code == HTTPStatus.FORBIDDEN
+        code, found = await ask_fit(server, namespace, tokens[0])
+        assert (code, found["verdict"]) == (HTTPStatus.OK, "FitsAfterEvictions")
+        assert (found["evictions"]["pods"], found["evictions"]["victims"]) == (1, [])
+        assert (await ask_fit(server, namespace, "unknown"))[0] == HTTPStatus.UNAUTHORIZED
+    finally:
+        await server.stop()
+
+
+async def no_classes() -> list[dict[str, Any]]:
+    """Return no PriorityClasses."""
+    return []
+
+
+def grant_in(plane: ControlPlane, namespace: str, account: str, verb: str, resource: str) -> None:
+    """Grant a service account a verb on a resource of its namespace, by a Role."""
+    name, _, group = resource.partition(".")
+    metadata = {"name": f"{account}-{name}", "namespace": namespace}
+    role = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "Role",
+        "metadata": metadata,
+        # kubectl create role accepts only resources that an API serves.
+        "rules": [{"apiGroups": [group], "resources": [name], "verbs": [verb]}],
+    }
+    plane.kubectl("create", "--filename=-", input=json.dumps(role))
+    subject = f"--serviceaccount={namespace}:{account}"
+    plane.kubectl(
+        "create", "rolebinding", metadata["name"], f"--role={metadata['name']}", subject, f"--namespace={namespace}"
+    )
+    deadline = time.monotonic() + GRANT_SECONDS
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {
+            "user": f"system:serviceaccount:{namespace}:{account}",
+            "resourceAttributes": {"verb": verb, "group": group, "resource": name, "namespace": namespace},
+        },
+    }
+    command = ("create", "--filename=-", "--output=jsonpath={.status.allowed}")
+    while plane.kubectl(*command, input=json.dumps(review)) != "true":
+        assert time.monotonic() < deadline
+
+
+async def ask_fit(server: HealthServer, namespace: str, token: str) -> tuple[int, dict[str, Any]]:
+    """Request a pod of high priority that needs a whole node."""
+    containers = [{"name": "main", "image": "x", "resources": {"requests": {"cpu": "2"}}}]
+    body = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p"},
+        "spec": {"containers": containers, "priority": 9},
+    }
+    headers = {"Authorization": f"Bearer {token}"}
+    url = f"http://{LOOPBACK}:{server.port}{FIT_PATH}"
+    question = {"objects": [body], "namespace": namespace}
+    async with aiohttp.ClientSession() as client, client.post(url, json=question, headers=headers) as answer:
+        return answer.status, await answer.json()

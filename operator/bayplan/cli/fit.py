@@ -15,7 +15,7 @@ from click.core import ParameterSource
 from bayplan.cli.cluster_connection import ClusterChoice, kubeconfig_options
 from bayplan.cli.operator_location import OperatorChoice
 from bayplan.cli.operator_requests import OperatorRequest, operator_options, send_to_operator
-from bayplan.fit.building import FitLimits, fit_document
+from bayplan.fit.building import fit_document
 from bayplan.fit.documents import EXIT_CODES, FitDocument
 from bayplan.fit.rendering import RENDERERS, read_fit
 from bayplan.fit.request_reading import FitQuestion, read_question, read_template
@@ -196,7 +196,7 @@ def _answered(
     options: _Options, scheduler: Scheduler, classes: list[dict[str, Any]], notices: tuple[str, ...]
 ) -> FitDocument:
     request, own = read_question(options.question(_template(options, scheduler), classes), scheduler.decoded)
-    return fit_document(scheduler, request, FitLimits(_STEPS), (*notices, *own))
+    return fit_document(scheduler, request, _STEPS, (*notices, *own))
 
 
 def _template(options: _Options, scheduler: Scheduler) -> NodeTemplate | None:

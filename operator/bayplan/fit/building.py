@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
 from bayplan.extenders.http_extender import extenders_skipped_notice
 from bayplan.fit.documents import (
     FitDocument,
@@ -22,29 +19,18 @@ from scheduler_core.fit_assembly import fit_search
 from scheduler_core.scheduler import Scheduler
 
 
-@dataclass(frozen=True, slots=True)
-class FitLimits:
-    """Limits of an answer.
-
-    Attributes:
-        steps: Maximum number of steps; None for that of dry runs.
-        is_visible: Whether the reader may see the pods of a namespace.
-    """
-
-    steps: int | None = None
-    is_visible: Callable[[str], bool] = lambda _: True
-
-
 def fit_document(
-    scheduler: Scheduler, request: FitRequest, limits: FitLimits | None = None, notices: tuple[str, ...] = ()
+    scheduler: Scheduler, request: FitRequest, steps: int | None = None, notices: tuple[str, ...] = ()
 ) -> FitDocument:
     """Answer a request between two cycles; nothing is changed.
+
+    Args:
+        steps: Maximum number of steps; None for that of dry runs.
 
     Raises:
         SchedulerCoreError: A pod or the node template cannot be compiled.
     """
-    limits = limits or FitLimits()
-    answer = fit_search(scheduler.context, scheduler.reservations).answer(request, limits.steps)
+    answer = fit_search(scheduler.context, scheduler.reservations).answer(request, steps)
     names = {info.uid: info.key for info in answer.infos}
     chosen = answer.chosen or TrialResult()
     placed = tuple(PlacedPod(names[uid], node) for uid, node in chosen.nodes.items() if uid in names)
@@ -57,7 +43,7 @@ def fit_document(
         placed=placed,
         nodes=len({each.node for each in placed}),
         groups=tuple(FitGroup(str(key), domain) for key, domain in chosen.domains.items()),
-        evictions=None if evicting is None else _evictions(evicting, limits.is_visible),
+        evictions=None if evicting is None else _evictions(evicting),
         new_nodes=_new_nodes(answer, request),
         unplaced=() if answer.now is None else tuple(map(_unplaced, answer.now.unplaced)),
         reason=answer.reason or None,
@@ -66,9 +52,8 @@ def fit_document(
     )
 
 
-def _evictions(found: TrialResult, is_visible: Callable[[str], bool]) -> FitEvictions:
-    visible = [info for info in found.victims if is_visible(info.pod.metadata.namespace)]
-    return FitEvictions(len(found.victims), victims_of(visible), len(found.awaited), found.pdb_violations)
+def _evictions(found: TrialResult) -> FitEvictions:
+    return FitEvictions(len(found.victims), victims_of(found.victims), len(found.awaited), found.pdb_violations)
 
 
 def _new_nodes(answer: FitAnswer, request: FitRequest) -> FitNewNodes | None:

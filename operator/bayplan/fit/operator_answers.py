@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, Protocol
 
-from bayplan.fit.building import FitLimits, fit_document
+import msgspec
+from msgspec.structs import replace
+
+from bayplan.fit.building import fit_document
 from bayplan.fit.documents import FitDocument
 from bayplan.fit.request_reading import FitQuestion, read_question, read_template
 from bayplan.simulation.cluster_files import Place, Placed
+from bayplan.texts.document_formats import read_answer
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.fit.answers import FitVerdict
 from scheduler_core.fit.requests import NodeTemplate
@@ -32,6 +37,7 @@ class OperatorAnswer:
     """The answer to one request; the request is read once, and answered between two cycles.
 
     Attributes:
+        namespaces: Namespaces of the pods and groups.
         is_single: Whether one pod is requested, and no new nodes.
         was_given_up: Whether the last document was given up.
 
@@ -53,6 +59,8 @@ class OperatorAnswer:
             may_evict=query.evictions,
         )
         self._request, self._notices = read_question(question, scheduler.decoded)
+        request = self._request
+        self.namespaces = {each.metadata.namespace for each in request.pods} | {g.key.namespace for g in request.groups}
         self.is_single = len(self._request.pods) == 1 and template is None
         self.was_given_up = False
 
@@ -65,7 +73,7 @@ class OperatorAnswer:
         Raises:
             SchedulerCoreError: A pod or the node template cannot be compiled.
         """
-        found = fit_document(self._scheduler, self._request, FitLimits(steps), self._notices)
+        found = fit_document(self._scheduler, self._request, steps, self._notices)
         self.was_given_up = found.verdict is FitVerdict.GAVE_UP
         return found
 
@@ -79,3 +87,18 @@ def _template(scheduler: Scheduler, query: FitQuery) -> NodeTemplate | None:
     if found is None:
         raise ConfigError([Problem("node", f'there is no node "{query.node}"; correct the name')])
     return found
+
+
+async def for_reader(document: bytes, readable: Callable[[set[str]], Awaitable[AbstractSet[str]]]) -> bytes:
+    """Return a document without the names of victims that its reader may not read; their number stays.
+
+    Args:
+        readable: Returns those of some namespaces in which the reader may list pods.
+    """
+    found = read_answer(document, FitDocument, "an answer to a fit request")
+    evictions = found.evictions
+    if evictions is None or not evictions.victims:
+        return document
+    namespaces = await readable({each.namespace for each in evictions.victims})
+    victims = tuple(each for each in evictions.victims if each.namespace in namespaces)
+    return msgspec.json.encode(replace(found, evictions=replace(evictions, victims=victims)))

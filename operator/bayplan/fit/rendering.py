@@ -98,6 +98,9 @@ def _evictions(document: FitDocument) -> Iterator[RenderableType]:
         for victim in found.victims[:_SHOWN]:
             table.add_row(Text(f"{victim.namespace}/{victim.name}"), str(victim.priority))
         yield table
+    hidden = found.pods - len(found.victims)
+    if hidden:
+        yield Text(f"Victims in namespaces in which you may not list pods: {hidden}", style="dim")
 
 
 def _new_nodes(document: FitDocument) -> str:

@@ -89,11 +89,11 @@ class AccessReviews:
         """
         return await self._access_of(user, {"nonResourceAttributes": {"path": path, "verb": verb}})
 
-    async def resource_access(self, user: User, verb: str, resource: str) -> Access:
-        """Review access to a resource of the core API in all namespaces."""
-        return await self._access_of(
-            user, {"resourceAttributes": {"verb": verb, "version": "v1", "resource": resource}}
-        )
+    async def resource_access(self, user: User, verb: str, resource: str, namespace: str = "") -> Access:
+        """Review access to a resource, whose API group follows the name after a dot, in a namespace; "" for all."""
+        name, _, group = resource.partition(".")
+        attributes = {"verb": verb, "group": group, "version": "*" if group else "v1", "resource": name}
+        return await self._access_of(user, {"resourceAttributes": {**attributes, "namespace": namespace}})
 
     async def _access_of(self, user: User, attributes: dict[str, Any]) -> Access:
         spec = {"user": user.username, "uid": user.uid, "groups": user.groups, "extra": user.extra, **attributes}

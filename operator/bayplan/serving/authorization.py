@@ -199,19 +199,28 @@ class Reviews(Protocol):
     async def access(self, user: User, verb: str, path: str) -> Access:
         """Return whether a user may use a verb on a path."""
 
-    async def resource_access(self, user: User, verb: str, resource: str) -> Access:
-        """Return whether a user may use a verb on a resource in all namespaces."""
+    async def resource_access(self, user: User, verb: str, resource: str, namespace: str = "") -> Access:
+        """Return whether a user may use a verb on a resource in a namespace; "" for all namespaces."""
 
 
 class Permission(msgspec.Struct, frozen=True):
-    """Permission that a request needs: a verb on a path, or on a resource of the core API in all namespaces."""
+    """Permission that a request needs: a verb on a path, or on a resource in a namespace.
+
+    Attributes:
+        resource: Name of the resource, with its API group after a dot unless it is the core API's.
+        namespace: "" for all namespaces.
+    """
 
     verb: str
     path: str = ""
     resource: str = ""
+    namespace: str = ""
 
     def __str__(self) -> str:
-        return f'{self.verb} path "{self.path}"' if self.path else f"{self.verb} {self.resource} in all namespaces"
+        if self.path:
+            return f'{self.verb} path "{self.path}"'
+        where = f'in namespace "{self.namespace}"' if self.namespace else "in all namespaces"
+        return f"{self.verb} {self.resource} {where}"
 
 
 class Denial(msgspec.Struct, frozen=True):
@@ -227,8 +236,8 @@ class RequestAuthorization:
     Args:
         is_trusted: Returns whether a request needs no token.
         command_paths: Paths for commands, which send a token of their own audience.
-        own_paths: Path below which handlers authorize requests themselves, with :meth:`denial`; "" for none. The
-            root redirects there.
+        own_paths: Paths at and below which handlers authorize requests themselves, with :meth:`denial`; "/" is only
+            the root, which redirects to the page.
     """
 
     def __init__(
@@ -237,7 +246,7 @@ class RequestAuthorization:
         clock: Clock,
         is_trusted: Callable[[web.Request], bool] = is_local,
         command_paths: Container[str] = (),
-        own_paths: str = "",
+        own_paths: Sequence[str] = (),
     ) -> None:
         self._reviews = reviews
         self._own_paths = own_paths
@@ -263,8 +272,9 @@ class RequestAuthorization:
         return authorize
 
     def _is_open(self, path: str) -> bool:
-        own = self._own_paths
-        return path in OPEN_PATHS or bool(own and (path in ("/", own) or path.startswith(f"{own}/")))
+        if path in OPEN_PATHS or path in self._own_paths:
+            return True
+        return any(own != "/" and path.startswith(f"{own}/") for own in self._own_paths)
 
     async def _refusal(self, request: web.Request) -> web.Response | None:
         verb, path = request.method.lower(), request.path
@@ -304,13 +314,15 @@ class RequestAuthorization:
         return None
 
     async def _review(self, user: User, permission: Permission) -> Access:
-        verb, path, resource = permission.verb, permission.path, permission.resource
+        verb, path, resource, namespace = permission.verb, permission.path, permission.resource, permission.namespace
         extra = (part for name, values in sorted(user.extra.items()) for part in (name, *values))
-        key = (verb, path, resource, user.username, user.uid, *sorted(user.groups), "", *extra)
+        key = (verb, path, resource, namespace, user.username, user.uid, *sorted(user.groups), "", *extra)
         origin = f"user {user.username}"
         if path:
             return await self._access.get(key, origin, lambda: self._reviews.access(user, verb, path))
-        return await self._access.get(key, origin, lambda: self._reviews.resource_access(user, verb, resource))
+        return await self._access.get(
+            key, origin, lambda: self._reviews.resource_access(user, verb, resource, namespace)
+        )
 
 
 def _is_user(user: User | None) -> bool:
@@ -325,6 +337,15 @@ def bearer_token(request: web.Request) -> str:
     """Return the token of the Authorization header, "" for none."""
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""
+
+
+TOKEN_HEADER = "X-Bayplan-Token"  # noqa: S105 - the name of a header
+"""Header of a token behind the API server's proxy, which removes the Authorization header."""
+
+
+def proxied_token(request: web.Request) -> str:
+    """Return the token of ``TOKEN_HEADER``, or that of the Authorization header; "" for none."""
+    return request.headers.get(TOKEN_HEADER, "").strip() or bearer_token(request)
 
 
 class _StatusBody(msgspec.Struct, frozen=True, rename="camel"):

@@ -1,7 +1,7 @@
 """The endpoint that answers "would it fit?" on the state of the running scheduler.
 
-Only callers on the same host are answered, as for explanations: ``kubectl port-forward`` counts as one, and the API
-server authorizes it. One pod is tried at once, in less than a slice of the scheduling loop; what takes longer is
+Callers on the same host are answered, of which ``kubectl port-forward`` is one, and users that ``fit_access``
+authorizes by their token. One pod is tried at once, in less than a slice of the scheduling loop; what takes longer is
 searched in a copy of the process. Requests may use a twentieth of the time of the process.
 """
 
@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from http import HTTPStatus
 from importlib import import_module
 from math import ceil
@@ -22,8 +24,17 @@ from msgspec import Struct
 
 from bayplan.kube.readiness import Readiness
 from bayplan.process.background_documents import BackgroundDocuments, Document
+from bayplan.serving.authorization import Denial
 from bayplan.serving.endpoint_paths import FIT_PATH
-from bayplan.serving.same_host_access import for_this_host, refusal
+from bayplan.serving.fit_access import (
+    MAX_NAMESPACES,
+    Caller,
+    FitAccess,
+    denied,
+    namespaces_of,
+    permissions_for,
+)
+from bayplan.serving.same_host_access import refusal
 from scheduler_core.errors import ClusterWriteError, ConfigError, SchedulerCoreError
 from scheduler_core.scheduler import Scheduler
 from scheduler_core.shadows.time_budget import TimeBudget
@@ -65,36 +76,40 @@ class FitBody(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
 _decode = msgspec.json.Decoder(FitBody).decode
 
 
-class FitEndpoint:
-    """Endpoint that answers requests.
+@dataclass(frozen=True, slots=True)
+class FitSources:
+    """What answers read.
 
-    Args:
+    Attributes:
         is_suspended: Whether a cycle is suspended, which a dry run would disturb.
         priority_classes: Lists the PriorityClasses of the cluster, as manifests.
         documents: Builds answers in a copy of the process; None to build them at once.
     """
 
-    def __init__(
-        self,
-        scheduler: Scheduler,
-        readiness: Readiness,
-        is_suspended: Callable[[], bool],
-        priority_classes: Callable[[], Awaitable[list[dict[str, Any]]]],
-        documents: BackgroundDocuments | None = None,
-    ) -> None:
-        self._scheduler = scheduler
-        self._readiness = readiness
-        self._is_suspended = is_suspended
-        self._priority_classes = priority_classes
-        self._documents = documents
+    scheduler: Scheduler
+    readiness: Readiness
+    is_suspended: Callable[[], bool]
+    priority_classes: Callable[[], Awaitable[list[dict[str, Any]]]]
+    documents: BackgroundDocuments | None = None
+
+
+class FitEndpoint:
+    """Endpoint that answers requests."""
+
+    def __init__(self, sources: FitSources, access: FitAccess | None = None) -> None:
+        self._sources = sources
+        self._access = access or FitAccess()
         self._budget = TimeBudget(_SHARE, monotonic)
         self._waiting = 0
 
     @property
     def routes(self) -> list[web.RouteDef]:
-        return [web.post(FIT_PATH, for_this_host(self._respond))]
+        return [web.post(FIT_PATH, self._respond)]
 
     async def _respond(self, request: web.Request) -> web.Response:
+        caller = await self._access.caller(request)
+        if isinstance(caller, Denial):
+            return denied(caller)
         if request.content_type != "application/json":
             return refusal(415, "Content-Type: must be application/json")
         body = await _body(request)
@@ -108,19 +123,33 @@ class FitEndpoint:
             return refusal(400, "maxNew: must be from 1 to 1000; count: must be at least 1")
         if given.node and given.node_template is not None:
             return refusal(400, "node, nodeTemplate: specify one of them")
+        namespaces = namespaces_of(given.objects, given.namespace)
+        if len(namespaces) > MAX_NAMESPACES:
+            return refusal(
+                400, f"objects: are in {len(namespaces)} namespaces; request at most {MAX_NAMESPACES} at once"
+            )
+        denial = await caller.denial(*permissions_for(namespaces, copies_node=bool(given.node)))
+        if denial is not None:
+            return denied(denial)
         if self._waiting >= _MOST_WAITING:
             return refusal(429, f"{_MOST_WAITING} requests wait already; retry")
         self._waiting += 1
         try:
-            return await self._answered(given)
+            response = await self._answered(given, namespaces)
         finally:
             self._waiting -= 1
+        return response if isinstance(response, web.Response) else await _shown_to(caller, response)
 
-    async def _answered(self, given: FitBody) -> web.Response:
+    async def _answered(self, given: FitBody, namespaces: AbstractSet[str]) -> web.Response | bytes:
+        """Return the document, or the response to a request without one.
+
+        Args:
+            namespaces: Namespaces of the objects, for which the caller has the permissions.
+        """
         # Most processes answer no request, and its modules cost start-up time and memory.
         answering: Any = sys.modules.get(_ANSWERS) or await asyncio.to_thread(import_module, _ANSWERS)
         try:
-            classes = await self._priority_classes()
+            classes = await self._sources.priority_classes()
         except ClusterWriteError as error:
             return refusal(503, f"PriorityClasses cannot be listed: {error}; retry")
         refused = await self._not_now()
@@ -128,13 +157,16 @@ class FitEndpoint:
             return refused
         began = monotonic()
         try:
-            answer = answering.OperatorAnswer(self._scheduler, given, classes)
+            answer = answering.OperatorAnswer(self._sources.scheduler, given, classes)
         except ConfigError as error:
             return refusal(400, "; ".join(map(str, error.problems)))
         except SchedulerCoreError as error:
             return refusal(422, f"the request cannot be evaluated: {error}")
         finally:
             self._charge(monotonic() - began)
+        if not answer.namespaces <= namespaces:
+            others = ", ".join(sorted(answer.namespaces - namespaces))
+            return refusal(400, f"objects: have pods in namespaces that no metadata.namespace names: {others}")
 
         def make(steps: int | None) -> Document:
             try:
@@ -147,34 +179,36 @@ class FitEndpoint:
             built = make(_STEPS_AT_ONCE)
             self._charge(monotonic() - began)
             if not answer.was_given_up:
-                return _response(built)
-        if self._documents is None:
-            return _response(make(None))
-        background = self._scheduler.context.background
+                return _content(built)
+        documents = self._sources.documents
+        if documents is None:
+            return _content(make(None))
+        background = self._sources.scheduler.context.background
 
         def make_there() -> Document:
             # If there is no copy, the limit of dry runs holds.
             return make(_STEPS_IN_COPY if background.is_copy else None)
 
-        return _response(await self._documents.build(make_there, self._charge))
+        return _content(await documents.build(make_there, self._charge))
 
     def _charge(self, seconds: float) -> None:
         self._budget.charge(seconds, 1)
 
     async def _not_now(self) -> web.Response | None:
         """Return the response to a request that must not be answered now."""
-        missing = self._readiness.missing
+        sources = self._sources
+        missing = sources.readiness.missing
         if missing:
             return refusal(503, f"not ready: {'; '.join(missing)}; retry")
-        if self._readiness.role:
-            return refusal(503, f"{self._readiness.role}; send the request to the leader, or use --offline")
+        if sources.readiness.role:
+            return refusal(503, f"{sources.readiness.role}; send the request to the leader, or use --offline")
         refused = await self._until_credit()
         if refused is not None:
             return refused
-        if self._is_suspended():
+        if sources.is_suspended():
             # Shadow profiles decide within this turn of the loop; an extender, or a long search, takes longer.
             await asyncio.sleep(0)
-        if self._is_suspended():
+        if sources.is_suspended():
             text = "a scheduling cycle is suspended, because it waits for an extender or takes long; retry"
             return refusal(503, text)
         return None
@@ -200,7 +234,12 @@ async def _body(request: web.Request) -> bytes:
     return bytes(body)
 
 
-def _response(built: Document) -> web.Response:
-    if built.status != HTTPStatus.OK:
-        return refusal(built.status, built.body.decode())
-    return web.Response(body=built.body, content_type="application/json")
+def _content(built: Document) -> web.Response | bytes:
+    return built.body if built.status == HTTPStatus.OK else refusal(built.status, built.body.decode())
+
+
+async def _shown_to(caller: Caller, document: bytes) -> web.Response:
+    """Return a document without the names of victims that the caller may not read."""
+    if caller.authorization is not None:
+        document = await sys.modules[_ANSWERS].for_reader(document, caller.readable)
+    return web.Response(body=document, content_type="application/json")

@@ -24,7 +24,7 @@ from bayplan.kube.leader_election import LeaderEndpoint, endpoint_problem, endpo
 from bayplan.kube.readiness import Check, Readiness
 from bayplan.serving.authorization import RequestAuthorization
 from bayplan.serving.deferred_server import Listener, ServedCertificate
-from bayplan.serving.endpoint_paths import COMMAND_PATHS, PAGE_PATH
+from bayplan.serving.endpoint_paths import COMMAND_PATHS, FIT_PATH, PAGE_PATH
 from bayplan.serving.same_host_access import local_marker
 from bayplan.settings.operator_settings import ServingSettings
 from scheduler_core.ports import Clock
@@ -63,7 +63,7 @@ def protection_of(
     Args:
         connection: Connection to the API server that reviews tokens and permissions.
     """
-    own_paths = PAGE_PATH if settings.serve_page else ""
+    own_paths = (FIT_PATH, *(("/", PAGE_PATH) if settings.serve_page else ()))
     return Protection(
         certificate,
         RequestAuthorization(AccessReviews(connection), clock, command_paths=COMMAND_PATHS, own_paths=own_paths)

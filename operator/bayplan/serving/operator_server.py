@@ -23,6 +23,7 @@ from bayplan.introspection.status_model import ExtenderState, Status
 from bayplan.kube.leader_election import LeaderState
 from bayplan.kube.watches.informer import list_objects
 from bayplan.profiles.unserved_pods import profiles_not_live
+from bayplan.serving.authorization import RequestAuthorization
 from bayplan.serving.bayplan_metrics import (
     OperatorSources,
     extender_metrics,
@@ -33,7 +34,8 @@ from bayplan.serving.bayplan_metrics import (
 )
 from bayplan.serving.debug_endpoints import DebugEndpoints, DebugSources, ExplainEndpoint, Explainers
 from bayplan.serving.deferred_server import Listener, ServedCertificate, ServedParts
-from bayplan.serving.fit_endpoint import FitEndpoint
+from bayplan.serving.fit_access import FitAccess
+from bayplan.serving.fit_endpoint import FitEndpoint, FitSources
 from bayplan.serving.http_server import HealthServer, protection_of
 from bayplan.serving.kube_scheduler_metrics import api_call_metrics
 from bayplan.settings.operator_settings import ServingSettings
@@ -57,7 +59,9 @@ class Endpoints:
     def __init__(self, parts: ServedParts) -> None:
         self._parts = parts
 
-    def routes(self, documents: Callable[[], Awaitable[ReportDocuments]]) -> list[web.RouteDef]:
+    def routes(
+        self, documents: Callable[[], Awaitable[ReportDocuments]], authorization: RequestAuthorization | None
+    ) -> list[web.RouteDef]:
         parts, context = self._parts, self._parts.scheduler.context
         explain = ExplainEndpoint(
             Explainers(self.explain_named, self.explain_gang_named, self.namespaces_of),
@@ -75,13 +79,14 @@ class Endpoints:
                 documents,
             )
         )
-        fit = FitEndpoint(
+        sources = FitSources(
             parts.scheduler,
             parts.readiness,
             lambda: context.suspension.is_on,
             self._priority_classes,
             parts.background,
         )
+        fit = FitEndpoint(sources, FitAccess(authorization))
         return [*explain.routes, *debug.routes, *fit.routes]
 
     async def _priority_classes(self) -> list[dict[str, Any]]:
@@ -171,11 +176,11 @@ def operator_server(
     protection = protection_of(settings, certificate, parts.connection, parts.clock)
     endpoints = Endpoints(parts)
     if build_page is None:
-        routes = endpoints.routes(lambda: _unserved_documents(parts, endpoints))
+        routes = endpoints.routes(lambda: _unserved_documents(parts, endpoints), protection.authorization)
         return HealthServer(listener, parts.readiness, metrics, routes, protection)
     page, documents = build_page(parts, endpoints, protection.authorization)
     metrics.register(page_metrics(documents.stream))
-    routes = [*endpoints.routes(documents.read_report), *page.routes]
+    routes = [*endpoints.routes(documents.read_report, protection.authorization), *page.routes]
     return HealthServer(listener, parts.readiness, metrics, routes, protection, background=documents)
 
 

@@ -23,7 +23,7 @@ from bayplan.page.page_sources import PageSources
 from bayplan.page.report_documents import ReportDocuments, operator_documents
 from bayplan.page.room import MAX_MANIFEST, RoomError, read_room_query
 from bayplan.process.background_documents import BackgroundDocuments, Document
-from bayplan.serving.authorization import Denial, Permission, RequestAuthorization, bearer_token
+from bayplan.serving.authorization import Denial, Permission, RequestAuthorization, proxied_token
 from bayplan.serving.deferred_server import ServedParts
 from bayplan.serving.endpoint_paths import PAGE_PATH
 from bayplan.serving.same_host_access import Handler, is_local
@@ -34,7 +34,6 @@ from scheduler_core.metrics.attempt_reports import AttemptHistory
 from scheduler_core.model.pod_group import POD_GROUP_SOURCES
 from scheduler_core.shadows.time_budget import TimeBudget
 
-TOKEN_HEADER = "X-Bayplan-Token"  # noqa: S105 - the name of a header
 PERMISSIONS = (
     Permission("get", path="/page/data"),
     Permission("list", resource="pods"),
@@ -71,8 +70,7 @@ class PageAccess:
             return None
         if self._authorization is None:
             return Denial(HTTPStatus.FORBIDDEN, _NO_AUTHORIZATION)
-        token = request.headers.get(TOKEN_HEADER, "").strip() or bearer_token(request)
-        denial = await self._authorization.denial(token, PERMISSIONS, origin=request.remote or "")
+        denial = await self._authorization.denial(proxied_token(request), PERMISSIONS, origin=request.remote or "")
         return None if denial is None else Denial(denial.code, denial.message + _REMEDIES.get(denial.code, ""))
 
 

@@ -48,7 +48,7 @@ class Reviewer:
     async def access(self, user: User, verb: str, path: str) -> Access:
         return Access(verb == "get" and path in COMMAND_PATHS)
 
-    async def resource_access(self, user: User, verb: str, resource: str) -> Access:
+    async def resource_access(self, user: User, verb: str, resource: str, namespace: str = "") -> Access:
         """Deny every request; only the page reviews access to resources."""
         return Access(allowed=False)
 

@@ -64,7 +64,7 @@ class Reviewer:
         rights = {("prometheus", "get", "/metrics"), ("bayplan", "get", "/debug/status")}
         return Access((user.username, verb, path) in rights, "by no role")
 
-    async def resource_access(self, user: User, verb: str, resource: str) -> Access:
+    async def resource_access(self, user: User, verb: str, resource: str, namespace: str = "") -> Access:
         """Deny every request; only the page reviews access to resources."""
         self.calls.append(f"{user.username} {verb} {resource}")
         return Access(allowed=False)

@@ -9,20 +9,25 @@ from typing import Any
 import aiohttp
 import pytest
 from bayplan.fit.rendering import read_fit
+from bayplan.kube.access_reviews import Access, User
 from bayplan.kube.readiness import Readiness
+from bayplan.serving.authorization import TOKEN_HEADER, RequestAuthorization
 from bayplan.serving.deferred_server import Listener
 from bayplan.serving.endpoint_paths import FIT_PATH
-from bayplan.serving.fit_endpoint import MAX_BODY, FitEndpoint
-from bayplan.serving.http_server import HealthServer
+from bayplan.serving.fit_access import MAX_NAMESPACES, FitAccess
+from bayplan.serving.fit_endpoint import MAX_BODY, FitEndpoint, FitSources
+from bayplan.serving.http_server import HealthServer, Protection
 from prometheus_client import CollectorRegistry
 
 from scheduler_core.errors import ServerUnavailableError
 from scheduler_core.fit.answers import FitVerdict
 from scheduler_core.in_tree import default_plugins
+from tests.support.builders import pod as existing
 from tests.support.gang_preemption import running_pod, small_node, with_pod_groups
 from tests.support.scheduler_state import scheduler_state
 from tests.support.scheduling import Rig, rig
 from tests.support.tables import table
+from tests.support.virtual_clock import VirtualClock
 
 LOOPBACK = "127.0.0.1"
 POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}}
@@ -73,7 +78,7 @@ async def served(endpoint: FitEndpoint, readiness: Readiness) -> AsyncIterator[H
 @pytest.fixture
 async def server(cluster: Rig, readiness: Readiness) -> AsyncIterator[HealthServer]:
     """Return a server of the endpoint."""
-    async for each in served(FitEndpoint(cluster.scheduler, readiness, lambda: False, high), readiness):
+    async for each in served(FitEndpoint(FitSources(cluster.scheduler, readiness, lambda: False, high)), readiness):
         yield each
 
 
@@ -158,8 +163,141 @@ async def test_a_proxy_is_refused(server: HealthServer) -> None:
 async def test_not_now(cluster: Rig, readiness: Readiness, is_suspended: bool, is_away: bool, text: str) -> None:
     """A request that must not be answered now is to be repeated."""
     classes = unavailable if is_away else high
-    endpoint = FitEndpoint(cluster.scheduler, readiness, lambda: is_suspended, classes)
+    endpoint = FitEndpoint(FitSources(cluster.scheduler, readiness, lambda: is_suspended, classes))
     async for server in served(endpoint, readiness):
         code, answer = await query(server, pod())
         assert code == 503
         assert text in json.loads(answer)["error"]
+
+
+class Reviewer:
+    """Reviewer of ``team``, who may request in namespace ``team``, and of ``reader``, who may also list pods there.
+
+    ``auditor`` may request in all namespaces, list all pods and get nodes.
+    """
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    async def user_of(self, token: str, audience: str = "") -> User | None:
+        self.calls += 1
+        return User(token) if token in ("team", "reader", "auditor") and not audience else None
+
+    async def access(self, user: User, verb: str, path: str) -> Access:
+        """Allow every path, which authorizes no request."""
+        return Access(allowed=True)
+
+    async def resource_access(self, user: User, verb: str, resource: str, namespace: str = "") -> Access:
+        self.calls += 1
+        rights = {"team": {"create fits.bayplan.dev"}, "reader": {"create fits.bayplan.dev", "list pods"}}
+        may = user.username == "auditor" or (
+            namespace == "team" and f"{verb} {resource}" in rights.get(user.username, ())
+        )
+        return Access(may, "by no role")
+
+
+@pytest.fixture
+def reviewer() -> Reviewer:
+    return Reviewer()
+
+
+@pytest.fixture
+async def authorized(cluster: Rig, readiness: Readiness, reviewer: Reviewer) -> AsyncIterator[HealthServer]:
+    """Return a server that trusts no caller, with a cluster whose running pods are in two namespaces."""
+    cluster.add(existing("w", namespace="team", node_name="b", priority=0, requests={"cpu": "2"}))
+
+    def untrusted(_: object) -> bool:
+        return False
+
+    authorization = RequestAuthorization(reviewer, VirtualClock(), untrusted, own_paths=(FIT_PATH,))
+    endpoint = FitEndpoint(
+        FitSources(cluster.scheduler, readiness, lambda: False, high), FitAccess(authorization, untrusted)
+    )
+    server = HealthServer(
+        Listener((LOOPBACK, 0)),
+        readiness,
+        CollectorRegistry(),
+        endpoint.routes,
+        Protection(authorization=authorization),
+    )
+    await server.start()
+    yield server
+    await server.stop()
+
+
+async def sent_by(server: HealthServer, headers: dict[str, str], **fields: Any) -> tuple[int, dict[str, Any]]:
+    """Request two pods that evict all others, in namespace ``team``."""
+    objects = [pod("2", priorityClassName="high")]
+    body = json.dumps({"objects": objects, "namespace": "team", "count": 2, **fields}).encode()
+    code, answer = await post(server, body, {**JSON, **headers})
+    return code, json.loads(answer)
+
+
+@table(
+    "user, victims",
+    ("no pods", "team", []),
+    ("pods of a namespace", "reader", ["team/w"]),
+    ("all pods", "auditor", ["default/v", "team/w"]),
+)
+async def test_victims_of_a_user(authorized: HealthServer, user: str, victims: list[str]) -> None:
+    """A user reads the number of victims, and the names of those in namespaces in which the user may list pods."""
+    code, found = await sent_by(authorized, {"Authorization": f"Bearer {user}"})
+    assert (code, found["verdict"], found["evictions"]["pods"]) == (200, "FitsAfterEvictions", 2)
+    assert [f"{each['namespace']}/{each['name']}" for each in found["evictions"]["victims"]] == victims
+
+
+async def test_a_token_behind_the_proxy_of_the_api_server(authorized: HealthServer) -> None:
+    """The proxy removes the Authorization header."""
+    assert (await sent_by(authorized, {TOKEN_HEADER: "reader"}))[0] == 200
+
+
+@table(
+    "token, fields, status, text",
+    ("no token", "", {}, 401, "send a bearer token"),
+    ("unknown token", "unknown", {}, 401, "the token is not valid"),
+    (
+        "another namespace",
+        "team",
+        {"namespace": "other"},
+        403,
+        'User "team" cannot create fits.bayplan.dev in namespace "other": by no role',
+    ),
+    (
+        "one object elsewhere",
+        "team",
+        {"objects": [pod("1"), {**pod("1"), "metadata": {"name": "q", "namespace": "other"}}], "count": None},
+        403,
+        'in namespace "other"',
+    ),
+    ("copies a node", "team", {"node": "b"}, 403, "cannot get nodes in all namespaces"),
+    ("probes a node", "team", {"node": "absent"}, 403, "cannot get nodes in all namespaces"),
+    (
+        "too many namespaces",
+        "auditor",
+        {"objects": [{**POD, "metadata": {"namespace": f"n{number}"}} for number in range(MAX_NAMESPACES + 1)]},
+        400,
+        f"request at most {MAX_NAMESPACES} at once",
+    ),
+)
+async def test_refused_users(
+    authorized: HealthServer, token: str, fields: dict[str, Any], status: int, text: str
+) -> None:
+    """Without the permission in each namespace there is no answer."""
+    code, found = await sent_by(authorized, {"Authorization": f"Bearer {token}"} if token else {}, **fields)
+    assert code == status
+    assert text in found["error"]
+
+
+async def test_an_unauthenticated_body_is_not_read(authorized: HealthServer, reviewer: Reviewer) -> None:
+    """A body of a caller without a valid token has no effect on the response, and reviews no permission."""
+    code, _ = await post(authorized, b"{", {**JSON, "Authorization": "Bearer unknown"})
+    assert (code, reviewer.calls) == (401, 1)
+
+
+async def test_other_hosts_without_authorization(cluster: Rig, readiness: Readiness) -> None:
+    """Without authorizeRequests only local callers are answered."""
+    sources = FitSources(cluster.scheduler, readiness, lambda: False, high)
+    async for server in served(FitEndpoint(sources, FitAccess(None, lambda _: False)), readiness):
+        code, answer = await query(server, pod())
+        assert code == 403
+        assert "set authorizeRequests" in json.loads(answer)["error"]

@@ -17,13 +17,13 @@ from bayplan.kube.readiness import Readiness
 from bayplan.page.asset_files import read_assets
 from bayplan.page.page_documents import PageDocuments
 from bayplan.serving import served_page
-from bayplan.serving.authorization import RequestAuthorization
+from bayplan.serving.authorization import TOKEN_HEADER, RequestAuthorization
 from bayplan.serving.bayplan_metrics import page_metrics
 from bayplan.serving.deferred_server import Listener
 from bayplan.serving.endpoint_paths import PAGE_PATH
 from bayplan.serving.http_server import HealthServer, Protection
 from bayplan.serving.same_host_access import is_local
-from bayplan.serving.served_page import HEADERS, TOKEN_HEADER, PageAccess, PageEndpoints
+from bayplan.serving.served_page import HEADERS, PageAccess, PageEndpoints
 from prometheus_client import CollectorRegistry
 
 from scheduler_core.errors import ServerUnavailableError
@@ -50,7 +50,7 @@ class Reviewer:
         self.calls.append(f"{user.username} {verb} {path}")
         return Access(allowed=True)
 
-    async def resource_access(self, user: User, verb: str, resource: str) -> Access:
+    async def resource_access(self, user: User, verb: str, resource: str, namespace: str = "") -> Access:
         self.calls.append(f"{user.username} {verb} {resource}")
         return Access(user.username == "reader", "by no role")
 
@@ -68,7 +68,9 @@ class PageServer:
         self.readiness = Readiness(("profiles are being read",))
         self.readiness.fulfil("profiles are being read")
         self.is_local = True
-        authorization = RequestAuthorization(self.reviewer, self.world.clock, self.is_trusted, own_paths=PAGE_PATH)
+        authorization = RequestAuthorization(
+            self.reviewer, self.world.clock, self.is_trusted, own_paths=("/", PAGE_PATH)
+        )
         self.documents = PageDocuments(self.world.sources, 1)
         page = PageEndpoints(
             documents=self.documents,
