@@ -39,6 +39,7 @@ class ReceivedFeed(PodAndNodeFeed):
             freed=scheduler.cycles.freed,
             holds=NodeHolds(context.cache.columns, context.queue, scheduler.cycles.freed),
             handling=EventHandling(context.suspension, clock, context.metrics),
+            contested=context.contested,
         )
         self._run_or_defer = context.suspension.run_or_defer
         self.pods: dict[str, Pod] = {}
