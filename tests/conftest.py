@@ -33,6 +33,11 @@ _BINARIES_BY_MARKER = {
     "kube_scheduler": ("kube-scheduler",),
     "controllers": ("kube-controller-manager",),
     "prometheus": ("prometheus", "promtool"),
+    "kueue": ("kueue", "helm"),
+    "jobset": ("jobset", "helm"),
+    "lws": ("lws", "helm"),
+    "karpenter": ("karpenter",),
+    "descheduler": ("descheduler",),
 }
 _FIRST = ("cluster", "upstream")
 _LONG = ("tests/simulation/", "tests/laws/", "tests/parity/")

@@ -1,9 +1,10 @@
-"""Finds or builds the control plane's binaries: etcd, Kubernetes' own, and kwok; and Helm 3 and 4, and Prometheus.
+"""Finds or builds the control plane's binaries: etcd, Kubernetes' own, and kwok; Helm, Prometheus, and Bayplan's peers.
 
-It imports only the standard library and stores what it builds in a per-user cache. The binaries are built from Go
-modules because a module proxy and `go.sum` are the only things that a machine behind a firewall reliably has, and one
-pinned recipe gives the same API server to the tests, the demo and the benchmarks. The other sources
-(`KUBEBUILDER_ASSETS`, setup-envtest) serve machines without Go.
+Peers are the controllers that Bayplan works beside, such as Kueue; `peers.py` starts them. This module needs only the
+standard library and stores what it builds in a per-user cache. The binaries are built from Go modules because a module
+proxy and `go.sum` are the only things that a machine behind a firewall reliably has, and one pinned recipe gives the
+same API server to the tests, the demo and the benchmarks. The other sources (`KUBEBUILDER_ASSETS`, setup-envtest) serve
+machines without Go.
 
 Sources, first hit wins, for each binary separately:
   1. the directory named by `KUBEBUILDER_ASSETS`;
@@ -28,6 +29,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from hack.controlplane.module_sources import ModuleSourceError, SourceEdit, go_environment, prepare_edited
 
 KUBERNETES_RELEASES: Mapping[str, str] = {"1.37": "v1.37.1", "1.36": "v1.36.3", "1.35": "v1.35.4"}
 """Supported releases by minor version, newest first. Each has a Go module in `kubernetes-<minor version>`."""
@@ -73,12 +76,15 @@ class _Recipe:
             minor version of the control plane.
         stamps: Variables that its own release build sets, as `package.name=value`.
         tags: Build tags, separated by commas.
+        edited: Path of the module whose source is changed by `edits` for the build; "" for none.
     """
 
     module: str
     package: str
     stamps: tuple[str, ...] = ()
     tags: str = ""
+    edited: str = ""
+    edits: tuple[SourceEdit, ...] = ()
 
     def built_for(self, minor: str = "") -> str:
         """Return the minor version that the binary is built from or for; ``minor`` replaces the selected one."""
@@ -103,6 +109,23 @@ RECIPES: Mapping[str, _Recipe] = {
     # Without the discovery of targets at clouds, which the tests do not use and which doubles the build.
     "prometheus": _Recipe("prometheus", "github.com/prometheus/prometheus/cmd/prometheus", tags="remove_all_sd"),
     "promtool": _Recipe("prometheus", "github.com/prometheus/prometheus/cmd/promtool", tags="remove_all_sd"),
+    # It reads a certificate of its metrics from a directory that only root can create.
+    "kueue": _Recipe(
+        "kueue",
+        "sigs.k8s.io/kueue/cmd/kueue",
+        edited="sigs.k8s.io/kueue",
+        edits=(SourceEdit("cmd/kueue/main.go", '"/etc/kueue/metrics/certs"', "cfg.Webhook.CertDir"),),
+    ),
+    "jobset": _Recipe("jobset", "sigs.k8s.io/jobset"),
+    "lws": _Recipe("lws", "sigs.k8s.io/lws/cmd"),
+    "descheduler": _Recipe("descheduler", "sigs.k8s.io/descheduler/cmd/descheduler"),
+    # With its provider of kwok nodes. It listens on all interfaces, which no flag changes.
+    "karpenter": _Recipe(
+        "karpenter",
+        "sigs.k8s.io/karpenter/kwok",
+        edited="sigs.k8s.io/karpenter",
+        edits=(SourceEdit("pkg/operator/operator.go", '":%d"', '"127.0.0.1:%d"', 2),),
+    ),
     # The parity tests' kube-scheduler framework.
     "oracle": _Recipe("../../tests/parity/oracle", "."),
     # The parity tests' evaluation of CEL selectors, a package of the same module.
@@ -111,7 +134,12 @@ RECIPES: Mapping[str, _Recipe] = {
     "e2e": _Recipe("../../tests/e2e/suite", "."),
 }
 
-CONTROL_PLANE = tuple(name for name in RECIPES if name not in {"prometheus", "promtool", "oracle", "selectors", "e2e"})
+PEERS = ("kueue", "jobset", "lws", "descheduler", "karpenter")
+"""Controllers that Bayplan works beside."""
+
+CONTROL_PLANE = tuple(
+    name for name in RECIPES if name not in {"prometheus", "promtool", "oracle", "selectors", "e2e", *PEERS}
+)
 """Binaries to build by default; the others are built on request (`make test`, `make parity`, `make e2e`)."""
 
 
@@ -183,7 +211,8 @@ def cache_dir(name: str = "kube-apiserver", minor: str = "") -> Path:
     if recipe.package.startswith("./"):
         for source in sorted((directory / recipe.package).glob("*.go")):
             digest.update(source.read_bytes())
-    digest.update(" ".join([*_go_flags(recipe, minor), platform.system(), platform.machine()]).encode())
+    edits = [recipe.edited, repr(recipe.edits)] if recipe.edits else []
+    digest.update(" ".join([*_go_flags(recipe, minor), *edits, platform.system(), platform.machine()]).encode())
     is_kubernetes = recipe.module == _KUBERNETES_MODULE
     prefix = KUBERNETES_RELEASES[recipe.built_for(minor)] if is_kubernetes else directory.name
     return Path(base) / "bayplan" / "controlplane" / f"{prefix}-{digest.hexdigest()[:12]}"
@@ -253,14 +282,20 @@ def _build_one(name: str, path: Path, position: str, minor: str) -> str | None:
         The error, or None.
     """
     recipe = RECIPES[name]
-    # GOWORK and GOFLAGS of the user's projects must not affect a pinned build.
-    env = os.environ | {"CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly", "GOWORK": "off"}
     with tempfile.TemporaryDirectory(prefix=".build-", dir=path.parent) as scratch:
-        output, log = Path(scratch) / name, Path(scratch) / "log"
+        output, log, directory = Path(scratch) / name, Path(scratch) / "log", recipe.directory(minor)
+        if recipe.edits:
+            module = Path(scratch) / "module"
+            module.mkdir()
+            try:
+                prepare_edited(recipe.edited, directory, recipe.edits, module)
+            except ModuleSourceError as problem:
+                return f"go build of {name} failed: {problem}"
+            directory = module
         command = ["go", "build", *_go_flags(recipe, minor), "-o", str(output), recipe.package]
         with log.open("wb") as sink:
             process = subprocess.Popen(
-                command, cwd=recipe.directory(minor), env=env, stdout=sink, stderr=subprocess.STDOUT
+                command, cwd=directory, env=go_environment(), stdout=sink, stderr=subprocess.STDOUT
             )
             try:
                 _show_progress(process, f"controlplane: go build {name} ({position})")

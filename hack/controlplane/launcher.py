@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -196,17 +196,20 @@ class ControlPlane:
 
         return self._on_free_ports(start)
 
-    def start_program(self, name: str, command: Sequence[str], ready: Callable[[], bool]) -> Process:
+    def start_program(
+        self, name: str, command: Sequence[str], ready: Callable[[], bool], env: Mapping[str, str] | None = None
+    ) -> Process:
         """Start a program that works with this control plane; it is stopped and recorded as the servers are.
 
         Args:
             ready: Returns whether it is ready; called until it returns true.
+            env: Further environment variables.
 
         Raises:
             ControlPlaneError: It ended or was not ready in time; the message ends with its log.
         """
         self._binaries[name] = Path(command[0])
-        process = self._spawn(name, command[1:])
+        process = self._spawn(name, command[1:], env)
         self._await(process, ready)
         return process
 
@@ -321,7 +324,7 @@ class ControlPlane:
                     raise
         raise AssertionError("the last attempt returns or raises")
 
-    def _spawn(self, name: str, arguments: Sequence[str], env: dict[str, str] | None = None) -> Process:
+    def _spawn(self, name: str, arguments: Sequence[str], env: Mapping[str, str] | None = None) -> Process:
         previous = self._processes.pop(name, None)
         if previous is not None and previous.alive:
             self._processes[name] = previous

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.certificates import Authority
+from hack.controlplane.certificates import Authority
 
 MONITORING: dict[str, Any] = {
     "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}, "interval": "15s"},

@@ -21,12 +21,12 @@ import pytest
 import yaml
 
 from hack.controlplane import binaries, probes
+from hack.controlplane.certificates import Authority
 from hack.controlplane.credentials import User
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.schedulers import install_crds
 from hack.controlplane.servers import STAGES, Layout, Options, kwok_args
 from scheduler_core.recording.record_file import RecordReader
-from tests.support.certificates import Authority
 from tests.support.operator_process import OperatorProcess
 from tests.support.tables import table
 

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
-from hack.controlplane.api_client import ApiClient, Manifest
+from hack.controlplane.api_client import ApiClient
 from hack.controlplane.controllers import start_kube_controller_manager
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.schedulers import install_crds
-from tests.support.live_gangs import LiveGangs
 from tests.support.operator_process import OperatorProcess
+from tests.support.owned_gangs import NAMESPACE, OwnedGangs
 
 pytestmark = [pytest.mark.cluster, pytest.mark.kwok, pytest.mark.controllers, pytest.mark.timeout(180)]
-
-NAMESPACE = "default"
-GROUPS = f"/apis/bayplan.dev/v1alpha1/namespaces/{NAMESPACE}/podgroups"
 
 
 @pytest.fixture(scope="module")
@@ -30,55 +26,6 @@ def plane() -> Iterator[ControlPlane]:
         yield plane
 
 
-class OwnedGangs(LiveGangs):
-    """:class:`LiveGangs` with real owners."""
-
-    def template(self, **spec: Any) -> Manifest:
-        """Return the template of a pod that requests one CPU and runs for an hour."""
-        container = {"name": "main", "image": "example.com/main", "resources": {"requests": {"cpu": "1"}}}
-        return {
-            "metadata": {"annotations": {"bayplan.dev/run-for": "1h"}},
-            "spec": {
-                "schedulerName": self.token,
-                "nodeSelector": {"for": self.token},
-                "restartPolicy": "Never",
-                "containers": [container],
-                **spec,
-            },
-        }
-
-    def batch_job(self, name: str, parallelism: int, **spec: Any) -> None:
-        """Create a Job."""
-        fields = {"parallelism": parallelism, "completions": parallelism, "template": self.template(), **spec}
-        self.namespaced_object("Job", name, "batch/v1", spec=fields)
-
-    def change_job(self, name: str, **spec: Any) -> None:
-        """Patch the spec of a Job."""
-        job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name, "namespace": NAMESPACE}}
-        self.api.patch(job, {"spec": spec})
-
-    def groups(self, owner: str) -> list[Manifest]:
-        """Return the PodGroups of owners with a name that begins so."""
-        found = self.api.items(GROUPS)
-        return [each for each in found if each["metadata"]["name"].startswith(owner)]
-
-    def sizes(self, owner: str) -> list[int]:
-        """Return ``minMember`` of these PodGroups."""
-        return sorted(each["spec"]["minMember"] for each in self.groups(owner))
-
-    def nodes_of(self, job: str) -> list[str]:
-        """Return the node of each pod of a Job; "" for none."""
-        pods = self.api.items(
-            f"/api/v1/namespaces/{NAMESPACE}/pods", labelSelector=f"batch.kubernetes.io/job-name={job}"
-        )
-        return [each["spec"].get("nodeName", "") for each in pods]
-
-    def is_bound(self, job: str, count: int) -> bool:
-        """Return whether *count* pods of a Job exist, and all are bound."""
-        nodes = self.nodes_of(job)
-        return len(nodes) == count and all(nodes)
-
-
 @pytest.fixture
 def world(plane: ControlPlane, operator: OperatorProcess) -> Iterator[OwnedGangs]:
     """Create a profile with a row for Jobs, and a node with room for four pods."""
@@ -88,8 +35,7 @@ def world(plane: ControlPlane, operator: OperatorProcess) -> Iterator[OwnedGangs
         world.nodes("a", cpu="4")
         yield world
         plane.kubectl("delete", "jobs,cronjobs", "--all")
-        world.until(lambda: not world.api.items(GROUPS), "the PodGroups are deleted with their owners")
-        world.clean_up()
+        world.clean_up_after_owners()
 
 
 def test_a_job(world: OwnedGangs, plane: ControlPlane) -> None:

@@ -22,6 +22,19 @@ printf '#!/bin/sh\\n' > "$2"
 chmod +x "$2"
 """
 
+# Stands in for a go that also downloads a module and edits go.mod: the built file is the source that it would compile.
+_GO_WITH_SOURCES = """#!/bin/sh
+PATH=/usr/bin:/bin
+case "$1 $2" in
+"mod download") echo '{{"Dir": "{assets}"}}' ;;
+"mod edit") echo "$3" >> go.mod ;;
+*)
+    while [ "$1" != "-o" ]; do shift; done
+    cat source/cmd/kueue/main.go go.mod > "$2"
+    chmod +x "$2" ;;
+esac
+"""
+
 _GO_THAT_FAILS = """#!/bin/sh
 echo "dial tcp: no such host"
 exit 1
@@ -205,6 +218,39 @@ def test_unknown_names_are_rejected() -> None:
     """A name without a recipe is a ValueError."""
     with pytest.raises(ValueError, match="no recipe for kubelet: use one of etcd"):
         binaries.resolve(["kubelet"])
+
+
+@pytest.mark.parametrize(
+    ("path", "problem"),
+    [
+        pytest.param("/etc/kueue/metrics/certs", "", id="what the edit replaces"),
+        pytest.param("/etc/kueue/other", "cmd/kueue/main.go contains .* not 1 times", id="another source"),
+    ],
+)
+def test_a_changed_source_is_built(machine: Machine, path: str, problem: str) -> None:
+    """A recipe with edits builds a changed copy of the module, and fails if the source is not as expected."""
+    machine.put(machine.path, "go", _GO_WITH_SOURCES)
+    source = machine.assets / "cmd" / "kueue" / "main.go"
+    source.parent.mkdir(parents=True)
+    source.write_text(f'path := "{path}"\n')
+    source.chmod(0o444)
+    if problem:
+        with pytest.raises(binaries.MissingBinary, match=problem):
+            binaries.resolve(["kueue"])
+        return
+    built = binaries.resolve(["kueue"])["kueue"].read_text()
+    assert built.startswith("path := cfg.Webhook.CertDir\n")
+    assert built.endswith("-replace=sigs.k8s.io/kueue=./source\n")
+    assert source.read_text() == f'path := "{path}"\n'
+
+
+@pytest.mark.parametrize("name", ["kueue", "jobset", "lws", "descheduler", "karpenter"])
+def test_peers_are_built_on_request(name: str) -> None:
+    """Controllers that Bayplan works beside are no part of the control plane; each has a pinned module of its own."""
+    recipe = binaries.RECIPES[name]
+    assert name not in binaries.CONTROL_PLANE
+    assert f"tool {recipe.package}\n" in (recipe.directory() / "go.mod").read_text()
+    assert binaries.cache_dir(name).name.startswith(f"{name}-")
 
 
 @pytest.mark.parametrize("name", ["kube-apiserver", "kwok", "helm", "helm3"])

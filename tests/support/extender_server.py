@@ -17,8 +17,8 @@ from typing import Any, Self
 
 from aiohttp import web
 
+from hack.controlplane.certificates import KeyPair
 from hack.controlplane.probes import LOOPBACK, free_port
-from tests.support.certificates import KeyPair
 
 Json = Any
 Rule = Callable[[Json], "Json | Reply"]

@@ -22,10 +22,10 @@ import aiohttp
 from aiohttp import web
 from yarl import URL
 
+from hack.controlplane.certificates import Authority
 from hack.controlplane.credentials import write_kubeconfig
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.probes import LOOPBACK
-from tests.support.certificates import Authority
 from tests.support.proxied_requests import ProxiedRequest, RequestFault, faults_of, request_kind
 
 _HANG_SECONDS = 30.0  # longer than any client timeout

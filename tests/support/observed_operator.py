@@ -13,10 +13,10 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
+from hack.controlplane.certificates import Authority, KeyPair
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.probes import LOOPBACK, free_port
 from hack.controlplane.schedulers import await_definitions
-from tests.support.certificates import Authority, KeyPair
 from tests.support.extender_cluster import ExtenderCluster
 from tests.support.manifests import Manifest, most_allocated
 from tests.support.operator_process import OperatorProcess

@@ -13,9 +13,9 @@ from bayplan.extenders import transport as transport_module
 from bayplan.extenders.transport import Transport
 from bayplan.kube.http.byte_stream import client_context
 
+from hack.controlplane.certificates import Authority
 from scheduler_core.config.profile_config import Extender
 from scheduler_core.errors import ConfigError, ExtenderError
-from tests.support.certificates import Authority
 from tests.support.extender_server import ExtenderServer
 
 TLS_FILES = {"caFile": "ca.crt", "certFile": "client.crt", "keyFile": "client.key"}

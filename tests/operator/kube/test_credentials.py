@@ -12,8 +12,8 @@ import yaml
 from bayplan.kube.credentials import Credentials, PlainKubeconfig, from_service_account
 from kubernetes.aio.config import load_kube_config
 
+from hack.controlplane.certificates import Authority
 from scheduler_core.errors import ConfigError
-from tests.support.certificates import Authority
 from tests.support.tables import table
 
 _AUTHORITY = "-----BEGIN CERTIFICATE-----\nabc\n-----END CERTIFICATE-----\n"

@@ -18,9 +18,9 @@ from aiohttp import web
 from bayplan.kube.credentials import from_kubeconfig
 from bayplan.kube.http.connection import ApiConnection, ApiRequest, ConnectionOptions, Lane
 
+from hack.controlplane.certificates import Authority, KeyPair, KeyType
 from scheduler_core.errors import ClusterWriteError
 from tests.operator.kube.conftest import InstantClock
-from tests.support.certificates import Authority, KeyPair, KeyType
 from tests.support.tables import table
 
 LANES = [Lane.READS, Lane.WRITES, Lane.BINDS, Lane.LEASES]

@@ -21,7 +21,7 @@ from bayplan.resources.pod_group import PodGroup
 from bayplan.resources.resource_model import CustomResource
 from bayplan.resources.scheduler_profile import SchedulerProfile
 
-from tests.support.certificates import Authority
+from hack.controlplane.certificates import Authority
 from tests.support.tables import table
 
 

@@ -17,10 +17,10 @@ from bayplan.profiles.kopf_handlers import KopfOperator, Reviewed, Watched, Webh
 from bayplan.resources.object_store import Body
 from bayplan.resources.resource_model import CustomResource
 
+from hack.controlplane.certificates import Authority
 from hack.controlplane.probes import LOOPBACK, free_port
 from scheduler_core.errors import Problem
 from tests.operator.profiles.test_kopf_handlers import Watcher
-from tests.support.certificates import Authority
 from tests.support.fake_api import FakeApi
 from tests.support.kopf_server import KINDS, OWN, profile, script_discovery, script_lists
 from tests.support.tables import table

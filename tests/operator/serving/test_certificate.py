@@ -19,8 +19,8 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
 from prometheus_client import CollectorRegistry
 
+from hack.controlplane.certificates import Authority, KeyType
 from scheduler_core.errors import ConfigError
-from tests.support.certificates import Authority, KeyType
 from tests.support.tables import table
 from tests.support.virtual_clock import VirtualClock
 

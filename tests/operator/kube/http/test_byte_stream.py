@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from bayplan.kube.http.byte_stream import ByteStream, Endpoint, client_context, open_socket
 
-from tests.support.certificates import Authority
+from hack.controlplane.certificates import Authority
 
 LARGE = bytes(range(256)) * (1 << 14)
 """4 MiB: more than socket buffers hold, and hundreds of TLS records."""

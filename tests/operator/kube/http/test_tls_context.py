@@ -17,8 +17,8 @@ from bayplan.kube.http.byte_stream import Endpoint, client_context, open_socket
 from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
 from bayplan.kube.timing import SystemClock
 
+from hack.controlplane.certificates import Authority, KeyPair
 from scheduler_core.errors import ServerUnavailableError
-from tests.support.certificates import Authority, KeyPair
 
 AUTHORITY, OTHER_AUTHORITY = Authority(), Authority("other")
 HOST = "127.0.0.1"
