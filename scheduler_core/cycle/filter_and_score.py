@@ -262,7 +262,9 @@ class FilterRun:
         attempt = self._attempt
         for gang, refused in self._reservations.blocking(attempt.queued.group, attempt.info):
             blocked = refused if requested is None else np.intersect1d(refused, requested)
-            reserved_verdict = self._verdict(unresolvable(f"node(s) were reserved for gang {gang}").of(GANG_SCHEDULING))
+            reserved_verdict = self._verdict(
+                unresolvable(f"node(s) were reserved for {gang.holder}").of(GANG_SCHEDULING)
+            )
             for verdict in np.unique(verdicts[blocked]).tolist():
                 if not verdict or self._decode(verdict).code is Code.UNSCHEDULABLE:
                     verdicts[blocked[verdicts[blocked] == verdict]] = reserved_verdict

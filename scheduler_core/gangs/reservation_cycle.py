@@ -27,7 +27,7 @@ from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import NO_ROW
 
 _RESERVED = "capacity is reserved for it, {} {}, until the pods that run there have ended"
-_IN_TURN = "it waits for its turn: capacity that it needs is reserved for gang {}"
+_IN_TURN = "it waits for its turn: capacity that it needs is reserved for {}"
 _HOPELESS = "no capacity can be reserved for it: it would not fit even if all pods had ended"
 
 

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler_core.framework.queued_pod import Place
+from scheduler_core.gangs.held_room import HeldRoom, HeldRooms
 from scheduler_core.model.pod_group import GroupKey
 from scheduler_core.placement.reservations import Plan, Reservation
 from scheduler_core.ports import Clock, Timer
@@ -40,7 +41,9 @@ class GangReservations:
     """All reservations.
 
     Attributes:
-        by_gang: The reservations; one that ends and begins again is another object.
+        by_gang: The reservations; one that ends and begins again is another object. Those of admitted workloads are
+            among them, under keys that no gang has.
+        held: Room that is held for workloads which another controller admits.
     """
 
     def __init__(
@@ -64,6 +67,7 @@ class GangReservations:
         self._planned_after: dict[GroupKey, float] = {}
         """First failure of the series for which a plan was requested; prevents a second request by rounding."""
         self._timers: dict[GroupKey, Timer] = {}
+        self.held = HeldRooms(nodes, queue.nominator, self.by_gang, self._unblock)
         queue.gangs.on_change.append(self._gang_changed)
 
     def of(self, key: GroupKey) -> Reservation | None:
@@ -81,7 +85,7 @@ class GangReservations:
 
         Returns:
             Other gangs whose reservation has at least the priority of the pod or its group, each with the rows where
-            the pod does not fit beside the gang, intp[k] ascending, k > 0.
+            the pod does not fit beside the gang, intp[k] ascending, k > 0; then admitted workloads likewise.
         """
         if not self.by_gang:
             return []
@@ -89,9 +93,10 @@ class GangReservations:
         blocking = (
             (each.key, each.refused_rows(pod, self._queue.nominator))
             for each in self.by_gang.values()
-            if each.priority >= priority and each.key != group
+            if each.priority >= priority and each.key != group and each.key not in self.held
         )
-        return [(key, rows) for key, rows in blocking if len(rows)]
+        found = [(key, rows) for key, rows in blocking if len(rows)]
+        return [*found, *self.held.blocking(pod, priority)] if len(self.held) else found
 
     def _priority_of(self, group: GroupKey | None, pod: PodInfo) -> int:
         gang = None if group is None else self._queue.gangs.get(group)
@@ -111,6 +116,17 @@ class GangReservations:
         """Return the gangs whose reservations made some of these pods unschedulable, each with their UIDs."""
         found = ((key, tuple(uid for uid in uids if uid in held.rejected)) for key, held in self.by_gang.items())
         return tuple((key, of_gang) for key, of_gang in found if of_gang)
+
+    def hold(self, room: HeldRoom) -> bool:
+        """Hold room for an admitted workload, beside all that is held or reserved for gangs of at least its priority.
+
+        Returns:
+            Whether the room exists; if not, nothing is held.
+        """
+        self.held.end(room.workload.uid)
+        priority = room.reservation.priority
+        beside = [each for key, each in self.by_gang.items() if key in self.held or each.priority >= priority]
+        return self.held.begin(room, beside)
 
     # -- what happens in the cluster ----------------------------------------------------------------------------
 
@@ -199,8 +215,8 @@ class GangReservations:
         self._hopeless[gang.key] = (version, self._clock.now() + self.after_seconds)
 
     def holders(self) -> list[str]:
-        """Return the gangs with a reservation, as ``namespace/name``."""
-        return sorted(str(key) for key in self.by_gang)
+        """Return the gangs and workloads with a reservation, each with its kind."""
+        return sorted(key.holder for key in self.by_gang)
 
     def end(self, key: GroupKey) -> None:
         """End the reservation of a gang, if any, and activate the pods and gangs that it blocked."""
@@ -212,8 +228,12 @@ class GangReservations:
         gang = self._queue.gangs.get(key)
         if gang is not None:
             gang.reservation = ""
+        self._unblock(ended)
+
+    def _unblock(self, ended: Reservation) -> None:
+        """Activate the pods and gangs that a reservation blocked."""
         waiting, self._awaiting_turn = self._awaiting_turn, {}
-        self._try(*(other for other in waiting if other != key))
+        self._try(*(other for other in waiting if other != ended.key))
         self._queue.activate(ended.rejected)
 
     def _gang_changed(self, gang: Gang) -> None:

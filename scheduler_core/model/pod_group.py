@@ -94,6 +94,17 @@ class GroupKey(NamedTuple):
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
 
+    @property
+    def holder(self) -> str:
+        """What reserves nodes under this key, for messages: a gang, or a workload of :func:`held_key`."""
+        _, slash, workload = self.name.partition("/")
+        return f"Workload {self.namespace}/{workload}" if slash else f"gang {self}"
+
+
+def held_key(namespace: str, name: str) -> GroupKey:
+    """Return the key of room that is held for an admitted workload; no group has it, because no name has a slash."""
+    return GroupKey(GroupSource.BAYPLAN, namespace, f"workload/{name}")
+
 
 @dataclass(frozen=True, slots=True)
 class GroupTopology:

@@ -125,6 +125,8 @@ class Reservation:
         self._own = frozenset(slot.info.uid for slot in plan.slots)
         self._one_per_class = tuple({slot.pod_class: slot.info for slot in plan.slots}.values())
         self._can_conflict = any(map(can_conflict, self._one_per_class))
+        self._resized: set[str] = set()
+        """Nodes on which slots were given up or taken back since the last refresh."""
         self._lowest = min((slot.info.priority for slot in plan.slots), default=0)
         self._version = -1
         self._position = 0
@@ -163,17 +165,32 @@ class Reservation:
         """Return whether the gang has room now, by resources and number of pods alone."""
         return self._has_room(are_gone=False)
 
-    def fits_then(self) -> bool:
-        """Return whether the gang has room once all pods in the way have ended."""
-        return self._has_room(are_gone=True)
+    def fits_then(self, beside: Sequence[Reservation] = ()) -> bool:
+        """Return whether the gang has room once all pods in the way have ended, beside that of other reservations."""
+        return self._has_room(are_gone=True, beside=beside)
 
-    def _has_room(self, *, are_gone: bool) -> bool:
+    def give_up(self, slot: Slot) -> None:
+        """Release the room of a slot, because its member has a node."""
+        members = self._members[slot.node_name]
+        del members[next(number for number, info in enumerate(members) if info is slot.info)]
+        self._resized.add(slot.node_name)
+
+    def take_back(self, slot: Slot) -> None:
+        """Reserve the room of a slot that was given up."""
+        self._members[slot.node_name].append(slot.info)
+        self._resized.add(slot.node_name)
+
+    def _has_room(self, *, are_gone: bool, beside: Sequence[Reservation] = ()) -> bool:
         nodes = self._nodes
-        for name, members in self._members.items():
+        for name, own in self._members.items():
+            if not own:
+                continue
             row = nodes.row_of(name)
             if row == NO_ROW:
                 return False
-            leaving = self._leaving(row) if are_gone else []
+            members = [*own, *(info for other in beside for info in other.members_on(name))]
+            gone = {info.uid: info for each in (self, *beside) for info in each.leaving(row)} if are_gone else {}
+            leaving = list(gone.values())
             if nodes.pod_count[row] - len(leaving) + len(members) > nodes.allowed_pods[row]:
                 return False
             needed = _sum(members)
@@ -184,7 +201,12 @@ class Reservation:
                     return False
         return True
 
-    def _leaving(self, row: int) -> list[PodInfo]:
+    def members_on(self, node_name: str) -> Sequence[PodInfo]:
+        """Return the members that have slots on a node."""
+        return self._members.get(node_name, ())
+
+    def leaving(self, row: int) -> list[PodInfo]:
+        """Return the pods in the way on a row that still run."""
         return [info for uid, info in self._nodes.pods[row].items() if uid in self.plan.in_the_way]
 
     # -- pods that come later -----------------------------------------------------------------------------------
@@ -208,7 +230,8 @@ class Reservation:
         refused = self.rows[~fits]
         if not (self._can_conflict or pod.terms.required_anti):
             return refused
-        return np.union1d(refused, conflicting_rows(pod, self._members, self._one_per_class, self._nodes))
+        members = {name: here for name, here in self._members.items() if here}
+        return np.union1d(refused, conflicting_rows(pod, members, self._one_per_class, self._nodes))
 
     def _without_nominated(self, pod: PodInfo, nominator: NominatedPods) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         free, slots = self._free, self._slots
@@ -244,14 +267,16 @@ class Reservation:
             self._slots = np.zeros(len(rows), dtype=np.int64)
             stale: Iterable[int] = rows
         else:
-            stale = self._index.keys() & changed
+            resized = (nodes.row_of(name) for name in self._resized)
+            stale = self._index.keys() & {*changed, *resized}
+        self._resized.clear()
         for row in stale:
             self._fill(row, self._index[row])
         self._position, self._version = nodes.changes.position, nodes.version
 
     def _fill(self, row: int, position: int) -> None:
         nodes = self._nodes
-        leaving, members = self._leaving(row), self._members[nodes.node_name(row)]
+        leaving, members = self.leaving(row), self._members[nodes.node_name(row)]
         free, freed, needed = self._free[:, position], _sum_accounted(leaving), _sum(members)
         np.subtract(nodes.allocatable[:, row], nodes.requested[:, row], out=free)
         for column in freed.keys() | needed.keys():

@@ -1,0 +1,243 @@
+"""Room that is held for admitted workloads: which pods it blocks, who takes it, and when it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scheduler_core.fit.answers import FitAnswer, FitVerdict
+from scheduler_core.fit.requests import FitRequest
+from scheduler_core.fit_assembly import fit_search
+from scheduler_core.gangs.held_room import POD_SET_LABEL, WORKLOAD_LABEL, HeldPod, HeldRoom, HeldWorkload
+from scheduler_core.in_tree import default_plugins
+from scheduler_core.model.pod import Pod
+from tests.support.affinities import anti_affinity_to, app
+from tests.support.builders import pod
+from tests.support.gang_preemption import running_pod, small_node, with_pod_groups
+from tests.support.gangs import group
+from tests.support.scheduling import Rig, rig
+
+JOB = HeldWorkload("default", "job", "uid-of-job")
+OTHER = HeldWorkload("default", "other", "uid-of-other")
+RESERVED = "node(s) were reserved for Workload default/job"
+
+
+@pytest.fixture
+def cluster() -> Rig:
+    """Return a scheduler with two nodes of two CPUs."""
+    return cluster_of(2, 2)
+
+
+def cluster_of(*cpus: int) -> Rig:
+    """Return a scheduler with nodes of so many CPUs, named ``a``, ``b`` and so on."""
+    made = with_pod_groups(rig(defaults=default_plugins()))
+    made.add(*(small_node(name, count) for name, count in zip("abcdef", cpus, strict=False)))
+    return made
+
+
+def pod_of(workload: HeldWorkload, name: str, cpus: int = 1, pod_set: str = "main", **fields: Any) -> Pod:
+    """Return a pod of an admitted workload."""
+    labels = {WORKLOAD_LABEL: workload.uid, POD_SET_LABEL: pod_set, **fields.pop("labels", {})}
+    return pod(name, requests={"cpu": str(cpus)}, labels=labels, **fields)
+
+
+def fit(made: Rig, *pods: Pod) -> FitAnswer:
+    """Return whether pods that do not exist would fit."""
+    return fit_search(made.context, made.scheduler.reservations).answer(FitRequest(pods=pods))
+
+
+def hold(made: Rig, workload: HeldWorkload, *pods: Pod) -> bool:
+    """Hold the room that a dry run finds for pods of a workload."""
+    found = fit(made, *pods)
+    chosen = found.chosen
+    assert chosen is not None, found
+    ends = frozenset(info.uid for info in (*chosen.victims, *chosen.awaited))
+    slots = [
+        HeldPod(info, info.pod.metadata.labels[POD_SET_LABEL], chosen.nodes[info.uid])
+        for info in found.infos
+        if info.uid in chosen.nodes
+    ]
+    room = HeldRoom(workload, slots, ends, made.context.cache.columns)
+    return made.scheduler.reservations.hold(room)
+
+
+def pods_of(workload: HeldWorkload, count: int, cpus: int = 1, **fields: Any) -> list[Pod]:
+    """Return pods of a workload as the dry run gets them."""
+    return [pod_of(workload, f"fit-{workload.name}-{number}", cpus, **fields) for number in range(count)]
+
+
+async def bound(made: Rig, *pods: Pod) -> dict[str, str]:
+    """Add pods, schedule all that are active, and return the nodes by name."""
+    made.add(*pods)
+    for _ in range(len(pods)):
+        if made.queue.readings.is_idle:
+            break
+        await made.attempt()
+    return {each.metadata.name: made.bound.get(each.metadata.name, "") for each in pods}
+
+
+@pytest.mark.parametrize(
+    ("later", "expected"),
+    [
+        pytest.param({"requests": {"cpu": "1"}}, True, id="fits beside"),
+        pytest.param({"requests": {"cpu": "2"}}, False, id="needs the room"),
+        pytest.param({"requests": {"cpu": "2"}, "priority": 1}, True, id="higher priority"),
+        pytest.param(
+            {"requests": {"cpu": "2"}, "priority": 1, "labels": {WORKLOAD_LABEL: OTHER.uid}},
+            False,
+            id="higher priority of another admitted workload",
+        ),
+        pytest.param(
+            {"requests": {"cpu": "2"}, "namespace": "else", "labels": {WORKLOAD_LABEL: JOB.uid}},
+            False,
+            id="label of the workload in another namespace",
+        ),
+    ],
+)
+async def test_pods_between_admission_and_the_pods(later: dict[str, Any], expected: bool) -> None:
+    """Only pods that fit beside the held room get a node, and pods of higher priority."""
+    cluster = cluster_of(3)
+    assert hold(cluster, JOB, *pods_of(JOB, 2))
+    found = await bound(cluster, pod("later", **later))
+    assert (found["later"] == "a") is expected
+    if not expected:
+        assert RESERVED in cluster.condition.message
+
+
+async def test_the_pods_get_the_room(cluster: Rig) -> None:
+    """The pods of the workload are scheduled although others wait for the same room; then these get the rest."""
+    assert hold(cluster, JOB, *pods_of(JOB, 3))
+    early = [pod(f"early-{number}", requests={"cpu": "1"}) for number in range(4)]
+    assert len([node for node in (await bound(cluster, *early)).values() if node]) == 1
+    own = await bound(cluster, *(pod_of(JOB, f"own-{number}") for number in range(3)))
+    assert all(own.values())
+    assert cluster.scheduler.reservations.held.settle() == [JOB]
+    assert not len(cluster.scheduler.reservations.held)
+
+
+async def test_small_pods_leave_room_for_the_large_one() -> None:
+    """A pod of the workload does not use the room of a pod of another pod set that comes later."""
+    cluster = cluster_of(4, 2)
+    wanted = [pod_of(JOB, "fit-large", 4, "large"), pod_of(JOB, "fit-small", 1, "small")]
+    assert hold(cluster, JOB, *wanted)
+    found = await bound(cluster, pod_of(JOB, "small", 1, "small"), pod_of(JOB, "large", 4, "large"))
+    assert found == {"small": "b", "large": "a"}
+
+
+def test_two_workloads_do_not_count_on_the_same_room(cluster: Rig) -> None:
+    """What is held for one workload does not exist for another one, whatever its priority is."""
+    assert hold(cluster, JOB, *pods_of(JOB, 3))
+    assert fit(cluster, *pods_of(OTHER, 1, priority=5)).verdict is FitVerdict.FITS_NOW
+    assert fit(cluster, *pods_of(OTHER, 2, priority=5)).verdict is FitVerdict.DOES_NOT_FIT
+    cluster.scheduler.reservations.held.end(JOB.uid)
+    assert fit(cluster, *pods_of(OTHER, 4)).verdict is FitVerdict.FITS_NOW
+
+
+def test_room_that_has_gone_is_not_held(cluster: Rig) -> None:
+    """Room that was taken since the dry run is not held: by a pod, or by the room of another workload."""
+    nodes = cluster.context.cache.columns
+    taken = [HeldPod(nodes.compile_pod(each), "main", "a") for each in pods_of(JOB, 2)]
+    other = [HeldPod(nodes.compile_pod(each), "main", "a") for each in pods_of(OTHER, 1)]
+    reservations = cluster.scheduler.reservations
+    assert reservations.hold(HeldRoom(JOB, taken, frozenset(), nodes))
+    assert not reservations.hold(HeldRoom(OTHER, other, frozenset(), nodes))
+    reservations.held.end(JOB.uid)
+    assert reservations.hold(HeldRoom(OTHER, other, frozenset(), nodes))
+    cluster.add(running_pod("running", "a"))
+    assert not reservations.hold(HeldRoom(JOB, taken, frozenset(), nodes))
+    assert [held.workload for held in reservations.held] == [OTHER]
+
+
+async def test_the_end_activates_the_pods_that_it_blocked(cluster: Rig) -> None:
+    """A pod that waits because of held room is tried again when the workload is deleted."""
+    assert hold(cluster, JOB, *pods_of(JOB, 4))
+    waiting = pod("waiting", requests={"cpu": "1"})
+    assert await bound(cluster, waiting) == {"waiting": ""}
+    assert cluster.place_of(waiting) == "unschedulable"
+    cluster.scheduler.reservations.held.end(JOB.uid)
+    assert cluster.place_of(waiting) in ("active", "backoff")
+
+
+async def test_room_after_evictions() -> None:
+    """The room of victims is held, and the pods of the workload evict them."""
+    cluster = cluster_of(2)
+    cluster.add(running_pod("low", "a", priority=0), running_pod("high", "a", priority=20))
+    assert hold(cluster, JOB, *pods_of(JOB, 1, priority=10))
+    assert fit(cluster, *pods_of(OTHER, 1, priority=10)).verdict is not FitVerdict.FITS_AFTER_EVICTIONS
+    assert await bound(cluster, pod_of(JOB, "own", priority=10)) == {"own": ""}
+    assert [deletion.name for deletion in cluster.writer.deletions] == ["low"]
+
+
+async def test_pods_that_ended_get_no_room_again(cluster: Rig) -> None:
+    """A slot that was taken for good is not held again when its pod ends."""
+    assert hold(cluster, JOB, *pods_of(JOB, 2))
+    first = pod_of(JOB, "first")
+    node_name = (await bound(cluster, first))["first"]
+    held = cluster.scheduler.reservations.held
+    assert held.settle() == []
+    cluster.scheduler.feed.pod_deleted(running_pod("first", node_name))
+    room = held.of(JOB.uid)
+    assert room is not None
+    assert room.free == 1
+
+
+async def test_anti_affinity_within_the_workload() -> None:
+    """Each pod gets a node although pods of other workloads match the same labels later."""
+    cluster = with_pod_groups(rig(defaults=default_plugins()))
+    cluster.add(*(small_node(name, 4, zone=name) for name in "abc"))
+    apart = anti_affinity_to("web")
+    wanted = {"labels": {"app": "web"}, "affinity": apart}
+    assert hold(cluster, JOB, *pods_of(JOB, 2, **wanted))
+    others = await bound(cluster, *(pod(f"other-{number}", labels=app("web").match_labels) for number in range(3)))
+    own = await bound(cluster, *(pod_of(JOB, f"own-{number}", **wanted) for number in range(2)))
+    assert all(own.values())
+    assert len(set(own.values())) == 2
+    assert len({node for node in others.values() if node}) == 1
+
+
+async def test_members_of_a_gang(cluster: Rig) -> None:
+    """A gang of the workload is placed as a whole in the room that is held for its pods."""
+    cluster.scheduler.group_feed.group_changed(group(min_member=4))
+    assert hold(cluster, JOB, *pods_of(JOB, 4))
+    blocked = await bound(cluster, pod("blocked", requests={"cpu": "1"}))
+    assert blocked == {"blocked": ""}
+    own = [pod_of(JOB, f"own-{number}", labels={"bayplan.dev/pod-group": "train"}) for number in range(4)]
+    cluster.add(*own)
+    async with cluster.running():
+        await cluster.until(lambda: len(cluster.bound) == 4)
+    assert cluster.scheduler.reservations.held.settle() == [JOB]
+
+
+Sizes = st.lists(st.integers(1, 3), min_size=1, max_size=5)
+
+
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=4), Sizes, Sizes, st.randoms(use_true_random=False))
+async def test_no_pod_takes_the_room(cpus: list[int], own: list[int], others: list[int], order: Any) -> None:
+    """If a workload fits, all of its pods get nodes, whatever pods of its priority are created between them."""
+    cluster = cluster_of(*cpus)
+    wanted = [pod_of(JOB, f"fit-{number}", count, f"set-{count}") for number, count in enumerate(own)]
+    if fit(cluster, *wanted).verdict is not FitVerdict.FITS_NOW:
+        return
+    assert hold(cluster, JOB, *wanted)
+    mine = [pod_of(JOB, f"own-{number}", count, f"set-{count}") for number, count in enumerate(own)]
+    rivals = [pod(f"rival-{number}", requests={"cpu": str(count)}) for number, count in enumerate(others)]
+    created: list[Pod] = [*mine, *rivals]
+    order.shuffle(created)
+    found: dict[str, str] = {}
+    for each in created:
+        found |= await bound(cluster, each)
+    assert all(found[each.metadata.name] for each in mine), found
+    _no_overcommit(cluster, [*mine, *rivals], cpus, found)
+
+
+def _no_overcommit(cluster: Rig, pods: Iterable[Pod], cpus: list[int], found: dict[str, str]) -> None:
+    used = dict.fromkeys("abcdef", 0)
+    nodes = cluster.context.cache.columns
+    for each in pods:
+        if found[each.metadata.name]:
+            used[found[each.metadata.name]] += nodes.compile_pod(each).requests.accounted["cpu"] // 1000
+    assert all(used[name] <= count for name, count in zip("abcdef", cpus, strict=False)), used
