@@ -1,4 +1,4 @@
-"""Selection of the tests of images, charts, docs, pages and benchmarks by the paths that changed since a merge base.
+"""Selection of the tests of images, charts, docs, pages, benchmarks and peers by what changed since a merge base.
 
 All tests are selected unless git lists every changed path: a test that is left out wrongly costs more than a slow run.
 """
