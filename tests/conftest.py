@@ -45,7 +45,6 @@ _YIELDING = 10
 """Niceness of workers that have come to in-process tests."""
 _IMAGE_TESTS = "tests/image/"
 _MARKERS_BY_FIXTURE = {"control_plane": "cluster", "kwok": "kwok"}
-
 _MISSING = pytest.StashKey[dict[str, str]]()
 _SELECTION = pytest.StashKey[Selection]()
 

@@ -12,42 +12,15 @@ import asyncio
 import cProfile
 import pstats
 
-import pytest
-
 from benchmarks.core_drain import Size, measure
 from benchmarks.vector_counts import VectorCounts, counted_arrays
 from benchmarks.workloads import workload_named
+from tests.support.tables import table
 
 _PODS = 300
 _FEW, _MANY = 500, 2000
-
-CALLS_PER_POD = [
-    pytest.param("basic", 383, id="one-class"),
-    pytest.param("sizes", 607, id="different-sizes"),
-    pytest.param("node-affinity", 399, id="node-affinity"),
-    pytest.param("affinity", 643, id="required-affinity"),
-    pytest.param("preferred-affinity", 588, id="preferred-affinity"),
-    pytest.param("anti-affinity", 582, id="required-anti-affinity"),
-    pytest.param("spread", 530, id="required-spread"),
-    pytest.param("preferred-spread", 556, id="preferred-spread"),
-    pytest.param("unschedulable", 608, id="a-fifth-infeasible"),
-    pytest.param("churn", 422, id="churn"),
-]
-
 CALLS_PER_PREEMPTION = 9730
 
-VECTORS_PER_POD = [
-    pytest.param("basic", (12, 13, 19), id="one-class"),
-    pytest.param("sizes", (50, 61, 81), id="different-sizes"),
-    pytest.param("node-affinity", (9, 12, 15), id="node-affinity"),
-    pytest.param("affinity", (24, 33, 87), id="required-affinity"),
-    pytest.param("preferred-affinity", (25, 44, 147), id="preferred-affinity"),
-    pytest.param("anti-affinity", (40, 58, 130), id="required-anti-affinity"),
-    pytest.param("spread", (29, 32, 42), id="required-spread"),
-    pytest.param("preferred-spread", (45, 47, 139), id="preferred-spread"),
-    pytest.param("unschedulable", (21, 23, 27), id="a-fifth-infeasible"),
-    pytest.param("churn", (12, 13, 18), id="churn"),
-]
 """Operations on vectors, including those of a ranking; elements per node; bytes per node."""
 
 
@@ -71,7 +44,19 @@ def vectors_per_pod(name: str, nodes: int) -> tuple[float, float, float]:
     return counts.operations / pods, counts.elements / pods, counts.allocated / pods
 
 
-@pytest.mark.parametrize(("name", "bound"), CALLS_PER_POD)
+@table(
+    "name, bound",
+    ("one-class", "basic", 383),
+    ("different-sizes", "sizes", 607),
+    ("node-affinity", "node-affinity", 399),
+    ("required-affinity", "affinity", 643),
+    ("preferred-affinity", "preferred-affinity", 588),
+    ("required-anti-affinity", "anti-affinity", 582),
+    ("required-spread", "spread", 530),
+    ("preferred-spread", "preferred-spread", 556),
+    ("a-fifth-infeasible", "unschedulable", 608),
+    ("churn", "churn", 422),
+)
 def test_calls_for_a_pod(name: str, bound: int) -> None:
     """The calls do not exceed the bound, and do not grow with four times the nodes."""
     few, many = calls_per_pod(name, _FEW), calls_per_pod(name, _MANY)
@@ -84,7 +69,19 @@ def test_calls_for_a_preemption() -> None:
     assert calls_per_pod("preemption", _FEW) <= CALLS_PER_PREEMPTION
 
 
-@pytest.mark.parametrize(("name", "bounds"), VECTORS_PER_POD)
+@table(
+    "name, bounds",
+    ("one-class", "basic", (12, 13, 19)),
+    ("different-sizes", "sizes", (50, 61, 81)),
+    ("node-affinity", "node-affinity", (9, 12, 15)),
+    ("required-affinity", "affinity", (24, 33, 87)),
+    ("preferred-affinity", "preferred-affinity", (25, 44, 147)),
+    ("required-anti-affinity", "anti-affinity", (40, 58, 130)),
+    ("required-spread", "spread", (29, 32, 42)),
+    ("preferred-spread", "preferred-spread", (45, 47, 139)),
+    ("a-fifth-infeasible", "unschedulable", (21, 23, 27)),
+    ("churn", "churn", (12, 13, 18)),
+)
 def test_vectors_for_a_pod(name: str, bounds: tuple[int, int, int]) -> None:
     """Operations, elements and bytes do not exceed the bounds, and operations do not grow with the nodes."""
     few, many = vectors_per_pod(name, _FEW), vectors_per_pod(name, _MANY)

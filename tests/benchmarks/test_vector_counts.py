@@ -6,28 +6,27 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pytest
 
 from benchmarks.vector_counts import CountedArray, VectorCounts, counted_arrays
+from tests.support.tables import table
 
 _ROWS = 10
 
-OPERATIONS = [
-    pytest.param(lambda a: a + 1, (1, 10, 80), id="operator"),
-    pytest.param(lambda a: np.add(a, 1, out=a), (1, 10, 0), id="in-place"),
-    pytest.param(lambda a: a.max(), (1, 10, 0), id="reduction"),
-    pytest.param(lambda a: a[2:5] * 2, (0, 3, 24), id="part"),
-    pytest.param(lambda a: a[2:], (0, 0, 0), id="slice-without-copy"),
-    pytest.param(lambda a: a[np.asarray([1, 3])], (0, 2, 16), id="selected-rows"),
-    pytest.param(lambda a: a[0], (0, 1, 0), id="one-element"),
-    pytest.param(lambda a: a.argmax(), (1, 10, 0), id="method-without-ufunc"),
-    pytest.param(lambda a: a.astype(np.int8), (1, 10, 10), id="conversion"),
-    pytest.param(lambda a: np.zeros(2 * len(a)), (1, 20, 160), id="creation"),
-    pytest.param(lambda a: np.where(a > 1, a, 0).tolist(), (2, 20, 10), id="function"),
-]
 
-
-@pytest.mark.parametrize(("operation", "expected"), OPERATIONS)
+@table(
+    "operation, expected",
+    ("operator", lambda a: a + 1, (1, 10, 80)),
+    ("in-place", lambda a: np.add(a, 1, out=a), (1, 10, 0)),
+    ("reduction", lambda a: a.max(), (1, 10, 0)),
+    ("part", lambda a: a[2:5] * 2, (0, 3, 24)),
+    ("slice-without-copy", lambda a: a[2:], (0, 0, 0)),
+    ("selected-rows", lambda a: a[np.asarray([1, 3])], (0, 2, 16)),
+    ("one-element", lambda a: a[0], (0, 1, 0)),
+    ("method-without-ufunc", lambda a: a.argmax(), (1, 10, 0)),
+    ("conversion", lambda a: a.astype(np.int8), (1, 10, 10)),
+    ("creation", lambda a: np.zeros(2 * len(a)), (1, 20, 160)),
+    ("function", lambda a: np.where(a > 1, a, 0).tolist(), (2, 20, 10)),
+)
 def test_an_operation_is_counted(operation: Callable[[Any], Any], expected: tuple[int, int, int]) -> None:
     """Operations on vectors, elements and bytes are counted, and the result equals that of a plain array."""
     plain = operation(np.arange(_ROWS))

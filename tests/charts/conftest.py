@@ -19,7 +19,6 @@ from hack.controlplane.schedulers import await_definitions
 
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "charts" / "bayplan"
-
 LINES = {"helm3": "Helm 3", "helm": "Helm 4"}
 """Name of each Helm release line, by its binary."""
 

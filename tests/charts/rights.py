@@ -8,7 +8,6 @@ from itertools import product
 from typing import Any
 
 Manifest = Mapping[str, Any]
-
 _CREATED, _FORBIDDEN = 201, 403
 _SYNTHETIC = {("patch", "resourceclaims/status"): "resourceclaims/binding"}
 """Resources that no request names: the API server authorizes changes of an allocation for both."""

@@ -18,7 +18,6 @@ from hack.controlplane import binaries
 from tests.support.tables import table
 
 pytestmark = pytest.mark.prometheus
-
 ROOT = Path(__file__).resolve().parents[2]
 RULES = ROOT / "charts" / "bayplan" / "alerts" / "bayplan.yaml"
 RUNBOOKS = "docs/reference/alerts.md"

@@ -23,7 +23,6 @@ from tests.support.namespaces import new_namespace
 from tests.support.tables import table
 
 pytestmark = pytest.mark.cluster
-
 _WAYS = (("ingress", "from"), ("egress", "to"))
 _RESTRICTED = "pod-security.kubernetes.io/enforce=restricted"
 

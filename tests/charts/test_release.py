@@ -25,7 +25,6 @@ from tests.scenarios.scenario import node_manifest, pod_manifest
 from tests.support.operator_process import OperatorProcess
 
 pytestmark = [pytest.mark.cluster, pytest.mark.kwok, pytest.mark.timeout(300)]
-
 _NAMESPACE = "bayplan-system"
 _DEFINITIONS = tuple(f"crd/{name}.bayplan.dev" for name in ("pluginconfigs", "podgroups", "schedulerprofiles"))
 # Every kind that the chart renders by default; kubectl's category "all" has only some of them.

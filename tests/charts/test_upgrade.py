@@ -30,7 +30,6 @@ from tests.scenarios.scenario import node_manifest, pod_manifest
 from tests.support.operator_process import SOURCES, OperatorProcess
 
 pytestmark = [pytest.mark.cluster, pytest.mark.kwok, pytest.mark.timeout(600)]
-
 _NAMESPACE = "bayplan-system"
 _WORK = "work"
 _NODES, _PODS_PER_NODE = 20, 500

@@ -21,9 +21,7 @@ from hack.controlplane.schedulers import install_crds
 from tests.support.operator_process import OperatorProcess
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
-
 Manifest = dict[str, Any]
-
 CONFIGURATION = "bayplan.test"
 TYPO: Manifest = {"plugins": {"score": {"enabled": [{"name": "NodeResourceFit"}]}}}
 TYPO_PROBLEM = 'spec.plugins.score.enabled[0].name: there is no plugin "NodeResourceFit"'

@@ -26,7 +26,6 @@ from hack.kubernetes_schema import complete_options, read_document, reduced_sche
 from tests.support.mutated_objects import mutated_object, valid_objects
 
 pytestmark = [pytest.mark.cluster, pytest.mark.reference]
-
 _FORBIDDEN, _CONFLICT = 403, 409
 _CLUSTER_SCOPED = frozenset(
     {
@@ -149,7 +148,6 @@ spec:
 
 
 def pod_text(label: str = "a: x", seconds: str = "5", flag: str = "false", cpu: str = "1") -> str:
-    """Return a pod as text."""
     return POD.replace("LABEL", label).replace("SECONDS", seconds).replace("FLAG", flag).replace("CPU", cpu)
 
 

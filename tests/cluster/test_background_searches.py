@@ -9,7 +9,6 @@ from tests.support.live_gangs import live_gangs
 from tests.support.operator_process import OperatorProcess
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("kwok"), pytest.mark.timeout(300)]
-
 _PRIORITIES = "scheduling.k8s.io/v1"
 _NODES, _MEMBERS = 12, 60
 _METRIC = "bayplan_background_searches_total"

@@ -16,7 +16,6 @@ from tests.support.live_gangs import LiveGangs, live_gangs
 from tests.support.operator_process import OperatorProcess
 
 pytestmark = [pytest.mark.cluster, pytest.mark.kwok, pytest.mark.timeout(300)]
-
 GROUPS = NATIVE_GROUPS["1.37"]
 NAMESPACE = "default"
 GATE = "--feature-gates=CompositePodGroups=true"

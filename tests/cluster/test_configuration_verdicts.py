@@ -14,7 +14,6 @@ from click.testing import CliRunner
 from hack.controlplane import binaries
 
 pytestmark = [pytest.mark.cluster, pytest.mark.kube_scheduler]
-
 Json = dict[str, Any]
 BASE: Json = {
     "apiVersion": "kubescheduler.config.k8s.io/v1",

@@ -19,7 +19,6 @@ from tests.support.invalid_manifests import INVALID_MANIFESTS, InvalidManifest, 
 from tests.support.tables import table
 
 pytestmark = pytest.mark.cluster
-
 ROOT = Path(__file__).resolve().parents[2]
 NARROW = 80
 EXPLAINED_SECONDS = 60.0
@@ -166,16 +165,18 @@ def test_the_default_scheduler_name_can_be_written(objects: Objects) -> None:
     assert objects.get(profile)["spec"] == {"schedulerName": name}
 
 
-VALID = [
-    pytest.param("SchedulerProfile", {}, id="empty-profile"),
-    pytest.param("SchedulerProfile", {"plugins": {"score": {"enabled": [{"name": "a", "weight": 0}]}}}, id="weight-0"),
-    pytest.param(
+@table(
+    "kind, spec",
+    ("empty-profile", "SchedulerProfile", {}),
+    ("weight-0", "SchedulerProfile", {"plugins": {"score": {"enabled": [{"name": "a", "weight": 0}]}}}),
+    (
+        "only-own-plugins",
         "SchedulerProfile",
         {"plugins": {"multiPoint": {"enabled": [{"name": "a"}], "disabled": [{"name": "*"}]}}},
-        id="only-own-plugins",
     ),
-    pytest.param("SchedulerProfile", {"podInitialBackoffSeconds": 5, "podMaxBackoffSeconds": 5}, id="equal-backoffs"),
-    pytest.param(
+    ("equal-backoffs", "SchedulerProfile", {"podInitialBackoffSeconds": 5, "podMaxBackoffSeconds": 5}),
+    (
+        "extenders",
         "SchedulerProfile",
         {
             "extenders": [
@@ -183,12 +184,12 @@ VALID = [
                 {"urlPrefix": "http://b", "prioritizeVerb": "p", "weight": 5, "bindVerb": ""},
             ]
         },
-        id="extenders",
     ),
-    pytest.param("PluginConfig", {"plugin": "a"}, id="no-args"),
-    pytest.param("PluginConfig", {"plugin": "a", "args": {"deep": [{"er": {"x": 1.5}}]}}, id="free-args"),
-    pytest.param("PodGroup", {"minMember": 1}, id="smallest-group"),
-    pytest.param(
+    ("no-args", "PluginConfig", {"plugin": "a"}),
+    ("free-args", "PluginConfig", {"plugin": "a", "args": {"deep": [{"er": {"x": 1.5}}]}}),
+    ("smallest-group", "PodGroup", {"minMember": 1}),
+    (
+        "whole-group",
         "PodGroup",
         {
             "minMember": 64,
@@ -199,12 +200,8 @@ VALID = [
             "disruption": "Group",
             "queueing": "Strict",
         },
-        id="whole-group",
     ),
-]
-
-
-@pytest.mark.parametrize(("kind", "spec"), VALID)
+)
 def test_valid_manifests_are_stored_as_written(objects: Objects, kind: str, spec: Manifest) -> None:
     """The spec is stored as written; only the two fields of a PodGroup with a default are added."""
     stored = objects.get(objects.create(kind, spec))["spec"]

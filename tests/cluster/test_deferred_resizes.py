@@ -17,7 +17,6 @@ from tests.scenarios.scenario import node_manifest, pod_manifest
 from tests.support.operator_process import OperatorProcess
 
 pytestmark = [pytest.mark.cluster, pytest.mark.kube_scheduler, pytest.mark.reference, pytest.mark.timeout(300)]
-
 GATE = "InPlacePodVerticalScalingSchedulerPreemption"
 NAMESPACE = "default"
 WAIT_SECONDS = 60.0

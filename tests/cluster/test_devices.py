@@ -20,7 +20,6 @@ from tests.support.live_devices import LiveDevices, live_devices
 from tests.support.operator_process import OperatorProcess
 
 pytestmark = [pytest.mark.cluster, pytest.mark.kwok, pytest.mark.controllers, pytest.mark.timeout(300)]
-
 NAMESPACE = "default"
 NO_DEVICE = "cannot allocate all claims"
 PREPARED, BROKEN = "example.com/prepared", "example.com/broken"
@@ -45,7 +44,6 @@ def world(plane: ControlPlane, operator: OperatorProcess) -> Iterator[LiveDevice
 
 
 def device(name: str, memory: str = "", **fields: Any) -> Manifest:
-    """Return a device of a ResourceSlice."""
     return {"name": name, **({"capacity": {"memory": {"value": memory}}} if memory else {}), **fields}
 
 

@@ -15,7 +15,6 @@ from tests.support.live_devices import LiveDevices, live_devices
 from tests.support.operator_process import OperatorProcess
 
 pytestmark = [pytest.mark.cluster, pytest.mark.kwok, pytest.mark.timeout(300)]
-
 NAMESPACE = "default"
 VERSION = "resource.k8s.io/v1beta2"
 VERSIONS = {"resource.k8s.io/v1": "false", VERSION: "true"}

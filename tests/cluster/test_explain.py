@@ -22,9 +22,7 @@ from tests.support.manifests import Manifest
 from tests.support.tables import table
 
 pytestmark = pytest.mark.cluster
-
 ROOT = Path(__file__).resolve().parents[2]
-
 KINDS = "nodes,pods,events,persistentvolumeclaims"
 """Kinds whose resource versions must not change; SchedulerProfiles are left out because their counts are updated."""
 PROFILE = {"apiVersion": "bayplan.dev/v1alpha1", "kind": "SchedulerProfile", "metadata": {"name": "batch"}, "spec": {}}
@@ -41,7 +39,6 @@ CLAIM = {
 
 
 def node(name: str, cpu: str, **spec: Any) -> Manifest:
-    """Return a node."""
     amounts = {"cpu": cpu, "memory": "8Gi", "pods": "10"}
     status = {"allocatable": amounts, "capacity": amounts}
     metadata = {"name": name, "labels": {"kubernetes.io/hostname": name}}
@@ -49,7 +46,6 @@ def node(name: str, cpu: str, **spec: Any) -> Manifest:
 
 
 def pod_of_profile(name: str, cpu: str, **spec: Any) -> Manifest:
-    """Return a pod of the profile."""
     container = {"name": "main", "image": "i", "resources": {"requests": {"cpu": cpu}}}
     metadata = {"name": name, "namespace": "default"}
     full = {"schedulerName": "batch", "containers": [container], **spec}

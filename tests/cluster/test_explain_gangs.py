@@ -13,7 +13,6 @@ from tests.support.explain_command import ExplainCommand, explained
 from tests.support.manifests import Manifest
 
 pytestmark = pytest.mark.cluster
-
 AMOUNTS = {"cpu": "4", "memory": "8Gi", "pods": "10"}
 
 

@@ -17,6 +17,7 @@ from hack.controlplane.launcher import ControlPlane
 from tests.support.extender_cluster import BAYPLAN, KUBE_SCHEDULER, ExtenderCluster
 from tests.support.extender_server import ExtenderServer, Reply, names_of
 from tests.support.manifests import Manifest
+from tests.support.tables import table
 
 pytestmark = [pytest.mark.cluster, pytest.mark.kube_scheduler, pytest.mark.reference]
 
@@ -107,10 +108,7 @@ def _ordered(body: Any) -> Any:
     return body
 
 
-CAPABLE = [pytest.param(True, id="node-names"), pytest.param(False, id="whole-nodes")]
-
-
-@pytest.mark.parametrize("node_cache_capable", CAPABLE)
+@table("node_cache_capable", ("node-names", True), ("whole-nodes", False))
 def test_bodies_are_kube_schedulers(cluster: ExtenderCluster, node_cache_capable: bool) -> None:
     """The bodies of filter, prioritize, preempt and bind have exactly the fields that kube-scheduler sends."""
     theirs = recorded(cluster, KUBE_SCHEDULER, node_cache_capable=node_cache_capable)

@@ -20,7 +20,6 @@ from tests.support.operator_process import OperatorProcess
 from tests.support.tables import table
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
-
 UNDER_WAY = PODS // 5
 OUTAGE_SECONDS = 20.0
 MOST_LINES = 40  # of the log for one outage, which ends all watches and writes; usually there are less than 20

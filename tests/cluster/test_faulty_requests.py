@@ -24,7 +24,6 @@ from tests.support.mixed_drain import PODS, MixedDrain
 from tests.support.operator_process import OperatorProcess
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
-
 SEEDS = range(1, 1 + int(os.environ.get("FAULTY_SEEDS", "1")))
 RATE = 0.15
 EXTRA_SECONDS = 3.0

@@ -13,7 +13,6 @@ from tests.support.live_gangs import LiveGangs, live_gangs
 from tests.support.operator_process import OperatorProcess
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("kwok"), pytest.mark.timeout(300)]
-
 PRIORITIES = "scheduling.k8s.io/v1"
 SLOW: dict[str, Any] = {"finalizers": ["example.com/slow"]}
 

@@ -16,7 +16,6 @@ from tests.support.live_gangs import LiveGangs, live_gangs
 from tests.support.operator_process import OperatorProcess
 
 pytestmark = [pytest.mark.cluster, pytest.mark.kwok, pytest.mark.timeout(300)]
-
 SCHEDULER_PLUGINS_CRD = Path(__file__).resolve().parents[1] / "support" / "scheduler-plugins-podgroups.yaml"
 GROUPS = native_groups()
 SCHEDULER_PLUGINS, NATIVE = "scheduling.x-k8s.io/v1alpha1", GROUPS.api_version

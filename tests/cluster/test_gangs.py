@@ -17,7 +17,6 @@ from tests.support.operator_process import OperatorProcess
 from tests.support.tables import table
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
-
 RESERVATION_DELAY = "--gang-reservation-delay=1"
 PROFILE = {"plugins": {"permit": {"enabled": [{"name": "Approval"}]}}}
 

@@ -14,7 +14,6 @@ from tests.support.live_devices import live_devices
 from tests.support.operator_process import OperatorProcess
 
 pytestmark = [pytest.mark.cluster, pytest.mark.kwok, pytest.mark.controllers, pytest.mark.timeout(120)]
-
 GROUPS = NATIVE_GROUPS["1.37"]
 NAMESPACE = "default"
 GATE = "--feature-gates=DRAWorkloadResourceClaims=true"

@@ -22,7 +22,6 @@ from tests.support.operator_process import OperatorProcess
 from tests.support.tables import table
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
-
 SCHEDULER_PLUGINS_CRD = Path(__file__).resolve().parents[1] / "support" / "scheduler-plugins-podgroups.yaml"
 GROUPS = native_groups()
 BAYPLAN, PLUGINS, NATIVE = "bayplan.dev/v1alpha1", "scheduling.x-k8s.io/v1alpha1", GROUPS.api_version

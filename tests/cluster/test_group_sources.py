@@ -31,7 +31,6 @@ from tests.support.recording_writer import RecordingWriter
 from tests.support.virtual_clock import VirtualClock
 
 pytestmark = pytest.mark.cluster
-
 SCHEDULER_PLUGINS = Path(__file__).resolve().parents[1] / "support" / "scheduler-plugins-podgroups.yaml"
 GROUPS = native_groups()
 Manifest = dict[str, Any]

@@ -36,7 +36,6 @@ from scheduler_core.queueing.gang_registry import Gangs
 from tests.support.group_scenarios import member
 
 pytestmark = pytest.mark.cluster
-
 CLOCK = SystemClock()
 GROUPS = native_groups()
 VERSIONS = {**NEWEST_VERSIONS, GroupSource.NATIVE: GROUPS.api_version.rpartition("/")[2]}

@@ -18,7 +18,6 @@ from hack.controlplane.launcher import ControlPlane
 from tests.support.failover import LEASE_SECONDS, ONE, PODS, RENEW_SECONDS, TWO, Failover, failover_plane
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300), pytest.mark.usefixtures("figures")]
-
 SETTLE_SECONDS = 60.0
 """Time to notice the expired Lease, read the profiles and bind the first pod, on a busy machine."""
 IN_FLIGHT = 1

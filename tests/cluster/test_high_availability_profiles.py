@@ -17,7 +17,6 @@ from tests.support.failover import ONE, TWO, failover_plane, logged_changes
 from tests.support.operator_process import OperatorProcess
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
-
 NAMESPACE = "shared"
 A, B, CONFIG = "profile-a", "profile-b", "packing"
 _WAIT_SECONDS = 90.0
@@ -104,7 +103,6 @@ class Cluster:
         return any((one["type"], one["status"]) == ("Ready", "True") for one in conditions)
 
     def status(self, kind: str, name: str, *flags: str) -> dict[str, Any]:
-        """Return the status of an object."""
         found = json.loads(self.plane.kubectl("get", kind, name, "--output=json", *flags))
         status: dict[str, Any] = found.get("status", {})
         return status

@@ -18,7 +18,6 @@ from tests.support.live_world import LiveWorld, live_world
 from tests.support.operator_process import OperatorProcess
 
 pytestmark = pytest.mark.cluster
-
 OWN_GROUP = "/apis/bayplan.dev/v1alpha1"
 DEEPEST = 9_000
 """The API server accepts 10,000 levels."""

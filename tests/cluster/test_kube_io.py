@@ -41,7 +41,6 @@ from scheduler_core.ports import Binding, Event, ObjectReference, PodDeletion, P
 from tests.support.tables import table
 
 pytestmark = pytest.mark.cluster
-
 CLOCK = SystemClock()
 UNSCHEDULABLE = PodCondition("PodScheduled", "False", "Unschedulable", "0/1 nodes are available")
 

@@ -16,7 +16,6 @@ from tests.support.live_gangs import LiveGangs, live_gangs
 from tests.support.operator_process import OperatorProcess
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("kwok"), pytest.mark.timeout(300)]
-
 WATCH_SECONDS, DELETION_SECONDS = 0.6, 0.3
 NODES = [f"n{number:02}" for number in range(20)]
 PREEMPTORS = 10

@@ -18,7 +18,6 @@ from hack.controlplane.schedulers import install_crds
 from tests.support.operator_process import OperatorProcess
 
 pytestmark = pytest.mark.cluster
-
 ROOT = Path(__file__).resolve().parents[2]
 LEASE = """\
 leaderElection:

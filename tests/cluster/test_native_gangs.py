@@ -15,7 +15,6 @@ from tests.support.operator_process import OperatorProcess
 from tests.support.tables import table
 
 pytestmark = [pytest.mark.cluster, pytest.mark.kwok, pytest.mark.timeout(300)]
-
 GROUPS = NATIVE_GROUPS["1.37"]
 NAMESPACE = "default"
 PRIORITY = 100

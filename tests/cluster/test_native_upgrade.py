@@ -18,7 +18,6 @@ from tests.support.live_gangs import LiveGangs, live_gangs
 from tests.support.operator_process import OperatorProcess
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
-
 OLDER, NEWER = NATIVE_GROUPS["1.36"], NATIVE_GROUPS["1.37"]
 NAMESPACE = "default"
 

@@ -17,10 +17,8 @@ from tests.support.promql import TARGET_LABELS, Selector, Series, selectors
 from tests.support.tables import table
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
-
 ROOT = Path(__file__).resolve().parents[2]
 ALERTS = ROOT / "charts" / "bayplan" / "alerts"
-
 OF_PROMETHEUS = {"up"}
 """Metrics that Prometheus itself adds."""
 OF_SHADOWS = {"bayplan_shadow_decisions_total", "bayplan_shadow_seconds_total"}

@@ -20,7 +20,6 @@ from tests.support.operator_process import OperatorProcess
 from tests.support.tables import table
 
 pytestmark = pytest.mark.cluster
-
 CRDS = Path(__file__).resolve().parents[2] / "crds"
 UNKNOWN: Manifest = {"plugins": {"score": {"enabled": [{"name": "NodeResourcesFitt"}]}}}
 PACK: Manifest = {"pluginConfig": [{"name": "NodeResourcesFit", "args": most_allocated()}]}

@@ -21,7 +21,6 @@ from tests.cluster.test_explain import PROFILE, node, pod_of_profile
 from tests.support.operator_process import OperatorProcess
 
 pytestmark = pytest.mark.cluster
-
 GRANT_SECONDS = 60.0
 NAMESPACE = "page-test"
 
@@ -226,7 +225,6 @@ def test_live_updates_and_the_limit_of_viewers(plane: ControlPlane, local: Page)
 
 
 def next_event(answer: http.client.HTTPResponse) -> tuple[str, dict[str, Any]]:
-    """Return the next event of a stream."""
     name = ""
     while True:
         line = answer.readline().decode().rstrip("\n")

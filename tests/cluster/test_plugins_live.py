@@ -18,7 +18,6 @@ from tests.support.manifests import Manifest
 from tests.support.operator_process import OperatorProcess
 
 pytestmark = pytest.mark.cluster
-
 CRDS = Path(__file__).resolve().parents[2] / "crds"
 HOST = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"

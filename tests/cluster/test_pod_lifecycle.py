@@ -19,7 +19,6 @@ from tests.support.live_world import LiveWorld, live_world
 from tests.support.operator_process import OperatorProcess
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
-
 CRDS = Path(__file__).resolve().parents[2] / "crds"
 PRIORITIES = "scheduling.k8s.io/v1"
 PROFILE = {

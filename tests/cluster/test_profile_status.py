@@ -16,7 +16,6 @@ from tests.support.operator_process import OperatorProcess
 from tests.support.tables import table
 
 pytestmark = pytest.mark.cluster
-
 VERSION = "bayplan.dev/v1alpha1"
 NARROW = 80
 SECONDS = "--timeout=60s"

@@ -24,7 +24,6 @@ from tests.support.prometheus_server import PrometheusServer
 from tests.support.tables import table
 
 pytestmark = [pytest.mark.cluster, pytest.mark.prometheus, pytest.mark.timeout(300)]
-
 NAME = "test-prometheus"
 
 

@@ -15,7 +15,6 @@ from tests.support.live_world import LiveWorld, live_world
 from tests.support.operator_process import OperatorProcess
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
-
 PODS = 30
 # A decision is not compared if the state changes before the shadow makes it, which happens more on a busy machine.
 COMPARED = 3

@@ -19,7 +19,6 @@ from tests.support.live_world import LiveWorld, live_world
 from tests.support.operator_process import OperatorProcess
 
 pytestmark = pytest.mark.cluster
-
 APPROVAL: Manifest = {"plugins": {"permit": {"enabled": [{"name": "Approval"}]}}}
 PROFILES = "/apis/bayplan.dev/v1alpha1/schedulerprofiles"
 NODES = 6

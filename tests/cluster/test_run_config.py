@@ -143,7 +143,6 @@ class Cluster:
         self.plane.kubectl("wait", *flags, *pods)
 
     def lease(self) -> dict[str, Any]:
-        """Return the spec of the Lease."""
         found = self.plane.kubectl("get", "lease", self.namespace, "--namespace=default", "--output=json")
         spec: dict[str, Any] = json.loads(found)["spec"]
         return spec

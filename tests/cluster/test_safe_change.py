@@ -23,7 +23,6 @@ from tests.support.operator_process import OperatorProcess
 from tests.support.tables import table
 
 pytestmark = pytest.mark.cluster
-
 CAUSE = "kubernetes.io/change-cause"
 SECONDS = "--timeout=60s"
 FIT = "NodeResourcesFit"
@@ -272,15 +271,13 @@ def test_a_revision_of_an_earlier_version(profile: Profile) -> None:
     assert profile.spec == {"podMaxBackoffSeconds": 30}
 
 
-REFUSALS = [
-    pytest.param(["history", "{name}-none"], 'there is no SchedulerProfile "{name}-none"', id="no-profile"),
-    pytest.param(["rollback", "{name}", "--to-revision=7"], "has no revision 7; existing: 1 (", id="no-revision"),
-    pytest.param(["rollback", "{name}"], "has no earlier revision to go back to", id="nothing-earlier"),
-    pytest.param(["rollback", "{name}", "--to-revision=1"], "has the spec of revision 1 already", id="the-same"),
-]
-
-
-@pytest.mark.parametrize(("command", "message"), REFUSALS)
+@table(
+    "command, message",
+    ("no-profile", ["history", "{name}-none"], 'there is no SchedulerProfile "{name}-none"'),
+    ("no-revision", ["rollback", "{name}", "--to-revision=7"], "has no revision 7; existing: 1 ("),
+    ("nothing-earlier", ["rollback", "{name}"], "has no earlier revision to go back to"),
+    ("the-same", ["rollback", "{name}", "--to-revision=1"], "has the spec of revision 1 already"),
+)
 def test_commands_that_fail(profile: Profile, command: list[str], message: str) -> None:
     """A failed command reports the reason with exit code 1 and changes nothing."""
     profile.apply({"podMaxBackoffSeconds": 20})

@@ -34,7 +34,6 @@ from tests.support.gang_preemption import running_pod, small_node, with_pod_grou
 from tests.support.scheduling import rig
 
 pytestmark = pytest.mark.cluster
-
 LOOPBACK = "127.0.0.1"
 GRANT_SECONDS = 120.0
 

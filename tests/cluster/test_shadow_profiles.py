@@ -24,7 +24,6 @@ from tests.support.operator_process import OperatorProcess
 from tests.support.tables import table
 
 pytestmark = pytest.mark.cluster
-
 SECONDS = "--timeout=60s"
 PODS = 12
 

@@ -18,12 +18,10 @@ from hack.controlplane.schedulers import install_crds
 from tests.support.operator_process import OperatorProcess
 
 pytestmark = pytest.mark.cluster
-
 ROOT = Path(__file__).resolve().parents[2]
 CLUSTER = ROOT / "examples" / "simulate" / "cluster.yaml"
 _WAIT_SECONDS = 60.0
 _POLL_SECONDS = 0.2
-
 Outcome = dict[str, tuple[str, str]]
 """Pod to its node and, if it has none, to the message of its PodScheduled condition."""
 

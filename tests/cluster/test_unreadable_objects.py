@@ -11,7 +11,6 @@ from tests.support.live_world import LiveWorld, live_world
 from tests.support.operator_process import OperatorProcess
 
 pytestmark = pytest.mark.cluster
-
 NAMELESS = {"status": {"images": [{"names": None, "sizeBytes": 12345}, {"names": ["app"], "sizeBytes": 1}]}}
 
 

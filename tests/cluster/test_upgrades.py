@@ -22,7 +22,6 @@ from tests.support.mixed_drain import MixedDrain
 from tests.support.operator_process import OperatorProcess
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
-
 EARLIER_CRDS = Path(__file__).parent / "earlier-crds.yaml"
 BEFORE = "1.36"
 SETTLED_SECONDS = 90.0

@@ -17,7 +17,6 @@ from hack.controlplane.launcher import ControlPlane, ControlPlaneError
 from hack.controlplane.schedulers import install_crds
 
 pytestmark = pytest.mark.cluster
-
 GENERATED = 90
 NAMES = ("NodeResourcesFit", "PrioritySort", "NodeName", "*", "")
 FIELDS: dict[str, dict[str, tuple[Any, ...]]] = {

@@ -15,7 +15,6 @@ from tests.support.operator_process import OperatorProcess
 from tests.support.tables import table
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
-
 DEFINITION = Path(__file__).resolve().parents[1] / "support" / "volcano-podgroups.yaml"
 VERSION = "scheduling.volcano.sh/v1beta1"
 GATE = "--feature-gates=VolcanoPodGroups=true"

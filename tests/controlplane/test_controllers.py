@@ -12,7 +12,6 @@ from hack.controlplane.controllers import start_kube_controller_manager
 from hack.controlplane.launcher import ControlPlane
 
 pytestmark = [pytest.mark.cluster, pytest.mark.kwok, pytest.mark.controllers]
-
 NODE = "worker"
 
 
@@ -42,7 +41,6 @@ def template(app: str, **spec: Any) -> dict[str, Any]:
 
 
 def deployment(app: str, replicas: int) -> dict[str, Any]:
-    """Return the spec of a Deployment."""
     return {"replicas": replicas, "selector": {"matchLabels": {"app": app}}, "template": template(app)}
 
 

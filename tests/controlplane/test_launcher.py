@@ -20,7 +20,6 @@ from hack.controlplane.processes import Process, Record
 from hack.controlplane.servers import Options
 
 pytestmark = pytest.mark.cluster
-
 _ROOT = Path(processes.__file__).resolve().parents[2]
 
 

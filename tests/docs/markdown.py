@@ -12,7 +12,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND_LANGUAGES = frozenset({"console", "sh"})
-
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\S*)\s*$")
 _MARKER = re.compile(r"^ *<!-- test: (?P<marker>.*?) -->$")
 _LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s]+)\)")

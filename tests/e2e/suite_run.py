@@ -16,7 +16,6 @@ from hack.controlplane.probes import free_port
 from hack.controlplane.schedulers import BAYPLAN, start_bayplan, start_kube_scheduler
 
 NODES = 4
-
 _SCHEDULER_NAME = "default-scheduler"
 _AMOUNTS = {"cpu": "8", "memory": "16Gi", "pods": "110", "ephemeral-storage": "100Gi"}
 _SECONDS = 3600

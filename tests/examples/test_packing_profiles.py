@@ -16,12 +16,10 @@ ROOT = Path(__file__).parents[2]
 
 
 def from_example() -> list[dict[str, Any]]:
-    """Return the objects of the example."""
     return list(yaml.safe_load_all((ROOT / "examples/profiles/pack.yaml").read_text(encoding="utf-8")))
 
 
 def from_readme() -> list[dict[str, Any]]:
-    """Return the profile of the README."""
     blocks = (ROOT / "README.md").read_text(encoding="utf-8").split("```yaml\n")[1:]
     objects = [yaml.safe_load(block.partition("```")[0]) for block in blocks]
     return [each for each in objects if each.get("kind") == "SchedulerProfile"]

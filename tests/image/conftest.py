@@ -20,7 +20,6 @@ from tests.charts import conftest as charts
 from tests.image.layer_files import LayerFile, read_files
 
 _TAG = "localhost/bayplan:tested"
-
 helm = charts.helm
 
 

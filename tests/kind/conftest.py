@@ -22,7 +22,6 @@ from tests.charts.conftest import CHART
 
 NAMESPACE = "bayplan-system"
 RELEASE = "bayplan"
-
 _CLUSTER = "bayplan-e2e"
 _REPOSITORY = "localhost/bayplan"
 _ROLLOUT = "--timeout=180s"

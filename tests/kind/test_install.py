@@ -14,7 +14,6 @@ from tests.kind.conftest import NAMESPACE, RELEASE, Release
 
 # The first test includes the time to create the cluster and build the image.
 pytestmark = pytest.mark.timeout(1200)
-
 _PROFILE = "schedulerprofile/e2e"
 _TAKEOVER_SECONDS = 60.0
 _POLL_SECONDS = 0.5

@@ -46,7 +46,6 @@ STEPS = st.lists(
     max_size=10,
 )
 STRATEGIES = ("LeastAllocated", "MostAllocated", "RequestedToCapacityRatio")
-
 Plugin = NodeResourcesFit | NodeResourcesBalancedAllocation
 
 

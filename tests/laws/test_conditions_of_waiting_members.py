@@ -131,7 +131,6 @@ class Lifetime:
 
 
 def with_condition(stored: Pod, condition: PodCondition) -> Pod:
-    """Return the pod with a condition."""
     return replace(stored, status=replace(stored.status, conditions=(condition,)))
 
 

@@ -30,7 +30,6 @@ from tests.support.plain_devices import PlainError, PlainUse
 from tests.support.tables import table
 
 Body = dict[str, Any]
-
 AT = f'device.attributes["{DRIVER}"]'
 LINK, ROOT = f"{DRIVER}/link", f"{DRIVER}/root"
 FEATURES = DeviceFeatures(list_type_attributes=True, derived_attributes=True)

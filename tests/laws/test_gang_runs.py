@@ -32,7 +32,6 @@ BY_PERMIT = Plugins(
     multi_point=plugin_set("NodeResourcesFit", "Coscheduling", *BARE), queue_sort=plugin_set(disabled=["Coscheduling"])
 )
 ROUNDS = 30
-
 Step = tuple[str, int]
 
 KINDS = {
@@ -43,7 +42,6 @@ KINDS = {
 
 
 def random_steps(seed: int, *, count: int = 50) -> list[Step]:
-    """Return the steps of a lifetime."""
     random = Random(seed)
     kinds = random.choices(list(KINDS), list(KINDS.values()), k=count)
     return [(kind, random.randrange(8)) for kind in kinds]
@@ -258,7 +256,6 @@ def is_alive(each: Pod) -> bool:
 
 
 def replace_labels(each: Pod, labels: dict[str, str]) -> Pod:
-    """Return the pod with further labels."""
     return msgspec.structs.replace(
         each, metadata=msgspec.structs.replace(each.metadata, labels={**each.metadata.labels, **labels})
     )

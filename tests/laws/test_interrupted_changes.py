@@ -206,7 +206,6 @@ class Reported:
     undelivered: dict[str, UndeliveredChanges[Any]] = field(default_factory=dict)
 
     def report(self, change: Change) -> None:
-        """Report a change."""
         old, new = change
         shown = old if new is None else new
         key = _key(shown)

@@ -28,7 +28,6 @@ from tests.support.scheduling import rig
 
 Spec = dict[str, Any]
 Translations = Mapping[str, Callable[[NativeGroup], PodGroup]]
-
 KEY = GroupKey(GroupSource.NATIVE, "default", "train")
 STEPS = ("nodes", "pods", "group", "list")
 TRANSLATIONS: Translations = {version: partial(from_native, version=version) for version in NATIVE_VERSIONS}

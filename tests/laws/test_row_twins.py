@@ -35,7 +35,6 @@ EDGES = [0, 1, 3, 99, 100, 101, 4000, LARGEST_EXACT_WHOLE - 1, LARGEST_EXACT_WHO
 CAPACITIES = st.sampled_from([*EDGES, LARGEST_EXACT_WHOLE + 1]) | st.integers(0, 2**46)
 AMOUNTS = st.sampled_from([*EDGES, LARGEST_REQUEST]) | st.integers(0, 2**46)
 USES = st.lists(st.tuples(CAPACITIES, AMOUNTS, AMOUNTS, st.integers(1, 100)), min_size=1, max_size=3)
-
 Arrays = Callable[[Sequence[ResourceUse]], np.ndarray[tuple[int], np.dtype[np.int64]]]
 Row = Callable[[Sequence[RowUse]], int | None]
 

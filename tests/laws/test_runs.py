@@ -49,7 +49,6 @@ class FaultyServer(RecordingWriter):
     node_of: dict[str, str] = field(default_factory=dict)
 
     def pod_state(self, name: str) -> Pod:
-        """Return the current state of a pod."""
         return pod(name, requests={"cpu": self.cpu[name]}, node_name=self.node_of.get(name, ""))
 
     async def bind(self, binding: Binding) -> None:

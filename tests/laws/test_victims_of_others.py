@@ -30,7 +30,6 @@ MOST_CALLS_OF_A_SLICE = 13_000
 """As many calls for a step as tests/laws/test_long_searches.py allows."""
 
 NO_AFFINITY = Affinity()
-
 Fill = Callable[[Rig, int], None]
 
 

@@ -25,7 +25,6 @@ HEADERS = {
 }
 _TYPES = {".mjs": "text/javascript", ".css": "text/css", ".html": "text/html; charset=utf-8", ".svg": "image/svg+xml"}
 _KEEP_ALIVE_SECONDS = 0.5
-
 Document = dict[str, Any]
 
 

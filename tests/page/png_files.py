@@ -12,7 +12,6 @@ _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _COLOURS = 256
 _PALETTE = 3
 _CHANNELS = {2: 3, 6: 4}
-
 Pixels = NDArray[np.uint8]
 """uint8[row, column, channel], red, green and blue."""
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from selenium.webdriver.common.keys import Keys
 
 from tests.page.browser import Browser
 from tests.page.documents import pending_work
 from tests.page.page_server import PageServer
+from tests.support.tables import table
 
 STANDBY = {
     "error": "this replica is a standby",
@@ -97,18 +97,16 @@ def test_login(browser: Browser, page: PageServer) -> None:
 FOLLOW_LEADER = "kubectl -n bayplan port-forward pod/bayplan-7d9f-x2 {port}:10259"
 NOT_READY = {"error": "not ready", "notReady": ["nodes are listed"]}
 VIEWERS = {"error": "10 viewers follow this page", "viewers": 10}
-REFUSALS: list[Any] = [
-    pytest.param(
-        403, {"error": "a may not list pods"}, ["Access denied", "a may not list pods", "Log in"], id="forbidden"
-    ),
-    pytest.param(503, STANDBY, ["This replica is a standby", "bayplan-7d9f-x2_0a1b", FOLLOW_LEADER], id="standby"),
-    pytest.param(503, {**STANDBY, "holder": "", "url": ""}, ["No replica leads now"], id="standby-without-leader"),
-    pytest.param(503, NOT_READY, ["The operator is not ready", "nodes are listed"], id="not-ready"),
-    pytest.param(503, VIEWERS, ["Too many viewers", "10 viewers follow this page"], id="viewers"),
-]
 
 
-@pytest.mark.parametrize(("status", "body", "texts"), REFUSALS)
+@table(
+    "status, body, texts",
+    ("forbidden", 403, {"error": "a may not list pods"}, ["Access denied", "a may not list pods", "Log in"]),
+    ("standby", 503, STANDBY, ["This replica is a standby", "bayplan-7d9f-x2_0a1b", FOLLOW_LEADER]),
+    ("standby-without-leader", 503, {**STANDBY, "holder": "", "url": ""}, ["No replica leads now"]),
+    ("not-ready", 503, NOT_READY, ["The operator is not ready", "nodes are listed"]),
+    ("viewers", 503, VIEWERS, ["Too many viewers", "10 viewers follow this page"]),
+)
 def test_refusals(browser: Browser, page: PageServer, status: int, body: dict[str, Any], texts: list[str]) -> None:
     """The banner names the reason and the remedy, and the page connects when the reason is gone."""
     browser.accept_status(status)

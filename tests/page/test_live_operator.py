@@ -24,7 +24,6 @@ from tests.support.namespaces import new_namespace
 from tests.support.operator_process import OperatorProcess
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
-
 PROFILE = "paged"
 ELSEWHERE = "page.test"
 GRANT_SECONDS = 120.0
@@ -72,7 +71,6 @@ def operator(plane: ControlPlane, browser: Browser, tmp_path: Path) -> Iterator[
 
 
 def pod(namespace: str, name: str, cpu: str, **spec: object) -> Manifest:
-    """Return a pod of the profile."""
     container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": cpu}}}
     metadata = {"name": name, "namespace": namespace}
     return {"kind": "Pod", "metadata": metadata, "spec": {"schedulerName": PROFILE, "containers": [container], **spec}}

@@ -9,6 +9,7 @@ from tests.page.browser import Browser
 from tests.page.conftest import Serve
 from tests.page.documents import documents, known, node_map, pending_work, problems, rates
 from tests.page.page_server import PageServer
+from tests.support.tables import table
 
 TIMES = "\u00d7"
 
@@ -367,26 +368,24 @@ def test_the_copied_command(browser: Browser, page: PageServer) -> None:
     assert browser.run(copied) == f"bayplan explain -n batch render-0 --server {server}"
 
 
-REACHED = [
-    pytest.param("http://127.0.0.1:10259/page/", "", "curl -s http://127.0.0.1:10259/metrics", id="default port"),
-    pytest.param(
+@table(
+    "address, option, metrics",
+    ("default port", "http://127.0.0.1:10259/page/", "", "curl -s http://127.0.0.1:10259/metrics"),
+    (
+        "other port, with TLS",
         "https://localhost:24010/page/",
         " --server 127.0.0.1:24010",
         "curl -s -k https://localhost:24010/metrics",
-        id="other port, with TLS",
     ),
-    pytest.param(
+    (
+        "behind the proxy of the API server",
         "http://127.0.0.1:8001/api/v1/namespaces/bayplan/pods/https:a:10260/proxy/page/",
         "",
         "kubectl get --raw /api/v1/namespaces/bayplan/pods/https:a:10260/proxy/metrics",
-        id="behind the proxy of the API server",
     ),
-    pytest.param("https://page.example.com/page/", "", "curl -s -k https://page.example.com/metrics", id="other host"),
-    pytest.param("file:///tmp/report.html", "", "", id="report"),
-]
-
-
-@pytest.mark.parametrize(("address", "option", "metrics"), REACHED)
+    ("other host", "https://page.example.com/page/", "", "curl -s -k https://page.example.com/metrics"),
+    ("report", "file:///tmp/report.html", "", ""),
+)
 def test_commands_reach_the_same_operator(
     browser: Browser, page: PageServer, address: str, option: str, metrics: str
 ) -> None:

@@ -21,7 +21,6 @@ from tests.support.tables import table
 HOSTILE = "x<img src=q onerror=document.title=1></script><!--\u202evil"
 SHOWN = HOSTILE.replace("\u202e", "\\u202e")
 ZONE = "topology.kubernetes.io/zone"
-
 Document = dict[str, Any]
 Written = Callable[..., str]
 
@@ -33,7 +32,6 @@ def node(name: str, zone: str) -> Document:
 
 
 def pod(name: str, cpu: str, group: str = "", profile: str = "default-scheduler") -> Document:
-    """Return a pending pod."""
     labels = {"bayplan.dev/pod-group": group} if group else {}
     container = {"name": "main", "image": "i", "resources": {"requests": {"cpu": cpu}}}
     meta = {"name": name, "namespace": "ns", "labels": labels}

@@ -67,7 +67,6 @@ _DEVICES: dict[str, type[DeviceObject]] = {
 }
 
 _REJECTING_POINTS = ("preEnqueue", "preFilter", "filter", "reserve", "permit")
-
 QUEUE = "Queue"
 SKIP = "Skip"
 

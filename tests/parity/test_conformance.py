@@ -23,7 +23,6 @@ CASES = Path(__file__).parent / "cases"
 CASES_PER_FAMILY = 60
 FILES = [*FAMILIES, "bent"]
 BEHIND_GATES = {"GangScheduling", "PodGroupPodsCount", "TopologyPlacementGenerator"}
-
 Result = dict[str, Any]
 
 

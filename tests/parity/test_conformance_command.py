@@ -16,7 +16,6 @@ def explain_cases(text: str) -> Result:
 
 
 def case(name: str, **fields: object) -> str:
-    """Return a line with a case."""
     return json.dumps({"name": name, "pod": {"metadata": {"name": "p"}}, **fields}) + "\n"
 
 

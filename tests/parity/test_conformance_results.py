@@ -36,17 +36,14 @@ NOT_RUN: dict[str, Any] = {
 
 
 def examination(**found: Any) -> Examination:
-    """Return an examination of a pod."""
     return Examination(PodInfo(pod(), ResourceNames()), **found)
 
 
 def named_pod(name: str) -> PodInfo:
-    """Return a pod of this name."""
     return PodInfo(pod(name), ResourceNames())
 
 
 def scores(*values: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Return an array of scores."""
     return np.array(values, dtype=np.int64)
 
 

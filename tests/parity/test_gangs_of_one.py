@@ -20,7 +20,6 @@ from tests.parity.oracle.generation.families import FAMILIES
 CASES = Path(__file__).parent / "cases"
 FILES = [*FAMILIES, "bent"]
 CASES_PER_FILE = 20
-
 PREEMPTION = ("node", "nominated", "victims", "withdrawn", "rejected_by")
 
 

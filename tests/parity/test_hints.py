@@ -23,7 +23,6 @@ from tests.support.tables import table
 
 CASES = Path(__file__).parent / "cases" / "hints.jsonl.gz"
 FEWEST_CASES = 300
-
 NEVER_SKIPS = {"NodeName", "SchedulingGates"}
 NEVER_QUEUES = {"DefaultPreemption"}
 

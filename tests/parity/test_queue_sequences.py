@@ -26,7 +26,6 @@ from tests.support.tables import table
 
 CASES = Path(__file__).parent / "cases" / "queue.jsonl.gz"
 FEWEST_SEQUENCES = 100
-
 Json = dict[str, Any]
 
 

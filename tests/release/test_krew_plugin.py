@@ -14,6 +14,7 @@ import yaml
 
 from hack.image.image_build import Provenance
 from hack.release.__main__ import write_krew_plugin
+from tests.support.tables import table
 
 ORIGIN = Provenance("0.1.0", "0" * 40, 1_700_000_000, "")
 ARCHITECTURES = ("amd64", "arm64")
@@ -73,15 +74,13 @@ def test_a_second_build_has_the_same_bytes(built: Path, tmp_path: Path) -> None:
     assert first == second
 
 
-LAUNCHED = [
-    pytest.param(("bayplan", "uvx"), 0, "bayplan: explain -n shop web", id="installed"),
-    pytest.param(("uvx", "pipx"), 0, "uvx: --from bayplan==0.1.0 bayplan explain -n shop web", id="uvx"),
-    pytest.param(("pipx",), 0, "pipx: run --spec bayplan==0.1.0 bayplan explain -n shop web", id="pipx"),
-    pytest.param((), 127, "kubectl bayplan: there is no bayplan, uvx or pipx in PATH", id="none"),
-]
-
-
-@pytest.mark.parametrize(("commands", "code", "output"), LAUNCHED)
+@table(
+    "commands, code, output",
+    ("installed", ("bayplan", "uvx"), 0, "bayplan: explain -n shop web"),
+    ("uvx", ("uvx", "pipx"), 0, "uvx: --from bayplan==0.1.0 bayplan explain -n shop web"),
+    ("pipx", ("pipx",), 0, "pipx: run --spec bayplan==0.1.0 bayplan explain -n shop web"),
+    ("none", (), 127, "kubectl bayplan: there is no bayplan, uvx or pipx in PATH"),
+)
 def test_the_launcher_runs_the_command(
     built: Path, tmp_path: Path, commands: tuple[str, ...], code: int, output: str
 ) -> None:

@@ -23,7 +23,6 @@ from typing import Any
 import yaml
 
 Manifest = dict[str, Any]
-
 SCHEDULER_NAME = "compared"
 """Scheduler name in the pods, the same for both schedulers, so that results do not differ by it."""
 

@@ -20,7 +20,6 @@ JOBS = (gangs.ALPHA, gangs.BETA, gangs.SMALL, gangs.LARGE, gangs.DEVELOPERS, gan
 
 
 def workers(job: Job) -> list[dict[str, Any]]:
-    """Return the pods of a job."""
     pods: list[dict[str, Any]] = json.loads(job.pods)["items"]
     return pods
 

@@ -18,7 +18,6 @@ from tests.security.control_pods import Controls
 from tests.security.hostile_manifests import Document, HostileManifests
 
 T = TypeVar("T", Pod, Node)
-
 _BATCH = 50
 
 

@@ -28,11 +28,9 @@ CLAIMS = "/api/v1/persistentvolumeclaims"
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 BUDGETS = "/apis/policy/v1/poddisruptionbudgets"
 NAMESPACES = "/api/v1/namespaces"
-
 NAMESPACE = "default"
 OPERATOR = "operator"
 DELETION_TIME = datetime(2026, 1, 1, tzinfo=UTC)
-
 Response = tuple[int, bytes]
 """Status code and body."""
 

@@ -55,7 +55,6 @@ APPS = ("web", "db", "job")
 TAINT = Taint("dedicated", "NoSchedule", "batch")
 DYNAMIC_CLASS = "dynamic"
 STATIC_CLASS = "static"
-
 T = TypeVar("T")
 
 

@@ -18,7 +18,6 @@ from tests.simulation.device_objects import API, DEVICE_CLASSES, RESOURCE_CLAIMS
 
 _SERVED = [{"name": path.rsplit("/", 1)[1]} for path in (RESOURCE_CLAIMS, SLICES, DEVICE_CLASSES, TAINT_RULES)]
 _MAXIMUM_CONSUMERS = 256
-
 Written = Callable[[ResourceClaim, ResourceClaim, str], None]
 """Called with a claim before and after a write of its status, and with the client."""
 

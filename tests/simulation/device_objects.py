@@ -23,7 +23,6 @@ RESOURCE_CLAIMS = f"{API}/resourceclaims"
 SLICES = f"{API}/resourceslices"
 DEVICE_CLASSES = f"{API}/deviceclasses"
 TAINT_RULES = f"{API}/devicetaintrules"
-
 DRIVER = "gpu.example.com"
 PARTITIONED_MEMORY = 40
 """Value of the counter of each pool, which the partitions of its card consume."""
@@ -36,7 +35,6 @@ EXTENDED_RESOURCE = "example.com/gpu"
 _PLAIN, _PART, _SHARED = "plain", "part", "shared"
 _KINDS = {"gpu-0": _PLAIN, "gpu-1": _PLAIN, "half-0": _PART, "half-1": _PART, "whole": _PART, "shared": _SHARED}
 _CLASSES = {_PLAIN: _PLAIN, _PART: _PART, _SHARED: _SHARED, "any": ""}
-
 Body = dict[str, Any]
 
 

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 _MIN_MEMBERS = (2, 2, 2, 3, 3, 4, 5, 6, 8, 12)
 _BIND_FAULTS = ("error before", "error after", "request lost", "response lost", "no response", "conflict", "slow")
-
 StepAction = Callable[[random.Random, int], None]
 
 

@@ -17,7 +17,6 @@ from tests.simulation.profiles import INVALID_REVISION, PROFILES, REVISIONS
 from tests.simulation.virtual_loop import VirtualLoop
 
 _STOP_SECONDS = 4.0
-
 MakeProcess = Callable[[ProcessOptions], OperatorProcess]
 
 

@@ -26,7 +26,6 @@ _LATE_LIST_SECONDS = 8.0
 _SOURCES = (GroupSource.BAYPLAN, GroupSource.NATIVE)
 _TICK_SECONDS = 1e-6
 _RETRY_SECONDS = 0.2
-
 Group = PodGroup | CompositePodGroup
 
 

@@ -14,7 +14,6 @@ from scheduler_core.in_tree import default_plugins
 PROFILES = ("default-scheduler", "batch")
 REVISIONS = ("default", "label-gate", "most-allocated", "short-backoff", "extender")
 INVALID_REVISION = "invalid"
-
 _VOLUMES = PluginConfig(name="VolumeBinding", args={"bindTimeoutSeconds": 20})
 _MOST_ALLOCATED = PluginConfig(
     name="NodeResourcesFit",

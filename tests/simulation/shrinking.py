@@ -13,7 +13,6 @@ from tests.simulation.simulation import Outcome, run_seed
 
 _MAXIMUM_RUNS = 250
 _UIDS = re.compile(r"\b[a-z]+\d[\w-]*\b|\d+")
-
 Planted = Callable[[], AbstractContextManager[object]]
 """Plants a bug during a run."""
 

@@ -18,7 +18,6 @@ from tests.simulation.pod_groups import PodGroups
 from tests.simulation.profiles import PROFILES
 
 StepAction = Callable[[random.Random, int], None]
-
 NAMESPACES = (NAMESPACE, "other")
 ROOT, BRANCH = "root", "branch"
 _PARENTS = ((ROOT, ROOT), (ROOT, ROOT, ROOT), (ROOT, BRANCH, BRANCH))

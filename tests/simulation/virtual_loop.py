@@ -18,7 +18,6 @@ from scheduler_core.ports import Timer
 _MAXIMUM_ROUNDS = 200_000
 """Maximum number of loop iterations without time passing; a healthy run needs some hundreds."""
 _EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
-
 PROCESS: ContextVar[int] = ContextVar("PROCESS", default=0)
 """Number of the operator process that a task belongs to; 0 for all others. A task inherits it from its creator."""
 

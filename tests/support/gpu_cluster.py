@@ -10,7 +10,6 @@ import json
 from typing import Any
 
 GPU = "nvidia.com/gpu"
-
 Document = dict[str, Any]
 
 

@@ -32,8 +32,6 @@ from tests.support.virtual_clock import VirtualClock
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 UNSCHEDULABLE = GangOutcome("Unschedulable", "3 of 4 members fit, 1 lacks cpu.", fitting=3)
 SCHEDULED = GangOutcome("Scheduled", "4 of 4 members fit into zone=a.", fitting=4, domain="zone=a")
-
-
 FOUR = ("a", "b", "c", "d")
 
 

@@ -16,7 +16,6 @@ from scheduler_core.model.pod import Pod
 
 UNSCHEDULABLE = ("unschedulable", "gated")
 WAITING = ("active", "backoff", "errorBackoff", *UNSCHEDULABLE)
-
 Registrations = dict[str, list[tuple[ClusterEvent, Callable[[], bool]]]]
 """Registered events by plugin, each with the current result of its queueing hint."""
 

@@ -22,7 +22,6 @@ from hack.controlplane.accounts import milli
 from hack.controlplane.launcher import ControlPlane
 
 Manifest = dict[str, Any]
-
 _SECONDS = 600
 
 

@@ -22,7 +22,6 @@ from tests.support.scheduling import DEFAULT_NAME, Rig, rig
 
 FilterScript = Callable[[Sequence[str]], ExtenderVerdict]
 PreemptScript = Callable[[Mapping[str, NodeVictims]], Mapping[str, NodeVictims]]
-
 ALL_VERBS = {"filterVerb": "filter", "prioritizeVerb": "prioritize", "preemptVerb": "preempt"}
 
 

@@ -22,12 +22,10 @@ from tests.support.threaded_server import serve_in_thread
 
 
 def explain_pod(namespace: str, name: str) -> Explanation | None:
-    """Return the explanation of one pod."""
     return EXPLANATION if (namespace, name) == ("shop", "web") else None
 
 
 def explain_one_gang(namespace: str, name: str, source: GroupSource | None) -> GangExplanation | None:
-    """Return the explanation of one gang."""
     return GANG if (namespace, name, source) == ("shop", "train", GroupSource.BAYPLAN) else None
 
 

@@ -37,7 +37,6 @@ HOSTILE = (
 )
 ESCAPED = HOSTILE.replace("\u202e", "\\u202e").replace("\x1b", "\\x1b")
 PROFILE = {"apiVersion": "bayplan.dev/v1alpha1", "kind": "SchedulerProfile", "metadata": {"name": "p"}, "spec": {}}
-
 Document = dict[str, Any]
 
 

@@ -25,11 +25,9 @@ from tests.support.tables import table
 
 Document = dict[str, Any]
 Import = Callable[..., Result]
-
 FIT = {"name": "NodeResourcesFit", "args": {"scoringStrategy": {"type": "MostAllocated"}}}
 EXTENDER = {"urlPrefix": "https://licences.example.com", "filterVerb": "filter"}
 SCHEDULER = offline_scheduler()
-
 SCORERS = ("NodeResourcesFit", "TaintToleration", "ImageLocality", "InterPodAffinity")
 PLUGIN_CONFIG = st.sampled_from(
     [

@@ -35,7 +35,6 @@ def run(tmp_path: Path, command: str, *documents: str, options: tuple[str, ...] 
 
 
 def config_map(configuration: str) -> str:
-    """Return a ConfigMap with a configuration."""
     return CONFIG_MAP + configuration.replace("\n", "\n    ").rstrip() + "\n"
 
 

@@ -33,7 +33,6 @@ def write_config(tmp_path: Path) -> Write:
 
 
 def settings_of(file: Path, flags: dict[str, Any], settings_file: Path | None = None) -> Settings:
-    """Return the settings of a run."""
     own = {name: value for name, value in flags.items() if name != "leader_elect"}
     settings = load_settings(own, settings_file, leader_elect=flags.get("leader_elect"))
     return configured_settings(read_configuration(file), settings, flags)

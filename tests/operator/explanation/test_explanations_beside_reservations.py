@@ -30,13 +30,11 @@ async def reserved() -> tuple[Traffic, list[Pod], Pod]:
 
 
 def explain_gangs(traffic: Traffic, gang: list[Pod], too_large: Pod) -> None:
-    """Explain the gang."""
     del gang, too_large
     explain_gang(traffic.rig.scheduler, traffic.gang_named("strict"))
 
 
 def explain_member(traffic: Traffic, gang: list[Pod], too_large: Pod) -> None:
-    """Explain a member of the gang."""
     del too_large
     explain_pod(traffic.rig.scheduler, gang[0])
 

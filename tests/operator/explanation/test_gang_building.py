@@ -36,7 +36,6 @@ def cluster() -> Rig:
 
 
 def explanation_of(made: Rig, name: str = "train") -> GangExplanation:
-    """Return the explanation of a gang."""
     return explain_gang(made.scheduler, gang_of(made, name))
 
 
@@ -90,74 +89,80 @@ def add_finished_gang(made: Rig) -> None:
 
 
 MUST_BE_PLACED_TOGETHER = "members that must be placed together"
-STATES = [
-    pytest.param(
+
+
+@table(
+    "state, verdict, headline",
+    (
+        "fits",
         add_feasible_gang,
         GangVerdict.FITS,
         f"gang default/train fits in zone=a: there are nodes for all 2 {MUST_BE_PLACED_TOGETHER}",
-        id="fits",
     ),
-    pytest.param(
+    (
+        "does not fit",
         add_infeasible_gang,
         GangVerdict.UNSCHEDULABLE,
         f"gang default/train does not fit: there are nodes for 2 of the 3 {MUST_BE_PLACED_TOGETHER} in zone=a",
-        id="does not fit",
     ),
-    pytest.param(
+    (
+        "no topology label",
         add_gang_without_topology,
         GangVerdict.UNSCHEDULABLE,
-        "gang default/train does not fit: no node has the topology's label; label the nodes or change the PodGroup's "
-        "topology",
-        id="no topology label",
+        (
+            "gang default/train does not fit: no node has the topology's label; label the nodes or change the "
+            "PodGroup's topology"
+        ),
     ),
-    pytest.param(
+    (
+        "members are missing",
         add_incomplete_gang,
         GangVerdict.INCOMPLETE,
         "gang default/train is not attempted: 1 of 3 members exist; 2 more are needed.",
-        id="members are missing",
     ),
-    pytest.param(
+    (
+        "gated",
         add_gated_gang,
         GangVerdict.INCOMPLETE,
-        "gang default/train is not attempted: 1 of 2 members is gated by scheduling gates: example.com/quota; 2 "
-        "members are required.",
-        id="gated",
+        (
+            "gang default/train is not attempted: 1 of 2 members is gated by scheduling gates: example.com/quota; 2 "
+            "members are required."
+        ),
     ),
-    pytest.param(
+    (
+        "no PodGroup",
         add_members_without_group,
         GangVerdict.NO_GROUP,
         "gang default/train with 2 pods waits for its PodGroup: " + MISSING,
-        id="no PodGroup",
     ),
-    pytest.param(
+    (
+        "no profile",
         add_gang_without_profile,
         GangVerdict.NO_PROFILE,
         'no profile serves schedulerName "nightly" of gang default/train; available profiles: default-scheduler',
-        id="no profile",
     ),
-    pytest.param(
+    (
+        "minResources are not free",
         add_gang_with_too_large_min_resources,
         GangVerdict.UNSCHEDULABLE,
-        "gang default/train does not fit: the group's minResources are not free in the cluster: cpu 9000m of which "
-        "2000m are free",
-        id="minResources are not free",
+        (
+            "gang default/train does not fit: the group's minResources are not free in the cluster: cpu 9000m of which "
+            "2000m are free"
+        ),
     ),
-    pytest.param(
+    (
+        "placed",
         add_scheduled_gang,
         GangVerdict.PLACED,
         "gang default/train is scheduled: All 2 required members are scheduled.",
-        id="placed",
     ),
-    pytest.param(
+    (
+        "finished",
         add_finished_gang,
         GangVerdict.FINISHED,
         "gang default/train has finished: All 2 required members succeeded.",
-        id="finished",
     ),
-]
-
-
-@pytest.mark.parametrize(("state", "verdict", "headline"), STATES)
+)
 def test_verdict_of_a_gang(cluster: Rig, state: Callable[[Rig], None], verdict: GangVerdict, headline: str) -> None:
     """The headline has the reason, and the remedy if the user has to act."""
     state(cluster)

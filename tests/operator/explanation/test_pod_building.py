@@ -23,6 +23,7 @@ from scheduler_core.scheduler import SchedulerOptions
 from tests.support.builders import node, pod
 from tests.support.preemption import budget
 from tests.support.scheduling import BARE, Rig, plugin_set, rig
+from tests.support.tables import table
 
 
 def rig_with(*objects: Node | Pod) -> Rig:
@@ -33,7 +34,6 @@ def rig_with(*objects: Node | Pod) -> Rig:
 
 
 def explanation_of(made: Rig, target: Pod, **options: int) -> Explanation:
-    """Return the explanation of a pod."""
     return explain_pod(made.scheduler, target, ExplanationOptions(**options))
 
 
@@ -121,35 +121,33 @@ def test_preemption_that_does_not_help() -> None:
     assert "Preemption is not helpful for scheduling" in explanation.preemption.message
 
 
-BARE_ROWS = [
-    pytest.param(
+@table(
+    "target, verdict, headline",
+    (
+        "gated",
         pod(gates=["a/b"]),
         Verdict.GATED,
         "pod default/pod is gated by SchedulingGates: waiting for scheduling gates: [a/b]",
-        id="gated",
     ),
-    pytest.param(
+    (
+        "no profile",
         pod(scheduler_name="nightly"),
         Verdict.NO_PROFILE,
         'no profile serves schedulerName "nightly" of pod default/pod; available profiles: default-scheduler',
-        id="no profile",
     ),
-    pytest.param(
+    (
+        "terminated",
         pod(phase="Succeeded", node_name="n"),
         Verdict.ENDED,
         "pod default/pod has terminated; it is not scheduled",
-        id="terminated",
     ),
-    pytest.param(
+    (
+        "scheduled by another scheduler",
         pod(scheduler_name="other", node_name="n"),
         Verdict.PLACED,
         'pod default/pod is scheduled to node n; no profile serves its schedulerName "other"',
-        id="scheduled by another scheduler",
     ),
-]
-
-
-@pytest.mark.parametrize(("target", "verdict", "headline"), BARE_ROWS)
+)
 def test_pods_for_which_no_node_is_evaluated(target: Pod, verdict: Verdict, headline: str) -> None:
     """The explanation of a pod whose nodes are not evaluated has only a headline."""
     explanation = explanation_of(rig_with(node("n")), target)

@@ -41,6 +41,7 @@ from tests.support.fake_api import FakeApi, Response
 from tests.support.fake_cluster_objects import FakeRevisions, FakeStatuses
 from tests.support.manifests import profile_manifest
 from tests.support.recording_writer import RecordingWriter
+from tests.support.tables import table
 from tests.support.virtual_clock import VirtualClock
 
 POD = pod("p", scheduler_name="batch")
@@ -97,15 +98,13 @@ def extender(url: str = "http://x", **fields: Any) -> dict[str, Any]:
     return {"urlPrefix": url, "filterVerb": "filter", **fields}
 
 
-STORED = [
-    pytest.param(extender(), (True, True), id="nodes-are-sent"),
-    pytest.param(extender(nodeCacheCapable=True), (True, False), id="node-names-are-sent"),
-    pytest.param({"urlPrefix": "http://x", "bindVerb": "bind"}, (True, False), id="binds-only"),
-    pytest.param(None, (False, False), id="no-extender"),
-]
-
-
-@pytest.mark.parametrize(("config", "are_stored"), STORED)
+@table(
+    "config, are_stored",
+    ("nodes-are-sent", extender(), (True, True)),
+    ("node-names-are-sent", extender(nodeCacheCapable=True), (True, False)),
+    ("binds-only", {"urlPrefix": "http://x", "bindVerb": "bind"}, (True, False)),
+    ("no-extender", None, (False, False)),
+)
 async def test_only_needed_objects_are_stored(
     world: World, config: dict[str, Any] | None, are_stored: tuple[bool, bool]
 ) -> None:
@@ -117,16 +116,14 @@ async def test_only_needed_objects_are_stored(
     assert world.are_stored == (False, False)
 
 
-PODS = [
-    pytest.param(pod(scheduler_name="batch"), False, True, id="pending"),
-    pytest.param(pod(scheduler_name="other"), False, False, id="pending-for-another-scheduler"),
-    pytest.param(pod(scheduler_name="batch", node_name="n"), False, False, id="running"),
-    pytest.param(pod(scheduler_name="other", node_name="n"), True, True, id="possible-victim"),
-    pytest.param(pod(node_name="n", phase="Succeeded"), True, False, id="terminated"),
-]
-
-
-@pytest.mark.parametrize(("candidate", "preempts", "stored"), PODS)
+@table(
+    "candidate, preempts, stored",
+    ("pending", pod(scheduler_name="batch"), False, True),
+    ("pending-for-another-scheduler", pod(scheduler_name="other"), False, False),
+    ("running", pod(scheduler_name="batch", node_name="n"), False, False),
+    ("possible-victim", pod(scheduler_name="other", node_name="n"), True, True),
+    ("terminated", pod(node_name="n", phase="Succeeded"), True, False),
+)
 async def test_only_needed_pods_are_stored(world: World, candidate: Pod, preempts: bool, stored: bool) -> None:
     """Pending pods of the profile are stored, and running pods only if the extender takes part in preemption."""
     world.build(extender(preemptVerb="preempt" if preempts else ""))

@@ -20,6 +20,7 @@ from scheduler_core.model.pod import Pod
 from scheduler_core.ports import Binding, ExtenderVerdict, NodeVictims
 from tests.support.builders import pod
 from tests.support.extender_server import ExtenderServer, Reply, passes_only, scores
+from tests.support.tables import table
 from tests.support.virtual_clock import VirtualClock
 
 POD = pod("p", uid="u")
@@ -124,14 +125,12 @@ async def test_a_deleted_node_is_not_sent(world: World) -> None:
     assert (await world.client(nodeCacheCapable=False).filter(POD, ["b", "a"])).node_names == ("a",)
 
 
-VERDICTS = [
-    pytest.param({"Nodes": {"items": [{"metadata": {"name": "a"}}]}}, ("a",), id="nodes-from-an-extender-with-a-cache"),
-    pytest.param({}, (), id="empty-response"),
-    pytest.param({"NodeNames": [], "FailedNodes": {}}, (), id="no-nodes"),
-]
-
-
-@pytest.mark.parametrize(("response", "expected"), VERDICTS)
+@table(
+    "response, expected",
+    ("nodes-from-an-extender-with-a-cache", {"Nodes": {"items": [{"metadata": {"name": "a"}}]}}, ("a",)),
+    ("empty-response", {}, ()),
+    ("no-nodes", {"NodeNames": [], "FailedNodes": {}}, ()),
+)
 async def test_filter_responses(world: World, response: Any, expected: tuple[str, ...]) -> None:
     """Names take precedence over nodes, and a response without both leaves no node."""
     world.server.rules["filter"] = lambda _: response
@@ -191,22 +190,16 @@ async def test_requests_are_json_on_one_connection(world: World) -> None:
     assert {call.headers["content-type"] for call in world.server.calls} == {"application/json"}
 
 
-FILTER_ERRORS = [
-    pytest.param({"Error": "no licence left"}, "no licence left", id="error-of-the-extender"),
-    pytest.param(
-        {"NodeNames": ["z"]},
-        'claims a filtered node "z" which is not found in the input node list',
-        id="unknown-node",
-    ),
-    pytest.param(Reply(b"{}", status=503), "failed filter with extender at URL {url}/filter, code 503", id="status"),
-    pytest.param(Reply(b"{}", status=201), "failed filter with extender at URL {url}/filter, code 201", id="created"),
-    pytest.param(Reply(b"<html>"), "sent an unreadable response to filter: ", id="not-json"),
-    pytest.param(Reply(b""), "sent an unreadable response to filter: ", id="empty"),
-    pytest.param(Reply(disconnect=True), "call to filter failed: ", id="disconnect"),
-]
-
-
-@pytest.mark.parametrize(("response", "reason"), FILTER_ERRORS)
+@table(
+    "response, reason",
+    ("error-of-the-extender", {"Error": "no licence left"}, "no licence left"),
+    ("unknown-node", {"NodeNames": ["z"]}, 'claims a filtered node "z" which is not found in the input node list'),
+    ("status", Reply(b"{}", status=503), "failed filter with extender at URL {url}/filter, code 503"),
+    ("created", Reply(b"{}", status=201), "failed filter with extender at URL {url}/filter, code 201"),
+    ("not-json", Reply(b"<html>"), "sent an unreadable response to filter: "),
+    ("empty", Reply(b""), "sent an unreadable response to filter: "),
+    ("disconnect", Reply(disconnect=True), "call to filter failed: "),
+)
 async def test_filter_errors(world: World, response: Any, reason: str) -> None:
     """An error is an ExtenderError with the extender's or the reference's message, and is counted."""
     world.server.rules["filter"] = lambda _: response
@@ -217,17 +210,15 @@ async def test_filter_errors(world: World, response: Any, reason: str) -> None:
     assert world.tally.errors == {"filter": 1}
 
 
-PREEMPT_ERRORS = [
-    pytest.param(
+@table(
+    "response, reason",
+    (
+        "unknown-pod",
         {"a": {"Pods": [{"UID": "zz"}]}},
         "claims to preempt pod (UID: zz) on node: a, but the pod is not found on that node",
-        id="unknown-pod",
     ),
-    pytest.param({"z": {"Pods": []}}, 'claims to preempt on node "z", which does not exist', id="unknown-node"),
-]
-
-
-@pytest.mark.parametrize(("response", "reason"), PREEMPT_ERRORS)
+    ("unknown-node", {"z": {"Pods": []}}, 'claims to preempt on node "z", which does not exist'),
+)
 async def test_unknown_victims_are_an_error(world: World, response: Any, reason: str) -> None:
     """Victims that do not exist are an error."""
     world.server.rules["preempt"] = lambda _: {"NodeNameToMetaVictims": response}

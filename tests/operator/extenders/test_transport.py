@@ -17,6 +17,7 @@ from hack.controlplane.certificates import Authority
 from scheduler_core.config.profile_config import Extender
 from scheduler_core.errors import ConfigError, ExtenderError
 from tests.support.extender_server import ExtenderServer
+from tests.support.tables import table
 
 TLS_FILES = {"caFile": "ca.crt", "certFile": "client.crt", "keyFile": "client.key"}
 AUTHORITY = Authority()
@@ -42,21 +43,15 @@ async def transport(url: str, **fields: Any) -> AsyncIterator[Transport]:
         await made.close()
 
 
-TRUSTED = [
-    pytest.param({"tlsConfig": {"caData": data(AUTHORITY.certificate)}}, id="authority"),
-    pytest.param({"tlsConfig": {"caData": data(AUTHORITY.certificate)}, "enableHTTPS": True}, id="authority-and-https"),
-    pytest.param(
-        {"tlsConfig": {"caData": data(AUTHORITY.certificate), "serverName": "licences.example.com"}}, id="server-name"
-    ),
-    pytest.param(
-        {"tlsConfig": {"caData": data(AUTHORITY.certificate), "caFile": "/nonexistent"}}, id="data-before-file"
-    ),
-    pytest.param({"enableHTTPS": True}, id="https-without-authority"),
-    pytest.param({"tlsConfig": {"insecure": True}}, id="insecure"),
-]
-
-
-@pytest.mark.parametrize("fields", TRUSTED)
+@table(
+    "fields",
+    ("authority", {"tlsConfig": {"caData": data(AUTHORITY.certificate)}}),
+    ("authority-and-https", {"tlsConfig": {"caData": data(AUTHORITY.certificate)}, "enableHTTPS": True}),
+    ("server-name", {"tlsConfig": {"caData": data(AUTHORITY.certificate), "serverName": "licences.example.com"}}),
+    ("data-before-file", {"tlsConfig": {"caData": data(AUTHORITY.certificate), "caFile": "/nonexistent"}}),
+    ("https-without-authority", {"enableHTTPS": True}),
+    ("insecure", {"tlsConfig": {"insecure": True}}),
+)
 async def test_trusted_servers(tmp_path: Path, fields: dict[str, Any]) -> None:
     """A call to a trusted server succeeds."""
     with ExtenderServer(SERVER, tmp_path) as server:
@@ -65,16 +60,12 @@ async def test_trusted_servers(tmp_path: Path, fields: dict[str, Any]) -> None:
             assert await made.send("f", b"{}", repeat=True) == b'{"ok": true}'
 
 
-UNTRUSTED = [
-    pytest.param({}, id="system-authorities"),
-    pytest.param({"tlsConfig": {"caData": data(OTHER_AUTHORITY.certificate)}}, id="another-authority"),
-    pytest.param(
-        {"tlsConfig": {"caData": data(AUTHORITY.certificate), "serverName": "other.example.com"}}, id="another-name"
-    ),
-]
-
-
-@pytest.mark.parametrize("fields", UNTRUSTED)
+@table(
+    "fields",
+    ("system-authorities", {}),
+    ("another-authority", {"tlsConfig": {"caData": data(OTHER_AUTHORITY.certificate)}}),
+    ("another-name", {"tlsConfig": {"caData": data(AUTHORITY.certificate), "serverName": "other.example.com"}}),
+)
 async def test_untrusted_servers(tmp_path: Path, fields: dict[str, Any]) -> None:
     """Nothing is sent to an untrusted server."""
     with ExtenderServer(SERVER, tmp_path) as server:
@@ -169,45 +160,36 @@ async def test_the_scheme_of_the_url_is_used() -> None:
 
 
 PAIR = {"certData": data(CLIENT.certificate), "keyData": data(CLIENT.key)}
-UNUSABLE = [
-    pytest.param(
-        "https://x", {"caFile": "/nonexistent/ca.crt"}, "tlsConfig.caFile: cannot be read: ", id="no-authority-file"
-    ),
-    pytest.param(
-        "https://x",
-        {"caData": data("rubbish")},
-        "tlsConfig.caData: contains no readable certificate",
-        id="bad-authority",
-    ),
-    pytest.param("https://x", {"caData": "/w=="}, "tlsConfig.caData: is not PEM in base64", id="binary-authority"),
-    pytest.param(
+
+
+@table(
+    "url, tls, problem",
+    ("no-authority-file", "https://x", {"caFile": "/nonexistent/ca.crt"}, "tlsConfig.caFile: cannot be read: "),
+    ("bad-authority", "https://x", {"caData": data("rubbish")}, "tlsConfig.caData: contains no readable certificate"),
+    ("binary-authority", "https://x", {"caData": "/w=="}, "tlsConfig.caData: is not PEM in base64"),
+    (
+        "no-certificate-file",
         "https://x",
         {"certFile": "/nonexistent/c", "keyData": PAIR["keyData"]},
         "tlsConfig.certFile: cannot be read: ",
-        id="no-certificate-file",
     ),
-    pytest.param(
+    (
+        "no-key-file",
         "https://x",
         {"certData": PAIR["certData"], "keyFile": "/nonexistent/k"},
         "tlsConfig.keyFile: cannot be read: ",
-        id="no-key-file",
     ),
-    pytest.param(
+    (
+        "another-key",
         "https://x",
         PAIR | {"keyData": data(SERVER.key)},
         "tlsConfig.certData: and its key (keyData) cannot be used together: ",
-        id="another-key",
     ),
-    pytest.param(
-        "https://x", PAIR | {"certData": data("rubbish")}, "tlsConfig.certData: and its key", id="bad-certificate"
-    ),
-    pytest.param("ftp://x", {}, "urlPrefix: must begin with http:// or https:// and a host", id="scheme"),
-    pytest.param("/scheduler", {}, "urlPrefix: must begin with http:// or https:// and a host", id="path-only"),
-    pytest.param("http://x:port", {}, "urlPrefix: is not a URL", id="port"),
-]
-
-
-@pytest.mark.parametrize(("url", "tls", "problem"), UNUSABLE)
+    ("bad-certificate", "https://x", PAIR | {"certData": data("rubbish")}, "tlsConfig.certData: and its key"),
+    ("scheme", "ftp://x", {}, "urlPrefix: must begin with http:// or https:// and a host"),
+    ("path-only", "/scheduler", {}, "urlPrefix: must begin with http:// or https:// and a host"),
+    ("port", "http://x:port", {}, "urlPrefix: is not a URL"),
+)
 def test_unusable_configurations(url: str, tls: dict[str, str], problem: str) -> None:
     """An unusable configuration is an error that names the field and does not contain the key."""
     with pytest.raises(ConfigError) as caught:

@@ -14,17 +14,14 @@ TEMPLATE: dict[str, Any] = {"metadata": {"labels": {"app": "x"}}, "spec": {"cont
 
 
 def workload(api: str, kind: str, **spec: Any) -> dict[str, Any]:
-    """Return a manifest."""
     return {"apiVersion": api, "kind": kind, "metadata": {"name": "w", "namespace": "ml"}, "spec": spec}
 
 
 def job(**spec: Any) -> dict[str, Any]:
-    """Return the manifest of a Job."""
     return workload("batch/v1", "Job", template=TEMPLATE, **spec)
 
 
 def names(found: WorkloadPods) -> list[str]:
-    """Return the names of the pods."""
     return [each["metadata"]["name"] for each in found.pods]
 
 

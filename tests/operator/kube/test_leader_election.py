@@ -29,16 +29,11 @@ from tests.support.tables import table
 from tests.support.virtual_clock import VirtualClock
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/ns/leases"
-
-
 LEASE = f"{LEASES}/bayplan"
-
-
 OPTIONS = ElectionOptions("ns", "bayplan")
 
 
 def lease(holder: str, version: str = "1", transitions: int = 3) -> Response:
-    """Return the Lease as a server returns it."""
     metadata = {"name": "bayplan", "namespace": "ns", "resourceVersion": version, "labels": {"team": "a"}}
     spec = {"holderIdentity": holder, "leaseDurationSeconds": 15, "acquireTime": "A", "leaseTransitions": transitions}
     return Response(body={"metadata": metadata, "spec": spec})
@@ -451,22 +446,20 @@ def held(holder: str, renewed: object, namespace: str = "ns") -> dict[str, Any]:
     return {"metadata": {"name": "bayplan", "namespace": namespace}, "spec": spec}
 
 
-OTHERS = [
-    pytest.param(Response(body={"items": []}), "", id="no-lease"),
-    pytest.param(
+@table(
+    "response, expected",
+    ("no-lease", Response(body={"items": []}), ""),
+    (
+        "one-expired",
         Response(
             body={"items": [held("a_1", "2026-01-01T00:00:00.000000Z"), held("b_2", "2026-01-01T00:00:50Z", "b")]}
         ),
         "b_2 holds Lease b/bayplan",
-        id="one-expired",
     ),
-    pytest.param(Response(body={"items": [held("", "2026-01-01T00:00:50Z")]}), "", id="released"),
-    pytest.param(Response(body={"items": [held("a_1", None), held("b_2", "now")]}), "", id="unreadable"),
-    pytest.param(error_response(403, "no"), "", id="forbidden"),
-]
-
-
-@pytest.mark.parametrize(("response", "expected"), OTHERS)
+    ("released", Response(body={"items": [held("", "2026-01-01T00:00:50Z")]}), ""),
+    ("unreadable", Response(body={"items": [held("a_1", None), held("b_2", "now")]}), ""),
+    ("forbidden", error_response(403, "no"), ""),
+)
 async def test_another_leader_is_found(response: Response, expected: str) -> None:
     """A process without leader election finds the holder of a current Lease in any namespace."""
     now = datetime(2026, 1, 1, 0, 1, tzinfo=UTC)

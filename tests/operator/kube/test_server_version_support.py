@@ -18,7 +18,6 @@ GANGS, DEVICES = "/apis/scheduling.k8s.io/v1beta1", "/apis/resource.k8s.io/v1"
 
 
 def version(minor: str, patch: str = "0") -> Response:
-    """Return the response of /version."""
     return Response(body={"major": "1", "minor": minor, "gitVersion": f"v1.{minor.rstrip('+')}.{patch}"})
 
 

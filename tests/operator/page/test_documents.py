@@ -27,6 +27,7 @@ from tests.support.builders import node, pod
 from tests.support.gangs import group, members, settle
 from tests.support.page_world import PageWorld
 from tests.support.storage import mounts
+from tests.support.tables import table
 
 ZONE = "topology.kubernetes.io/zone"
 RACK = "example.com/rack"
@@ -94,26 +95,26 @@ def waiting(name: str, message: str, **fields: Any) -> Pod:
 CPU_AND_TAINT = (
     "0/9 nodes are available: 1 node(s) were unschedulable, 2 node(s) had untolerated taint(s), 6 Insufficient {}."
 )
-DECISIVE = [
-    pytest.param(
+
+
+@table(
+    "waits, expected",
+    (
+        "room is missing, and other nodes are reserved",
         waiting("large", CPU_AND_TAINT.format("cpu"), requests={"cpu": "4"}),
         ("Insufficient cpu", "node(s) had untolerated taint(s), node(s) were unschedulable"),
-        id="room is missing, and other nodes are reserved",
     ),
-    pytest.param(
+    (
+        "the nodes that have the resource are tainted",
         waiting("infer", CPU_AND_TAINT.format(GPU), requests={GPU: "1"}),
         ("node(s) had untolerated taint(s)", f"Insufficient {GPU}, node(s) were unschedulable"),
-        id="the nodes that have the resource are tainted",
     ),
-    pytest.param(
+    (
+        "a name is shown if only one pod waits for it",
         waiting("claims", '0/9 nodes are available: persistentvolumeclaim "nope" not found.', volumes=mounts("nope")),
         ('persistentvolumeclaim "nope" not found', ""),
-        id="a name is shown if only one pod waits for it",
     ),
-]
-
-
-@pytest.mark.parametrize(("waits", "expected"), DECISIVE)
+)
 async def test_the_decisive_cause(waits: Pod, expected: tuple[str, str]) -> None:
     """The cause is what the nearest node lacks; reasons that hold only on other nodes are apart."""
     world = PageWorld()

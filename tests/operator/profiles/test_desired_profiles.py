@@ -127,46 +127,44 @@ def test_the_revision_includes_referenced_args() -> None:
     assert revisions[0] == revisions[2] != revisions[1]
 
 
-REFERENCE_RULES = [
-    pytest.param(
+@table(
+    "spec, configs, path, words",
+    (
+        "missing",
         {"pluginConfigRefs": [{"name": "pack"}, {"name": "pakc"}]},
         [plugin_config_manifest()],
         "spec.pluginConfigRefs[1].name",
         'there is no PluginConfig "pakc" (did you mean "pack"?)',
-        id="missing",
     ),
-    pytest.param(
+    (
+        "invalid",
         {"pluginConfigRefs": [{"name": "pack"}]},
         [plugin_config_manifest(args={"scoringStrategy": {"type": "Most"}})],
         "spec.pluginConfigRefs[0].name",
         "spec.args.scoringStrategy.type",
-        id="invalid",
     ),
-    pytest.param(
+    (
+        "also-inline",
         {"pluginConfig": [{"name": "NodeResourcesFit"}], "pluginConfigRefs": [{"name": "pack"}]},
         [plugin_config_manifest()],
         "spec.pluginConfigRefs[0].name",
         "which pluginConfig[0] configures already",
-        id="also-inline",
     ),
-    pytest.param(
+    (
+        "two-references",
         {"pluginConfigRefs": [{"name": "pack"}, {"name": "spread"}]},
         [plugin_config_manifest(), plugin_config_manifest("spread")],
         "spec.pluginConfigRefs[1].name",
         'which PluginConfig "pack" configures already',
-        id="two-references",
     ),
-    pytest.param(
+    (
+        "being-deleted",
         {"pluginConfigRefs": [{"name": "pack"}]},
         [plugin_config_manifest(deletionTimestamp="2026-01-02T00:00:00Z")],
         "spec.pluginConfigRefs[0].name",
         'there is no PluginConfig "pack"',
-        id="being-deleted",
     ),
-]
-
-
-@pytest.mark.parametrize(("spec", "configs", "path", "words"), REFERENCE_RULES)
+)
 def test_a_bad_reference_is_reported(spec: Manifest, configs: list[Manifest], path: str, words: str) -> None:
     """A reference that cannot be resolved is one problem with its own path."""
     (profile,) = validate(profile_manifest(spec=spec), *configs).profiles
@@ -210,23 +208,21 @@ def test_paths_of_the_merged_profile_are_translated(built: str, written: str) ->
     assert profile.located(Problem(built, "is wrong")).path == written
 
 
-PLUGIN_CONFIG_RULES = [
-    pytest.param("NodeResourcesFit", most_allocated(), [], id="valid"),
-    pytest.param("InterPodAffinity", {"hardPodAffinityWeight": 5}, [], id="kube-scheduler-plugin"),
-    pytest.param("NodeResourceFit", {}, ["spec.plugin"], id="unknown-plugin"),
-    pytest.param("NodeName", {"x": 1}, ["spec.args"], id="plugin-without-args"),
-    pytest.param("NodeName", {"kind": "NodeNameArgs"}, [], id="kind-alone"),
-    pytest.param(
+@table(
+    "plugin, args, expected",
+    ("valid", "NodeResourcesFit", most_allocated(), []),
+    ("kube-scheduler-plugin", "InterPodAffinity", {"hardPodAffinityWeight": 5}, []),
+    ("unknown-plugin", "NodeResourceFit", {}, ["spec.plugin"]),
+    ("plugin-without-args", "NodeName", {"x": 1}, ["spec.args"]),
+    ("kind-alone", "NodeName", {"kind": "NodeNameArgs"}, []),
+    (
+        "every-problem",
         "NodeResourcesFit",
         {"ignoredResourceGroups": ["a/b"], "scoringStrategy": {"type": "x"}},
         ["spec.args.ignoredResourceGroups[0]", "spec.args.scoringStrategy.type"],
-        id="every-problem",
     ),
-    pytest.param("", {}, ["spec.plugin"], id="no-plugin"),
-]
-
-
-@pytest.mark.parametrize(("plugin", "args", "expected"), PLUGIN_CONFIG_RULES)
+    ("no-plugin", "", {}, ["spec.plugin"]),
+)
 def test_plugin_configs_are_validated_by_their_plugin(plugin: str, args: Manifest, expected: list[str]) -> None:
     """A PluginConfig is valid if its plugin exists and accepts its args."""
     (config,) = validate(plugin_config_manifest("c", plugin, args)).plugin_configs
@@ -252,37 +248,26 @@ def row(profile: str, live: QueueSort | None, wanted: QueueSort | None) -> Profi
     return ProfileQueueSort(profile, live, wanted)
 
 
-ROWS = [
-    pytest.param([row("a", PRIORITY, PRIORITY), row("b", None, PRIORITY)], "ab", {}, id="no-change"),
-    pytest.param([row("a", PRIORITY, FAIR)], "a", {}, id="single-profile"),
-    pytest.param([row("a", PRIORITY, FAIR), row("b", PRIORITY, PRIORITY)], "b", {"a": ("b",)}, id="one-of-two-waits"),
-    pytest.param([row("a", PRIORITY, FAIR), row("b", PRIORITY, FAIR)], "ab", {}, id="all-together"),
-    pytest.param(
-        [row("a", PRIORITY, FAIR), row("b", PRIORITY, AGE)], "", {"a": ("b",), "b": ("a",)}, id="no-agreement"
-    ),
-    pytest.param(
-        [row("a", PRIORITY, FAIR), row("b", PRIORITY, None)],
-        "",
-        {"a": ("b",)},
-        id="invalid-profile-keeps-its-queue-sort",
-    ),
-    pytest.param([row("a", PRIORITY, PRIORITY), row("b", None, FAIR)], "a", {"b": ("a",)}, id="new-profile-waits"),
-    pytest.param(
+@table(
+    "profiles, ready, waiting",
+    ("no-change", [row("a", PRIORITY, PRIORITY), row("b", None, PRIORITY)], "ab", {}),
+    ("single-profile", [row("a", PRIORITY, FAIR)], "a", {}),
+    ("one-of-two-waits", [row("a", PRIORITY, FAIR), row("b", PRIORITY, PRIORITY)], "b", {"a": ("b",)}),
+    ("all-together", [row("a", PRIORITY, FAIR), row("b", PRIORITY, FAIR)], "ab", {}),
+    ("no-agreement", [row("a", PRIORITY, FAIR), row("b", PRIORITY, AGE)], "", {"a": ("b",), "b": ("a",)}),
+    ("invalid-profile-keeps-its-queue-sort", [row("a", PRIORITY, FAIR), row("b", PRIORITY, None)], "", {"a": ("b",)}),
+    ("new-profile-waits", [row("a", PRIORITY, PRIORITY), row("b", None, FAIR)], "a", {"b": ("a",)}),
+    (
+        "new-profiles-follow-live-ones",
         [row("a", PRIORITY, FAIR), row("b", None, FAIR), row("c", None, PRIORITY)],
         "ab",
         {"c": ("a",)},
-        id="new-profiles-follow-live-ones",
     ),
-    pytest.param([row("a", None, FAIR), row("b", None, PRIORITY)], "a", {"b": ("a",)}, id="oldest-goes-first"),
-    pytest.param(
-        [row("a", None, None), row("b", None, PRIORITY)], "b", {}, id="profile-without-queue-sort-does-not-count"
-    ),
-    pytest.param([row("a", PRIORITY, ("PrioritySort", "x"))], "a", {}, id="other-args-are-another-queue-sort"),
-    pytest.param([], "", {}, id="no-profiles"),
-]
-
-
-@pytest.mark.parametrize(("profiles", "ready", "waiting"), ROWS)
+    ("oldest-goes-first", [row("a", None, FAIR), row("b", None, PRIORITY)], "a", {"b": ("a",)}),
+    ("profile-without-queue-sort-does-not-count", [row("a", None, None), row("b", None, PRIORITY)], "b", {}),
+    ("other-args-are-another-queue-sort", [row("a", PRIORITY, ("PrioritySort", "x"))], "a", {}),
+    ("no-profiles", [], "", {}),
+)
 def test_profiles_wait_for_a_common_queue_sort(
     profiles: list[ProfileQueueSort], ready: str, waiting: dict[str, tuple[str, ...]]
 ) -> None:
@@ -292,13 +277,10 @@ def test_profiles_wait_for_a_common_queue_sort(
 
 
 TIER_A = ProfileSelection("tier=a")
-
-
 TIER_B = ProfileSelection("tier=b")
 
 
 def profile(name: str, tier: str | None = None, spec: Manifest | None = None, age: int = 0) -> Manifest:
-    """Return a profile with a label."""
     labels = {} if tier is None else {"labels": {"tier": tier}}
     return profile_manifest(name, spec, age=age, **labels)
 

@@ -28,8 +28,6 @@ from tests.support.fake_api import FakeApi, Response, error_response
 from tests.support.tables import table
 
 ALL_NAMESPACES = "/apis/apps/v1/controllerrevisions"
-
-
 PROFILE = f"{PROFILES}/batch"
 
 
@@ -224,11 +222,7 @@ async def test_rejected_writes(api: FakeApi, status: int, error: type[Exception]
 
 
 FIT = {"name": "NodeResourcesFit", "args": {"scoringStrategy": {"type": "LeastAllocated"}}}
-
-
 PACK = {"name": "NodeResourcesFit", "args": {"scoringStrategy": {"type": "MostAllocated"}}}
-
-
 TAINTS = {"name": "TaintToleration"}
 
 

@@ -21,11 +21,7 @@ from tests.support.recording_writer import RecordingWriter
 from tests.support.virtual_clock import VirtualClock
 
 FAIR: Manifest = {"queueSort": {"enabled": [{"name": "FairSort"}], "disabled": [{"name": "*"}]}}
-
-
 UNKNOWN: Manifest = {"score": {"enabled": [{"name": "Nothing"}]}}
-
-
 PACK: Manifest = {"pluginConfig": [{"name": "NodeResourcesFit", "args": most_allocated()}]}
 
 
@@ -405,11 +401,7 @@ async def test_writes_are_retried_until_they_succeed(world: World) -> None:
 
 
 COUNTED: Manifest = {"plugins": {"reserve": {"enabled": [{"name": "Counted"}]}}}
-
-
 REFERS: Manifest = {**COUNTED, "pluginConfigRefs": [{"name": "shared"}]}
-
-
 INLINE: Manifest = {**COUNTED, "pluginConfig": [{"name": "Counted", "args": {"size": 3}}]}
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import pytest
 from bayplan.profiles.desired_profiles import PluginConfigValidation, desired_state
 from bayplan.profiles.profile_status import ProfileFindings, Progress, plugin_config_status, profile_status
 from bayplan.profiles.status_publisher import plugin_config_events, profile_events
@@ -15,6 +14,7 @@ from scheduler_core.errors import Problem
 from scheduler_core.in_tree import in_tree_registry
 from scheduler_core.metrics.profile_metrics import LostBind
 from tests.support.manifests import plugin_config_manifest
+from tests.support.tables import table
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 META = ObjectMeta(name="batch", uid="u", generation=1)
@@ -33,50 +33,46 @@ def events(before: dict[str, Any], after: dict[str, Any]) -> list[tuple[str, str
     return [(event.type, event.reason) for event in profile_events(META, before, after)]
 
 
-CASES = [
-    pytest.param({}, status(), [("Normal", "Accepted"), ("Normal", "Activated")], id="new"),
-    pytest.param({}, status(problems=BAD, live_revision=""), [("Warning", "Rejected")], id="new-and-invalid"),
-    pytest.param(
+@table(
+    "before, after, expected",
+    ("new", {}, status(), [("Normal", "Accepted"), ("Normal", "Activated")]),
+    ("new-and-invalid", {}, status(problems=BAD, live_revision=""), [("Warning", "Rejected")]),
+    (
+        "name-taken",
         {},
         status(problems=NAME_TAKEN, holds_name=False, live_revision=""),
         [("Warning", "SchedulerNameTaken")],
-        id="name-taken",
     ),
-    pytest.param(
+    (
+        "name-reserved",
         {},
         status(problems=NAME_TAKEN, holds_name=False, live_revision="", name_is_reserved=True),
         [("Warning", "SchedulerNameReserved")],
-        id="name-reserved",
     ),
-    pytest.param(status(), status(), [], id="unchanged"),
-    pytest.param(status(), status(Progress(active=5)), [], id="counts"),
-    pytest.param(
+    ("unchanged", status(), status(), []),
+    ("counts", status(), status(Progress(active=5)), []),
+    (
+        "another-revision",
         status(),
         status(generation=2, live_revision="b"),
         [("Normal", "Accepted"), ("Normal", "Activated")],
-        id="another-revision",
     ),
-    pytest.param(status(), status(generation=2), [("Normal", "Accepted")], id="edit-without-effect"),
-    pytest.param(status(), status(live_revision="b"), [("Normal", "Activated")], id="edit-of-a-plugin-config"),
-    pytest.param(status(), status(generation=2, problems=BAD), [("Warning", "Rejected")], id="invalid-edit"),
-    pytest.param(status(problems=BAD), status(problems=BAD), [], id="still-invalid"),
-    pytest.param(
-        status(problems=BAD), status(problems=WORSE), [("Warning", "Rejected")], id="invalid-for-other-reasons"
-    ),
-    pytest.param(status(problems=BAD), status(), [("Normal", "Accepted")], id="valid-again-without-an-edit"),
-    pytest.param(
+    ("edit-without-effect", status(), status(generation=2), [("Normal", "Accepted")]),
+    ("edit-of-a-plugin-config", status(), status(live_revision="b"), [("Normal", "Activated")]),
+    ("invalid-edit", status(), status(generation=2, problems=BAD), [("Warning", "Rejected")]),
+    ("still-invalid", status(problems=BAD), status(problems=BAD), []),
+    ("invalid-for-other-reasons", status(problems=BAD), status(problems=WORSE), [("Warning", "Rejected")]),
+    ("valid-again-without-an-edit", status(problems=BAD), status(), [("Normal", "Accepted")]),
+    (
+        "name-lost",
         status(),
         status(problems=NAME_TAKEN, holds_name=False, live_revision=""),
         [("Warning", "SchedulerNameTaken"), ("Warning", "Withdrawn")],
-        id="name-lost",
     ),
-    pytest.param(status(), status(LOST_BIND), [("Warning", "BindLost")], id="bind-lost"),
-    pytest.param(status(LOST_BIND), status(LOST_BIND), [], id="still-contested"),
-    pytest.param(status(LOST_BIND), status(), [], id="no-longer-contested"),
-]
-
-
-@pytest.mark.parametrize(("before", "after", "expected"), CASES)
+    ("bind-lost", status(), status(LOST_BIND), [("Warning", "BindLost")]),
+    ("still-contested", status(LOST_BIND), status(LOST_BIND), []),
+    ("no-longer-contested", status(LOST_BIND), status(), []),
+)
 def test_profile_events(before: dict[str, Any], after: dict[str, Any], expected: list[tuple[str, str]]) -> None:
     """Each transition of the status is recorded as one event, and nothing else is."""
     assert events(before, after) == expected

@@ -26,11 +26,7 @@ from tests.support.manifests import plugin_config_manifest, profile_manifest
 from tests.support.tables import table
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
-
-
 BAD = (Problem("spec.plugins", "is bad"),)
-
-
 NAME_TAKEN = (Problem("spec.schedulerName", "is held"),)
 
 
@@ -43,7 +39,6 @@ def conditions(status: dict[str, Any]) -> dict[str, tuple[str, str]]:
 
 
 STALLED = ("Stalled", "InvalidSpec")
-
 
 CASES = [
     pytest.param(findings_of(live_revision="r1"), ("True", "Valid"), ("True", "Live"), None, id="live"),
@@ -255,15 +250,13 @@ def _circuit(state: str, error: str) -> dict[str, Any]:
     return {"extenders": [{"urlPrefix": "http://x", "state": state, "lastError": error}]}
 
 
-EXTENDERS = [
-    pytest.param({}, _circuit("Closed", ""), True, id="new-extender"),
-    pytest.param(_circuit("Closed", "a"), _circuit("Open", "a"), True, id="circuit-opens"),
-    pytest.param(_circuit("Closed", "a"), _circuit("Closed", "b"), False, id="another-error"),
-    pytest.param(_circuit("Open", "a"), {"extenders": []}, True, id="extender-removed"),
-]
-
-
-@pytest.mark.parametrize(("written", "wanted", "at_once"), EXTENDERS)
+@table(
+    "written, wanted, at_once",
+    ("new-extender", {}, _circuit("Closed", ""), True),
+    ("circuit-opens", _circuit("Closed", "a"), _circuit("Open", "a"), True),
+    ("another-error", _circuit("Closed", "a"), _circuit("Closed", "b"), False),
+    ("extender-removed", _circuit("Open", "a"), {"extenders": []}, True),
+)
 def test_a_circuit_is_written_at_once(written: dict[str, Any], wanted: dict[str, Any], at_once: bool) -> None:
     """A change of the circuit is written at once; an error alone is written with the counts."""
     change = status_change(written, wanted)

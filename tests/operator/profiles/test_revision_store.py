@@ -26,6 +26,7 @@ from scheduler_core.errors import ConfigError, ConflictError, ServerUnavailableE
 from scheduler_core.model.meta import AnnotatedMeta as RevisionMeta
 from scheduler_core.model.meta import OwnerReference
 from tests.support.fake_cluster_objects import FakeRevisions
+from tests.support.tables import table
 
 LABELS = {"app.kubernetes.io/managed-by": "bayplan"}
 
@@ -116,18 +117,14 @@ def written(manager: str, time: str, *, of_spec: bool = True) -> dict[str, Any]:
     return {"manager": manager, "time": f"2026-01-01T00:00:0{time}Z", "fieldsV1": fields}
 
 
-MANAGERS = [
-    pytest.param([written("apply", "1")], [written("patch", "2")], "patch", id="later-plugin-config"),
-    pytest.param([written("apply", "2")], [written("patch", "1")], "apply", id="earlier-plugin-config"),
-    pytest.param(
-        [written("apply", "1"), written("bayplan-rollback", "2", of_spec=False)], [], "bayplan-rollback", id="rollback"
-    ),
-    pytest.param([written("bayplan-rollback", "1"), written("apply", "2")], [], "apply", id="edit-after-a-rollback"),
-    pytest.param([written("apply", "1"), written("bayplan-rollback", "1")], [], "bayplan-rollback", id="one-second"),
-]
-
-
-@pytest.mark.parametrize(("of_profile", "of_config", "manager"), MANAGERS)
+@table(
+    "of_profile, of_config, manager",
+    ("later-plugin-config", [written("apply", "1")], [written("patch", "2")], "patch"),
+    ("earlier-plugin-config", [written("apply", "2")], [written("patch", "1")], "apply"),
+    ("rollback", [written("apply", "1"), written("bayplan-rollback", "2", of_spec=False)], [], "bayplan-rollback"),
+    ("edit-after-a-rollback", [written("bayplan-rollback", "1"), written("apply", "2")], [], "apply"),
+    ("one-second", [written("apply", "1"), written("bayplan-rollback", "1")], [], "bayplan-rollback"),
+)
 def test_the_manager_is_that_of_the_last_change(
     of_profile: list[dict[str, Any]], of_config: list[dict[str, Any]], manager: str
 ) -> None:

@@ -14,6 +14,7 @@ from bayplan.profiles.unserved_pods import NO_PROFILE, NO_PROFILE_CONDITION, Uns
 from scheduler_core.model.pod import Pod, PodCondition
 from tests.support.builders import pod
 from tests.support.scheduling import Rig, profile, rig
+from tests.support.tables import table
 from tests.support.virtual_clock import VirtualClock
 
 MISSPELT = (
@@ -47,17 +48,15 @@ def reports(made: Rig, unserved: UnservedPods) -> list[tuple[str, str, str]]:
     return [(name, each.status, each.message) for name, each in patches if each is not None]
 
 
-CASES = [
-    pytest.param("pakc", [], [("a", "True", MISSPELT)], id="misspelt"),
-    pytest.param("batch", [], [("a", "True", REJECTED)], id="rejected"),
-    pytest.param("default-scheduler", [], [], id="kube-scheduler"),
-    pytest.param("volcano", [], [], id="another scheduler"),
-    pytest.param("pakc", [PodCondition("PodScheduled", "False", "Unschedulable", "no room")], [], id="reported"),
-    pytest.param("pakc", [PodCondition(NO_PROFILE_CONDITION, "True", NO_PROFILE, MISSPELT)], [], id="written before"),
-]
-
-
-@pytest.mark.parametrize(("name", "conditions", "expected"), CASES)
+@table(
+    "name, conditions, expected",
+    ("misspelt", "pakc", [], [("a", "True", MISSPELT)]),
+    ("rejected", "batch", [], [("a", "True", REJECTED)]),
+    ("kube-scheduler", "default-scheduler", [], []),
+    ("another scheduler", "volcano", [], []),
+    ("reported", "pakc", [PodCondition("PodScheduled", "False", "Unschedulable", "no room")], []),
+    ("written before", "pakc", [PodCondition(NO_PROFILE_CONDITION, "True", NO_PROFILE, MISSPELT)], []),
+)
 def test_only_pods_that_mean_a_profile_are_reported(
     cluster: Rig, name: str, conditions: Sequence[PodCondition], expected: list[tuple[str, str, str]]
 ) -> None:

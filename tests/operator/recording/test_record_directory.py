@@ -31,7 +31,6 @@ class Time:
         self.now = START
 
     def __call__(self) -> datetime:
-        """Return the date."""
         return self.now
 
 

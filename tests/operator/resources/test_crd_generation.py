@@ -19,8 +19,6 @@ from tests.support.invalid_manifests import INVALID_MANIFESTS, InvalidManifest
 from tests.support.problems import paths_in
 
 Schema = dict[str, Any]
-
-
 each_resource = pytest.mark.parametrize("resource", RESOURCES, ids=lambda resource: resource.definition.plural)
 
 
@@ -228,7 +226,6 @@ def test_a_union_without_an_explicit_schema_is_rejected() -> None:
 
 
 KINDS = {resource.definition.kind: resource for resource in RESOURCES}
-
 
 MODELS: dict[str, type[BaseModel]] = {
     name: model

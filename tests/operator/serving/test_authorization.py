@@ -47,7 +47,6 @@ class Reviewer:
             await self._call.wait_for(lambda: len(self.calls) >= count)
 
     async def user_of(self, token: str, audience: str = "") -> User | None:
-        """Return the user by token and audience."""
         self.calls.append("token")
         async with self._call:
             self._call.notify_all()
@@ -206,18 +205,16 @@ async def test_local_requests_need_no_token(reviewer: Reviewer, clock: VirtualCl
         await server.stop()
 
 
-INDIRECT = [
-    pytest.param({"Host": "rebound.example:10259"}, id="name that another site resolves to loopback"),
-    pytest.param({"Host": "10.0.0.7:10259"}, id="address of the pod"),
-    pytest.param({"Host": ""}, id="no host"),
-    pytest.param({"X-Forwarded-For": "10.0.0.7"}, id="proxy that adds X-Forwarded-For"),
-    pytest.param({"X-Forwarded-Proto": "http"}, id="proxy that adds X-Forwarded-Proto"),
-    pytest.param({"Forwarded": "for=10.0.0.7"}, id="proxy that adds Forwarded"),
-    pytest.param({"Via": "1.1 proxy"}, id="proxy that adds Via"),
-]
-
-
-@pytest.mark.parametrize("headers", INDIRECT)
+@table(
+    "headers",
+    ("name that another site resolves to loopback", {"Host": "rebound.example:10259"}),
+    ("address of the pod", {"Host": "10.0.0.7:10259"}),
+    ("no host", {"Host": ""}),
+    ("proxy that adds X-Forwarded-For", {"X-Forwarded-For": "10.0.0.7"}),
+    ("proxy that adds X-Forwarded-Proto", {"X-Forwarded-Proto": "http"}),
+    ("proxy that adds Forwarded", {"Forwarded": "for=10.0.0.7"}),
+    ("proxy that adds Via", {"Via": "1.1 proxy"}),
+)
 @pytest.mark.parametrize(("is_authorized", "code"), [(True, 401), (False, 403)])
 async def test_indirect_requests_are_not_local(
     reviewer: Reviewer, clock: VirtualClock, headers: dict[str, str], *, is_authorized: bool, code: int

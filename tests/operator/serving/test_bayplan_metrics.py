@@ -53,26 +53,22 @@ async def scheduler() -> Scheduler:
     return scheduler
 
 
-ROWS = [
-    pytest.param("scheduler_pending_pods", {"queue": "active"}, 1, id="active"),
-    pytest.param("scheduler_pending_pods", {"queue": "gated"}, 1, id="gated"),
-    pytest.param("scheduler_pending_pods", {"queue": "unschedulable"}, 0, id="unschedulable"),
-    pytest.param("scheduler_schedule_attempts_total", {"profile": "batch", "result": "scheduled"}, 3, id="scheduled"),
-    pytest.param("scheduler_schedule_attempts_total", {"profile": "batch", "result": "error"}, 1, id="error"),
-    pytest.param(
-        "scheduler_schedule_attempts_total", {"profile": "batch", "result": "unschedulable"}, 2, id="rejected"
-    ),
-    pytest.param("scheduler_cache_size", {"type": "nodes"}, 1, id="nodes"),
-    pytest.param("scheduler_cache_size", {"type": "pods"}, 1, id="pods"),
-    pytest.param("scheduler_cache_size", {"type": "assumed_pods"}, 0, id="assumed"),
-    pytest.param("bayplan_parked_pods", {}, 1, id="parked"),
-    pytest.param("bayplan_binds_lost_total", {"profile": "batch"}, 4, id="lost"),
-    pytest.param("bayplan_reuse_errors_total", {"profile": "batch", "plugin": "Unstable"}, 5, id="reuse"),
-    pytest.param("bayplan_internal_errors_total", {}, 6, id="internal"),
-]
-
-
-@pytest.mark.parametrize(("name", "labels", "value"), ROWS)
+@table(
+    "name, labels, value",
+    ("active", "scheduler_pending_pods", {"queue": "active"}, 1),
+    ("gated", "scheduler_pending_pods", {"queue": "gated"}, 1),
+    ("unschedulable", "scheduler_pending_pods", {"queue": "unschedulable"}, 0),
+    ("scheduled", "scheduler_schedule_attempts_total", {"profile": "batch", "result": "scheduled"}, 3),
+    ("error", "scheduler_schedule_attempts_total", {"profile": "batch", "result": "error"}, 1),
+    ("rejected", "scheduler_schedule_attempts_total", {"profile": "batch", "result": "unschedulable"}, 2),
+    ("nodes", "scheduler_cache_size", {"type": "nodes"}, 1),
+    ("pods", "scheduler_cache_size", {"type": "pods"}, 1),
+    ("assumed", "scheduler_cache_size", {"type": "assumed_pods"}, 0),
+    ("parked", "bayplan_parked_pods", {}, 1),
+    ("lost", "bayplan_binds_lost_total", {"profile": "batch"}, 4),
+    ("reuse", "bayplan_reuse_errors_total", {"profile": "batch", "plugin": "Unstable"}, 5),
+    ("internal", "bayplan_internal_errors_total", {}, 6),
+)
 def test_scheduler_metrics(scheduler: Scheduler, name: str, labels: dict[str, str], value: float) -> None:
     """Each scrape returns the current values."""
     assert metrics_registry(scheduler, {}).get_sample_value(name, labels) == value
@@ -113,11 +109,7 @@ def revision(scheduler: Scheduler) -> str:
 
 
 ATTEMPTS = "scheduler_podgroup_schedule_attempts_total"
-
-
 DURATION = "scheduler_podgroup_scheduling_attempt_duration_seconds"
-
-
 ALGORITHM = "scheduler_podgroup_scheduling_algorithm_duration_seconds"
 
 

@@ -38,13 +38,11 @@ class Source:
         self.namespaces: list[str] = []
 
     def status(self, limit: int, namespace: str) -> Status:
-        """Return an empty status."""
         self.namespaces.append(namespace)
         self.limits.append(limit)
         return Status("1", "", (), 1.0, 0, False, (), {}, {}, (), (), (), CacheState(0, 0), ())
 
     async def documents(self) -> ReportDocuments:
-        """Return one document."""
         return ReportDocuments({"gangs": {"total": 3}}, taken="now")
 
     def leader(self) -> LeaderState:
@@ -176,8 +174,6 @@ async def test_profiling_is_disabled_by_default(server: HealthServer) -> None:
 
 
 INVALID = {"type": "Accepted", "status": "False", "message": 'there is no plugin "Foo"'}
-
-
 READY = {"type": "Ready", "status": "True", "message": ""}
 
 

@@ -15,6 +15,7 @@ from bayplan.settings.operator_settings import ServingSettings
 from prometheus_client import CollectorRegistry
 
 from scheduler_core.errors import ConfigError
+from tests.support.tables import table
 from tests.support.virtual_clock import VirtualClock
 
 LOOPBACK = "127.0.0.1"
@@ -90,17 +91,13 @@ def test_an_unavailable_address_is_an_error() -> None:
         Listener(("203.0.113.1", 0))
 
 
-PAGES = [
-    pytest.param((LOOPBACK, 0), {"serve_page": True}, f"http://{LOOPBACK}:{{}}/page/", id="served"),
-    pytest.param(
-        (LOOPBACK, 0), {"serve_page": True, "secure_serving": True}, f"https://{LOOPBACK}:{{}}/page/", id="tls"
-    ),
-    pytest.param((LOOPBACK, 0), {}, "", id="not-served"),
-    pytest.param(("0.0.0.0", 0), {"serve_page": True}, "", id="no-loopback"),  # noqa: S104 - not on loopback alone
-]
-
-
-@pytest.mark.parametrize(("address", "fields", "url"), PAGES)
+@table(
+    "address, fields, url",
+    ("served", (LOOPBACK, 0), {"serve_page": True}, f"http://{LOOPBACK}:{{}}/page/"),
+    ("tls", (LOOPBACK, 0), {"serve_page": True, "secure_serving": True}, f"https://{LOOPBACK}:{{}}/page/"),
+    ("not-served", (LOOPBACK, 0), {}, ""),
+    ("no-loopback", ("0.0.0.0", 0), {"serve_page": True}, ""),  # noqa: S104 - not on loopback alone
+)
 async def test_the_address_of_the_page(
     parts: ServedParts, address: tuple[str, int], fields: dict[str, Any], url: str
 ) -> None:

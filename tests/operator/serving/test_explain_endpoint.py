@@ -69,7 +69,6 @@ async def request(server: HealthServer, **query: str) -> tuple[int, bytes]:
 
 
 def error_in(body: bytes) -> str:
-    """Return the text of an error."""
     document: dict[str, Any] = json.loads(body)
     assert list(document) == ["error"]
     return str(document["error"])

@@ -177,32 +177,30 @@ async def test_a_connection_without_a_complete_request_is_closed(
     assert bool(received) == bool(response)
 
 
-MALFORMED = [
-    pytest.param(b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\nHost: a\r\n\r\n", id="request line too long"),
-    pytest.param(b"GET /" + b"a" * 9_000 + b" HTTP/1.1\r\nHost: a\r\n\r\n", id="request line too long, one part"),
-    pytest.param(b"GET /livez HTTP/1.1\r\nA: " + b"a" * 70_000 + b"\r\n\r\n", id="header too long"),
-    pytest.param(b"GET /livez HTTP/1.1\r\n" + b"A: b\r\n" * 50_000 + b"\r\n", id="too many headers"),
-    pytest.param(b"GET /livez HTTP/1.1\r\nHost a\r\n\r\n", id="header without a colon"),
-    pytest.param(b"GET /livez HTTP/9.9\r\n\r\n", id="unknown version"),
-    pytest.param(b"GET\r\n\r\n", id="no path"),
-    pytest.param(b"\x16\x03\x01\x02\x00\x01", id="TLS"),
-    pytest.param(b"\x00" * 100, id="null bytes"),
-    pytest.param(b"GET http://[::1/livez HTTP/1.1\r\nHost: a\r\n\r\n", id="URL that cannot be parsed"),
-    pytest.param(b"GET //[ HTTP/1.1\r\nHost: a\r\n\r\n", id="path that is no URL"),
-    pytest.param(b"GET /livez HTTP/1.1\r\nHost: [\r\n\r\n", id="host that is no host"),
-    pytest.param(b"GET /livez HTTP/1.1\r\nHost: a\r\nContent-Length: x\r\n\r\n", id="length that is no number"),
-    pytest.param(b"GET /livez HTTP/1.1\r\nContent-Length: -1\r\n\r\n", id="negative length"),
-    pytest.param(b"POST /livez HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", id="chunk that is no chunk"),
-    pytest.param(b"GET /%ff%fe HTTP/1.1\r\nHost: a\r\n\r\n", id="path that is not UTF-8"),
-    pytest.param(b"GET /livez HTTP/1.1\r\nHost: a\r\nExpect: x\r\n\r\n", id="unknown expectation"),
-    pytest.param(b"CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n", id="CONNECT"),
-    pytest.param(b"OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n", id="asterisk"),
-    pytest.param(b"GET /metrics HTTP/1.1\r\nHost: a\r\nAccept: " + b"\xff" * 9 + b"\r\n\r\n", id="bytes in Accept"),
-]
-
-
 @pytest.mark.parametrize("is_authorized", [False, True])
-@pytest.mark.parametrize("request_bytes", MALFORMED)
+@table(
+    "request_bytes",
+    ("request line too long", b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\nHost: a\r\n\r\n"),
+    ("request line too long, one part", b"GET /" + b"a" * 9_000 + b" HTTP/1.1\r\nHost: a\r\n\r\n"),
+    ("header too long", b"GET /livez HTTP/1.1\r\nA: " + b"a" * 70_000 + b"\r\n\r\n"),
+    ("too many headers", b"GET /livez HTTP/1.1\r\n" + b"A: b\r\n" * 50_000 + b"\r\n"),
+    ("header without a colon", b"GET /livez HTTP/1.1\r\nHost a\r\n\r\n"),
+    ("unknown version", b"GET /livez HTTP/9.9\r\n\r\n"),
+    ("no path", b"GET\r\n\r\n"),
+    ("TLS", b"\x16\x03\x01\x02\x00\x01"),
+    ("null bytes", b"\x00" * 100),
+    ("URL that cannot be parsed", b"GET http://[::1/livez HTTP/1.1\r\nHost: a\r\n\r\n"),
+    ("path that is no URL", b"GET //[ HTTP/1.1\r\nHost: a\r\n\r\n"),
+    ("host that is no host", b"GET /livez HTTP/1.1\r\nHost: [\r\n\r\n"),
+    ("length that is no number", b"GET /livez HTTP/1.1\r\nHost: a\r\nContent-Length: x\r\n\r\n"),
+    ("negative length", b"GET /livez HTTP/1.1\r\nContent-Length: -1\r\n\r\n"),
+    ("chunk that is no chunk", b"POST /livez HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"),
+    ("path that is not UTF-8", b"GET /%ff%fe HTTP/1.1\r\nHost: a\r\n\r\n"),
+    ("unknown expectation", b"GET /livez HTTP/1.1\r\nHost: a\r\nExpect: x\r\n\r\n"),
+    ("CONNECT", b"CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n"),
+    ("asterisk", b"OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n"),
+    ("bytes in Accept", b"GET /metrics HTTP/1.1\r\nHost: a\r\nAccept: " + b"\xff" * 9 + b"\r\n\r\n"),
+)
 async def test_malformed_requests_fill_no_log(
     request_bytes: bytes, caplog: pytest.LogCaptureFixture, *, is_authorized: bool
 ) -> None:

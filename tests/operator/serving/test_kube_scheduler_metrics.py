@@ -73,7 +73,6 @@ def labels_of(family: Metric) -> set[tuple[str, ...]]:
 
 
 def value(families: dict[str, Metric], name: str, sample: str, **labels: str) -> float:
-    """Return the value of one sample."""
     (found,) = [each.value for each in families[name].samples if each.name == sample and each.labels == labels]
     return found
 

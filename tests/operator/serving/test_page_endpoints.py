@@ -304,7 +304,6 @@ async def test_metrics(served: PageServer) -> None:
 
 
 async def sample(served: PageServer, name: str) -> float:
-    """Return a sample of the scrape."""
     lines = (await served.get("/metrics"))[2].decode().splitlines()
     (value,) = (line.rpartition(" ")[2] for line in lines if line.rpartition(" ")[0] == name)
     return float(value)

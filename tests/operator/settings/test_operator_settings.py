@@ -63,29 +63,25 @@ def test_the_flag_overrides_one_field_of_the_election(tmp_path: Path) -> None:
     assert not load_settings({}).leader_election.leader_elect
 
 
-BAD_FILES = [
-    pytest.param(
+@table(
+    "text, where, words",
+    (
+        "election",
         "leaderElection: {leaderElect: true, renewDeadline: 20}",
         "{path}: leaderElection.leaseDuration",
         "greater than renewDeadline",
-        id="election",
     ),
-    pytest.param("sede: 1", "{path}: sede", "did you mean", id="unknown"),
-    pytest.param("seed: x", "{path}: seed", "whole number", id="type"),
-    pytest.param("podMaxBackoffSeconds: 0", "{path}: podMaxBackoffSeconds", "at least 1", id="range"),
-    pytest.param(
-        "podInitialBackoffSeconds: 20", "{path}: podMaxBackoffSeconds", "at least podInitialBackoffSeconds", id="rule"
-    ),
-    pytest.param("serveAddress: here", "{path}: serveAddress", "host:port", id="address"),
-    pytest.param("logFormat: xml", "{path}: logFormat", "must be one of", id="choice"),
-    pytest.param("gracefulStopSeconds: soon", "{path}: gracefulStopSeconds", "is not a duration", id="duration"),
-    pytest.param("maxWatchSilence: 89s", "{path}: maxWatchSilence", "0 or at least 90 seconds", id="watch silence"),
-    pytest.param("[1]", "{path}", "mapping", id="not-a-mapping"),
-    pytest.param("a: [", "{path}", "cannot be read", id="invalid-yaml"),
-]
-
-
-@pytest.mark.parametrize(("text", "where", "words"), BAD_FILES)
+    ("unknown", "sede: 1", "{path}: sede", "did you mean"),
+    ("type", "seed: x", "{path}: seed", "whole number"),
+    ("range", "podMaxBackoffSeconds: 0", "{path}: podMaxBackoffSeconds", "at least 1"),
+    ("rule", "podInitialBackoffSeconds: 20", "{path}: podMaxBackoffSeconds", "at least podInitialBackoffSeconds"),
+    ("address", "serveAddress: here", "{path}: serveAddress", "host:port"),
+    ("choice", "logFormat: xml", "{path}: logFormat", "must be one of"),
+    ("duration", "gracefulStopSeconds: soon", "{path}: gracefulStopSeconds", "is not a duration"),
+    ("watch silence", "maxWatchSilence: 89s", "{path}: maxWatchSilence", "0 or at least 90 seconds"),
+    ("not-a-mapping", "[1]", "{path}", "mapping"),
+    ("invalid-yaml", "a: [", "{path}", "cannot be read"),
+)
 def test_an_invalid_file_is_reported(tmp_path: Path, text: str, where: str, words: str) -> None:
     """Each problem names the file, the field and the remedy."""
     path = tmp_path / "settings.yaml"

@@ -29,8 +29,6 @@ from tests.support.storage import claim
 from tests.support.tables import table
 
 NOT_READY = Toleration(key="node.kubernetes.io/not-ready", operator="Exists", effect="NoExecute")
-
-
 UNREACHABLE = Toleration(key="node.kubernetes.io/unreachable", operator="Exists", effect="NoExecute")
 
 
@@ -54,7 +52,6 @@ def admitted_pod(spec: PodSpec, *classes: PriorityClass) -> Pod:
 
 
 def problems_of(read: ClusterFiles) -> list[str]:
-    """Return the problems of files."""
     with pytest.raises(ConfigError) as caught:
         admit(read)
     return [str(problem) for problem in caught.value.problems]
@@ -296,14 +293,8 @@ def test_invalid_objects_are_rejected(read: ClusterFiles, problems: list[str]) -
 
 
 LABELS = {"app": "web", "pod-template-hash": "abc"}
-
-
 APP = Requirement("app", "In", ("web",))
-
-
 HASH = Requirement("pod-template-hash", "In", ("abc",))
-
-
 NOT_HASH = Requirement("pod-template-hash", "NotIn", ("abc",))
 
 

@@ -15,16 +15,11 @@ from scheduler_core.model.pod import Pod
 from tests.support.tables import table
 
 NODE = "apiVersion: v1\nkind: Node\nmetadata: {name: a}\n"
-
-
 POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n"
-
-
 SPEC = "spec: {containers: [{name: c, image: x}]}\n"
 
 
 def write_file(path: Path, text: str, name: str = "cluster.yaml") -> str:
-    """Write a file and return its path."""
     file = path / name
     file.write_text(text, encoding="utf-8")
     return str(file)

@@ -66,7 +66,6 @@ UNBOUND = "pod has unbound immediate PersistentVolumeClaims"
 
 
 def simulate_documents(path: Path, *documents: str) -> SimulationResult:
-    """Simulate documents."""
     file = path / "cluster.yaml"
     file.write_text("---\n".join(documents), encoding="utf-8")
     return simulate(admit(read_cluster_files([str(file)])))

@@ -19,7 +19,6 @@ from tests.support.manifests import profile_manifest
 from tests.support.tables import table
 
 CUSTOM = "/apis/bayplan.dev/v1alpha1/"
-
 DEVICES = "/apis/resource.k8s.io/v1/"
 
 
@@ -140,14 +139,12 @@ async def test_forbidden_nodes_are_an_error(api: FakeApi, connection: ApiConnect
         await take_snapshot(connection, SchedulerOptions())
 
 
-GROUPS = [
-    pytest.param("bayplan.dev/v1alpha1", {"minMember": 2, "priorityClassName": "high"}, 7, id="bayplan"),
-    pytest.param("scheduling.x-k8s.io/v1alpha1", {"minMember": 2}, None, id="scheduler-plugins"),
-    pytest.param("scheduling.k8s.io/v1alpha2", {"schedulingPolicy": {"gang": {"minCount": 2}}}, None, id="native"),
-]
-
-
-@pytest.mark.parametrize(("version", "spec", "priority"), GROUPS)
+@table(
+    "version, spec, priority",
+    ("bayplan", "bayplan.dev/v1alpha1", {"minMember": 2, "priorityClassName": "high"}, 7),
+    ("scheduler-plugins", "scheduling.x-k8s.io/v1alpha1", {"minMember": 2}, None),
+    ("native", "scheduling.k8s.io/v1alpha2", {"schedulingPolicy": {"gang": {"minCount": 2}}}, None),
+)
 async def test_groups_are_loaded(
     api: FakeApi, connection: ApiConnection, version: str, spec: dict[str, Any], priority: int | None
 ) -> None:

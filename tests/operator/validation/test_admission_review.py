@@ -23,7 +23,6 @@ from tests.support.manifests import plugin_config_manifest, profile_manifest
 from tests.support.tables import table
 
 Manifest = dict[str, Any]
-
 REVIEW = AdmissionReview(allow_default_scheduler=False, selection=None)
 OF_TIER_A = AdmissionReview(allow_default_scheduler=False, selection=ProfileSelection("tier=a"))
 WRONG_ARGS = {"scoringStrategy": {"type": "Random"}}

@@ -36,7 +36,6 @@ def run(*args: str, documents: list[Any] | None = None, code: int = 0) -> Result
 
 
 def findings(*documents: Any, flags: tuple[str, ...] = (), code: int = 1) -> list[dict[str, Any]]:
-    """Return the findings for documents."""
     found: list[dict[str, Any]] = json.loads(run("-o", "json", *flags, documents=list(documents), code=code).stdout)[
         "findings"
     ]
@@ -57,59 +56,59 @@ def test_examples_are_valid(path: Path) -> None:
     assert "no problems" in run(str(path)).stdout
 
 
-CASES = [
-    pytest.param([5], "", "is not a Kubernetes object", id="not-an-object"),
-    pytest.param(
-        [{**manifest("SchedulerProfile", "a", {}), "apiVersion": "bayplan.dev/v1"}], "apiVersion", API, id="v1"
-    ),
-    pytest.param([{"kind": "PodGroup", "metadata": {"name": "a"}}], "apiVersion", API, id="no-version"),
-    pytest.param([manifest("Profile", "a", {})], "kind", "no kind", id="unknown-kind"),
-    pytest.param([manifest("PodGroup", "", {"minMember": 1})], "metadata.name", "is required", id="no-name"),
-    pytest.param([manifest("PodGroup", "A", {"minMember": 1})], "metadata.name", "lower case", id="invalid-name"),
-    pytest.param([{**manifest("SchedulerProfile", "a", {}), "specs": {}}], "specs", "unknown field", id="top-level"),
-    pytest.param(
+@table(
+    "documents, path, words",
+    ("not-an-object", [5], "", "is not a Kubernetes object"),
+    ("v1", [{**manifest("SchedulerProfile", "a", {}), "apiVersion": "bayplan.dev/v1"}], "apiVersion", API),
+    ("no-version", [{"kind": "PodGroup", "metadata": {"name": "a"}}], "apiVersion", API),
+    ("unknown-kind", [manifest("Profile", "a", {})], "kind", "no kind"),
+    ("no-name", [manifest("PodGroup", "", {"minMember": 1})], "metadata.name", "is required"),
+    ("invalid-name", [manifest("PodGroup", "A", {"minMember": 1})], "metadata.name", "lower case"),
+    ("top-level", [{**manifest("SchedulerProfile", "a", {}), "specs": {}}], "specs", "unknown field"),
+    (
+        "metadata-field",
         [{**manifest("SchedulerProfile", "a", {}), "metadata": {"name": "a", "lables": {}}}],
         "metadata.lables",
         'did you mean "labels"?',
-        id="metadata-field",
     ),
-    pytest.param(
+    (
+        "label",
         [{**manifest("SchedulerProfile", "a", {}), "metadata": {"name": "a", "labels": {"x": 1}}}],
         "metadata.labels[x]",
         "put it in quotes",
-        id="label",
     ),
-    pytest.param(
+    (
+        "unknown-plugin",
         [manifest("SchedulerProfile", "a", {"plugins": {"score": {"enabled": [{"name": "NodeResourcesFitt"}]}}})],
         "spec.plugins.score.enabled[0].name",
         'did you mean "NodeResourcesFit"?',
-        id="unknown-plugin",
     ),
-    pytest.param(
+    (
+        "args",
         [manifest("PluginConfig", "a", {"plugin": "NodeResourcesFit", "args": {"scoringStrategy": {"type": "Best"}}})],
         "spec.args.scoringStrategy.type",
         "must be one of",
-        id="args",
     ),
-    pytest.param(
+    (
+        "name-of-kube-scheduler",
         [manifest("SchedulerProfile", "a", {"schedulerName": "default-scheduler"})],
         "spec.schedulerName",
         "--allow-default-scheduler",
-        id="name-of-kube-scheduler",
     ),
-    pytest.param(
+    (
+        "duplicate-name",
         [manifest("SchedulerProfile", "a", {}), manifest("SchedulerProfile", "b", {"schedulerName": "a"})],
         "spec.schedulerName",
         "is claimed by SchedulerProfile a (standard input:1) too",
-        id="duplicate-name",
     ),
-    pytest.param(
+    (
+        "bound-of-the-schema",
         [manifest("SchedulerProfile", "a", {"extenders": [{"urlPrefix": "http://x"}] * 9})],
         "spec.extenders",
         "must have at most 8",
-        id="bound-of-the-schema",
     ),
-    pytest.param(
+    (
+        "configuration-of-kube-scheduler",
         [
             {
                 "apiVersion": "kubescheduler.config.k8s.io/v1",
@@ -119,24 +118,20 @@ CASES = [
         ],
         "profiles[0].plugins.score.enabled[0].name",
         'there is no plugin "No"',
-        id="configuration-of-kube-scheduler",
     ),
-    pytest.param(
+    (
+        "in-a-list",
         [{"apiVersion": "v1", "kind": "List", "items": [manifest("PodGroup", "a", {"minMember": 0})]}],
         "spec.minMember",
         "must be at least 1",
-        id="in-a-list",
     ),
-    pytest.param(
+    (
+        "in-a-typed-list",
         [{"apiVersion": API, "kind": "PodGroupList", "items": [{"metadata": {"name": "a"}, "spec": {"minMember": 0}}]}],
         "spec.minMember",
         "must be at least 1",
-        id="in-a-typed-list",
     ),
-]
-
-
-@pytest.mark.parametrize(("documents", "path", "words"), CASES)
+)
 def test_problems(documents: list[Any], path: str, words: str) -> None:
     """Each problem is reported once, at its field, with the remedy."""
     errors = [each for each in findings(*documents) if each["severity"] == "error"]

@@ -15,7 +15,6 @@ from scheduler_core.model.pod_requests import nano
 
 Result = Mapping[str, Any]
 Aspect = Callable[[Result], object]
-
 _WITH_CLAIMS = ("dra-", "draalpha-", "draattributes-")
 """Prefixes of the names of cases whose claims are compared."""
 

@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 
 Json = dict[str, Any]
 T = TypeVar("T")
-
 HOST = "kubernetes.io/hostname"
 RANK = "example.com/rank"
 ZONES = ("x", "y", "z")
@@ -21,7 +20,6 @@ PRIORITIES = {"low": 10, "middle": 20, "high": 30, "never": 30}
 ABSENT = "absent"
 MOST_NODES = 6
 THEMES = ("preemption", "spread", "affinity", "ports", "volumes", "gates", "taints", "resources", "node-affinity")
-
 _OFF_THEME = 0.04
 
 

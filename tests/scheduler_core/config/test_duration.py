@@ -10,30 +10,29 @@ from scheduler_core.config.config_model import Duration, format_duration, parse_
 from scheduler_core.errors import ConfigError
 from tests.support.tables import table
 
-VALID = [
-    pytest.param("0", 0, "0s", id="zero-needs-no-unit"),
-    pytest.param("15s", 15_000_000_000, "15s", id="seconds"),
-    pytest.param("1m30s", 90_000_000_000, "1m30s", id="minutes-and-seconds"),
-    pytest.param("90s", 90_000_000_000, "1m30s", id="seconds-become-minutes"),
-    pytest.param("1h", 3_600_000_000_000, "1h0m0s", id="hours-show-minutes"),
-    pytest.param("100ms", 100_000_000, "100ms", id="milliseconds"),
-    pytest.param("1.5s", 1_500_000_000, "1.5s", id="fraction"),
-    pytest.param("1500ms", 1_500_000_000, "1.5s", id="milliseconds-become-seconds"),
-    pytest.param(".5h", 1_800_000_000_000, "30m0s", id="leading-point"),
-    pytest.param("1.s", 1_000_000_000, "1s", id="trailing-point"),
-    pytest.param("2us", 2_000, "2µs", id="microseconds-in-letters"),
-    pytest.param("2µs", 2_000, "2µs", id="micro-sign"),
-    pytest.param("2μs", 2_000, "2µs", id="greek-mu"),
-    pytest.param("7ns", 7, "7ns", id="nanoseconds"),
-    pytest.param("0.3ns", 0, "0s", id="below-a-nanosecond-is-dropped"),
-    pytest.param("-2s", -2_000_000_000, "-2s", id="negative"),
-    pytest.param("+2s", 2_000_000_000, "2s", id="plus"),
-    pytest.param("1s1h", 3_601_000_000_000, "1h0m1s", id="any-order"),
-    pytest.param("2562047h47m16.854775807s", 2**63 - 1, "2562047h47m16.854775807s", id="longest"),
-]
 
-
-@pytest.mark.parametrize(("text", "nanoseconds", "written"), VALID)
+@table(
+    "text, nanoseconds, written",
+    ("zero-needs-no-unit", "0", 0, "0s"),
+    ("seconds", "15s", 15_000_000_000, "15s"),
+    ("minutes-and-seconds", "1m30s", 90_000_000_000, "1m30s"),
+    ("seconds-become-minutes", "90s", 90_000_000_000, "1m30s"),
+    ("hours-show-minutes", "1h", 3_600_000_000_000, "1h0m0s"),
+    ("milliseconds", "100ms", 100_000_000, "100ms"),
+    ("fraction", "1.5s", 1_500_000_000, "1.5s"),
+    ("milliseconds-become-seconds", "1500ms", 1_500_000_000, "1.5s"),
+    ("leading-point", ".5h", 1_800_000_000_000, "30m0s"),
+    ("trailing-point", "1.s", 1_000_000_000, "1s"),
+    ("microseconds-in-letters", "2us", 2_000, "2µs"),
+    ("micro-sign", "2µs", 2_000, "2µs"),
+    ("greek-mu", "2μs", 2_000, "2µs"),
+    ("nanoseconds", "7ns", 7, "7ns"),
+    ("below-a-nanosecond-is-dropped", "0.3ns", 0, "0s"),
+    ("negative", "-2s", -2_000_000_000, "-2s"),
+    ("plus", "+2s", 2_000_000_000, "2s"),
+    ("any-order", "1s1h", 3_601_000_000_000, "1h0m1s"),
+    ("longest", "2562047h47m16.854775807s", 2**63 - 1, "2562047h47m16.854775807s"),
+)
 def test_parse_and_format(text: str, nanoseconds: int, written: str) -> None:
     """A duration is parsed to the nanosecond and formatted as in Go."""
     duration = parse_duration(text)

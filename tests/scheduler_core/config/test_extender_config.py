@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from scheduler_core.config.config_model import seconds
 from scheduler_core.config.profile_config import Extender, ProfileConfig
 from scheduler_core.config.validation import validate
@@ -52,49 +50,47 @@ def test_valid_extenders(extenders: list[dict[str, Any]]) -> None:
     assert problems(*extenders) == []
 
 
-BAD = [
-    pytest.param([extender(urlPrefix="")], ["extenders[0].urlPrefix: must not be empty"], id="empty-address"),
-    pytest.param([{"filterVerb": "f"}], ["extenders[0].urlPrefix: is required"], id="no-address"),
-    pytest.param([extender(prioritizeVerb="p")], ["extenders[0].weight: must be at least 1"], id="no-weight"),
-    pytest.param([extender(prioritizeVerb="p", weight=-1)], ["extenders[0].weight: must be at"], id="negative-weight"),
-    pytest.param(
+@table(
+    "extenders, expected",
+    ("empty-address", [extender(urlPrefix="")], ["extenders[0].urlPrefix: must not be empty"]),
+    ("no-address", [{"filterVerb": "f"}], ["extenders[0].urlPrefix: is required"]),
+    ("no-weight", [extender(prioritizeVerb="p")], ["extenders[0].weight: must be at least 1"]),
+    ("negative-weight", [extender(prioritizeVerb="p", weight=-1)], ["extenders[0].weight: must be at"]),
+    (
+        "three-binders",
         [extender(bindVerb="b"), extender(bindVerb="b"), extender(bindVerb="b")],
         ["extenders[1].bindVerb: only one", "extenders[2].bindVerb: only one"],
-        id="three-binders",
     ),
-    pytest.param([managing("cpu")], ['extenders[0].managedResources[0].name: "cpu" is reserved'], id="native-resource"),
-    pytest.param(
+    ("native-resource", [managing("cpu")], ['extenders[0].managedResources[0].name: "cpu" is reserved']),
+    (
+        "repeated-resource",
         [managing("example.com/a", "example.com/a")],
         ['extenders[0].managedResources[1].name: "example.com/a" is already managed by an earlier'],
-        id="repeated-resource",
     ),
-    pytest.param(
+    (
+        "resource-of-another-extender",
         [managing("example.com/a"), managing("example.com/a")],
         ['extenders[1].managedResources[0].name: "example.com/a" is already managed by an earlier'],
-        id="resource-of-another-extender",
     ),
-    pytest.param(
+    (
+        "insecure-with-authority",
         [extender(tlsConfig={"insecure": True, "caData": "aGVsbG8="})],
         ["extenders[0].tlsConfig.insecure: cannot be true together"],
-        id="insecure-with-authority",
     ),
-    pytest.param(
+    (
+        "no-key",
         [extender(tlsConfig={"certFile": "/c"})],
         ["extenders[0].tlsConfig: a client certificate and its key must be set"],
-        id="no-key",
     ),
-    pytest.param(
+    (
+        "no-certificate",
         [extender(tlsConfig={"keyData": "aGVsbG8="})],
         ["extenders[0].tlsConfig: a client certificate and its key must be set"],
-        id="no-certificate",
     ),
-    pytest.param([extender(tlsConfig={"caData": "%"})], ["extenders[0].tlsConfig.caData: must be base64"], id="base64"),
-    pytest.param([extender(httpTimeout="5sec")], ['extenders[0].httpTimeout: "5sec" is not a duration'], id="timeout"),
-    pytest.param([extender(enableHttps=True)], ["extenders[0].enableHttps: unknown field"], id="spelling"),
-]
-
-
-@pytest.mark.parametrize(("extenders", "expected"), BAD)
+    ("base64", [extender(tlsConfig={"caData": "%"})], ["extenders[0].tlsConfig.caData: must be base64"]),
+    ("timeout", [extender(httpTimeout="5sec")], ['extenders[0].httpTimeout: "5sec" is not a duration']),
+    ("spelling", [extender(enableHttps=True)], ["extenders[0].enableHttps: unknown field"]),
+)
 def test_invalid_extenders(extenders: list[dict[str, Any]], expected: list[str]) -> None:
     """Every violated rule is reported at its extender."""
     found = problems(*extenders)

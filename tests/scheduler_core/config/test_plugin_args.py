@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from pydantic import BaseModel
 
 from scheduler_core.config.config_model import seconds
@@ -24,9 +23,9 @@ from scheduler_core.config.plugin_args import (
     read_args,
 )
 from tests.support.problems import problems_in
+from tests.support.tables import table
 
 Args = dict[str, Any]
-
 FIT = "NodeResourcesFit"
 BALANCED = "NodeResourcesBalancedAllocation"
 SPREAD = "PodTopologySpread"
@@ -99,32 +98,28 @@ def test_default_resources() -> None:
     assert own.balanced_resources() == ("example.com/gpu",)
 
 
-GOOD = [
-    pytest.param("Coscheduling", {"podGroupRejectPercentage": 100, "podGroupBackoffSeconds": 0}, id="gangs-bounds"),
-    pytest.param("Coscheduling", {"permitWaitingTimeSeconds": 0, "kind": "CoschedulingArgs"}, id="gangs-zero-wait"),
-    pytest.param("DefaultPreemption", {"minCandidateNodesPercentage": 0}, id="preemption-percentage-0"),
-    pytest.param("DefaultPreemption", {"minCandidateNodesPercentage": 100}, id="preemption-percentage-100"),
-    pytest.param("DefaultPreemption", {"minCandidateNodesAbsolute": 0}, id="preemption-absolute-0"),
-    pytest.param("DefaultPreemption", {"minCandidateNodesAbsolute": None}, id="null-is-unset"),
-    pytest.param("InterPodAffinity", {"hardPodAffinityWeight": 0}, id="affinity-0"),
-    pytest.param("InterPodAffinity", {"hardPodAffinityWeight": 100}, id="affinity-100"),
-    pytest.param(FIT, shaped((0, 0), (50, 10), (100, 0)), id="fit-shape"),
-    pytest.param(FIT, strategy("MostAllocated", resources=[{"name": "cpu", "weight": 100}]), id="fit-weight-100"),
-    pytest.param(FIT, {"ignoredResources": ["example.com/a"], "ignoredResourceGroups": ["example.com"]}, id="fit-ign"),
-    pytest.param(BALANCED, {"resources": [{"name": "cpu", "weight": 1}, {"name": "memory"}]}, id="balanced"),
-    pytest.param(SPREAD, constraints(constraint(), constraint(whenUnsatisfiable="ScheduleAnyway")), id="spread-list"),
-    pytest.param(SPREAD, {"defaultingType": ""}, id="spread-empty-type-is-unset"),
-    pytest.param("VolumeBinding", {"bindTimeoutSeconds": 0}, id="volumes-0"),
-    pytest.param("NodeAffinity", required(key="zone", operator="In", values=["a"]), id="affinity-required"),
-    pytest.param("NodeAffinity", preferred(0, key="a b", operator="Like"), id="weight-0-is-not-validated"),
-    pytest.param("DynamicResources", {"filterTimeout": "0s", "bindingTimeout": "1s"}, id="devices-shortest"),
-    pytest.param(
-        FIT, {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": f"{FIT}Args"}, id="with-apiversion-and-kind"
-    ),
-]
-
-
-@pytest.mark.parametrize(("plugin", "args"), GOOD)
+@table(
+    "plugin, args",
+    ("gangs-bounds", "Coscheduling", {"podGroupRejectPercentage": 100, "podGroupBackoffSeconds": 0}),
+    ("gangs-zero-wait", "Coscheduling", {"permitWaitingTimeSeconds": 0, "kind": "CoschedulingArgs"}),
+    ("preemption-percentage-0", "DefaultPreemption", {"minCandidateNodesPercentage": 0}),
+    ("preemption-percentage-100", "DefaultPreemption", {"minCandidateNodesPercentage": 100}),
+    ("preemption-absolute-0", "DefaultPreemption", {"minCandidateNodesAbsolute": 0}),
+    ("null-is-unset", "DefaultPreemption", {"minCandidateNodesAbsolute": None}),
+    ("affinity-0", "InterPodAffinity", {"hardPodAffinityWeight": 0}),
+    ("affinity-100", "InterPodAffinity", {"hardPodAffinityWeight": 100}),
+    ("fit-shape", FIT, shaped((0, 0), (50, 10), (100, 0))),
+    ("fit-weight-100", FIT, strategy("MostAllocated", resources=[{"name": "cpu", "weight": 100}])),
+    ("fit-ign", FIT, {"ignoredResources": ["example.com/a"], "ignoredResourceGroups": ["example.com"]}),
+    ("balanced", BALANCED, {"resources": [{"name": "cpu", "weight": 1}, {"name": "memory"}]}),
+    ("spread-list", SPREAD, constraints(constraint(), constraint(whenUnsatisfiable="ScheduleAnyway"))),
+    ("spread-empty-type-is-unset", SPREAD, {"defaultingType": ""}),
+    ("volumes-0", "VolumeBinding", {"bindTimeoutSeconds": 0}),
+    ("affinity-required", "NodeAffinity", required(key="zone", operator="In", values=["a"])),
+    ("weight-0-is-not-validated", "NodeAffinity", preferred(0, key="a b", operator="Like")),
+    ("devices-shortest", "DynamicResources", {"filterTimeout": "0s", "bindingTimeout": "1s"}),
+    ("with-apiversion-and-kind", FIT, {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": f"{FIT}Args"}),
+)
 def test_valid_args(plugin: str, args: Args) -> None:
     """Args that kube-scheduler accepts are valid, including those at the bounds."""
     assert problems(plugin, args) == []
@@ -133,106 +128,82 @@ def test_valid_args(plugin: str, args: Args) -> None:
 PERCENTAGE = "minCandidateNodesPercentage"
 ABSOLUTE = "minCandidateNodesAbsolute"
 KEY_PATH = "args.addedAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchExpressions[0]"
-BAD = [
-    pytest.param("Coscheduling", {"permitWaitingTimeSeconds": -1}, "args.permitWaitingTimeSeconds: must be", id="wait"),
-    pytest.param("Coscheduling", {"podGroupBackoffSeconds": -1}, "args.podGroupBackoffSeconds: must be", id="backoff"),
-    pytest.param("Coscheduling", {"podGroupRejectPercentage": 101}, "args.podGroupRejectPercentage: must", id="over"),
-    pytest.param("Coscheduling", {"podGroupRejectPercentage": -1}, "args.podGroupRejectPercentage: must", id="under"),
-    pytest.param(
-        "DefaultPreemption",
-        {PERCENTAGE: -1},
-        f"args.{PERCENTAGE}: must be at least 0, not -1",
-        id="percentage-negative",
-    ),
-    pytest.param(
-        "DefaultPreemption", {PERCENTAGE: 101}, f"args.{PERCENTAGE}: must be at most 100", id="percentage-101"
-    ),
-    pytest.param("DefaultPreemption", {ABSOLUTE: -1}, f"args.{ABSOLUTE}: must be at least 0", id="absolute-negative"),
-    pytest.param("DefaultPreemption", {ABSOLUTE: "5"}, f'args.{ABSOLUTE}: must be a whole number, not "5"', id="text"),
-    pytest.param("InterPodAffinity", {"hardPodAffinityWeight": -1}, "args.hardPodAffinityWeight: must be", id="hard"),
-    pytest.param("InterPodAffinity", {"hardPodAffinityWeight": 101}, "args.hardPodAffinityWeight: must", id="hard-101"),
-    pytest.param("InterPodAffinity", {"hardPodAffinityWeigth": 1}, 'did you mean "hardPodAffinityWeight"?', id="typo"),
-    pytest.param(FIT, strategy("Least"), "args.scoringStrategy.type: must be one of LeastAllocated", id="fit-type"),
-    pytest.param(
+
+
+@table(
+    "plugin, args, expected",
+    ("wait", "Coscheduling", {"permitWaitingTimeSeconds": -1}, "args.permitWaitingTimeSeconds: must be"),
+    ("backoff", "Coscheduling", {"podGroupBackoffSeconds": -1}, "args.podGroupBackoffSeconds: must be"),
+    ("over", "Coscheduling", {"podGroupRejectPercentage": 101}, "args.podGroupRejectPercentage: must"),
+    ("under", "Coscheduling", {"podGroupRejectPercentage": -1}, "args.podGroupRejectPercentage: must"),
+    ("percentage-negative", "DefaultPreemption", {PERCENTAGE: -1}, f"args.{PERCENTAGE}: must be at least 0, not -1"),
+    ("percentage-101", "DefaultPreemption", {PERCENTAGE: 101}, f"args.{PERCENTAGE}: must be at most 100"),
+    ("absolute-negative", "DefaultPreemption", {ABSOLUTE: -1}, f"args.{ABSOLUTE}: must be at least 0"),
+    ("text", "DefaultPreemption", {ABSOLUTE: "5"}, f'args.{ABSOLUTE}: must be a whole number, not "5"'),
+    ("hard", "InterPodAffinity", {"hardPodAffinityWeight": -1}, "args.hardPodAffinityWeight: must be"),
+    ("hard-101", "InterPodAffinity", {"hardPodAffinityWeight": 101}, "args.hardPodAffinityWeight: must"),
+    ("typo", "InterPodAffinity", {"hardPodAffinityWeigth": 1}, 'did you mean "hardPodAffinityWeight"?'),
+    ("fit-type", FIT, strategy("Least"), "args.scoringStrategy.type: must be one of LeastAllocated"),
+    (
+        "fit-weight-101",
         FIT,
         strategy("MostAllocated", resources=[{"name": "cpu", "weight": 101}]),
         "args.scoringStrategy.resources[0].weight: must be at most 100",
-        id="fit-weight-101",
     ),
-    pytest.param(
+    (
+        "fit-weight-negative",
         FIT,
         strategy("MostAllocated", resources=[{"name": "cpu", "weight": -1}]),
         "args.scoringStrategy.resources[0].weight: must be at least 1",
-        id="fit-weight-negative",
     ),
-    pytest.param(FIT, strategy(), "args.scoringStrategy.requestedToCapacityRatio: is required", id="fit-no-shape"),
-    pytest.param(
+    ("fit-no-shape", FIT, strategy(), "args.scoringStrategy.requestedToCapacityRatio: is required"),
+    (
+        "fit-shape-without-its-type",
         FIT,
         strategy("LeastAllocated", requestedToCapacityRatio={"shape": [{"utilization": 0, "score": 0}]}),
         "args.scoringStrategy.requestedToCapacityRatio: is only valid with type",
-        id="fit-shape-without-its-type",
     ),
-    pytest.param(FIT, shaped(), "requestedToCapacityRatio.shape: must have at least one point", id="fit-empty-shape"),
-    pytest.param(FIT, shaped((50, 0), (50, 1)), "shape[1].utilization: must be greater", id="fit-shape-not-rising"),
-    pytest.param(FIT, shaped((101, 0)), "shape[0].utilization: must be at most 100", id="fit-utilization-101"),
-    pytest.param(FIT, shaped((-1, 0)), "shape[0].utilization: must be at least 0", id="fit-utilization-negative"),
-    pytest.param(FIT, shaped((0, 11)), "shape[0].score: must be at most 10", id="fit-score-11"),
-    pytest.param(FIT, shaped((0, -1)), "shape[0].score: must be at least 0", id="fit-score-negative"),
-    pytest.param(FIT, {"ignoredResources": ["a b"]}, 'args.ignoredResources[0]: "a b" must have', id="fit-ignored"),
-    pytest.param(FIT, {"ignoredResourceGroups": ["a/b"]}, "args.ignoredResourceGroups[0]:", id="fit-group-slash"),
-    pytest.param(FIT, {"ignoredResourceGroups": ["a b"]}, "args.ignoredResourceGroups[0]:", id="fit-group-name"),
-    pytest.param(
+    ("fit-empty-shape", FIT, shaped(), "requestedToCapacityRatio.shape: must have at least one point"),
+    ("fit-shape-not-rising", FIT, shaped((50, 0), (50, 1)), "shape[1].utilization: must be greater"),
+    ("fit-utilization-101", FIT, shaped((101, 0)), "shape[0].utilization: must be at most 100"),
+    ("fit-utilization-negative", FIT, shaped((-1, 0)), "shape[0].utilization: must be at least 0"),
+    ("fit-score-11", FIT, shaped((0, 11)), "shape[0].score: must be at most 10"),
+    ("fit-score-negative", FIT, shaped((0, -1)), "shape[0].score: must be at least 0"),
+    ("fit-ignored", FIT, {"ignoredResources": ["a b"]}, 'args.ignoredResources[0]: "a b" must have'),
+    ("fit-group-slash", FIT, {"ignoredResourceGroups": ["a/b"]}, "args.ignoredResourceGroups[0]:"),
+    ("fit-group-name", FIT, {"ignoredResourceGroups": ["a b"]}, "args.ignoredResourceGroups[0]:"),
+    (
+        "balanced-weight",
         BALANCED,
         {"resources": [{"name": "cpu", "weight": 2}]},
         "args.resources[0].weight: must be 1, not 2",
-        id="balanced-weight",
     ),
-    pytest.param(
-        BALANCED, {"resources": [{"name": "cpu"}, {"name": "cpu"}]}, "args.resources[1].name: ", id="balanced-repeated"
-    ),
-    pytest.param(
-        SPREAD, constraints(constraint(), kind="System"), "args.defaultingType: must be List", id="spread-kind"
-    ),
-    pytest.param(SPREAD, {"defaultingType": "Some"}, "args.defaultingType: must be one of System", id="spread-no-kind"),
-    pytest.param(SPREAD, constraints(constraint(maxSkew=0)), "[0].maxSkew: must be greater than 0", id="spread-skew"),
-    pytest.param(
-        SPREAD, constraints(constraint(topologyKey="")), "[0].topologyKey: must not be empty", id="spread-key"
-    ),
-    pytest.param(SPREAD, constraints(constraint(topologyKey="a b")), "[0].topologyKey: ", id="spread-bad-key"),
-    pytest.param(
-        SPREAD, constraints(constraint(whenUnsatisfiable=None)), "[0].whenUnsatisfiable: is", id="spread-when"
-    ),
-    pytest.param(
-        SPREAD,
-        constraints(constraint(whenUnsatisfiable="Wait")),
-        "[0].whenUnsatisfiable: must be",
-        id="spread-bad-when",
-    ),
-    pytest.param(SPREAD, constraints(constraint(labelSelector={})), "[0].labelSelector: must be left", id="selector"),
-    pytest.param(SPREAD, constraints(constraint(), constraint(maxSkew=2)), "defaultConstraints[1]: has", id="repeated"),
-    pytest.param(
-        "VolumeBinding", {"bindTimeoutSeconds": -1}, "args.bindTimeoutSeconds: must be at least", id="volumes"
-    ),
-    pytest.param(
+    ("balanced-repeated", BALANCED, {"resources": [{"name": "cpu"}, {"name": "cpu"}]}, "args.resources[1].name: "),
+    ("spread-kind", SPREAD, constraints(constraint(), kind="System"), "args.defaultingType: must be List"),
+    ("spread-no-kind", SPREAD, {"defaultingType": "Some"}, "args.defaultingType: must be one of System"),
+    ("spread-skew", SPREAD, constraints(constraint(maxSkew=0)), "[0].maxSkew: must be greater than 0"),
+    ("spread-key", SPREAD, constraints(constraint(topologyKey="")), "[0].topologyKey: must not be empty"),
+    ("spread-bad-key", SPREAD, constraints(constraint(topologyKey="a b")), "[0].topologyKey: "),
+    ("spread-when", SPREAD, constraints(constraint(whenUnsatisfiable=None)), "[0].whenUnsatisfiable: is"),
+    ("spread-bad-when", SPREAD, constraints(constraint(whenUnsatisfiable="Wait")), "[0].whenUnsatisfiable: must be"),
+    ("selector", SPREAD, constraints(constraint(labelSelector={})), "[0].labelSelector: must be left"),
+    ("repeated", SPREAD, constraints(constraint(), constraint(maxSkew=2)), "defaultConstraints[1]: has"),
+    ("volumes", "VolumeBinding", {"bindTimeoutSeconds": -1}, "args.bindTimeoutSeconds: must be at least"),
+    (
+        "volumes-shape",
         "VolumeBinding",
         {"shape": [{"utilization": 50, "score": 1}, {"utilization": 50, "score": 2}]},
         "args.shape[1].utilization: must be greater",
-        id="volumes-shape",
     ),
-    pytest.param("NodeAffinity", required(key="a b", operator="Exists"), f"{KEY_PATH}.key: ", id="affinity-key"),
-    pytest.param("NodeAffinity", required(key="a", operator="Like"), f"{KEY_PATH}.operator: must be", id="affinity-op"),
-    pytest.param("NodeAffinity", preferred(5, key="a", operator="In"), "[0].preference.", id="affinity-preferred"),
-    pytest.param("DynamicResources", {"filterTimeout": "-1s"}, "args.filterTimeout: must be 0s", id="devices-filter"),
-    pytest.param("DynamicResources", {"bindingTimeout": "999ms"}, "args.bindingTimeout: must be", id="devices-binding"),
-    pytest.param(
-        "DynamicResources", {"bindingTimeout": 5}, "args.bindingTimeout: must be a duration", id="devices-int"
-    ),
-    pytest.param(FIT, {"kind": "InterPodAffinityArgs"}, f'args.kind: must be "{FIT}Args"', id="kind"),
-    pytest.param(FIT, {"apiVersion": "kubescheduler.config.k8s.io/v1beta3"}, "args.apiVersion: must be", id="version"),
-]
-
-
-@pytest.mark.parametrize(("plugin", "args", "expected"), BAD)
+    ("affinity-key", "NodeAffinity", required(key="a b", operator="Exists"), f"{KEY_PATH}.key: "),
+    ("affinity-op", "NodeAffinity", required(key="a", operator="Like"), f"{KEY_PATH}.operator: must be"),
+    ("affinity-preferred", "NodeAffinity", preferred(5, key="a", operator="In"), "[0].preference."),
+    ("devices-filter", "DynamicResources", {"filterTimeout": "-1s"}, "args.filterTimeout: must be 0s"),
+    ("devices-binding", "DynamicResources", {"bindingTimeout": "999ms"}, "args.bindingTimeout: must be"),
+    ("devices-int", "DynamicResources", {"bindingTimeout": 5}, "args.bindingTimeout: must be a duration"),
+    ("kind", FIT, {"kind": "InterPodAffinityArgs"}, f'args.kind: must be "{FIT}Args"'),
+    ("version", FIT, {"apiVersion": "kubescheduler.config.k8s.io/v1beta3"}, "args.apiVersion: must be"),
+)
 def test_invalid_args(plugin: str, args: Args, expected: str) -> None:
     """Args that kube-scheduler rejects are reported once, with the field path."""
     found = problems(plugin, args)

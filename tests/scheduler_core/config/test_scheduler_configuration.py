@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from scheduler_core.config.config_model import seconds
 from scheduler_core.config.scheduler_configuration import KubeSchedulerConfiguration, parse_configuration
 from tests.support.problems import paths_in, problems_in
@@ -70,24 +68,18 @@ def test_profile_configs() -> None:
     assert read().profile_configs()[0].percentage_of_nodes_to_score == 0
 
 
-GOOD = [
-    pytest.param({"profiles": []}, id="no-profiles"),
-    pytest.param({"profiles": [{"pluginConfig": []}]}, id="one-unnamed-profile"),
-    pytest.param({"podMaxBackoffSeconds": 1}, id="equal-backoffs"),
-    pytest.param(
-        {"leaderElection": {"leaderElect": False, "resourceLock": "endpoints"}}, id="election-off-is-not-validated"
-    ),
-    pytest.param({"leaderElection": {"leaseDuration": "0s"}}, id="zero-is-the-default"),
-    pytest.param({"profiles": [sorted_by("a", "S", {"x": 1}), sorted_by("b", "S", {"x": 1})]}, id="one-queue-sort"),
-    pytest.param({"profiles": [{"plugins": {"placementScore": {}, "placementGenerate": None}}]}, id="placement-empty"),
-    pytest.param({"profiles": [{"plugins": {"placementScore": {"disabled": [{"name": "*"}]}}}]}, id="placement-off"),
-    pytest.param(
-        {"profiles": [{"pluginConfig": [{"name": "Own", "args": {"free": [1]}}]}]}, id="args-of-another-plugin"
-    ),
-]
-
-
-@pytest.mark.parametrize("fields", GOOD)
+@table(
+    "fields",
+    ("no-profiles", {"profiles": []}),
+    ("one-unnamed-profile", {"profiles": [{"pluginConfig": []}]}),
+    ("equal-backoffs", {"podMaxBackoffSeconds": 1}),
+    ("election-off-is-not-validated", {"leaderElection": {"leaderElect": False, "resourceLock": "endpoints"}}),
+    ("zero-is-the-default", {"leaderElection": {"leaseDuration": "0s"}}),
+    ("one-queue-sort", {"profiles": [sorted_by("a", "S", {"x": 1}), sorted_by("b", "S", {"x": 1})]}),
+    ("placement-empty", {"profiles": [{"plugins": {"placementScore": {}, "placementGenerate": None}}]}),
+    ("placement-off", {"profiles": [{"plugins": {"placementScore": {"disabled": [{"name": "*"}]}}}]}),
+    ("args-of-another-plugin", {"profiles": [{"pluginConfig": [{"name": "Own", "args": {"free": [1]}}]}]}),
+)
 def test_valid_configurations(fields: dict[str, Any]) -> None:
     """Configurations that kube-scheduler accepts are valid."""
     assert problems_in(lambda: read(**fields)) == []
@@ -111,84 +103,72 @@ def test_points_of_the_group_cycle_are_noted_and_omitted() -> None:
     assert set(made.profile_configs()[0].document()["plugins"]) == {"permit"}
 
 
-BAD = [
-    pytest.param({"apiVersion": "kubescheduler.config.k8s.io/v1beta3"}, ["apiVersion: must be"], id="version"),
-    pytest.param({"kind": "Scheduler"}, ['kind: must be "KubeSchedulerConfiguration", not "Scheduler"'], id="kind"),
-    pytest.param({"parallelism": 0}, ["parallelism: must be greater than 0, not 0"], id="parallelism"),
-    pytest.param({"percentageOfNodesToScore": 101}, ["percentageOfNodesToScore: must be at most 100"], id="percentage"),
-    pytest.param({"podInitialBackoffSeconds": 0}, ["podInitialBackoffSeconds: must be greater than 0"], id="initial"),
-    pytest.param({"podMaxBackoffSeconds": 0}, ["podMaxBackoffSeconds: must be at least podInitialB"], id="max-backoff"),
-    pytest.param(
+@table(
+    "fields, expected",
+    ("version", {"apiVersion": "kubescheduler.config.k8s.io/v1beta3"}, ["apiVersion: must be"]),
+    ("kind", {"kind": "Scheduler"}, ['kind: must be "KubeSchedulerConfiguration", not "Scheduler"']),
+    ("parallelism", {"parallelism": 0}, ["parallelism: must be greater than 0, not 0"]),
+    ("percentage", {"percentageOfNodesToScore": 101}, ["percentageOfNodesToScore: must be at most 100"]),
+    ("initial", {"podInitialBackoffSeconds": 0}, ["podInitialBackoffSeconds: must be greater than 0"]),
+    ("max-backoff", {"podMaxBackoffSeconds": 0}, ["podMaxBackoffSeconds: must be at least podInitialB"]),
+    (
+        "duplicate-name",
         {"profiles": [{"schedulerName": "a"}, {"schedulerName": "a"}]},
         ['profiles[1].schedulerName: "a" is already used by an earlier profile'],
-        id="duplicate-name",
     ),
-    pytest.param(
-        {"profiles": [{"schedulerName": "a"}, {}]}, ["profiles[1].schedulerName: is required with"], id="name-missing"
-    ),
-    pytest.param(
-        {"profiles": [{"schedulerName": ""}]}, ["profiles[0].schedulerName: is required with"], id="name-empty"
-    ),
-    pytest.param(
+    ("name-missing", {"profiles": [{"schedulerName": "a"}, {}]}, ["profiles[1].schedulerName: is required with"]),
+    ("name-empty", {"profiles": [{"schedulerName": ""}]}, ["profiles[0].schedulerName: is required with"]),
+    (
+        "percentage-of-a-profile",
         {"profiles": [{"schedulerName": "a", "percentageOfNodesToScore": -1}]},
         ["profiles[0].percentageOfNodesToScore: must be at least 0"],
-        id="percentage-of-a-profile",
     ),
-    pytest.param(
+    (
+        "configured-twice",
         {"profiles": [{"pluginConfig": [{"name": "Own"}, {"name": "Own"}]}]},
         ['profiles[0].pluginConfig[1].name: "Own" is already configured by'],
-        id="configured-twice",
     ),
-    pytest.param(
+    (
+        "args",
         {"profiles": [{"pluginConfig": [{"name": "VolumeBinding", "args": {"bindTimeoutSeconds": -1}}]}]},
         ["profiles[0].pluginConfig[0].args.bindTimeoutSeconds: must be at least 0"],
-        id="args",
     ),
-    pytest.param(
+    (
+        "two-queue-sorts",
         {"profiles": [sorted_by("a", "S"), sorted_by("b", "T")]},
         ["profiles[1].plugins.queueSort: must be the same in all profiles"],
-        id="two-queue-sorts",
     ),
-    pytest.param(
+    (
+        "queue-sort-args",
         {"profiles": [sorted_by("a", "S", {"x": 1}), sorted_by("b", "S", {"x": 2})]},
         ["profiles[1].pluginConfig: the args of the queueSort plugin must be the same"],
-        id="queue-sort-args",
     ),
-    pytest.param(
+    (
+        "placement",
         {"profiles": [{"plugins": {"placementScore": {"enabled": [{"name": "A"}]}}}]},
         ["profiles[0].plugins.placementScore.enabled[0].name: Bayplan does the work of NodeResourcesFit, PodGroup"],
-        id="placement",
     ),
-    pytest.param(
+    (
+        "placement-disabled",
         {"profiles": [{"plugins": {"placementScore": {"disabled": [{"name": "PodGroupPodsCount"}]}}}]},
         ['profiles[0].plugins.placementScore.disabled[0].name: "PodGroupPodsCount" cannot be disabled here'],
-        id="placement-disabled",
     ),
-    pytest.param(
+    (
+        "lease-no-longer-than-its-renewal",
         {"leaderElection": {"leaseDuration": "10s"}},
         ["leaderElection.leaseDuration: must be greater than renewDeadline (10s), not 10s"],
-        id="lease-no-longer-than-its-renewal",
     ),
-    pytest.param(
-        {"leaderElection": {"retryPeriod": "-1s"}}, ["leaderElection.retryPeriod: must be greater than 0s"], id="retry"
-    ),
-    pytest.param(
-        {"leaderElection": {"resourceLock": "endpoints"}}, ['leaderElection.resourceLock: must be "leases"'], id="lock"
-    ),
-    pytest.param(
-        {"clientConnection": {"burst": -1}}, ["clientConnection.burst: must be at least 0, not -1"], id="burst"
-    ),
-    pytest.param(
+    ("retry", {"leaderElection": {"retryPeriod": "-1s"}}, ["leaderElection.retryPeriod: must be greater than 0s"]),
+    ("lock", {"leaderElection": {"resourceLock": "endpoints"}}, ['leaderElection.resourceLock: must be "leases"']),
+    ("burst", {"clientConnection": {"burst": -1}}, ["clientConnection.burst: must be at least 0, not -1"]),
+    (
+        "extender",
         {"extenders": [{"urlPrefix": "http://e", "prioritizeVerb": "p"}]},
         ["extenders[0].weight: must be at least 1"],
-        id="extender",
     ),
-    pytest.param({"paralelism": 4}, ["paralelism: unknown field"], id="typo"),
-    pytest.param({"profiles": {}}, ["profiles: must be a list, not a mapping"], id="empty-mapping-for-a-list"),
-]
-
-
-@pytest.mark.parametrize(("fields", "expected"), BAD)
+    ("typo", {"paralelism": 4}, ["paralelism: unknown field"]),
+    ("empty-mapping-for-a-list", {"profiles": {}}, ["profiles: must be a list, not a mapping"]),
+)
 def test_invalid_configurations(fields: dict[str, Any], expected: list[str]) -> None:
     """Configurations that kube-scheduler rejects are reported once, with the field path."""
     found = problems_in(lambda: read(**fields))

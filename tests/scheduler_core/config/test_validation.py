@@ -73,40 +73,30 @@ def test_path_steps(path: str, steps: list[tuple[str, str]]) -> None:
     assert path_steps(path) == steps
 
 
-MESSAGES = [
-    pytest.param(
-        {"itmes": []}, 'box.itmes: unknown field; remove it or correct its name (did you mean "items"?)', id="typo"
-    ),
-    pytest.param({"qqq": 1}, "box.qqq: unknown field; remove it or correct its name", id="unknown"),
-    pytest.param(
+@table(
+    "document, expected",
+    ("typo", {"itmes": []}, 'box.itmes: unknown field; remove it or correct its name (did you mean "items"?)'),
+    ("unknown", {"qqq": 1}, "box.qqq: unknown field; remove it or correct its name"),
+    (
+        "typo-within",
         {"items": [{"name": "a", "sizes": 1}]},
         'box.items[0].sizes: unknown field; remove it or correct its name (did you mean "size"?)',
-        id="typo-within",
     ),
-    pytest.param({"items": [{}]}, "box.items[0].name: is required; add it", id="missing"),
-    pytest.param(
-        {"items": [{"name": ""}]}, "box.items[0].name: must not be empty; set a value or remove the field", id="empty"
-    ),
-    pytest.param(
-        {"items": [{"name": "a", "size": 0}]}, "box.items[0].size: must be greater than 0, not 0", id="too-small"
-    ),
-    pytest.param(
-        {"items": [{"name": "a", "size": 10}]}, "box.items[0].size: must be at most 9, not 10", id="too-large"
-    ),
-    pytest.param({"kind": "huge"}, 'box.kind: must be one of small, large, not "huge"', id="choice"),
-    pytest.param({"sealed": "yes"}, 'box.sealed: must be true or false, not "yes"', id="boolean"),
-    pytest.param({"items": {}}, "box.items: must be a list, not a mapping", id="list"),
-    pytest.param({"items": ["a"]}, 'box.items[0]: must be a mapping of fields, not "a"', id="mapping"),
-    pytest.param({"labels": {"a b": "x"}}, 'box.labels[a b]: must be a whole number, not "x"', id="value-of-a-key"),
-    pytest.param({"sealed": "x" * 1000}, "box.sealed: must be true or false, not a long text", id="long-value"),
-    pytest.param({"sealed": [1]}, "box.sealed: must be true or false, not a list", id="list-value"),
-    pytest.param({"sealed": {"a": 1}}, "box.sealed: must be true or false, not a mapping", id="mapping-value"),
-    pytest.param({"kind": 1.5}, "box.kind: must be one of small, large, not 1.5", id="number-value"),
-    pytest.param({"kind": True}, "box.kind: must be one of small, large, not true", id="boolean-value"),
-]
-
-
-@pytest.mark.parametrize(("document", "expected"), MESSAGES)
+    ("missing", {"items": [{}]}, "box.items[0].name: is required; add it"),
+    ("empty", {"items": [{"name": ""}]}, "box.items[0].name: must not be empty; set a value or remove the field"),
+    ("too-small", {"items": [{"name": "a", "size": 0}]}, "box.items[0].size: must be greater than 0, not 0"),
+    ("too-large", {"items": [{"name": "a", "size": 10}]}, "box.items[0].size: must be at most 9, not 10"),
+    ("choice", {"kind": "huge"}, 'box.kind: must be one of small, large, not "huge"'),
+    ("boolean", {"sealed": "yes"}, 'box.sealed: must be true or false, not "yes"'),
+    ("list", {"items": {}}, "box.items: must be a list, not a mapping"),
+    ("mapping", {"items": ["a"]}, 'box.items[0]: must be a mapping of fields, not "a"'),
+    ("value-of-a-key", {"labels": {"a b": "x"}}, 'box.labels[a b]: must be a whole number, not "x"'),
+    ("long-value", {"sealed": "x" * 1000}, "box.sealed: must be true or false, not a long text"),
+    ("list-value", {"sealed": [1]}, "box.sealed: must be true or false, not a list"),
+    ("mapping-value", {"sealed": {"a": 1}}, "box.sealed: must be true or false, not a mapping"),
+    ("number-value", {"kind": 1.5}, "box.kind: must be one of small, large, not 1.5"),
+    ("boolean-value", {"kind": True}, "box.kind: must be one of small, large, not true"),
+)
 def test_messages(document: dict[str, Any], expected: str) -> None:
     """Every message states the correction and does not repeat long values."""
     assert problems_in(lambda: validate(Box, document, "box")) == [expected]
@@ -171,7 +161,6 @@ _NAMES = [
     "leaderElection",
     "leaseDuration",
 ]
-
 
 _DOCUMENTS = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),

@@ -32,8 +32,6 @@ from tests.support.scripted_extender import (
 from tests.support.tables import table
 
 POD = pod("web", requests={"cpu": "1"})
-
-
 WITH_FIT = Plugins(multi_point=plugin_set(*BARE, "NodeResourcesFit", "NodeUnschedulable"))
 
 

@@ -25,11 +25,7 @@ from tests.support.scripted_extender import ScriptedExtender, extender, extender
 from tests.support.tables import table
 
 WEB = pod("web", priority=10, requests={"cpu": "3"}, nominated_node="n0")
-
-
 LOW = pod("low", scheduler_name="other", requests={"cpu": "3"})
-
-
 INFEASIBLE = Failure("no room", frozenset(["NodeResourcesFit"]), nominated_node="n0")
 
 

@@ -67,8 +67,6 @@ async def test_added_pods_are_activated(world: Rig, labels: dict[str, str], afte
 
 
 COLUMNS = NodeColumns()
-
-
 WEB, DB = COLUMNS.compile_pod(pod("web")), COLUMNS.compile_pod(pod("db"))
 
 

@@ -43,7 +43,6 @@ class Stage:
         return "" if attempt is None else attempt.node_name
 
     def delete(self, victim: Pod) -> None:
-        """Delete a victim."""
         self.scheduler.feed.pod_deleted(victim)
 
     @property

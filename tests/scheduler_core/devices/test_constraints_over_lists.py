@@ -25,7 +25,6 @@ from tests.support.devices import (
 from tests.support.tables import table
 
 Body = dict[str, Any]
-
 BOTH = DeviceFeatures(list_type_attributes=True, derived_attributes=True)
 LISTS = DeviceFeatures(list_type_attributes=True)
 DERIVED = DeviceFeatures(derived_attributes=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from scheduler_core.config.plugin_set_types import Plugins
 from scheduler_core.explain.findings import NodeLacks
 from scheduler_core.explain.nearest_nodes import near_misses
@@ -56,23 +54,25 @@ def test_every_plugin_is_called_for_a_node() -> None:
 SMALL = {"cpu": "1", "memory": "16Gi", "pods": "110"}
 
 
-RANKS = [
-    pytest.param(
+@table(
+    "objects, names",
+    (
+        "a taint before a node that is too small when it is empty",
         [node("a", allocatable=SMALL), node("b", taints=["x:NoSchedule"])],
         ["b", "a"],
-        id="a taint before a node that is too small when it is empty",
     ),
-    pytest.param(
+    (
+        "fewest reasons first",
         [node("a", taints=["x:NoSchedule"], allocatable=SMALL), node("b", allocatable=SMALL)],
         ["b", "a"],
-        id="fewest reasons first",
     ),
-    pytest.param(
+    (
+        "resolvable by removing pods first",
         [node("a", taints=["x:NoSchedule"]), node("b"), pod("p", node_name="b", requests={"cpu": "4"})],
         ["b", "a"],
-        id="resolvable by removing pods first",
     ),
-    pytest.param(
+    (
+        "smallest missing amount first",
         [
             node("a"),
             node("b"),
@@ -80,18 +80,14 @@ RANKS = [
             pod("q", node_name="b", requests={"cpu": "3"}),
         ],
         ["b", "a"],
-        id="smallest missing amount first",
     ),
-    pytest.param([node("b", allocatable=SMALL), node("a", allocatable=SMALL)], ["a", "b"], id="by name"),
-    pytest.param(
+    ("by name", [node("b", allocatable=SMALL), node("a", allocatable=SMALL)], ["a", "b"]),
+    (
+        "two amounts count as two reasons",
         [node("a", allocatable={"cpu": "1", "memory": "1", "pods": "1"}), node("b", allocatable=SMALL)],
         ["b", "a"],
-        id="two amounts count as two reasons",
     ),
-]
-
-
-@pytest.mark.parametrize(("objects", "names"), RANKS)
+)
 def test_ranks_nodes(objects: list[Node | Pod], names: list[str]) -> None:
     """The nearest node is first."""
     wanted = pod(requests={"cpu": "2", "memory": "1Gi"})
@@ -155,8 +151,6 @@ def test_a_plugin_that_raises_for_a_rejected_node_is_ignored() -> None:
 
 
 HOST = "kubernetes.io/hostname"
-
-
 CONTROL_PLANE = Taint("control-plane", "NoSchedule")
 
 

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import pytest
-
 from scheduler_core.explain.candidate_events import matching_labels, node_labels, required_terms, satisfied
 from scheduler_core.model.affinity import LabelSelector, NodeSelectorTerm, Requirement
 from scheduler_core.model.selectors import compile_label_selector
 from tests.support.builders import pod
-
-ROWS = [
-    pytest.param({"a": "x"}, Requirement("a", "In", ("x", "y")), {"a": "x"}, id="In, holds"),
-    pytest.param({"a": "z"}, Requirement("a", "In", ("x", "y")), {"a": "x"}, id="In"),
-    pytest.param({"a": "x"}, Requirement("a", "NotIn", ("x",)), {}, id="NotIn"),
-    pytest.param({"a": "y"}, Requirement("a", "NotIn", ("x",)), {"a": "y"}, id="NotIn, holds"),
-    pytest.param({}, Requirement("a", "Exists"), {"a": "true"}, id="Exists"),
-    pytest.param({"a": "x"}, Requirement("a", "DoesNotExist"), {}, id="DoesNotExist"),
-    pytest.param({"a": "3"}, Requirement("a", "Gt", ("7",)), {"a": "8"}, id="Gt"),
-    pytest.param({"a": "9"}, Requirement("a", "Gt", ("7",)), {"a": "9"}, id="Gt, holds"),
-    pytest.param({"a": "text"}, Requirement("a", "Lt", ("7",)), {"a": "6"}, id="Lt"),
-    pytest.param({"a": "x"}, Requirement("a", "Gt", ("text",)), {"a": "x"}, id="unreadable"),
-]
+from tests.support.tables import table
 
 
-@pytest.mark.parametrize(("labels", "requirement", "expected"), ROWS)
+@table(
+    "labels, requirement, expected",
+    ("In, holds", {"a": "x"}, Requirement("a", "In", ("x", "y")), {"a": "x"}),
+    ("In", {"a": "z"}, Requirement("a", "In", ("x", "y")), {"a": "x"}),
+    ("NotIn", {"a": "x"}, Requirement("a", "NotIn", ("x",)), {}),
+    ("NotIn, holds", {"a": "y"}, Requirement("a", "NotIn", ("x",)), {"a": "y"}),
+    ("Exists", {}, Requirement("a", "Exists"), {"a": "true"}),
+    ("DoesNotExist", {"a": "x"}, Requirement("a", "DoesNotExist"), {}),
+    ("Gt", {"a": "3"}, Requirement("a", "Gt", ("7",)), {"a": "8"}),
+    ("Gt, holds", {"a": "9"}, Requirement("a", "Gt", ("7",)), {"a": "9"}),
+    ("Lt", {"a": "text"}, Requirement("a", "Lt", ("7",)), {"a": "6"}),
+    ("unreadable", {"a": "x"}, Requirement("a", "Gt", ("text",)), {"a": "x"}),
+)
 def test_at_most_one_label_changes(labels: dict[str, str], requirement: Requirement, expected: dict[str, str]) -> None:
     """A requirement that does not hold changes one label, and one that holds changes none."""
     assert satisfied(labels, [requirement]) == expected

@@ -36,15 +36,11 @@ def spread(labels: dict[str, str]) -> TopologySpreadConstraint:
 
 
 def zoned(name: str, zone: str, **fields: Any) -> Node:
-    """Return a node in a zone."""
     return node(name, labels={ZONE: zone}, **fields)
 
 
 WEB = {"app": "web"}
-
-
 FULL = pod("full", node_name="n", requests={"cpu": "3500m"})
-
 
 SCENARIOS = [
     pytest.param(

@@ -21,6 +21,7 @@ from scheduler_core.model.pod import Pod
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import pod
 from tests.support.scheduling import Rig, rig
+from tests.support.tables import table
 
 
 class License(Struct, frozen=True, rename="camel"):
@@ -106,25 +107,17 @@ async def test_a_plugin_reads_what_it_declares(world: World) -> None:
     assert await world.rig.attempt() == "one"
 
 
-_CHANGES: list[Any] = [
-    pytest.param(
-        lambda world: world.feed.node_updated(world.node(), world.node(more="x")), True, id="node's annotation"
-    ),
-    pytest.param(
-        lambda world: world.feed.node_updated(world.node(), world.node(phase="no")), True, id="node's declared status"
-    ),
-    pytest.param(lambda world: world.feed.node_updated(world.node(), world.node()), False, id="node's heartbeat"),
-    pytest.param(lambda world: world.licenses.added(world.license(1)), True, id="object added"),
-    pytest.param(lambda world: world.licenses.updated(world.license(0), world.license(1)), True, id="object updated"),
-    pytest.param(lambda world: world.licenses.deleted(world.license(1)), True, id="object deleted"),
-    pytest.param(
-        lambda world: world.feed.pod_updated(world.pod("no"), world.pod("yes")), True, id="pod's own annotation"
-    ),
-    pytest.param(lambda world: world.feed.pod_updated(world.pod(), world.pod()), False, id="pod's heartbeat"),
-]
-
-
-@pytest.mark.parametrize(("change", "requeues"), _CHANGES)
+@table(
+    "change, requeues",
+    ("node's annotation", lambda world: world.feed.node_updated(world.node(), world.node(more="x")), True),
+    ("node's declared status", lambda world: world.feed.node_updated(world.node(), world.node(phase="no")), True),
+    ("node's heartbeat", lambda world: world.feed.node_updated(world.node(), world.node()), False),
+    ("object added", lambda world: world.licenses.added(world.license(1)), True),
+    ("object updated", lambda world: world.licenses.updated(world.license(0), world.license(1)), True),
+    ("object deleted", lambda world: world.licenses.deleted(world.license(1)), True),
+    ("pod's own annotation", lambda world: world.feed.pod_updated(world.pod("no"), world.pod("yes")), True),
+    ("pod's heartbeat", lambda world: world.feed.pod_updated(world.pod(), world.pod()), False),
+)
 async def test_changes_of_declared_parts_requeue_rejected_pods(
     world: World, change: Callable[[World], None], requeues: bool
 ) -> None:

@@ -30,7 +30,6 @@ def claim_object() -> ResourceClaim:
 
 
 def pod_with_claim() -> Pod:
-    """Return a pod that refers to the claim."""
     spec = {"schedulerName": "default-scheduler", "resourceClaims": [{"name": "c", "resourceClaimName": "claim"}]}
     pod: Pod = decode(Pod, {"metadata": {"name": "pod", "namespace": "default", "uid": "p"}, "spec": spec})
     return pod

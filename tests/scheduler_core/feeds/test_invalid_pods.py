@@ -21,7 +21,6 @@ def invalid_pod(**fields: Unpack[PodFields]) -> Pod:
 
 
 def with_status(wanted: Pod, *conditions: PodCondition) -> Pod:
-    """Return the pod with conditions in its status."""
     return msgspec.structs.replace(wanted, status=msgspec.structs.replace(wanted.status, conditions=conditions))
 
 

@@ -27,7 +27,6 @@ class Kind:
     resource: Resource
 
     def in_index(self, made: Rig) -> object:
-        """Return the object from the index."""
         table = getattr(made.context.cache.columns.storage, self.table)
         return table.get(object_key(self.first.metadata))
 
@@ -48,7 +47,6 @@ ROWS = [
     Kind(_HERE, _THERE, "attachments", Resource.VOLUME_ATTACHMENT),
 ]
 KINDS = [pytest.param(row, id=row.resource.value) for row in ROWS]
-
 Events = list[tuple[ClusterEvent, object | None, object | None]]
 
 

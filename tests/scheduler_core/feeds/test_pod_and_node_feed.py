@@ -25,8 +25,6 @@ from tests.support.storage import csi_node
 from tests.support.tables import table
 
 WEB = pod("web")
-
-
 RUNNING = pod("run", node_name="n0", requests={"cpu": "2"}, labels={"app": "db"})
 
 
@@ -260,8 +258,6 @@ def test_a_nomination_follows_the_pods_status() -> None:
 
 
 HIGH, EQUAL, LOW = 10, 0, -10
-
-
 _NOMINATED = pod("nominated", nominated_node="n0")
 
 

@@ -53,7 +53,6 @@ def nodes_of(found: FitAnswer) -> dict[str, str]:
 
 
 def cpus(count: int) -> dict[str, str]:
-    """Return requests for CPUs."""
     return {"cpu": str(count)}
 
 

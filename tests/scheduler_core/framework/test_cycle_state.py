@@ -22,8 +22,6 @@ class Counted:
 
 
 COUNTED: StateKey[Counted] = StateKey("Plugin/counted")
-
-
 NAMES: StateKey[list[str]] = StateKey("Plugin/names")
 
 

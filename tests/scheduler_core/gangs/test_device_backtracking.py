@@ -24,7 +24,6 @@ Objects = list[Node | ResourceSlice | ResourceClaim | Pod]
 
 
 def devices_of(name: str, *models: str, cpus: int = 4) -> Objects:
-    """Return a node with devices."""
     return [
         small_node(name, cpus),
         slice_of([device(f"d{index}", model) for index, model in enumerate(models)], node=name),
@@ -57,11 +56,6 @@ TWO_OF_ONE: Objects = [
     *claimant("train-0", exactly("r", count=2)),
     *claimant("train-1", exactly("r", LARGE)),
 ]
-SOLVED_BY_OTHER_DEVICES = [
-    pytest.param(SAME_NODE, id="the only device for a later member"),
-    pytest.param(SHARED, id="a claim that the members share"),
-    pytest.param(TWO_OF_ONE, id="two devices"),
-]
 
 
 async def run_gang(objects: Objects, *, backtrack: bool, steps: int | None = None, needed: int = 2) -> Rig:
@@ -77,7 +71,12 @@ async def run_gang(objects: Objects, *, backtrack: bool, steps: int | None = Non
     return made
 
 
-@pytest.mark.parametrize("objects", SOLVED_BY_OTHER_DEVICES)
+@table(
+    "objects",
+    ("the only device for a later member", SAME_NODE),
+    ("a claim that the members share", SHARED),
+    ("two devices", TWO_OF_ONE),
+)
 async def test_other_devices_of_earlier_members(objects: Objects) -> None:
     """The gang is scheduled with the feature gate, and waits without it, as with kube-scheduler."""
     assert (await run_gang(objects, backtrack=False)).bound == {}

@@ -51,7 +51,6 @@ class World:
     kind: str
 
     def running(self) -> list[Pod]:
-        """Return the pods on the nodes."""
         return [self._pod(index, each) for index, each in enumerate(self.pods)]
 
     def _pod(self, index: int, each: Running) -> Pod:

@@ -26,7 +26,6 @@ def confirm(rig: Rig, *pods: Pod) -> None:
 
 
 def pod_on(each: Pod, node_name: str) -> Pod:
-    """Return the pod with its node."""
     return member(each.metadata.name, node_name=node_name)
 
 

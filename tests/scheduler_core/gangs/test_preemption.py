@@ -53,7 +53,6 @@ class Case:
 
 ZONE, PREFERRED_ZONE = GroupTopology("zone"), GroupTopology("zone", is_required=False)
 
-
 CASES = [
     pytest.param(
         Case([small_node("a")], [running_pod("v0", "a"), running_pod("v1", "a")], {"v0", "v1"}),

@@ -35,7 +35,6 @@ GROUPS = ("left", "right")
 SIBLINGS = 5
 WAIT_SECONDS = 60
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-
 Step = tuple[str, str, int]
 """An event, the group, and the index of the member."""
 

@@ -22,14 +22,8 @@ from tests.support.preemption import PreemptionWorld, budget, started
 from tests.support.tables import table
 
 DELETED = datetime(2026, 1, 1, tzinfo=UTC)
-
-
 BY_SCHEDULER = PodCondition("DisruptionTarget", "True", "PreemptionByScheduler")
-
-
 BY_API = PodCondition("DisruptionTarget", "True", "EvictionByEvictionAPI")
-
-
 WEB = {"app": "web"}
 
 

@@ -41,7 +41,6 @@ _AFFINITIES = st.builds(Affinity, st.none(), _POD_AFFINITIES, _POD_AFFINITIES)
 _PODS = st.tuples(_NAMESPACES, POD_LABELS, _AFFINITIES)
 _NODES = st.lists(_NODE_LABELS, min_size=1, max_size=4)
 _KNOWN_NAMESPACES = st.dictionaries(_NAMESPACES, POD_LABELS)
-
 _PodParts = tuple[str, dict[str, str], Affinity]
 
 

@@ -22,7 +22,6 @@ from tests.support.columns import columns
 from tests.support.handles import FakeHandle
 
 MISMATCH = 2
-
 _KEYS = st.sampled_from(["a", "b"])
 _VALUES = st.sampled_from(["", "1", "2", "10", "x"])
 _OPERATORS = st.sampled_from(["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "Odd"])

@@ -177,8 +177,6 @@ def test_a_code_is_decoded_without_its_attempt() -> None:
 
 
 _RESOURCES = ("cpu", "memory", "ephemeral-storage", "example.com/a", "hugepages-2Mi")
-
-
 _AMOUNTS = st.dictionaries(st.sampled_from(_RESOURCES), st.integers(0, 4))
 
 

@@ -36,7 +36,6 @@ def spread(key: str = "zone", skew: int = 1, **fields: object) -> TopologySpread
 
 
 def web(name: str, where: str, **fields: object) -> Pod:
-    """Return a bound web pod."""
     namespace, deleted = fields.get("namespace", "default"), fields.get("deleted")
     assert isinstance(namespace, str)
     labels = {"app": "web", "version": "1"}

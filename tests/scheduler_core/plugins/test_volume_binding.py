@@ -42,8 +42,6 @@ ZONE = "topology.kubernetes.io/zone"
 EBS_ZONE = "topology.ebs.csi.aws.com/zone"
 DRIVER = "disk.example.com"
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
-
-
 OUT_OF_REACH = "node(s) didn't match PersistentVolume's node affinity"
 CANNOT_BIND = "node(s) didn't find available persistent volumes to bind"
 NO_SPACE = "node(s) did not have enough free storage"

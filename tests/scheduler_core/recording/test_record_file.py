@@ -17,7 +17,6 @@ HEADER = RecordHeader(run="r", bayplan="1.2.3", options={"seed": 7})
 
 
 def frame(*entries: Entry) -> bytes:
-    """Return a frame with the entries."""
     return frame_of(b"".join(msgspec.json.encode(each) + b"," for each in entries), 1_000_000)
 
 

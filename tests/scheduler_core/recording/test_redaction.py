@@ -31,7 +31,6 @@ CLASS = {
 
 
 def recorded(value: object) -> bytes:
-    """Return the bytes of a recorded object."""
     return msgspec.json.encode(TYPES.content(value))
 
 

@@ -41,8 +41,6 @@ from tests.support.columns import columns
 from tests.support.tables import table
 
 NO_HANDLE = cast("Handle", None)
-
-
 FULL, CORDONED = unschedulable("full"), unresolvable("cordoned")
 
 

@@ -90,7 +90,6 @@ def made(config: ProfileConfig | None = None, *, ports: SchedulerPorts | None = 
 
 
 def shadow_of(found: Rig) -> Shadow:
-    """Return the running shadow."""
     running = found.scheduler.shadows.get(NAME)
     assert running is not None
     return running

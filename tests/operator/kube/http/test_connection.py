@@ -174,10 +174,7 @@ class SlowCredentials(RotatingTokens):
         return self.token
 
 
-REJECTED = [pytest.param(Lane.BINDS, id="binds"), pytest.param(Lane.READS, id="reads"), pytest.param(None, id="all")]
-
-
-@pytest.mark.parametrize("lane", REJECTED)
+@table("lane", ("binds", Lane.BINDS), ("reads", Lane.READS), ("all", None))
 @pytest.mark.parametrize(("renewed", "failures"), [("Bearer new", 0), ("Bearer old", 30)], ids=["renewed", "revoked"])
 async def test_many_rejected_requests_renew_once(
     api: FakeApi, clock: InstantClock, lane: Lane | None, renewed: str, failures: int

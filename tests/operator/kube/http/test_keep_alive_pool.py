@@ -16,8 +16,6 @@ from tests.support.tables import table
 from tests.support.virtual_clock import VirtualClock
 
 HEAD = b"POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\n"
-
-
 OK = b"HTTP/1.1 201 Created\r\nContent-Length: 2\r\nRetry-After: 7\r\n\r\nok"
 
 

@@ -26,12 +26,10 @@ from tests.support.tables import table
 from tests.support.virtual_clock import VirtualClock
 
 PATHS = ("/api/v1/nodes", "/api/v1/pods", *WORKLOADS, *STORAGE)
-
 Manifest = dict[str, Any]
 
 
 def watch_event(kind: str, manifest: Manifest) -> bytes:
-    """Return a serialized event of a watch."""
     return json.dumps({"type": kind, "object": manifest}, separators=(",", ":")).encode() + b"\n"
 
 
@@ -48,7 +46,6 @@ def namespaced(name: str = "x", version: int = 1, **more: Any) -> Manifest:
 
 
 def cluster_scoped(name: str = "x", version: int = 1, **more: Any) -> Manifest:
-    """Return a cluster-scoped object."""
     made = namespaced(name, version, **more)
     del made["metadata"]["namespace"]
     return made

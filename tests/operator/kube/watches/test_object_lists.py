@@ -17,7 +17,6 @@ PODS = "/api/v1/pods"
 
 
 def page(*names: Any, token: str = "") -> Response:
-    """Return a page of a list."""
     items = [{"metadata": {"name": name, "namespace": "shop"}} for name in names]
     return Response(body={"metadata": {"continue": token}, "items": items})
 

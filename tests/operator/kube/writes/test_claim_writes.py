@@ -31,7 +31,6 @@ STRATEGIC = "application/strategic-merge-patch+json"
 CONSUMER = {"resource": "pods", "name": "p", "uid": "uid-of-p"}
 STAMP = datetime(2026, 1, 1, tzinfo=UTC)
 RESULT = {"request": "r", "driver": DRIVER, "pool": "n0", "device": "d"}
-
 Write = Callable[[ClaimWrites, ResourceClaim], Awaitable[Any]]
 
 

@@ -20,7 +20,6 @@ from tests.parity.oracle.generation.device_selectors import device_selector
 from tests.parity.oracle.generation.world import ARCH, ZONE, Json, World
 
 ACCELERATOR = "example.com/accel"
-
 _Properties = tuple[Json, Json]
 
 

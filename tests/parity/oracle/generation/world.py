@@ -7,14 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 Json = dict[str, Any]
-
-
 ZONE = "topology.kubernetes.io/zone"
 REGION = "topology.kubernetes.io/region"
 HOST = "kubernetes.io/hostname"
 ARCH = "kubernetes.io/arch"
 RACK = "example.com/rack"
-
 APPS = ["web", "api", "db", "cache", "batch"]
 TIERS = ["front", "back", "data"]
 TEAMS = ["red", "green", "blue"]
@@ -30,7 +27,6 @@ PRIORITY_CLASSES = [
     ("top", 100000, None),
     ("system-node-critical", 2000001000, None),
 ]
-
 
 Decorate = Callable[["World", Json], None]
 

@@ -52,7 +52,6 @@ class World:
 
 
 def allocation(device: str = "d") -> AllocationResult:
-    """Return an allocation of a device."""
     found = allocated_claim({"device": device}).status.allocation
     assert found is not None
     return found

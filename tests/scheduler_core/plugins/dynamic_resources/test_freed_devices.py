@@ -24,7 +24,6 @@ from tests.support.virtual_clock import AutoAdvanceClock
 ALLOCATION = allocated_claim({"device": "d"}).status.allocation
 WITH_CLAIM = using(pod("p", namespace="ns", uid="uid-of-p"), "c0")
 WITH_RESOURCE = pod("p", namespace="ns", uid="uid-of-p", requests={"deviceclass.resource.kubernetes.io/gpu": "1"})
-
 Watch = Callable[[DeviceIndex, ResourceClaim], None]
 
 

@@ -23,11 +23,7 @@ from tests.support.scheduling import configured, rig
 from tests.support.tables import table
 
 SIZES = {"n0": "80Gi", "n1": "4Gi", "n2": "40Gi", "n3": "4Gi"}
-
-
 ANY, LISTED = exactly("r"), first_available("r", alternative("large", device_class_name="large"), alternative("any"))
-
-
 LARGE = 'device.capacity["gpu.example.com"].memory.compareTo(quantity("80Gi")) >= 0'
 
 

@@ -120,7 +120,6 @@ _PORTS = st.tuples(
     st.sampled_from(["TCP", "UDP"]), st.integers(1, 2), st.sampled_from([WILDCARD_IP, "1.1.1.1", "2.2.2.2"])
 )
 
-
 _POD_PORTS = st.lists(_PORTS, max_size=2, unique=True).map(tuple)
 
 

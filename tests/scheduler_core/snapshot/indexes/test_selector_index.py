@@ -51,14 +51,12 @@ def test_required_pair(selector: LabelMatcher, pair: tuple[str, str] | None) -> 
 
 _LABELS = st.dictionaries(st.sampled_from("ab"), st.sampled_from("xy"))
 
-
 _SELECTORS = st.builds(
     lambda labels, operator, key: matcher(*([Requirement(key, operator)] if operator else []), **labels),
     _LABELS,
     st.sampled_from(["", "Exists", "DoesNotExist"]),
     st.sampled_from("ab"),
 ) | st.just(MATCH_NOTHING)
-
 
 _STEPS = st.lists(st.tuples(st.booleans(), st.integers(0, 3)), max_size=12)
 

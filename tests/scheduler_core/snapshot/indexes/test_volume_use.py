@@ -15,7 +15,6 @@ from tests.support.tables import table
 
 DRIVER = "disk.example.com"
 EBS = "ebs.csi.aws.com"
-
 IN_TREE = PersistentVolumeSpec(aws=AwsElasticBlockStore("vol-1"))
 
 
