@@ -1,0 +1,126 @@
+"""Gangs by owner with the real controller of LeaderWorkerSets: each replica is a gang of its own."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from hack.controlplane.api_client import ApiClient, Manifest
+from hack.controlplane.controllers import start_kube_controller_manager
+from hack.controlplane.launcher import ControlPlane
+from hack.controlplane.peers import start_leader_worker_set
+from hack.controlplane.schedulers import install_crds
+from tests.support.operator_process import OperatorProcess
+from tests.support.owned_gangs import NAMESPACE, OwnedGangs
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.kwok,
+    pytest.mark.controllers,
+    pytest.mark.lws,
+    pytest.mark.timeout(240),
+]
+
+VERSION = "leaderworkerset.x-k8s.io/v1"
+NAME = "leaderworkerset.sigs.k8s.io/name"
+INDEX = "leaderworkerset.sigs.k8s.io/group-index"
+SIZE = 4
+
+
+@pytest.fixture(scope="module")
+def plane() -> Iterator[ControlPlane]:
+    """Start a control plane with the controllers of StatefulSets and LeaderWorkerSets."""
+    with ControlPlane() as plane:
+        install_crds(plane)
+        plane.start_kwok()
+        start_kube_controller_manager(plane)
+        start_leader_worker_set(plane)
+        yield plane
+
+
+class LeaderWorkerSets(OwnedGangs):
+    """:class:`OwnedGangs` with LeaderWorkerSets whose replicas have four pods."""
+
+    def leader_worker_set(self, name: str, replicas: int, **spec: Any) -> None:
+        """Create a LeaderWorkerSet."""
+        template = {"size": SIZE, "workerTemplate": self.template(restartPolicy="Always")}
+        fields = {"replicas": replicas, "leaderWorkerTemplate": template, **spec}
+        self.namespaced_object("LeaderWorkerSet", name, VERSION, spec=fields)
+
+    def scale(self, name: str, replicas: int) -> None:
+        """Change the number of replicas."""
+        manifest = {
+            "apiVersion": VERSION,
+            "kind": "LeaderWorkerSet",
+            "metadata": {"name": name, "namespace": NAMESPACE},
+        }
+        self.api.patch(manifest, {"spec": {"replicas": replicas}})
+
+    def replica_pods(self, name: str) -> list[Manifest]:
+        """Return the pods of a LeaderWorkerSet."""
+        return self.api.items(f"/api/v1/namespaces/{NAMESPACE}/pods", labelSelector=f"{NAME}={name}")
+
+    def bound_by_replica(self, name: str) -> list[int]:
+        """Return the number of bound pods of each replica, in ascending order."""
+        counts = Counter({pod["metadata"]["labels"][INDEX]: 0 for pod in self.replica_pods(name)})
+        counts.update(
+            pod["metadata"]["labels"][INDEX] for pod in self.replica_pods(name) if pod["spec"].get("nodeName")
+        )
+        return sorted(counts.values())
+
+
+@pytest.fixture
+def world(plane: ControlPlane, operator: OperatorProcess) -> Iterator[LeaderWorkerSets]:
+    """Create a profile with a row for LeaderWorkerSets, and a node with room for two replicas."""
+    with ApiClient(plane) as api:
+        world = LeaderWorkerSets(api, operator, NAMESPACE)
+        world.profile({"gangs": {"fromOwners": [{"kind": "LeaderWorkerSet"}]}})
+        world.nodes("a", cpu="8")
+        yield world
+        plane.kubectl("delete", "leaderworkersets", "--all")
+        world.until(lambda: not world.api.items(f"/api/v1/namespaces/{NAMESPACE}/pods"), "all pods are deleted")
+        world.clean_up_after_owners()
+
+
+def test_scaling_up_on_a_cluster_with_room_for_part(world: LeaderWorkerSets) -> None:
+    """A LeaderWorkerSet that grows from two replicas to five gets the replicas that fit whole, and none in part."""
+    world.leader_worker_set("serve", 2)
+    world.until(lambda: world.bound_by_replica("serve") == [SIZE, SIZE], "both replicas are bound")
+    assert world.sizes("serve") == [SIZE, SIZE]
+    world.nodes("b", cpu="6")
+    world.scale("serve", 5)
+    world.until(lambda: len(world.replica_pods("serve")) == 5 * SIZE, "all pods exist")
+    world.until(lambda: world.bound_by_replica("serve") == [0, 0, SIZE, SIZE, SIZE], "a third replica is bound")
+    waiting = [each for each in world.groups("serve") if world.counts(each["metadata"]["name"])[1] == 0]
+    assert len(waiting) == 2
+    for each in waiting:
+        world.until_reason(each["metadata"]["name"], "Unschedulable")
+    assert world.bound_by_replica("serve") == [0, 0, SIZE, SIZE, SIZE]
+    world.nodes("c", cpu="2")
+    world.until(lambda: world.bound_by_replica("serve") == [0, SIZE, SIZE, SIZE, SIZE], "a fourth replica is bound")
+
+
+def test_scaling_down(world: LeaderWorkerSets) -> None:
+    """The PodGroup of a replica is deleted with its leader pod, and leaves its room to others."""
+    world.leader_worker_set("serve", 2)
+    world.until(lambda: world.bound_by_replica("serve") == [SIZE, SIZE], "both replicas are bound")
+    world.leader_worker_set("other", 1)
+    world.until(lambda: world.sizes("other") == [SIZE], "the other replica has a PodGroup")
+    (group,) = world.groups("other")
+    world.until_reason(group["metadata"]["name"], "Unschedulable")
+    world.scale("serve", 1)
+    world.until(lambda: world.sizes("serve") == [SIZE], "one PodGroup is deleted")
+    world.until(lambda: world.bound_by_replica("other") == [SIZE], "the other replica is bound")
+
+
+def test_workers_that_wait_for_their_leader(world: LeaderWorkerSets) -> None:
+    """With startupPolicy LeaderReady the workers are no gang with their leader; the pods are held with this reason."""
+    world.leader_worker_set("serve", 1, startupPolicy="LeaderReady")
+    world.until(lambda: world.replica_pods("serve"), "the leader exists")
+    (leader,) = world.replica_pods("serve")
+    message = world.until_rejected(leader["metadata"]["name"], "spec.startupPolicy")
+    assert "set LeaderCreated" in message
+    assert world.groups("serve") == []
