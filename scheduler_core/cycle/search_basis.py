@@ -42,6 +42,7 @@ _encode_in_order = msgspec.msgpack.Encoder(order="deterministic").encode
 _encode_allocations = msgspec.json.Encoder().encode
 _decode_allocations = msgspec.json.Decoder(tuple[AllocationResult, ...]).decode
 _DIGEST_BYTES = 16
+_STEPS_OF_DIGESTS = 2
 
 
 class PlannedEviction(Struct, frozen=True):
@@ -254,6 +255,7 @@ class SearchBasis:
             if may_differ is not None and row not in may_differ:
                 continue
             touched.add(row)
+            nodes.steps.upkeep(_STEPS_OF_DIGESTS + len(nodes.pods[row]))
             # Dry runs are in the log, too; they leave a row as it was.
             now = _digests_of_pods(nodes, row)
             if b"".join(now) == digest:

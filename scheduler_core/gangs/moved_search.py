@@ -60,6 +60,7 @@ from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 
 _REASON = "node(s) were not planned for this member"
 _STEPS_OF_CLASS = 10
+_STEPS_OF_MEMBER = 3
 
 
 class SeatedGang(Struct, frozen=True, tag="seated"):
@@ -388,8 +389,12 @@ class _PlanCheck:
         now, instance, chooser = self._reservations, request.instance, device_chooser(request.instance)
         if len(now) != len(basis.reservations) or not basis.has_same_reservations(now, now):
             return False
-        members = (self._by_uid[uid].info for uid in self._nominations)
-        for info in {filter_class(instance, info): info for info in members}.values():
+        classes: dict[Hashable, PodInfo] = {}
+        for uid in self._nominations:
+            steps.upkeep(_STEPS_OF_MEMBER)
+            info = self._by_uid[uid].info
+            classes[filter_class(instance, info)] = info
+        for info in classes.values():
             steps.spend(_STEPS_OF_CLASS)
             if chooser is not None and chooser.needs_devices(info, nodes):
                 return False
@@ -426,13 +431,12 @@ class _PlanCheck:
 
     def _are_needed(self) -> bool:
         """Return whether beside each unit with pods on grown rows a member is infeasible on one of the unit's rows."""
-        victims = [info for row in self._plan.grown for info in self._victims_on(row)]
+        by_node: defaultdict[str, list[PodInfo]] = defaultdict(list)
+        for info in self._plan.victims:
+            by_node[info.node_name].append(info)
+        victims = [info for row in self._plan.grown for info in by_node[self._nodes.node_name(row)]]
         units = {id(unit): unit for unit in map(self._units.of, victims)}
         return all(self._is_needed([info for info in unit.pods if not info.is_leaving]) for unit in units.values())
-
-    def _victims_on(self, row: int) -> list[PodInfo]:
-        name = self._nodes.node_name(row)
-        return [info for info in self._plan.victims if info.node_name == name]
 
     def _is_needed(self, pods: Sequence[PodInfo]) -> bool:
         restored = self._overlay.restore(reversed(pods))

@@ -479,6 +479,9 @@ def _only(nodes: NodeColumns, row: int) -> Where:
 
 _ABOVE_ANY_AMOUNT = 2**61
 """Amounts are cut here, so that the sum of two fits into an int64."""
+_ROWS_AT_ONCE = 100
+_PODS_PER_STEP = 5
+"""Running pods whose amounts are added up in a step."""
 
 
 class EvictableRoom:
@@ -506,13 +509,17 @@ class EvictableRoom:
         self._least = {column: sum(requested[: self._needed]) for column, requested in amounts.items()}
         freed: dict[int, list[int]] = {column: [0] * nodes.size for column in amounts}
         counts = [0] * nodes.size
-        for row in np.flatnonzero(nodes.alive).tolist():
-            for info in nodes.pods[row].values():
-                if _may_end(info, request):
-                    counts[row] += 1
-                    for column, amount in info.accounted:
-                        if column in freed:
-                            freed[column][row] += amount
+        rows = np.flatnonzero(nodes.alive).tolist()
+        for start in range(0, len(rows), _ROWS_AT_ONCE):
+            chunk = rows[start : start + _ROWS_AT_ONCE]
+            nodes.steps.pass_by(1 + sum(len(nodes.pods[row]) for row in chunk) // _PODS_PER_STEP)
+            for row in chunk:
+                for info in nodes.pods[row].values():
+                    if _may_end(info, request):
+                        counts[row] += 1
+                        for column, amount in info.accounted:
+                            if column in freed:
+                                freed[column][row] += amount
         self._free = {
             column: np.minimum(nodes.allocatable[column] - nodes.requested[column], _ABOVE_ANY_AMOUNT)
             + np.array([min(amount, _ABOVE_ANY_AMOUNT) for amount in of_rows], dtype=np.int64)

@@ -81,7 +81,8 @@ class ShadowProfiles:
         if not plan:
             return
         self.journal.suspending()
-        with self.suspension.of_cycle():
+        # In one step, because the slices of shadows are not recorded.
+        with self.suspension.of_cycle(in_slices=False):
             try:
                 await self.clock.sleep(0)
                 await self._compare(pods, plan)
