@@ -90,6 +90,17 @@ class GangPreemptor(ABC):
     def least_harmful(self, candidates: Sequence[PreemptionCandidate]) -> PreemptionCandidate:
         """Return the best of at least one candidate; the first of equals."""
 
+    def may_be_better(self, pods: Sequence[PodInfo], best: PreemptionCandidate) -> bool:
+        """Return whether the eviction of some of these pods can be less harmful than a candidate.
+
+        Then the nodes of the pods are tried; a plugin that does not define this tries all of them.
+
+        Args:
+            pods: Pods of lower priority, none of which a PodDisruptionBudget protects.
+        """
+        del pods, best
+        return True
+
     @abstractmethod
     def is_awaited(self, priority: int, row: int) -> bool:
         """Return whether preempted pods with a priority below ``priority`` still terminate on a row."""

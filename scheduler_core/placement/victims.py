@@ -20,7 +20,7 @@ from __future__ import annotations
 import copy
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
@@ -49,6 +49,7 @@ from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.overlay import ColumnsOverlay
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 
+_CANDIDATES_PER_STEP = 20
 _INFEASIBLE = Failure("infeasible even without the pods that may be evicted")
 _ABOVE_ANY_PRIORITY = 2**31
 
@@ -122,11 +123,16 @@ class GangPlan:
 
 @dataclass(slots=True)
 class _Pool:
-    """Candidates for members of one pod class, by node, as of a position of the change log."""
+    """Candidates for members of one pod class, by node, as of a position of the change log.
+
+    Attributes:
+        untried: Rows that have changed, whose candidates come last and are not computed yet.
+    """
 
     candidates: dict[str, PreemptionCandidate]
     is_row_local: bool
     position: int
+    untried: dict[int, None] = field(default_factory=dict)
 
 
 def with_priority(info: PodInfo, priority: int) -> PodInfo:
@@ -323,15 +329,32 @@ class VictimWorld(SearchWorld):
         if pool is None or not self._refresh(pool, attempt, diagnosis):
             pool = self._pools[pod_class] = self._dry_run(attempt, diagnosis, None)
         left = dict(pool.candidates)
-        if len(self._request.units) or len(self.nodes.disruption_budgets):
+        if self._has_units_or_budgets:
             left = {name: self._whole(candidate) for name, candidate in left.items()}
         while left:
+            self.steps.pass_by(len(left) // _CANDIDATES_PER_STEP)
             best = self._request.preemptor.least_harmful(list(left.values()))
+            if pool.untried and self._may_be_better(pool, best):
+                left.update(self._try_changed(pool, attempt, diagnosis))
+                best = self._request.preemptor.least_harmful(list(left.values()))
             del left[best.node_name]
             yield best
+            if pool.untried and not left:
+                left.update(self._try_changed(pool, attempt, diagnosis))
+
+    @property
+    def _has_units_or_budgets(self) -> bool:
+        return len(self._request.units) > 0 or len(self.nodes.disruption_budgets) > 0
+
+    def _may_be_better(self, pool: _Pool, best: PreemptionCandidate) -> bool:
+        """Return whether a row that is not tried can have a better candidate; it loses to an equal one."""
+        request, pods = self._request, self.nodes.pods
+        running = [info for row in pool.untried for info in pods[row].values() if info.priority < request.priority]
+        self.steps.pass_by(len(running) // _CANDIDATES_PER_STEP)
+        return request.preemptor.may_be_better(running, best)
 
     def _refresh(self, pool: _Pool, attempt: Attempt, diagnosis: Diagnosis) -> bool:
-        """Recompute candidates on changed rows; return False if all must be recomputed or none is left."""
+        """Drop the candidates of changed rows; return False if all must be recomputed or none is left."""
         nodes = self.nodes
         changed = nodes.changes.since(pool.position)
         if changed is None or (changed and not pool.is_row_local):
@@ -339,11 +362,26 @@ class VictimWorld(SearchWorld):
         rows = sorted(set(changed))
         for row in rows:
             pool.candidates.pop(nodes.node_name(row), None)
-        if rows:
-            fresh = self._dry_run(attempt, diagnosis, rows)
-            pool.candidates.update(fresh.candidates)
+            # To the end.
+            pool.untried.pop(row, None)
+            pool.untried[row] = None
         pool.position = nodes.changes.position
+        # With units and budgets the harm of a candidate is not that of its victims alone.
+        if pool.untried and (not pool.candidates or self._has_units_or_budgets):
+            self._try_changed(pool, attempt, diagnosis)
         return bool(pool.candidates)
+
+    def _try_changed(self, pool: _Pool, attempt: Attempt, diagnosis: Diagnosis) -> dict[str, PreemptionCandidate]:
+        """Compute and return the candidates of the changed rows, in the order in which the rows changed."""
+        found = self._dry_run(attempt, diagnosis, sorted(pool.untried)).candidates
+        names = map(self.nodes.node_name, pool.untried)
+        fresh = {name: found[name] for name in names if name in found}
+        if self._has_units_or_budgets:
+            # Those without budget violations are first.
+            fresh = found
+        pool.candidates.update(fresh)
+        pool.untried.clear()
+        return fresh
 
     def _dry_run(self, attempt: Attempt, diagnosis: Diagnosis, rows: Sequence[int] | None) -> _Pool:
         leaving = tuple(self._leaving()) if len(self.nodes.disruption_budgets) else ()

@@ -46,7 +46,9 @@ from scheduler_core.plugins.default_preemption.candidate_nodes import (
     Walk,
     awaits_victims,
     dry_run,
+    harm_of,
     importance_at,
+    least_harm,
     least_harmful,
     rows_to_try,
     why_not_eligible,
@@ -206,6 +208,11 @@ class DefaultPreemption(PreEnqueuePlugin, PlannedPostFilter, GangPreemptor):
 
     def least_harmful(self, candidates: Sequence[PreemptionCandidate]) -> PreemptionCandidate:
         return least_harmful(candidates, self.handle.clock.wall())
+
+    def may_be_better(self, pods: Sequence[PodInfo], best: PreemptionCandidate) -> bool:
+        """Return whether the eviction of some of these pods can be less harmful than a candidate."""
+        now = self.handle.clock.wall()
+        return bool(pods) and least_harm(pods, now) < harm_of(best, now)
 
     def is_awaited(self, priority: int, row: int) -> bool:
         """Return whether victims with a lower priority still terminate on the row."""

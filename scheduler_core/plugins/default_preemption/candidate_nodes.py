@@ -342,6 +342,8 @@ def _candidate(found: RowOutcome | PluginError, node_name: str, diagnosis: Diagn
 
 
 _ABOVE_ANY_PRIORITY = 2**31
+Harm = tuple[int, int, int, int, timedelta]
+"""Sort key of candidates, the lowest is the best."""
 
 
 def least_harmful(candidates: Sequence[PreemptionCandidate], now: datetime) -> PreemptionCandidate:
@@ -351,12 +353,24 @@ def least_harmful(candidates: Sequence[PreemptionCandidate], now: datetime) -> P
     priorities, each shifted to be positive, so that more victims are worse for any sign; fewest victims; latest start
     of the longest running victim among those of the highest priority.
     """
+    return candidates[0] if len(candidates) == 1 else min(candidates, key=lambda each: harm_of(each, now))
 
-    def harm(candidate: PreemptionCandidate) -> tuple[int, int, int, int, timedelta]:
-        victims = candidate.victims
-        highest = max(info.priority for info in victims)
-        total = sum(info.priority + _ABOVE_ANY_PRIORITY for info in victims)
-        started = min(info.pod.status.start_time or now for info in victims if info.priority == highest)
-        return candidate.pdb_violations, highest, total, len(victims), now - started
 
-    return candidates[0] if len(candidates) == 1 else min(candidates, key=harm)
+def harm_of(candidate: PreemptionCandidate, now: datetime) -> Harm:
+    victims = candidate.victims
+    if len(victims) == 1:
+        # By far the most frequent case.
+        (info,) = victims
+        started, priority = info.pod.status.start_time or now, info.priority
+        return candidate.pdb_violations, priority, priority + _ABOVE_ANY_PRIORITY, 1, now - started
+    highest = max(info.priority for info in victims)
+    total = sum(info.priority + _ABOVE_ANY_PRIORITY for info in victims)
+    started = min(info.pod.status.start_time or now for info in victims if info.priority == highest)
+    return candidate.pdb_violations, highest, total, len(victims), now - started
+
+
+def least_harm(pods: Sequence[PodInfo], now: datetime) -> Harm:
+    """Return a lower bound of the harm of a candidate whose victims are some of these pods, at least one."""
+    lowest = min(info.priority for info in pods)
+    started = max(info.pod.status.start_time or now for info in pods if info.priority == lowest)
+    return 0, lowest, lowest + _ABOVE_ANY_PRIORITY, 1, now - started
