@@ -266,7 +266,6 @@ def test_provisioned_storage(capacities: list[int], requested: int, limit: int |
     made.add(node("n0"), pod("web", volumes=mounts("data")))
     assert (made.decide() is not None) is (limit != 0 and any(size >= requested for size in capacities))
     assert not made.writer.patches or made.condition.reason == "Unschedulable", made.writer.events[-1].note
-    made.queue.close()
 
 
 @settings(max_examples=25)
@@ -281,4 +280,3 @@ def test_static_volumes(sizes: list[int], requested: int) -> None:
     made.add(node("n0"), pod("web", volumes=mounts("data")))
     assert (made.decide() is not None) is any(size >= requested for size in sizes)
     assert not made.writer.patches or made.condition.reason == "Unschedulable", made.writer.events[-1].note
-    made.queue.close()

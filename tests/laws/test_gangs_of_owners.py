@@ -69,7 +69,7 @@ class Course:
         match kind:
             case "size" if "jobs" in world.owners:
                 self.sizes[job] = value
-                world.own("jobs", {"parallelism": value}, name=name, uid=name)
+                world.deliver("jobs", {"parallelism": value}, name=name, uid=name)
             case "pod":
                 for _ in range(value):
                     self.count += 1

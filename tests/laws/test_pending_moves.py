@@ -140,7 +140,6 @@ def test_moves_of_all_pods_are_made_in_short_slices(name: str) -> None:
     counts = readings.counts().get(DEFAULT_NAME)
     found = {"parked": readings.parked_count, "active": 0 if counts is None else counts.active}
     assert found[place] >= WAITING - 10
-    made.queue.close()
 
 
 # -- equal results ----------------------------------------------------------------------------------------------------

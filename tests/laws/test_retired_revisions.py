@@ -71,4 +71,3 @@ async def test_only_the_live_revision_stays(*, reuses_results: bool) -> None:
         gc.collect()
         assert [reference() is not None for reference in served] == [*[False] * revision, True]
     assert len(world.bound) == _REVISIONS * (2 * _PODS + 4)
-    world.queue.close()

@@ -72,4 +72,3 @@ def test_plugins(cluster: tuple[PlainNode, ...], template: PlainPod) -> None:
         if isinstance(scorer, ScorePlugin) and scorer.name not in state.skip_score:
             scored = [scorer.score_row(state, info, nodes, row) for row in range(nodes.size)]
             assert scored == scorer.score(state, info, nodes, ALL_ROWS).tolist()
-    made.queue.close()

@@ -62,7 +62,6 @@ def test_sums_equal_the_columns(
             removed ^= {place}
             expected = plain.run_filters(np.array(rows, dtype=np.intp))
             assert sums.run_filters(np.array(rows, dtype=np.intp)).tolist() == expected.tolist()
-    made.queue.close()
 
 
 @given(cluster=CLUSTERS, template=pods("new"), nominations=NOMINATIONS)
@@ -84,4 +83,3 @@ def test_nominations_filtered_together_equal_each_alone(
     for row in range(nodes.size):
         alone |= filter_with_nominated_pods(instance, state, info, nodes, nominator, among={row})
     assert together == alone
-    made.queue.close()

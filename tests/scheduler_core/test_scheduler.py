@@ -86,7 +86,6 @@ def test_a_failed_attempt_is_not_in_flight() -> None:
     made.add(WEB)
     assert made.decide() is None
     assert second.in_flight == 0
-    made.queue.close()
 
 
 @table(
@@ -178,7 +177,6 @@ def test_backoffs_of_profiles_and_options() -> None:
     for queued in (first, second):
         made.queue.failed(queued)
     assert [first.backoff_until, second.backoff_until] == [1004, 1008]
-    made.queue.close()
 
 
 # -- the loop -------------------------------------------------------------------------------------------------------

@@ -92,9 +92,10 @@ class OwnedWorld:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Run the controller inside the block."""
+        """Run the controller inside the block, which begins when the controller has handled the pods."""
         task = asyncio.get_running_loop().create_task(self.controller.run())
         try:
+            await self.settle()
             yield
         finally:
             task.cancel()
@@ -109,7 +110,12 @@ class OwnedWorld:
         for _ in range(10):
             await asyncio.sleep(0)
 
-    def own(self, plural: str, spec: dict[str, Any], name: str = "train", uid: str = "u1", **meta: Any) -> None:
+    async def own(self, plural: str, spec: dict[str, Any], **of_owner: Any) -> None:
+        """Deliver an owner, and let the controller handle it."""
+        self.deliver(plural, spec, **of_owner)
+        await self.settle()
+
+    def deliver(self, plural: str, spec: dict[str, Any], name: str = "train", uid: str = "u1", **meta: Any) -> None:
         """Deliver an owner."""
         rule = next(rule for rule in self.settings.rules if rule.plural == plural)
         body = {"metadata": {"name": name, "namespace": "default", "uid": uid, **meta}, "spec": spec}

@@ -281,4 +281,3 @@ def test_an_explanation_names_the_mark(handling: ForeignGangs) -> None:
         named = any(text in notice for notice in (*found.notices, found.message or ""))
         assert named is (handling != "Ignore")
         assert (found.verdict is Verdict.GATED) is (handling == "Hold" and each is marked)
-    made.queue.close()

@@ -16,40 +16,37 @@ KUEUE = "kueue.x-k8s.io/pod-group-name"
 JOB_SET = "jobset.sigs.k8s.io/jobset-name"
 
 
+def world_of_a_job() -> tuple[OwnedWorld, Pod]:
+    """Return a cluster in which Jobs have gangs, and the first pod of a Job that is not known yet."""
+    world, each = OwnedWorld({"kind": "Job"}), of_job("a")
+    world.rig.add(each)
+    return world, each
+
+
 async def test_a_job() -> None:
     """The PodGroup has the size of the Job, the Job as its owner and a label, and follows the Job."""
-    world = OwnedWorld({"kind": "Job"})
-    each = of_job("a")
-    world.rig.add(each)
+    world, each = world_of_a_job()
     async with world.running():
-        await world.settle()
         assert "Job default/train is not known" in world.obstacle(each)
-        world.own("jobs", {"parallelism": 3})
-        await world.settle()
+        await world.own("jobs", {"parallelism": 3})
         assert (world.size(each), world.obstacle(each)) == (3, "")
         meta = world.requests.objects[world.key(each)]["metadata"]
         assert meta["labels"] == {MANAGED_BY: "bayplan"}
         assert meta["ownerReferences"] == [
             {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u1", "controller": True}
         ]
-        world.own("jobs", {"parallelism": 5})
-        await world.settle()
+        await world.own("jobs", {"parallelism": 5})
         assert world.size(each) == 5
-        world.own("jobs", {"parallelism": 5, "suspend": True})
-        await world.settle()
+        await world.own("jobs", {"parallelism": 5, "suspend": True})
         assert world.size(each) == 5
     assert [name for name, _ in world.requests.log] == ["create", "patch"]
 
 
 async def test_other_fields_are_those_of_users() -> None:
     """A change of the size keeps the other fields, and an edit of minMember is reverted."""
-    world = OwnedWorld({"kind": "Job"})
-    each = of_job("a")
-    world.rig.add(each)
+    world, each = world_of_a_job()
     async with world.running():
-        await world.settle()
-        world.own("jobs", {"parallelism": 3})
-        await world.settle()
+        await world.own("jobs", {"parallelism": 3})
         spec = {"minMember": 2, "queueing": "Strict"}
         body = world.requests.objects[world.key(each)]
         edited = await world.requests.set_spec(world.key(each), body["metadata"]["uid"], spec)
@@ -67,31 +64,23 @@ async def test_a_group_of_a_user() -> None:
     world.groups.seen(PodGroup, {"metadata": meta, "spec": {"minMember": 7}})
     world.rig.add(each)
     async with world.running():
-        await world.settle()
-        world.own("jobs", {"parallelism": 3})
-        await world.settle()
+        await world.own("jobs", {"parallelism": 3})
     assert (world.requests.log, world.obstacle(each)) == ([], "")
 
 
 async def test_one_pod() -> None:
     """An instance of one pod is scheduled without an object; a larger size creates one."""
-    world = OwnedWorld({"kind": "Job"})
-    each = of_job("a")
-    world.rig.add(each)
+    world, each = world_of_a_job()
     async with world.running():
-        await world.settle()
-        world.own("jobs", {"parallelism": 1})
-        await world.settle()
+        await world.own("jobs", {"parallelism": 1})
         assert (world.requests.log, world.obstacle(each)) == ([], "")
-        world.own("jobs", {"parallelism": 2})
-        await world.settle()
+        await world.own("jobs", {"parallelism": 2})
         assert world.size(each) == 2
         gang = world.rig.queue.gangs.get(world.key(each))
         assert gang is not None
         assert gang.needed == 2
         world.collect(each)
-        world.own("jobs", {"parallelism": 1})
-        await world.settle()
+        await world.own("jobs", {"parallelism": 1})
         assert (world.size(each), world.obstacle(each)) == (None, "")
         world.rig.scheduler.feed.pod_deleted(each)
         await world.settle()
@@ -100,13 +89,10 @@ async def test_one_pod() -> None:
 
 async def test_a_refused_request() -> None:
     """If the PodGroup cannot be created, the condition has the reason with a remedy; it is tried again, ever later."""
-    world = OwnedWorld({"kind": "Job"})
-    each = of_job("a")
-    world.rig.add(each)
+    world, each = world_of_a_job()
     world.requests.error = ForbiddenError("podgroups is forbidden")
     async with world.running():
-        await world.settle()
-        world.own("jobs", {"parallelism": 3})
+        world.deliver("jobs", {"parallelism": 3})
         await world.settle(0.4)
         assert "podgroups is forbidden; grant this process's account the verbs create" in world.obstacle(each)
         assert len(world.requests.log) == 1
@@ -120,14 +106,10 @@ async def test_a_refused_request() -> None:
 
 async def test_a_name_that_is_taken() -> None:
     """An object that the watch has not delivered yet is no error in the end."""
-    world = OwnedWorld({"kind": "Job"})
-    each = of_job("a")
-    world.rig.add(each)
+    world, each = world_of_a_job()
     world.requests.error = ConflictError("exists")
     async with world.running():
-        await world.settle()
-        world.own("jobs", {"parallelism": 3})
-        await world.settle()
+        await world.own("jobs", {"parallelism": 3})
         world.requests.error = None
         await world.settle(10.0)
     assert world.size(each) == 3
@@ -135,34 +117,26 @@ async def test_a_name_that_is_taken() -> None:
 
 async def test_owners_that_cannot_be_listed() -> None:
     """Pods wait, and the message has the error of the list with its remedy, until the list succeeds."""
-    world = OwnedWorld({"kind": "Job"})
-    each = of_job("a")
-    world.rig.add(each)
+    world, each = world_of_a_job()
     async with world.running():
-        await world.settle()
         owners = world.owners["jobs"]
         owners.is_listed = False
         owners.sink.on_trouble("forbidden; grant it")
         await world.settle()
         assert "the jobs.v1.batch cannot be listed: forbidden; grant it" in world.obstacle(each)
-        world.own("jobs", {"parallelism": 2})
-        await world.settle()
+        await world.own("jobs", {"parallelism": 2})
     assert world.obstacle(each) == ""
 
 
 async def test_a_collected_group_is_created_again() -> None:
     """A PodGroup that is deleted while its Job has pods is created again; with a deleted Job it is not."""
-    world = OwnedWorld({"kind": "Job"})
-    each = of_job("a")
-    world.rig.add(each)
+    world, each = world_of_a_job()
     async with world.running():
-        await world.settle()
-        world.own("jobs", {"parallelism": 3})
-        await world.settle()
+        await world.own("jobs", {"parallelism": 3})
         world.collect(each)
         await world.settle()
         assert world.size(each) == 3
-        world.own("jobs", {"parallelism": 3}, deletionTimestamp="2026-01-01T00:00:00Z")
+        world.deliver("jobs", {"parallelism": 3}, deletionTimestamp="2026-01-01T00:00:00Z")
         world.collect(each)
         await world.settle()
     assert world.size(each) is None
@@ -176,12 +150,9 @@ async def test_an_owner_of_the_same_name() -> None:
     spec = {"replicatedJobs": [{"name": "w", "replicas": 2, "template": {"spec": {"parallelism": 2}}}]}
     world.rig.add(each)
     async with world.running():
-        await world.settle()
-        world.own("jobsets", spec, uid="u1")
-        await world.settle()
+        await world.own("jobsets", spec, uid="u1")
         first = world.requests.objects[world.key(each)]
-        world.own("jobsets", spec, uid="u2")
-        await world.settle()
+        await world.own("jobsets", spec, uid="u2")
     second = world.requests.objects[world.key(each)]
     assert [each["metadata"]["ownerReferences"][0]["uid"] for each in (first, second)] == ["u1", "u2"]
     assert first["metadata"]["uid"] != second["metadata"]["uid"]
@@ -193,9 +164,7 @@ async def test_a_job_set_in_order() -> None:
     each = pod("a", labels={JOB_SET: "train"})
     world.rig.add(each)
     async with world.running():
-        await world.settle()
-        world.own("jobsets", {"startupPolicy": {"startupPolicyOrder": "InOrder"}})
-        await world.settle()
+        await world.own("jobsets", {"startupPolicy": {"startupPolicyOrder": "InOrder"}})
     assert "use per: ReplicatedJob in the profile" in world.obstacle(each)
 
 
@@ -212,9 +181,7 @@ async def test_replicas_of_a_leader_worker_set() -> None:
     world.requests.annotated = {name: {f"{LWS}/size": "4"} for name in ("l-0", "l-0-1", "l-1")}
     world.rig.add(worker, other)
     async with world.running():
-        await world.settle()
-        world.own("leaderworkersets", {"startupPolicy": "LeaderCreated"}, name="llama")
-        await world.settle()
+        await world.own("leaderworkersets", {"startupPolicy": "LeaderCreated"}, name="llama")
         assert "the leader pod of the replica is not known yet" in world.obstacle(worker)
         assert world.size(other) == 4
         world.rig.add(leader)
@@ -232,7 +199,6 @@ async def test_pod_groups_of_kueue() -> None:
     world.requests.annotated = {name: {"kueue.x-k8s.io/pod-group-total-count": "2"} for name in "abc"}
     world.rig.add(one, two)
     async with world.running():
-        await world.settle()
         assert world.size(one) == 2
         owners = world.requests.objects[world.key(one)]["metadata"]["ownerReferences"]
         assert [each["name"] for each in owners] == ["a", "b"]
@@ -251,20 +217,15 @@ async def test_annotations_that_are_no_size(text: str) -> None:
     world.rig.add(each)
     async with world.running():
         await world.settle()
-        await world.settle()
     assert f'pod-group-total-count of its pods must be the number of pods, not "{text}"' in world.obstacle(each)
     assert len(world.requests.log) == 1
 
 
 async def test_an_orphan() -> None:
     """A PodGroup whose owner was deleted without its pods is deleted."""
-    world = OwnedWorld({"kind": "Job"})
-    each = of_job("a")
-    world.rig.add(each)
+    world, each = world_of_a_job()
     async with world.running():
-        await world.settle()
-        world.own("jobs", {"parallelism": 3})
-        await world.settle()
+        await world.own("jobs", {"parallelism": 3})
         world.rig.scheduler.feed.pod_updated(each, pod("a"))
         await world.settle()
         body = world.requests.objects[world.key(each)]

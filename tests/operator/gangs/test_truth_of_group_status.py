@@ -231,4 +231,3 @@ async def test_a_rejected_gang_is_tried_again_without_a_member(leave: Callable[[
     before = entry.place
     leave(made, pods[0])
     assert (before, entry.place) == (Place.UNSCHEDULABLE, Place.BACKOFF)
-    made.queue.close()

@@ -72,7 +72,6 @@ async def test_no_plugin_binds() -> None:
     attempt.instance.bind = attempt.instance.bind[:1]
     assert not await made.scheduler.cycles.binding.bind(attempt)
     assert "enable DefaultBinder as the last one" in made.condition.message
-    made.queue.close()
 
 
 @table(
@@ -127,7 +126,6 @@ async def test_a_bind_with_unknown_outcome_that_failed_is_unwound(found: Pod | N
     assert journal.plugins_at("unreserve") == ["Rec"]
     assert no_pods_assumed(made)
     assert "no answer" in made.condition.message
-    made.queue.close()
 
 
 @pytest.mark.parametrize("point", ["preBindPreFlight", "preBind", "bind"])
@@ -139,7 +137,6 @@ async def test_unreserve_runs_in_reverse_order(point: str, answer: object) -> No
     assert not await made.attempt()
     assert journal.plugins_at("unreserve") == ["C", "B", "A"]
     assert no_pods_assumed(made)
-    made.queue.close()
 
 
 async def test_a_plugin_that_skips_pre_flight_has_no_pre_bind_call() -> None:
@@ -261,7 +258,6 @@ async def test_a_failed_bind_requeues_infeasible_pods() -> None:
     made.writer.fail_binds([ServerUnavailableError("away")])
     assert not await made.scheduler.cycles.binding.bind(first)
     assert made.place_of(other) == "backoff"
-    made.queue.close()
 
 
 async def test_a_cancelled_binding_cycle_is_unwound() -> None:
@@ -320,4 +316,3 @@ async def test_an_update_during_the_attempt_applies_to_the_next_attempt() -> Non
     assert queued is not None
     assert queued.info.pod is newer
     assert no_pods_assumed(made)
-    made.queue.close()

@@ -44,7 +44,6 @@ async def test_a_rejection_after_permit(point: str, answer: object, reason: str,
     queued = made.queue.find(UID)
     assert queued is not None
     assert (made.place_of(POD), queued.rejected_by, queued.error_count) == ("errorBackoff", frozenset(), 1)
-    made.queue.close()
 
 
 @table(
@@ -68,7 +67,6 @@ async def test_released_capacity_requeues_other_pods(answers: dict[str, object],
     assert not await task
     assert made.place_of(POD) == place
     assert made.place_of(other) in ("backoff", "active")
-    made.queue.close()
 
 
 @table(
@@ -84,7 +82,6 @@ async def test_the_node_is_nominated_before_pre_bind(answers: dict[str, object],
     made = rig_with_pod(Journal(results=answers))
     await made.attempt()
     assert [patch.nominated_node_name for patch in made.writer.patches] == nominations
-    made.queue.close()
 
 
 @table("answers, nominations", ("bound", {}, []), ("fails", {"Rec.preBind": error("no")}, [""]))
@@ -94,4 +91,3 @@ async def test_a_nomination_is_not_written_again(answers: dict[str, object], nom
     made.add(node("n0"), pod("web", nominated_node="n0"))
     await made.attempt()
     assert [patch.nominated_node_name for patch in made.writer.patches] == nominations
-    made.queue.close()

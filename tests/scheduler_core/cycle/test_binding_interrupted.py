@@ -110,7 +110,6 @@ async def test_a_pod_whose_deletion_begins(at: str, place: str, pod_counts: list
     while made.queue.find(UID) is not None:
         made.decide()
     assert stage.notes[1:] == ["skip schedule deleting pod: default/web"]
-    made.queue.close()
 
 
 @pytest.mark.parametrize("at", STAGES)
@@ -125,7 +124,6 @@ async def test_a_pod_that_changes(at: str) -> None:
     queued = made.queue.find(UID)
     assert queued is not None
     assert (queued.info.pod, stage.pod_counts) == (newer, [0])
-    made.queue.close()
 
 
 @pytest.mark.parametrize("at", STAGES)
@@ -139,7 +137,6 @@ async def test_a_pod_that_is_recreated(at: str) -> None:
     assert (made.place_of(newer), stage.pod_counts) == ("active", [0])
     assert not await stage.finish()
     assert (made.place_of(POD), made.place_of(newer), stage.notes) == ("", "active", [])
-    made.queue.close()
 
 
 @table(
@@ -154,7 +151,6 @@ async def test_a_bind_error_after_a_watch_event_of_the_bind(answer: ClusterWrite
     assert await stage.finish()
     assert stage.journal.plugins_at("unreserve") == []
     assert (stage.pod_counts, stage.notes) == ([1], ["Successfully assigned default/web to n0"])
-    made.queue.close()
 
 
 async def test_a_pod_that_is_deleted_and_added_again() -> None:
@@ -167,7 +163,6 @@ async def test_a_pod_that_is_deleted_and_added_again() -> None:
     again = made.pop()
     assert not await stage.finish()
     assert (made.place_of(POD), made.queue.find(UID), stage.notes) == ("inFlight", again, [])
-    made.queue.close()
 
 
 async def test_a_pod_that_is_bound_after_a_flush_is_counted() -> None:
@@ -195,7 +190,6 @@ async def test_a_pod_that_another_scheduler_binds(at: str, other_node: str) -> N
     assert (made.place_of(POD), made.context.cache.assumed_count) == ("", 0)
     assert stage.pod_counts == ([1, 0] if other_node == "n0" else [0, 1])
     assert stage.notes == ([f"Successfully assigned {POD.key} to n0"] if other_node == "n0" else [])
-    made.queue.close()
 
 
 @pytest.mark.parametrize("at", STAGES)
@@ -211,7 +205,6 @@ async def test_a_node_that_is_deleted(at: str, is_bound: bool) -> None:
     assert made.context.cache.assumed_count == int(is_bound)
     made.add(node("n0"))
     assert stage.pod_counts == [int(is_bound)]
-    made.queue.close()
 
 
 @pytest.mark.parametrize("at", STAGES)
@@ -224,7 +217,6 @@ async def test_a_profile_that_is_replaced(at: str) -> None:
     assert await stage.finish()
     assert stage.journal.plugins_at("close") == ["Rec"]
     assert made.bound == {"web": "n0"}
-    made.queue.close()
 
 
 @pytest.mark.parametrize("at", STAGES)
@@ -236,7 +228,6 @@ async def test_a_profile_that_is_withdrawn(at: str) -> None:
     made.scheduler.withdraw("default-scheduler")
     assert not await stage.finish()
     assert (made.place_of(POD), stage.pod_counts) == ("parked", [0])
-    made.queue.close()
 
 
 @pytest.mark.parametrize("at", STAGES)
@@ -270,4 +261,3 @@ async def test_in_flight_events_are_stored_until_permit_is_passed(at: str, is_st
     assert bool(made.queue.readings.in_flight_events()) is is_stored
     assert await stage.finish()
     assert made.queue.readings.in_flight_events() == {}
-    made.queue.close()

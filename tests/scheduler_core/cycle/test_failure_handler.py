@@ -104,7 +104,6 @@ def test_results_by_profile() -> None:
     assert record.last_error == 'default/other: running PreFilter plugin "Rec": raised ValueError: boom'
     assert record.last_error_at == made.clock.wall()
     assert (record.faults, record.last_fault, record.last_fault_at) == (1, record.last_error, record.last_error_at)
-    made.queue.close()
 
 
 def test_no_failure_of_a_deleted_pod_is_reported() -> None:

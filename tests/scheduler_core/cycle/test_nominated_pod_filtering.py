@@ -152,7 +152,6 @@ def test_a_failed_add_pod_fails_the_attempt(answer: Callable[[], object], messag
     assert made.decide() is None
     assert made.condition.message == f'running AddPod on PreFilter plugin "Failing": {message}'
     assert made.context.cache.columns.pod_count.tolist() == [0]
-    made.queue.close()
 
 
 REJECTED = pod("rejected", requests={"cpu": "4"}, priority=1)

@@ -84,7 +84,6 @@ async def test_a_pod_that_a_new_revision_gates(place: str) -> None:
     DefaultProfileGate.is_closed = False
     made.add(node("n1", allocatable={"cpu": "1", "pods": "9"}))
     assert (made.place_of(WEB) != "gated", made.queue.nominator.node_of(WEB.metadata.uid)) == (True, "n0")
-    made.queue.close()
 
 
 @pytest.mark.parametrize("place", ["active", "unschedulable", "inFlight"])
@@ -97,7 +96,6 @@ async def test_a_pod_whose_profile_is_withdrawn(place: str) -> None:
     assert (made.place_of(WEB), made.place_of(LOW), len(made.queue.nominator)) == ("parked", "backoff", 0)
     made.serve(profile())
     assert made.queue.nominator.node_of(WEB.metadata.uid) == "n0"
-    made.queue.close()
 
 
 async def test_a_parked_pod_that_the_new_profile_gates() -> None:
@@ -108,7 +106,6 @@ async def test_a_parked_pod_that_the_new_profile_gates() -> None:
     made.serve(profile())
     made.scheduler.feed.pod_updated(WEB, replace(WEB, metadata=replace(WEB.metadata, labels={"a": "b"})))
     assert (made.place_of(WEB), len(made.queue.nominator)) == ("gated", 0)
-    made.queue.close()
 
 
 PREEMPTOR = pod("preemptor", scheduler_name="other", priority=10, requests={"cpu": "4"}, nominated_node="n1")
@@ -152,4 +149,3 @@ async def test_a_profile_changes_during_a_group_cycle(is_live: bool, nominated: 
     client.release()
     assert len(await cycle) == 2
     assert made.queue.nominator.node_of(PREEMPTOR.metadata.uid) == nominated
-    made.queue.close()

@@ -67,7 +67,6 @@ async def test_a_plugin_that_raises_fails_its_attempt_only(point: str) -> None:
     assert no_pods_assumed(made)
     journal.results.clear()
     assert await made.attempt()
-    made.queue.close()
 
 
 @table(
@@ -100,7 +99,6 @@ async def test_an_invalid_value_fails_the_attempt(point: str, answer: object, me
     assert '"Rec"' in made.condition.message
     assert message in made.condition.message
     assert no_pods_assumed(made)
-    made.queue.close()
 
 
 @pytest.mark.parametrize("point", ["reserve", "permit"])
@@ -114,7 +112,6 @@ async def test_unreserve_of_all_plugins_runs_in_reverse_order(point: str, answer
     assert made.decide() is None
     assert journal.plugins_at("unreserve") == ["C", "B", "A"]
     assert no_pods_assumed(made)
-    made.queue.close()
 
 
 async def test_a_failed_unreserve_does_not_stop_the_others() -> None:
@@ -165,7 +162,6 @@ def test_no_nodes() -> None:
     assert made.decide() is None
     assert (made.condition.reason, made.condition.message) == ("Unschedulable", "no nodes available to schedule pods")
     assert made.place_of(POD) == "errorBackoff"
-    made.queue.close()
 
 
 def test_a_pod_that_is_being_deleted_is_not_scheduled() -> None:

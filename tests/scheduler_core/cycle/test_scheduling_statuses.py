@@ -154,7 +154,6 @@ async def test_every_status_at_every_point(point: str, code: Code, outcome: Outc
         ("Warning", "FailedScheduling", outcome.message)
     ]
     assert no_pods_assumed(made)
-    made.queue.close()
 
 
 @pytest.mark.parametrize(

@@ -218,7 +218,6 @@ async def test_a_permit_timeout_is_unwound_after_the_suspended_cycle() -> None:
     assert not await binding
     assert journal.plugins_at("unreserve") == ["Rec"]
     assert isinstance(await cycle, Attempt)
-    made.queue.close()
 
 
 async def test_pre_bind_begins_after_the_suspended_cycle() -> None:

@@ -182,7 +182,6 @@ async def test_two_pods_that_want_one_volume() -> None:
     assert claim_ref.name == "other"
     stage.task.cancel()
     await asyncio.gather(stage.task, return_exceptions=True)
-    made.queue.close()
 
 
 async def test_a_pod_that_is_preempted_while_its_volume_is_provisioned() -> None:
@@ -201,4 +200,3 @@ async def test_a_pod_that_is_preempted_while_its_volume_is_provisioned() -> None
     assert [written.metadata.annotations[SELECTED_NODE] for written in stage.writer.claims] == ["n0"]
     stage.task.cancel()
     await asyncio.gather(stage.task, return_exceptions=True)
-    made.queue.close()

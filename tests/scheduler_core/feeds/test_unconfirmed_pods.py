@@ -84,7 +84,6 @@ async def test_a_bind_without_effect_requeues_other_pods() -> None:
     made.writer.pods["default/web"] = WEB
     await settle(made)
     assert made.place_of(other) == "backoff"
-    made.queue.close()
 
 
 async def test_a_pod_that_is_bound_elsewhere_requeues_other_pods() -> None:
@@ -95,7 +94,6 @@ async def test_a_pod_that_is_bound_elsewhere_requeues_other_pods() -> None:
     assert made.decide() is None
     made.scheduler.feed.pod_updated(WEB, replace(WEB, spec=replace(WEB.spec, node_name="n1")))
     assert made.place_of(other) == "backoff"
-    made.queue.close()
 
 
 @pytest.mark.parametrize("is_answered", [True, False])
@@ -115,7 +113,6 @@ async def test_lower_requests_during_the_bind_requeue_other_pods(is_answered: bo
     assert made.place_of(other) == "unschedulable"
     made.scheduler.feed.pod_updated(small, replace(small, spec=replace(small.spec, node_name="n0")))
     assert made.place_of(other) == "backoff"
-    made.queue.close()
 
 
 @table(
@@ -137,7 +134,6 @@ async def test_labels_that_change_while_a_pod_is_being_bound(labels: dict[str, s
     assert made.decide() is None
     made.scheduler.feed.pod_updated(web, pod("web", labels=labels, node_name="n0"))
     assert made.place_of(other) == place
-    made.queue.close()
 
 
 # -- events that are older than the read ----------------------------------------------------------------------------
@@ -211,7 +207,6 @@ async def test_a_gang_whose_binds_had_no_effect_is_queued_again() -> None:
     assert (gang.placed, gang.needed, sorted(gang.waiting)) == (set(), 2, [each.metadata.uid for each in members(2)])
     assert made.context.cache.columns.pod_count.tolist() == [0]
     assert isinstance(made.pop(), QueuedGang)
-    made.queue.close()
 
 
 async def test_a_gang_is_not_settled_in_part() -> None:
@@ -221,7 +216,6 @@ async def test_a_gang_is_not_settled_in_part() -> None:
     made.writer.unreadable.add("default/train-1")
     await settle(made)
     assert (gang_of(made).needed, made.context.cache.assumed_count) == (0, 2)
-    made.queue.close()
 
 
 async def test_a_deleted_member_does_not_count_again() -> None:
@@ -232,7 +226,6 @@ async def test_a_deleted_member_does_not_count_again() -> None:
     made.scheduler.feed.pod_updated(members(2)[0], labelled(members(2)[0]))
     made.add(member("train-2"))
     assert (sorted(gang_of(made).pods), made.queue.pop()) == (["uid-of-default-train-2"], None)
-    made.queue.close()
 
 
 async def test_a_nomination_whose_write_a_bind_displaced_does_not_count() -> None:

@@ -28,7 +28,6 @@ async def test_gates_are_checked_when_a_bound_member_is_deleted() -> None:
     assert made.place_of(members(1)[0]) == "gated"
     assert isinstance(made.pop(), QueuedGang)
     assert made.queue.pop() is None
-    made.queue.close()
 
 
 async def test_a_nomination_that_was_listed_before_the_group() -> None:
@@ -39,7 +38,6 @@ async def test_a_nomination_that_was_listed_before_the_group() -> None:
     made.scheduler.group_feed.group_changed(group(min_member=2))
     made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
     assert len(tuple(made.queue.nominator.nominated_pods("n0"))) == 2
-    made.queue.close()
 
 
 async def test_a_nomination_has_the_current_priority_of_the_group() -> None:
@@ -53,7 +51,6 @@ async def test_a_nomination_has_the_current_priority_of_the_group() -> None:
     made.scheduler.group_feed.group_changed(group(min_member=3, priority=10))
     assert [info.priority for info in made.queue.nominator.nominated_pods("n0")] == [10, 10]
     assert made.place_of(low) == "backoff"
-    made.queue.close()
 
 
 async def test_a_nomination_of_a_gang_whose_group_is_deleted() -> None:
@@ -70,4 +67,3 @@ async def test_a_nomination_of_a_gang_whose_group_is_deleted() -> None:
     assert not len(made.queue.nominator)
     made.scheduler.group_feed.group_changed(group(min_member=3, priority=10))
     assert len(made.queue.nominator) == 2
-    made.queue.close()

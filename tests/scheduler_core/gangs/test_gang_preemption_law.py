@@ -153,7 +153,6 @@ def test_a_dry_run_changes_nothing(world: World) -> None:
     previewed(made)
     # The first dry run adds match counts of its queries to the cache, where they stay.
     assert {**before, "queries": between["queries"]} == between == cluster_state(made.context)
-    made.queue.close()
 
 
 @example(SCORES_CHANGE)
@@ -207,4 +206,3 @@ def test_a_gang_preempts_if_and_only_if_that_helps(world: World) -> None:
 
     preview = previewed(made)
     assert (preview.plan is not None) == (slots(0) < world.needed <= slots(world.priority))
-    made.queue.close()

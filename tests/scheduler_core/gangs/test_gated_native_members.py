@@ -115,7 +115,6 @@ async def test_the_gate_of_a_plugin() -> None:
     made.queue.activate([first.metadata.uid])
     await settle(made)
     assert set(made.bound) == {"p1", "p2", "p3"}
-    made.queue.close()
 
 
 async def test_a_gate_that_closes_while_the_group_is_scheduled() -> None:
@@ -140,4 +139,3 @@ async def test_a_gate_that_closes_while_the_group_is_scheduled() -> None:
     await settle(made)
     assert set(made.bound) == {"p1", "p2", "p3"}
     NameGate.closed = set()
-    made.queue.close()

@@ -66,7 +66,6 @@ async def test_failures_are_not_inherited(is_deletion_seen: bool) -> None:
     outcome = gang_of(made).outcome
     assert outcome is not None
     assert outcome.reason == "Unschedulable"
-    made.queue.close()
 
 
 @IS_DELETION_SEEN
@@ -81,7 +80,6 @@ async def test_a_backoff_is_not_inherited(is_deletion_seen: bool) -> None:
     made.add(node("n1"))
     made.clock.advance(60.0)
     assert made.queue.pop() is None
-    made.queue.close()
 
 
 @IS_DELETION_SEEN
@@ -94,7 +92,6 @@ async def test_a_reservation_is_not_inherited(is_deletion_seen: bool) -> None:
     assert len(made.scheduler.reservations.by_gang) == 1
     recreate(made, TWO, is_deletion_seen=is_deletion_seen)
     assert (len(made.scheduler.reservations.by_gang), gang_of(made).reservation) == (0, "")
-    made.queue.close()
 
 
 async def test_the_same_group_keeps_its_first_failure() -> None:
@@ -105,7 +102,6 @@ async def test_the_same_group_keeps_its_first_failure() -> None:
     made.clock.advance(10)
     recreate(made, ONE, is_deletion_seen=True)
     assert (failed is not None, gang_of(made).first_failure) == (True, failed)
-    made.queue.close()
 
 
 @given(st.lists(st.sampled_from(["try", "wait", "wait long", "edit"]), max_size=6), st.booleans())
@@ -129,7 +125,6 @@ async def test_a_recreated_group_starts_without_history(past: list[str], is_dele
     entry = gang.entry
     assert entry is not None
     assert (entry.attempts, entry.unschedulable_count, entry.error_count, entry.rejected_by) == (0, 0, 0, frozenset())
-    made.queue.close()
 
 
 async def test_a_gang_whose_run_cannot_be_followed_stops_no_other_pod(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,7 +83,6 @@ async def test_a_gang_that_leaves_the_queue_does_not_count(
     leave(made, pods)
     waiting = {each.uid for each in made.queue.readings if each.gated_by}
     assert {plugin for plugin, _ in _counted(made)} <= {"GangScheduling"} if waiting else not _counted(made)
-    made.queue.close()
 
 
 async def test_a_quorum_that_is_complete_again_counts_again() -> None:
@@ -95,7 +94,6 @@ async def test_a_quorum_that_is_complete_again_counts_again() -> None:
     assert _counted(made) == {("NodeResourcesFit", "default-scheduler"): 1}
     _delete_members(made, pods)
     assert not _counted(made)
-    made.queue.close()
 
 
 async def test_a_tree_that_is_deleted_does_not_count() -> None:
@@ -112,7 +110,6 @@ async def test_a_tree_that_is_deleted_does_not_count() -> None:
     made.scheduler.group_feed.group_deleted(_NATIVE)
     made.scheduler.group_feed.group_deleted(GroupKey(GroupSource.COMPOSITE, "default", "root"))
     assert not made.queue.readings.counts()
-    made.queue.close()
 
 
 class Helper(PostFilterPlugin, GangPostFilter):
@@ -156,4 +153,3 @@ async def test_a_helped_gang_that_is_gated_later(monkeypatch: pytest.MonkeyPatch
     assert sorted(plugin for plugin, _ in _counted(made)) == ["Gate", "Helper", "NodeResourcesFit"]
     _delete_members(made, pods)
     assert not _counted(made)
-    made.queue.close()

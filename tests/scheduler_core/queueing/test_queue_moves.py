@@ -143,7 +143,6 @@ def test_an_idle_scheduler_pops_from_the_backoff_queue(seconds_between: float, f
     popped = [world.pop().info.pod.metadata.name for _ in range(2)]
     assert popped == [first, "web" if first == "vip" else "vip"]
     assert world.queue.readings.incoming["PopFromBackoffQ", "active"] == 2
-    world.queue.close()
 
 
 @table(
@@ -196,7 +195,6 @@ def test_a_gated_pod_that_failed_with_an_error_is_in_backoff() -> None:
     assert world.place_of(WEB) == "gated"
     world.queue.update(COLUMNS.compile_pod(WEB), [LABELLED], GATED)
     assert world.place_of(WEB) == "backoff"
-    world.queue.close()
 
 
 def test_flush() -> None:
@@ -257,7 +255,6 @@ def test_a_flush_is_an_event_for_pods_in_flight() -> None:
     world.queue.flush()
     world.fail(queued, ["A"])
     assert world.place_of(OTHER) == "backoff"
-    world.queue.close()
 
 
 @table("by, event", ("unschedulable", ["A"], None), ("backoff", ["A"], NODE_ADD), ("error-backoff", [], None))
@@ -272,7 +269,6 @@ def test_activate(by: list[str], event: ClusterEvent | None) -> None:
     before = world.place_of(OTHER)
     world.queue.activate([WEB.metadata.uid, "unknown"])
     assert (world.place_of(WEB), world.place_of(OTHER)) == ("active", before)
-    world.queue.close()
 
 
 @table("now, place", ("closed", GATED, "gated"), ("open", WEB, "active"))
@@ -295,7 +291,6 @@ def test_activate_calls_no_gates_for_a_pod_in_backoff() -> None:
     queued.info = COLUMNS.compile_pod(GATED)
     world.queue.activate([WEB.metadata.uid])
     assert world.place_of(WEB) == "active"
-    world.queue.close()
 
 
 def test_a_pod_activated_in_flight_is_retried() -> None:
@@ -307,7 +302,6 @@ def test_a_pod_activated_in_flight_is_retried() -> None:
     world.fail(first, ["A"])
     world.fail(second, ["A"])
     assert (world.place_of(WEB), world.place_of(OTHER)) == ("backoff", "unschedulable")
-    world.queue.close()
 
 
 def test_a_gated_pod_waits_for_its_gate() -> None:
@@ -343,7 +337,6 @@ def assert_opened_by_label_event(world: QueueWorld, queued: QueuedPod, corrected
     assert world.place_of(corrected) == "gated"
     world.queue.on_event(LABELLED, None, None)
     assert world.place_of(corrected) == place
-    world.queue.close()
 
 
 def test_only_a_registered_event_calls_the_gate() -> None:
@@ -414,7 +407,6 @@ def test_an_event_that_excludes_pods() -> None:
     assert {queued.info.pod.metadata.name for name, queued in world.queue.readings.places() if name == "backoff"} == {
         "web"
     }
-    world.queue.close()
 
 
 @pytest.mark.parametrize("step", ["clear_rejections", "begin_attempt"])

@@ -127,7 +127,6 @@ def test_pending_skips_backoff(hint: Hint, place: str) -> None:
     world.pop_and_fail(["B"], pending=["A"])
     world.queue.on_event(NODE_ADD, None, None)
     assert world.place_of(WEB) == place
-    world.queue.close()
 
 
 def _raise(_pod: Pod, _old: object | None, _new: object | None) -> Hint:
@@ -151,7 +150,6 @@ def test_hints(hint: Hint | None, by: list[str], event: ClusterEvent, place: str
     world.pop_and_fail(by)
     world.queue.on_event(event, None, None)
     assert world.place_of(WEB) == place
-    world.queue.close()
 
 
 def test_hints_get_the_objects() -> None:
@@ -187,7 +185,6 @@ def test_events_while_in_flight(before: ClusterEvent | None, during: ClusterEven
         world.queue.on_event(during, None, None)
     world.fail(queued, ["A"])
     assert world.place_of(WEB) == place
-    world.queue.close()
 
 
 def test_a_pending_pod_with_an_event_in_flight_is_active() -> None:
@@ -212,7 +209,6 @@ def test_an_update_of_a_pod_in_flight_is_stored() -> None:
     world.fail(queued, ["LabelGate"])
     assert world.place_of(WEB) == "backoff"
     assert world.queue.readings.in_flight_events() == {}
-    world.queue.close()
 
 
 def test_an_event_without_a_registration_is_not_stored() -> None:
@@ -240,7 +236,6 @@ def test_a_pod_that_fails_after_its_events_were_dropped_is_retried() -> None:
     assert (world.place_of(WEB), world.queue.readings.in_flight_events()) == ("inFlight", {"PodPopped": 1})
     world.fail(queued, ["A"])
     assert world.place_of(WEB) == "backoff"
-    world.queue.close()
 
 
 def test_incoming_pods_are_counted() -> None:
@@ -262,7 +257,6 @@ def test_incoming_pods_are_counted() -> None:
         ("TargetPodUpdatePodLabel", "active"): 1,
         ("ForceActivate", "active"): 1,
     }
-    world.queue.close()
 
 
 def test_unschedulable_pods_are_counted_by_plugin() -> None:
@@ -300,4 +294,3 @@ def test_places() -> None:
         "flying": "inFlight",
         "active": "active",
     }
-    world.queue.close()

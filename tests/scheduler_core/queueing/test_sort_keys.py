@@ -166,4 +166,3 @@ def test_an_odd_key_is_reported_with_its_pod() -> None:
     world.queue.on_odd_key.append(lambda queued, problem: reported.append((queued.info.pod.metadata.name, problem)))
     world.add(pod("a", labels={"team": "x"}), pod("b"), pod("c", labels={"team": "y"}))
     assert reported == [("b", "it contains None where another pod's key contains str")]
-    world.queue.close()

@@ -42,7 +42,6 @@ def test_an_update_applies_in_every_place(place: str) -> None:
     queued = world.queue.find(WEB.metadata.uid)
     assert queued is not None
     assert (world.place_of(WEB), queued.info.pod) == (place, newer)
-    world.queue.close()
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -121,7 +120,6 @@ def test_a_replaced_profile_retries_its_pods(place: str, after: str) -> None:
     world.add(pod("job", scheduler_name="batch", labels={"gated": ""}))
     world.serve(NAME)
     assert world.place_of(WEB) == after
-    world.queue.close()
 
 
 def test_a_pod_in_flight_during_a_profile_change_is_retried() -> None:
@@ -135,7 +133,6 @@ def test_a_pod_in_flight_during_a_profile_change_is_retried() -> None:
     world.fail(first, ["Gone"])
     world.fail(second, ["A"])
     assert (world.place_of(WEB), world.place_of(job)) == ("backoff", "unschedulable")
-    world.queue.close()
 
 
 def test_resort() -> None:

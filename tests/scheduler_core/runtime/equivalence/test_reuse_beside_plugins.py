@@ -91,7 +91,6 @@ def test_a_plugin_for_single_nodes_is_called_for_each_pod(position: int, expecte
         assert Inspector.filtered == expected
         assert Inspector.scored == ["n0", "n1"]
     assert instance.evaluations.pre_filter["NodeAffinity"] == 2
-    world.queue.close()
 
 
 @pytest.mark.parametrize("position", range(4))
@@ -154,4 +153,3 @@ def test_an_error_during_reuse_falls_back_to_the_full_cycle(
     assert errors[plugin] > 1
     logged = [record for record in caplog.records if "reuse of results failed" in record.message]
     assert len(logged) == 1
-    world.queue.close()
