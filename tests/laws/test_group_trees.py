@@ -111,8 +111,7 @@ async def test_quorums_of_bound_pods(tree: Tree, cpus: int, data: st.DataObject)
         await settle(made)
         counts = bound_counts(made, tree)
         assert all(tree.all_quorums_met(number, counts) for number, count in enumerate(counts) if count)
-    made.clock.advance(60.0)
-    await settle(made)
+    await settle(made, after=60.0)
     counts, existing = bound_counts(made, tree), [count for _, _, count in tree.gangs]
     assert all(tree.all_quorums_met(number, counts) for number, count in enumerate(counts) if count)
     if cpus == 99:

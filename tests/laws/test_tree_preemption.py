@@ -159,8 +159,7 @@ async def test_evictions_let_members_be_bound(tree: Tree, cluster: tuple[list[No
             if victim.metadata.name in terminating:
                 made.scheduler.feed.pod_deleted(victim)
         deleted |= terminating
-        made.clock.advance(60.0)
-        await settle(made)
+        await settle(made, after=60.0)
         new_count = check(made, tree)
         assert new_count > count
         count = new_count

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Unpack
 
 from scheduler_core.gangs.preemption import GangPreview
+from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import POD_GROUP_LABELS, CompositePodGroup, GroupKey, GroupSource, PodGroup
 from scheduler_core.queueing.gang_members import Gang
@@ -68,7 +69,10 @@ def previewed(rig: Rig, name: str = "train") -> GangPreview:
     return rig.scheduler.cycles.preemption.preview(gang_of(rig, name), instance)
 
 
-async def settle(rig: Rig) -> None:
-    """Run the scheduler until it is idle."""
+async def settle(rig: Rig, *added: Node | Pod, after: float = 0.0) -> None:
+    """Advance the clock, add objects, and run the scheduler until it is idle."""
+    if after:
+        rig.clock.advance(after)
+    rig.add(*added)
     async with rig.running():
         await rig.scheduler.until_idle()

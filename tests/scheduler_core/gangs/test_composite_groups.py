@@ -49,8 +49,7 @@ def bound_groups(cluster: Rig) -> set[str]:
 
 
 async def after_backoff(cluster: Rig) -> None:
-    cluster.clock.advance(30.0)
-    await settle(cluster)
+    await settle(cluster, after=30.0)
 
 
 async def test_a_hierarchy_of_three_levels(cluster: Rig) -> None:
@@ -76,8 +75,7 @@ async def test_the_minimum_number_of_groups(cluster: Rig, min_groups: int, bound
     """No pod is bound unless the minimum number of groups fits; no member of an infeasible group is bound."""
     cluster.add(node("n", allocatable={"cpu": "20", "pods": "99"}))
     add_groups(cluster, composite_group("root", min_groups), *(leaf_group(name, "root", 3) for name in "abc"))
-    cluster.add(*members("a", 1, 1, 1), *members("b", 1, 1, 1), *members("c", 100, 1, 1))
-    await settle(cluster)
+    await settle(cluster, *members("a", 1, 1, 1), *members("b", 1, 1, 1), *members("c", 100, 1, 1))
     assert bound_groups(cluster) == bound
     assert len(cluster.bound) == 3 * len(bound)
     outcome = gang(cluster, "c").outcome
@@ -94,15 +92,13 @@ async def test_a_tree_waits_for_its_quorum(cluster: Rig) -> None:
     """No member is scheduled before the minimum number of groups have their members."""
     cluster.add(node("n", allocatable={"cpu": "20", "pods": "99"}))
     add_groups(cluster, composite_group("root", 2), leaf_group("a", "root", 2), leaf_group("b", "root", 2))
-    cluster.add(*members("a", 1, 1), *members("b", 1))
-    await settle(cluster)
+    await settle(cluster, *members("a", 1, 1), *members("b", 1))
     assert cluster.bound == {}
     assert cluster.queue.pop() is None
     tree = gang(cluster, "a").tree
     assert tree is not None
     assert tree.lacks_quorum == 'waiting for composite pod group "root" tree to meet quorum'
-    cluster.add(*members("b", 1, 1)[1:])
-    await settle(cluster)
+    await settle(cluster, *members("b", 1, 1)[1:])
     assert len(cluster.bound) == 4
 
 
@@ -113,8 +109,7 @@ async def test_a_missing_parent(cluster: Rig, missing: str) -> None:
     groups = {"root": composite_group("root"), "middle": composite_group("middle", 1, "root")}
     add_groups(cluster, *(group for name, group in groups.items() if name != missing), leaf_group("a", "middle", 2))
     first, *others = members("a", 1, 1)
-    cluster.add(first, *others)
-    await settle(cluster)
+    await settle(cluster, first, *others)
     assert (cluster.bound, cluster.place_of(first)) == ({}, "gated")
     obstacle = cluster.queue.gangs.obstacle(gang(cluster, "a").key)
     assert obstacle.startswith(f'waiting for composite pod group "{missing}" to appear in scheduling queue: ')
@@ -122,8 +117,7 @@ async def test_a_missing_parent(cluster: Rig, missing: str) -> None:
     await settle(cluster)
     assert len(cluster.bound) == 2
     cluster.scheduler.group_feed.group_deleted(groups[missing].key)
-    cluster.add(*members("a", 1, 1, 1)[2:])
-    await settle(cluster)
+    await settle(cluster, *members("a", 1, 1, 1)[2:])
     assert len(cluster.bound) == 2
     add_groups(cluster, groups[missing])
     await settle(cluster)
@@ -134,8 +128,7 @@ async def test_a_group_that_is_its_own_ancestor(cluster: Rig) -> None:
     """Members of a group that is its own ancestor are gated."""
     cluster.add(node("n"))
     add_groups(cluster, composite_group("x", 1, "y"), composite_group("y", 1, "x"), leaf_group("a", "x"))
-    cluster.add(*members("a", 1))
-    await settle(cluster)
+    await settle(cluster, *members("a", 1))
     assert cluster.bound == {}
     assert "is its own ancestor" in cluster.queue.gangs.obstacle(gang(cluster, "a").key)
 
@@ -145,8 +138,7 @@ async def test_composite_groups_that_are_not_read(cluster: Rig) -> None:
     cluster.add(node("n"))
     add_groups(cluster, composite_group("root"), leaf_group("a", "root"), leaf_group("b", ""))
     cluster.scheduler.group_feed.withhold(GroupSource.COMPOSITE, "it is refused")
-    cluster.add(*members("a", 1), *members("b", 1))
-    await settle(cluster)
+    await settle(cluster, *members("a", 1), *members("b", 1))
     assert bound_groups(cluster) == {"b"}
     assert (
         cluster.queue.gangs.obstacle(gang(cluster, "a").key)
@@ -161,22 +153,18 @@ async def test_groups_that_are_added_later(cluster: Rig) -> None:
     """A scheduled root accepts further groups; a group below a new CompositePodGroup waits for its quorum."""
     cluster.add(node("n", allocatable={"cpu": "20", "pods": "99"}))
     add_groups(cluster, composite_group("root"), leaf_group("a", "root"))
-    cluster.add(*members("a", 1, 1))
-    await settle(cluster)
+    await settle(cluster, *members("a", 1, 1))
     assert len(cluster.bound) == 2
     add_groups(cluster, leaf_group("b", "root"))
-    cluster.add(*members("b", 1, 1))
-    await settle(cluster)
+    await settle(cluster, *members("b", 1, 1))
     assert len(cluster.bound) == 4
     add_groups(cluster, composite_group("sub", 2, "root"), leaf_group("c", "sub"))
     waiting = members("c", 1, 1)
-    cluster.add(*waiting)
-    await settle(cluster)
+    await settle(cluster, *waiting)
     assert len(cluster.bound) == 4
     assert {cluster.place_of(each) for each in waiting} == {"unschedulable"}
     add_groups(cluster, leaf_group("d", "sub"))
-    cluster.add(*members("d", 1, 1))
-    await settle(cluster)
+    await settle(cluster, *members("d", 1, 1))
     await after_backoff(cluster)
     assert len(cluster.bound) == 8
 
@@ -186,17 +174,14 @@ async def test_a_quorum_that_is_lost(cluster: Rig) -> None:
     cluster.add(node("n", allocatable={"cpu": "20", "pods": "99"}))
     add_groups(cluster, composite_group("root", 2), leaf_group("a", "root"), leaf_group("b", "root"))
     (lost,) = members("b", 1)
-    cluster.add(*members("a", 1), lost)
-    await settle(cluster)
+    await settle(cluster, *members("a", 1), lost)
     assert len(cluster.bound) == 2
     spec = replace(lost.spec, node_name=cluster.bound["b-1"])
     cluster.scheduler.feed.pod_updated(lost, replace(lost, spec=spec))
     cluster.scheduler.feed.pod_deleted(replace(lost, spec=spec))
-    cluster.add(*members("a", 1, 1)[1:])
-    await settle(cluster)
+    await settle(cluster, *members("a", 1, 1)[1:])
     assert set(cluster.bound) == {"a-1", "b-1"}
-    cluster.add(*members("b", 1, 1)[1:])
-    await settle(cluster)
+    await settle(cluster, *members("b", 1, 1)[1:])
     assert set(cluster.bound) == {"a-1", "a-2", "b-1", "b-2"}
 
 
@@ -205,8 +190,7 @@ async def test_a_gated_member_holds_the_tree_back(cluster: Rig) -> None:
     cluster.add(node("n"))
     add_groups(cluster, composite_group("root"), leaf_group("a", "root"), leaf_group("b", "root"))
     gated = pod("gated", requests={"cpu": "1"}, group="b", gates=["example.com/later"])
-    cluster.add(*members("a", 1), gated)
-    await settle(cluster)
+    await settle(cluster, *members("a", 1), gated)
     assert cluster.bound == {}
     assert gang(cluster, "a").why_held == "no member is scheduled while others are gated: gated"
     cluster.scheduler.feed.pod_deleted(gated)
@@ -222,8 +206,7 @@ async def test_a_topology_domain_for_the_tree(cluster: Rig, capacity: int) -> No
         cluster.add(small_node(name, cpus, zone=zone, rack=rack))
     add_groups(cluster, composite_group("root", 2, topology=ZONE))
     add_groups(cluster, leaf_group("a", "root", 2, topology=RACK), leaf_group("b", "root", 2, topology=RACK))
-    cluster.add(*members("a", 1, 1), *members("b", 1, 1))
-    await settle(cluster)
+    await settle(cluster, *members("a", 1, 1), *members("b", 1, 1))
     if capacity == 3:
         assert cluster.bound == {}
         return
@@ -238,8 +221,7 @@ async def test_members_must_have_the_priority_of_the_root(cluster: Rig) -> None:
     """A member with another priority than the root's rejects the tree with an error."""
     cluster.add(node("n"))
     add_groups(cluster, composite_group("root", priority=7), leaf_group("a", "root"))
-    cluster.add(*members("a", 1))
-    await settle(cluster)
+    await settle(cluster, *members("a", 1))
     assert cluster.bound == {}
     outcome = gang(cluster, "a").outcome
     assert outcome is not None
@@ -253,8 +235,7 @@ async def test_preemption(cluster: Rig, min_groups: int) -> None:
     running = [running_pod(f"v{number}", "n", priority=-5) for number in range(5)]
     cluster.add(small_node("n", 5), *running)
     add_groups(cluster, composite_group("root", min_groups), leaf_group("a", "root", 2), leaf_group("b", "root", 2))
-    cluster.add(*members("a", 1, 1), *members("b", 1, 1))
-    await settle(cluster)
+    await settle(cluster, *members("a", 1, 1), *members("b", 1, 1))
     assert len(evicted(cluster)) == 4
     for each in running:
         if each.metadata.name in evicted(cluster):
@@ -269,11 +250,9 @@ async def test_a_tree_that_is_disrupted_whole(cluster: Rig, disrupts_whole: bool
     cluster.add(small_node("n", 3))
     add_groups(cluster, composite_group("root"), composite_group("sub", 1, "root", disrupts_whole=disrupts_whole))
     add_groups(cluster, leaf_group("a", "sub"), leaf_group("b", "sub"))
-    cluster.add(*members("a", 1, 1), *members("b", 1))
-    await settle(cluster)
+    await settle(cluster, *members("a", 1, 1), *members("b", 1))
     assert len(cluster.bound) == 3
-    cluster.add(pod("high", requests={"cpu": "1"}, priority=100))
-    await settle(cluster)
+    await settle(cluster, pod("high", requests={"cpu": "1"}, priority=100))
     assert len(evicted(cluster)) == len(victims)
 
 
@@ -305,7 +284,6 @@ async def test_a_profile_that_schedules_gangs_by_permit() -> None:
     made.add(node("n"))
     add_groups(made, composite_group("root", 2), leaf_group("a", "root"), leaf_group("b", ""))
     held, free = members("a", 1), members("b", 1)
-    made.add(*held, *free)
-    await settle(made)
+    await settle(made, *held, *free)
     assert bound_groups(made) == {"b"}
     assert made.place_of(held[0]) == "gated"

@@ -42,8 +42,7 @@ async def delete_victims(cluster: Rig, running: list[Pod]) -> set[str]:
     for each in running:
         if each.metadata.name in victims:
             cluster.scheduler.feed.pod_deleted(each)
-    cluster.clock.advance(30.0)
-    await settle(cluster)
+    await settle(cluster, after=30.0)
     assert evicted(cluster) == victims
     return set(victims)
 
@@ -58,8 +57,7 @@ async def test_the_domain_with_the_most_members(cluster: Rig, level: str) -> Non
     cluster.add(small_node("b1", 1, rack="b"), small_node("b2", 1, rack="b"))
     add_groups(cluster, composite_group("root", topology=RACK if level == "root" else None))
     add_groups(cluster, leaf("x", "root", 1, RACK if level == "leaf" else None))
-    cluster.add(*members("x", 2))
-    await settle(cluster)
+    await settle(cluster, *members("x", 2))
     assert nodes_of(cluster, "x") == {"b1", "b2"}
 
 
@@ -67,8 +65,7 @@ async def test_the_most_allocated_domain(cluster: Rig) -> None:
     """Among domains with as many feasible members, each group gets the one with the largest allocated share."""
     cluster.add(small_node("a", 8, rack="a"), small_node("b", 4, rack="b"), small_node("c", 6, rack="c"))
     add_groups(cluster, composite_group("root", 2), leaf("x", "root", 2, RACK), leaf("y", "root", 4, RACK))
-    cluster.add(*members("x", 2), *members("y", 4))
-    await settle(cluster)
+    await settle(cluster, *members("x", 2), *members("y", 4))
     assert (nodes_of(cluster, "x"), nodes_of(cluster, "y")) == ({"b"}, {"c"})
 
 
@@ -80,8 +77,7 @@ async def test_a_group_that_fails_in_the_domain_that_is_used(cluster: Rig) -> No
         cluster, composite_group("root", 1, topology=ZONE), leaf("x", "root", 3, RACK), leaf("y", "root", 3, RACK)
     )
     add_groups(cluster, leaf("z", "root", 7, RACK))
-    cluster.add(*members("x", 3), *members("y", 3), *members("z", 7))
-    await settle(cluster)
+    await settle(cluster, *members("x", 3), *members("y", 3), *members("z", 7))
     assert sorted(map(sorted, (nodes_of(cluster, "x"), nodes_of(cluster, "y")))) == [["a1"], ["a2"]]
     assert nodes_of(cluster, "z") == set()
 
@@ -93,8 +89,7 @@ async def test_scheduled_members_in_two_domains(cluster: Rig, parent: str) -> No
     add_groups(cluster, composite_group("root", topology=ZONE), leaf("x", parent, 3, None if parent else ZONE))
     cluster.add(*(pod(f"x-{number}", group="x", node_name=name) for number, name in enumerate("ab", start=1)))
     (waiting,) = members("x", 1, first=3)
-    cluster.add(waiting)
-    await settle(cluster)
+    await settle(cluster, waiting)
     assert cluster.bound == {}
     gang = cluster.queue.gangs.get(GroupKey(GroupSource.NATIVE, "default", "x"))
     assert gang is not None
@@ -115,12 +110,10 @@ async def test_capacity_is_freed_in_a_domain_while_another_domain_needs_no_membe
     )
     full = running_pod("full", "a", priority=9)
     add_groups(cluster, composite_group("root", topology=ZONE), leaf("x", "root"), leaf("y", "root"))
-    cluster.add(full, pod("y-1", node_name="b", group="y", phase="Succeeded"), *members("x", 1))
-    await settle(cluster)
+    await settle(cluster, full, pod("y-1", node_name="b", group="y", phase="Succeeded"), *members("x", 1))
     assert cluster.bound == {}
     cluster.scheduler.feed.pod_deleted(full)
-    cluster.clock.advance(20.0)
-    await settle(cluster)
+    await settle(cluster, after=20.0)
     assert nodes_of(cluster, "x") == {"a"}
 
 
@@ -130,12 +123,10 @@ async def test_capacity_is_freed_in_a_domain_that_separates_two_groups(cluster: 
     full = running_pod("full", "b", priority=9)
     add_groups(cluster, composite_group("root", 2), leaf("x", "root", topology=ZONE), leaf("y", "root"))
     x = pod("x-1", requests={"cpu": "1"}, group="x", labels={"app": "x"})
-    cluster.add(full, x, pod("y-1", group="y", node_selector={"zone": "a"}, affinity=anti_affinity_to("x")))
-    await settle(cluster)
+    await settle(cluster, full, x, pod("y-1", group="y", node_selector={"zone": "a"}, affinity=anti_affinity_to("x")))
     assert cluster.bound == {}
     cluster.scheduler.feed.pod_deleted(full)
-    cluster.clock.advance(20.0)
-    await settle(cluster)
+    await settle(cluster, after=20.0)
     assert cluster.bound == {"x-1": "b", "y-1": "a"}
 
 
@@ -146,8 +137,7 @@ async def test_preemption_in_nested_domains(cluster: Rig) -> None:
     cluster.add(*running, running_pod("high-b2", "b2", priority=9))
     add_groups(cluster, composite_group("root", 2, topology=ZONE), composite_group("sub", 1, "root"))
     add_groups(cluster, leaf("x", "sub", 2, RACK), leaf("y", "root", 2, RACK))
-    cluster.add(*members("x", 2), *members("y", 2))
-    await settle(cluster)
+    await settle(cluster, *members("x", 2), *members("y", 2))
     assert await delete_victims(cluster, running) == {"v-a1", "v-a2"}
     assert sorted(map(sorted, (nodes_of(cluster, "x"), nodes_of(cluster, "y")))) == [["a1"], ["a2"]]
 
@@ -158,8 +148,7 @@ async def test_the_domain_that_scores_best(cluster: Rig) -> None:
     running = [running_pod("v-a", "a", -9, 4), running_pod("v-b", "b", -1, 2), running_pod("v-c", "c", -5, 3)]
     cluster.add(*running)
     add_groups(cluster, composite_group("root"), leaf("x", "root", 2, RACK))
-    cluster.add(*members("x", 2))
-    await settle(cluster)
+    await settle(cluster, *members("x", 2))
     assert await delete_victims(cluster, running) == {"v-b"}
     assert nodes_of(cluster, "x") == {"b"}
 
@@ -176,8 +165,7 @@ async def test_groups_beyond_the_quorum_evict(cluster: Rig) -> None:
         leaf("y", "root", 2, RACK),
         leaf("z", "root", 4, RACK),
     )
-    cluster.add(pod("x-1", requests={"cpu": "100"}, group="x"), *members("y", 2), *members("z", 4))
-    await settle(cluster)
+    await settle(cluster, pod("x-1", requests={"cpu": "100"}, group="x"), *members("y", 2), *members("z", 4))
     assert await delete_victims(cluster, running) == {"v-a", "v-b"}
     assert (nodes_of(cluster, "y"), nodes_of(cluster, "z")) == ({"a"}, {"b"})
 
@@ -192,15 +180,12 @@ async def test_a_group_below_a_root_that_has_its_quorum(cluster: Rig) -> None:
     running = [running_pod("v-a2", "a2", -5, 2), running_pod("v-b1", "b1", -9, 2)]
     cluster.add(*running)
     add_groups(cluster, composite_group("root", topology=ZONE), leaf("x", "root", 2, RACK))
-    cluster.add(*members("x", 2))
-    await settle(cluster)
+    await settle(cluster, *members("x", 2))
     assert nodes_of(cluster, "x") == {"a1"}
     add_groups(cluster, leaf("y", "root", 3, RACK))
-    cluster.add(*members("y", 3))
-    await settle(cluster)
+    await settle(cluster, *members("y", 3))
     assert set(evicted(cluster)) == set()
     add_groups(cluster, leaf("z", "root", 2, RACK))
-    cluster.add(*members("z", 2))
-    await settle(cluster)
+    await settle(cluster, *members("z", 2))
     assert await delete_victims(cluster, running) == {"v-a2"}
     assert nodes_of(cluster, "z") == {"a2"}

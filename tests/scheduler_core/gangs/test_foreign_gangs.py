@@ -39,8 +39,9 @@ def decoded(made: Rig, name: str, **metadata: Mapping[str, str]) -> Pod:
 async def test_marked_pods_are_scheduled_with_an_event(kind: str, key: str) -> None:
     """By default a marked pod is scheduled; its event and its condition name the mark and the remedy."""
     made = cluster("Warn")
-    made.add(decoded(made, "a", **{kind: {key: "job-1", "other": "x"}}), decoded(made, "b", annotations={"other": "x"}))
-    await settle(made)
+    await settle(
+        made, decoded(made, "a", **{kind: {key: "job-1", "other": "x"}}), decoded(made, "b", annotations={"other": "x"})
+    )
     assert sorted(made.bound) == ["a", "b"]
     (event,) = (each for each in made.writer.events if each.reason == "ForeignGang")
     assert (event.type, event.regarding.name) == ("Warning", "a")
@@ -72,8 +73,7 @@ async def test_marked_pods_are_held_back(kind: str, key: str) -> None:
     """With Hold a marked pod waits, with the mark and the remedy in its condition, until the mark is removed."""
     made = cluster("Hold")
     marked = decoded(made, "a", **{kind: {key: "job-1"}})
-    made.add(marked, decoded(made, "b"))
-    await settle(made)
+    await settle(made, marked, decoded(made, "b"))
     made.clock.advance(2.0)
     assert list(made.bound) == ["b"]
     assert made.condition.reason == "SchedulingGated"
@@ -86,8 +86,9 @@ async def test_marked_pods_are_held_back(kind: str, key: str) -> None:
 async def test_marks_are_ignored() -> None:
     """With Ignore annotations are not even decoded."""
     made = cluster("Ignore")
-    made.add(decoded(made, "a", labels={"pod-group-name": "x"}, annotations={"scheduling.k8s.io/group-name": "x"}))
-    await settle(made)
+    await settle(
+        made, decoded(made, "a", labels={"pod-group-name": "x"}, annotations={"scheduling.k8s.io/group-name": "x"})
+    )
     assert list(made.bound) == ["a"]
     assert [each.reason for each in made.writer.events] == ["Scheduled"]
 

@@ -82,8 +82,7 @@ async def test_a_gang_that_becomes_infeasible(cluster: Rig) -> None:
     await settle(cluster)
     cluster.scheduler.feed.node_deleted(small_node("a"))
     cluster.add(small_node("b", 1))
-    cluster.clock.advance(20.0)
-    await settle(cluster)
+    await settle(cluster, after=20.0)
     outcome = gang_of(cluster).outcome
     assert outcome is not None
     assert (outcome.reason, gang_of(cluster).victims) == ("Unschedulable", ())
@@ -100,16 +99,14 @@ async def test_the_gang_is_held_back_until_evictions_are_issued() -> None:
     add_gang(made, *members(2, priority=10), of=group())
     await settle(made)
     made.add(small_node("b", 1))
-    made.clock.advance(20.0)
-    await settle(made)
+    await settle(made, after=20.0)
     assert [deletion.name for deletion in writer.deletions] == ["v0"]
     assert {made.place_of(each) for each in gang_of(made).pods.values()} == {"gated"}
     writer.pending_deletions["v0"](None)
     made.scheduler.feed.pod_deleted(FULL[0])
     writer.pending_deletions["v1"](None)
     made.scheduler.feed.pod_deleted(FULL[1])
-    made.clock.advance(20.0)
-    await settle(made)
+    await settle(made, after=20.0)
     assert set(made.bound) == {"train-0", "train-1"}
     assert (len(made.context.services.preemptions), gang_of(made).victims) == (0, ())
 
@@ -120,14 +117,12 @@ async def test_a_member_that_is_created_during_the_evictions() -> None:
     made.add(small_node("a", 3), *FULL, running_pod("v2", "a"))
     add_gang(made, *members(2, priority=10), of=group())
     await settle(made)
-    made.add(member("train-2", priority=11))
-    await settle(made)
+    await settle(made, member("train-2", priority=11))
     while writer.pending_deletions:
         name, answer = writer.pending_deletions.popitem()
         answer(None)
         made.scheduler.feed.pod_deleted(running_pod(name, "a"))
-    made.clock.advance(20.0)
-    await settle(made)
+    await settle(made, after=20.0)
     assert len(made.bound) == 2
 
 
@@ -139,8 +134,7 @@ async def test_the_gang_is_scheduled_while_a_new_member_is_held_back() -> None:
     await settle(made)
     made.add(member("late", priority=10))
     made.scheduler.feed.pod_deleted(running_pod("v0", "a", cpus=2))
-    made.clock.advance(2.0)
-    await settle(made)
+    await settle(made, after=2.0)
     assert set(made.bound) == {"train-0", "train-1", "train-2"}
     writer.pending_deletions["v0"](None)
     await settle(made)
@@ -167,8 +161,7 @@ async def test_no_further_victims_while_victims_terminate(cluster: Rig) -> None:
         cluster.scheduler.feed.pod_updated(each, terminating_pod(each, by_preemption=True))
     cluster.add(small_node("b", 1), running_pod("other", "b"))
     cluster.scheduler.group_feed.group_changed(group(generation=2))
-    cluster.clock.advance(20.0)
-    await settle(cluster)
+    await settle(cluster, after=20.0)
     assert [deletion.name for deletion in cluster.writer.deletions] == ["v0", "v1"]
     gang = gang_of(cluster)
     assert gang.outcome is not None
@@ -188,8 +181,7 @@ async def test_freed_capacity_goes_to_the_gang(cluster: Rig) -> None:
     for each in FULL:
         cluster.scheduler.feed.pod_deleted(each)
         await settle(cluster)
-    cluster.clock.advance(20.0)
-    await settle(cluster)
+    await settle(cluster, after=20.0)
     assert cluster.bound == {"train-0": "a", "train-1": "a"}
     outcome = gang_of(cluster).outcome
     assert outcome is not None
@@ -199,8 +191,7 @@ async def test_freed_capacity_goes_to_the_gang(cluster: Rig) -> None:
 async def test_lower_nominations_are_withdrawn(cluster: Rig) -> None:
     """The nomination of a pod of lower priority to a node of the gang is removed when the gang evicts other pods."""
     cluster.add(small_node("a"), *FULL)
-    cluster.add(pod("lower", priority=5, requests={"cpu": "1"}))
-    await settle(cluster)
+    await settle(cluster, pod("lower", priority=5, requests={"cpu": "1"}))
     assert list(cluster.queue.nominator.nodes()) == ["a"]
     add_gang(cluster, *members(2, priority=10), of=group())
     await settle(cluster)
@@ -250,8 +241,7 @@ async def test_capacity_in_a_domain_that_was_not_tried(cluster: Rig) -> None:
     add_gang(cluster, *pods, of=group(topology=GroupTopology("zone")))
     await settle(cluster)
     cluster.scheduler.feed.pod_deleted(blocking)
-    cluster.clock.advance(20.0)
-    await settle(cluster)
+    await settle(cluster, after=20.0)
     assert set(cluster.bound.values()) == {"b"}
 
 
@@ -312,8 +302,7 @@ async def test_a_pod_evicts_a_whole_gang(cluster: Rig) -> None:
     """A single pod evicts all members of a gang that is disrupted as a whole."""
     cluster.scheduler.group_feed.group_changed(DISRUPTED_AS_GROUP)
     cluster.add(small_node("a", 1), small_node("b", 1), victim_member("g0", "a"), victim_member("g1", "b"))
-    cluster.add(pod("high", priority=10, requests={"cpu": "1"}))
-    await settle(cluster)
+    await settle(cluster, pod("high", priority=10, requests={"cpu": "1"}))
     assert evicted(cluster) == {"g0", "g1"}
     notes = {event.note for event in cluster.writer.events if event.reason == "Preempted"}
     assert notes == {f"Preempted by pod uid-of-default-high on node {name}" for name in "ab"}
@@ -324,8 +313,7 @@ async def test_a_pod_prefers_one_victim_to_a_whole_gang(cluster: Rig) -> None:
     cluster.scheduler.group_feed.group_changed(DISRUPTED_AS_GROUP)
     cluster.add(small_node("a", 1), small_node("b", 1), small_node("c", 1))
     cluster.add(victim_member("g0", "a"), victim_member("g1", "b"), running_pod("alone", "c"))
-    cluster.add(pod("high", priority=10, requests={"cpu": "1"}))
-    await settle(cluster)
+    await settle(cluster, pod("high", priority=10, requests={"cpu": "1"}))
     assert evicted(cluster) == {"alone"}
 
 

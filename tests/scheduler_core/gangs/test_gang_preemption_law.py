@@ -180,8 +180,7 @@ def test_the_whole_quorum_is_scheduled_after_the_evictions(world: World) -> None
         for name, each in running.items():
             if name in victims or each.metadata.deletion_timestamp is not None:
                 made.scheduler.feed.pod_deleted(each)
-        made.clock.advance(30.0)
-        await settle(made)
+        await settle(made, after=30.0)
         assert len(made.bound) >= world.needed
 
     asyncio.run(run())

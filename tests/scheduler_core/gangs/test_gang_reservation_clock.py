@@ -39,17 +39,14 @@ async def test_the_time_of_a_reservation_is_never_missed(readings: int) -> None:
     rig.scheduler.group_feed.serve(GroupSource.BAYPLAN)
     rig.add(node("a", allocatable={"cpu": "2", "pods": "9"}))
     rig.scheduler.group_feed.group_changed(group("other", min_member=2))
-    rig.add(*members(2, "other"))
-    await settle(rig)
+    await settle(rig, *members(2, "other"))
     rig.scheduler.group_feed.group_changed(group("large", min_member=2, is_strict=True))
-    rig.add(*members(2, "large"))
-    await settle(rig)
+    await settle(rig, *members(2, "large"))
     failed = gang_of(rig, "large").first_failure
     assert failed is not None
     # When the node requeues the gang, the due time is *readings* readings of the clock away.
     clock.advance(failed + PATIENCE - readings * TICK - clock.now())
-    rig.add(node("b", allocatable={"cpu": "1", "pods": "9"}))
-    await settle(rig)
+    await settle(rig, node("b", allocatable={"cpu": "1", "pods": "9"}))
     clock.advance(0.5)
     await settle(rig)
     assert gang_of(rig, "large").reservation

@@ -29,8 +29,7 @@ async def test_domains(cluster: Rig, cpus_by_zone: dict[str, int], is_required: 
     cluster.add(*zones(**cpus_by_zone))  # type: ignore[arg-type]  # nodes
     topology = GroupTopology("zone", is_required=is_required)
     cluster.scheduler.group_feed.group_changed(group(min_member=4, topology=topology))
-    cluster.add(*members(4))
-    await settle(cluster)
+    await settle(cluster, *members(4))
     assert set(cluster.bound.values()) == expected
 
 
@@ -38,8 +37,7 @@ async def test_the_nearest_domain_is_reported(cluster: Rig) -> None:
     """A gang's message names the nearest domain and what it lacks."""
     cluster.add(*zones(a=2, b=3))  # type: ignore[arg-type]  # nodes
     cluster.scheduler.group_feed.group_changed(group(min_member=4, topology=GroupTopology("zone")))
-    cluster.add(*members(4))
-    await settle(cluster)
+    await settle(cluster, *members(4))
     outcome = gang_of(cluster).outcome
     assert outcome is not None
     assert "zone=b" in outcome.message
@@ -49,15 +47,13 @@ async def test_a_node_that_changes_its_domain(cluster: Rig) -> None:
     """A changed node label requeues a gang that waits for a domain, although no plugin's queueing hint does."""
     cluster.add(*zones(a=2, b=2))  # type: ignore[arg-type]  # nodes
     cluster.scheduler.group_feed.group_changed(group(min_member=4, topology=GroupTopology("zone")))
-    cluster.add(*members(4))
-    await settle(cluster)
+    await settle(cluster, *members(4))
     assert cluster.bound == {}
     before, after = (
         node("node-b", labels={"zone": zone}, allocatable={"cpu": "2", "pods": "99"}) for zone in ("b", "a")
     )
     cluster.scheduler.feed.node_updated(before, after)
-    cluster.clock.advance(20.0)
-    await settle(cluster)
+    await settle(cluster, after=20.0)
     assert set(cluster.bound.values()) == {"node-a", "node-b"}
 
 
@@ -71,12 +67,10 @@ async def test_the_narrowest_level_that_fits(cluster: Rig) -> None:
     )
     topology = GroupTopology("zone", levels=("rack",))
     cluster.scheduler.group_feed.group_changed(group("small", min_member=3, topology=topology))
-    cluster.add(*members(3, "small"))
-    await settle(cluster)
+    await settle(cluster, *members(3, "small"))
     assert set(cluster.bound.values()) == {"b-1"}
     cluster.scheduler.group_feed.group_changed(group("wide", min_member=4, topology=topology))
-    cluster.add(*members(4, "wide"))
-    await settle(cluster)
+    await settle(cluster, *members(4, "wide"))
     assert {node for name, node in cluster.bound.items() if name.startswith("wide")} == {"b-2"}
 
 
@@ -84,14 +78,11 @@ async def test_later_members_are_scheduled_in_the_domain(cluster: Rig) -> None:
     """A later member is scheduled in the domain of the others, or waits."""
     cluster.add(*zones(a=3, b=9))  # type: ignore[arg-type]  # nodes
     cluster.scheduler.group_feed.group_changed(group(min_member=2, topology=GroupTopology("zone")))
-    cluster.add(*members(2))
-    await settle(cluster)
+    await settle(cluster, *members(2))
     assert set(cluster.bound.values()) == {"node-a"}
-    cluster.add(member("train-8"))
-    await settle(cluster)
+    await settle(cluster, member("train-8"))
     assert cluster.bound["train-8"] == "node-a"
-    cluster.add(member("train-9"))
-    await settle(cluster)
+    await settle(cluster, member("train-9"))
     assert "train-9" not in cluster.bound
     assert "1 node(s) were outside the gang's domain zone=a" in cluster.condition.message
 
@@ -100,8 +91,7 @@ async def test_a_node_that_enters_the_domain_of_a_late_member(cluster: Rig) -> N
     """The node requeues the late member, although no plugin that rejected the member reads node labels."""
     cluster.add(*zones(a=2, b=9))  # type: ignore[arg-type]  # nodes
     cluster.scheduler.group_feed.group_changed(group(min_member=2, topology=GroupTopology("zone")))
-    cluster.add(*members(2))
-    await settle(cluster)
+    await settle(cluster, *members(2))
     cluster.add(member("train-9"))
     await settle(cluster)
     assert "train-9" not in cluster.bound
@@ -109,8 +99,7 @@ async def test_a_node_that_enters_the_domain_of_a_late_member(cluster: Rig) -> N
         node("node-b", labels={"zone": zone}, allocatable={"cpu": "9", "pods": "99"}) for zone in ("b", "a")
     )
     cluster.scheduler.feed.node_updated(before, after)
-    cluster.clock.advance(20.0)
-    await settle(cluster)
+    await settle(cluster, after=20.0)
     assert cluster.bound["train-9"] == "node-b"
 
 
@@ -118,12 +107,10 @@ async def test_another_scheduler_binds_the_member_that_determines_the_domain(clu
     """The first member by UID determines the domain in which a late member is attempted."""
     cluster.add(*zones(a=1, b=9))  # type: ignore[arg-type]  # nodes
     cluster.scheduler.group_feed.group_changed(group(min_member=1, topology=GroupTopology("zone")))
-    cluster.add(member("train-1", node_name="node-a"), member("train-2"))
-    await settle(cluster)
+    await settle(cluster, member("train-1", node_name="node-a"), member("train-2"))
     assert "train-2" not in cluster.bound
     cluster.add(member("train-0", node_name="node-b"))
-    cluster.clock.advance(20.0)
-    await settle(cluster)
+    await settle(cluster, after=20.0)
     assert cluster.bound["train-2"] == "node-b"
 
 
@@ -132,12 +119,10 @@ async def test_the_member_that_determines_the_domain_is_deleted(cluster: Rig) ->
     cluster.add(*zones(a=1, b=9))  # type: ignore[arg-type]  # nodes
     cluster.scheduler.group_feed.group_changed(group(min_member=1, topology=GroupTopology("zone")))
     first, second = member("train-0", node_name="node-a"), member("train-1", node_name="node-b")
-    cluster.add(first, second, member("train-2"))
-    await settle(cluster)
+    await settle(cluster, first, second, member("train-2"))
     assert "train-2" not in cluster.bound
     cluster.scheduler.feed.pod_deleted(first)
-    cluster.clock.advance(20.0)
-    await settle(cluster)
+    await settle(cluster, after=20.0)
     assert cluster.bound["train-2"] == "node-b"
 
 
@@ -170,7 +155,6 @@ async def test_a_topology_that_no_domain_can_satisfy_is_reported(
         cluster.add(*(pod(f"{name}-{each}", node_name=name, requests={"cpu": "1"}) for each in range(count)))
     topology = GroupTopology("zone", is_required=is_required)
     cluster.scheduler.group_feed.group_changed(group(min_member=4, topology=topology))
-    cluster.add(*members(4, requests={"cpu": "1" if is_required else "2"}))
-    await settle(cluster)
+    await settle(cluster, *members(4, requests={"cpu": "1" if is_required else "2"}))
     text = "no domain of zone has room for them even without other pods: the largest, zone=b, has room for 3"
     assert (text in cluster.condition.message) is expected

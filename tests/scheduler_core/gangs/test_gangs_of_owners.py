@@ -148,8 +148,7 @@ def test_names_of_groups(name: str) -> None:
 async def test_pods_wait_for_the_group_of_their_job(cluster: Rig) -> None:
     """Pods are held until the PodGroup exists, with a condition that names it, and then scheduled together."""
     cluster.serve(configured("Job"))
-    cluster.add(node("a"), owned("a"), owned("b"), owned("c"))
-    await settle(cluster)
+    await settle(cluster, node("a"), owned("a"), owned("b"), owned("c"))
     cluster.clock.advance(2.0)
     assert cluster.bound == {}
     assert cluster.condition.reason == "SchedulingGated"
@@ -157,8 +156,7 @@ async def test_pods_wait_for_the_group_of_their_job(cluster: Rig) -> None:
     cluster.scheduler.group_feed.group_changed(group_of(owned("a"), 4))
     await settle(cluster)
     assert cluster.bound == {}
-    cluster.add(owned("d"))
-    await settle(cluster)
+    await settle(cluster, owned("d"))
     assert len(cluster.bound) == 4
 
 
@@ -177,11 +175,9 @@ async def test_a_profile_that_gets_rows(cluster: Rig, *, is_parked: bool) -> Non
     """Waiting pods are held from the moment on at which the profile has a rule for their owner, and again released."""
     if is_parked:
         cluster.scheduler.withdraw(DEFAULT_NAME)
-    cluster.add(owned("a"), owned("b"))
-    await settle(cluster)
+    await settle(cluster, owned("a"), owned("b"))
     cluster.serve(configured("Job"))
-    cluster.add(node("a"))
-    await settle(cluster)
+    await settle(cluster, node("a"))
     assert cluster.bound == {}
     gang = cluster.queue.gangs.get(group_of(owned("a"), 1).key)
     assert gang is not None

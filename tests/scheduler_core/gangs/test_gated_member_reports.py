@@ -49,8 +49,7 @@ def with_condition(reported_pod: Pod, message: str) -> Pod:
 
 async def test_a_missing_group(cluster: Rig) -> None:
     """Each member gets an event and a condition with reason SchedulingGated, for which autoscalers add no nodes."""
-    cluster.add(*members(2))
-    await settle(cluster)
+    await settle(cluster, *members(2))
     assert cluster.bound == {}
     assert reported(cluster) == [(f"train-{number}", "SchedulingGated", MISSING) for number in range(2)]
     events = [(event.regarding.name, event.reason, event.note) for event in cluster.writer.events]
@@ -61,8 +60,7 @@ async def test_a_misspelt_group(cluster: Rig) -> None:
     """Event and condition name the group of the namespace that the members may mean."""
     cluster.scheduler.group_feed.group_changed(group("trian"))
     cluster.scheduler.group_feed.group_changed(group("render"))
-    cluster.add(member("train-0"))
-    await settle(cluster)
+    await settle(cluster, member("train-0"))
     assert reported(cluster) == [("train-0", "SchedulingGated", f'{MISSING} (did you mean "trian"?)')]
 
 
@@ -162,11 +160,9 @@ def test_nothing_is_reported_without_a_profile() -> None:
 async def test_a_later_member_waits_for_the_group(cluster: Rig) -> None:
     """A member beyond the quorum waits while the group is deleted, and is bound when the group exists again."""
     cluster.scheduler.group_feed.group_changed(group())
-    cluster.add(*members(2))
-    await settle(cluster)
+    await settle(cluster, *members(2))
     cluster.scheduler.group_feed.group_deleted(key())
-    cluster.add(member("train-2"))
-    await settle(cluster)
+    await settle(cluster, member("train-2"))
     assert "train-2" not in cluster.bound
     cluster.scheduler.group_feed.group_changed(group())
     await settle(cluster)

@@ -57,8 +57,7 @@ async def test_a_gated_member_holds_the_group_back(cluster: Rig, min_member: int
     """The other members are scheduled only when the gate is removed, although they meet the quorum."""
     gated, others = member("p1", is_gated=True), (member("p2"), member("p3"))
     cluster.scheduler.group_feed.group_changed(group(min_member))
-    cluster.add(*((gated, *others) if is_first else (*others, gated)))
-    await settle(cluster)
+    await settle(cluster, *((gated, *others) if is_first else (*others, gated)))
     assert cluster.bound == {}
     assert {cluster.place_of(each) for each in others} == {"gated"}
     assert gang_of(cluster).why_held == "no member is scheduled while others are gated: p1"
@@ -70,8 +69,7 @@ async def test_a_gated_member_holds_the_group_back(cluster: Rig, min_member: int
 async def test_a_group_that_does_not_wait(cluster: Rig) -> None:
     """In a group that does not wait for gated members, a gated member does not hold the others back."""
     cluster.scheduler.group_feed.group_changed(group(waits_for_gated=False))
-    cluster.add(member("p1", is_gated=True), member("p2"), member("p3"))
-    await settle(cluster)
+    await settle(cluster, member("p1", is_gated=True), member("p2"), member("p3"))
     assert set(cluster.bound) == {"p2", "p3"}
 
 
@@ -79,14 +77,12 @@ async def test_a_group_that_does_not_wait(cluster: Rig) -> None:
 async def test_members_beyond_the_quorum(cluster: Rig, event: str) -> None:
     """A gated member also holds back unschedulable members of a group whose quorum is scheduled."""
     cluster.scheduler.group_feed.group_changed(group())
-    cluster.add(*(member(f"p{number}") for number in range(6)))
-    await settle(cluster)
+    await settle(cluster, *(member(f"p{number}") for number in range(6)))
     assert len(cluster.bound) == 4
     gated = member("late", is_gated=True)
     cluster.add(gated)
     cluster.add(node("n1"))
-    cluster.clock.advance(30.0)
-    await settle(cluster)
+    await settle(cluster, after=30.0)
     assert len(cluster.bound) == 4
     if event == "gate removed":
         ungate(cluster, gated)
@@ -96,8 +92,7 @@ async def test_members_beyond_the_quorum(cluster: Rig, event: str) -> None:
         cluster.scheduler.group_feed.group_deleted(KEY)
     else:
         cluster.scheduler.group_feed.group_changed(group(waits_for_gated=False))
-    cluster.clock.advance(30.0)
-    await settle(cluster)
+    await settle(cluster, after=30.0)
     assert len(cluster.bound) == {"gate removed": 7, "group deleted": 4}.get(event, 6)
 
 
@@ -108,8 +103,7 @@ async def test_the_gate_of_a_plugin() -> None:
     made.add(node("n0"))
     made.scheduler.group_feed.group_changed(group())
     first = member("p1")
-    made.add(first, member("p2"), member("p3"))
-    await settle(made)
+    await settle(made, first, member("p2"), member("p3"))
     assert made.bound == {}
     NameGate.closed = set()
     made.queue.activate([first.metadata.uid])
@@ -131,11 +125,9 @@ async def test_a_gate_that_closes_while_the_group_is_scheduled() -> None:
     made = extender_rig((config, ScriptedExtender(on_filter=swap_profile)), plugins=[NameGate])
     made.scheduler.group_feed.serve(GroupSource.NATIVE)
     made.scheduler.group_feed.group_changed(group())
-    made.add(node("n0"), member("p1"), member("p2"))
-    await settle(made)
+    await settle(made, node("n0"), member("p1"), member("p2"))
     assert set(made.bound) == {"p1", "p2"}
     assert gang_of(made).gates == set()
-    made.add(member("p3"))
-    await settle(made)
+    await settle(made, member("p3"))
     assert set(made.bound) == {"p1", "p2", "p3"}
     NameGate.closed = set()

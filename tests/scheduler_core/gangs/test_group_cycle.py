@@ -33,8 +33,7 @@ async def test_a_gang_that_fits(cluster: Rig) -> None:
     """All members of a feasible gang are bound in one attempt."""
     cluster.add(node("a"), node("b"))
     cluster.scheduler.group_feed.group_changed(group(min_member=6))
-    cluster.add(*members(6))
-    await settle(cluster)
+    await settle(cluster, *members(6))
     assert len(cluster.bound) == 6
     gang = gang_of(cluster)
     assert gang.outcome is not None
@@ -46,8 +45,7 @@ async def test_members_of_one_class_count_on_their_nodes(cluster: Rig) -> None:
     """Members of one pod class that are assumed in the cycle count on their nodes for the next members."""
     cluster.add(*(node(f"n{number}") for number in range(5)))
     cluster.scheduler.group_feed.group_changed(group(min_member=20))
-    cluster.add(*members(20))
-    await settle(cluster)
+    await settle(cluster, *members(20))
     assert sorted(Counter(cluster.bound.values()).values()) == [4] * 5
 
 
@@ -55,8 +53,7 @@ async def test_a_gang_that_does_not_fit(cluster: Rig) -> None:
     """No member of an infeasible gang is bound or assumed, and each member's message has the number that fit."""
     cluster.add(node("a"))
     cluster.scheduler.group_feed.group_changed(group(min_member=5))
-    cluster.add(*members(5))
-    await settle(cluster)
+    await settle(cluster, *members(5))
     assert cluster.bound == {}
     assert cluster.context.cache.assumed_count == 0
     assert int(cluster.context.cache.columns.requested.sum()) == 0
@@ -76,12 +73,10 @@ async def test_members_wait_for_their_quorum(cluster: Rig, count: int) -> None:
     cluster.add(node("a"))
     cluster.scheduler.group_feed.group_changed(group(min_member=4))
     pods = members(4)
-    cluster.add(*pods[:count])
-    await settle(cluster)
+    await settle(cluster, *pods[:count])
     assert cluster.bound == {}
     assert {cluster.place_of(each) for each in pods[:count]} == {"gated"}
-    cluster.add(*pods[count:])
-    await settle(cluster)
+    await settle(cluster, *pods[count:])
     assert len(cluster.bound) == 4
 
 
@@ -110,8 +105,7 @@ async def test_a_queued_gang_is_one_entity(cluster: Rig) -> None:
 
 async def test_members_wait_for_their_group(cluster: Rig) -> None:
     """Members are gated until their PodGroup is created."""
-    cluster.add(node("a"), *members(2))
-    await settle(cluster)
+    await settle(cluster, node("a"), *members(2))
     assert cluster.bound == {}
     cluster.scheduler.group_feed.group_changed(group(min_member=2))
     await settle(cluster)
@@ -123,8 +117,7 @@ async def test_gated_members_do_not_count(cluster: Rig) -> None:
     cluster.add(node("a"))
     cluster.scheduler.group_feed.group_changed(group(min_member=2))
     free, held = member("train-0"), member("train-1", gates=["wait"])
-    cluster.add(free, held)
-    await settle(cluster)
+    await settle(cluster, free, held)
     assert cluster.bound == {}
     assert gang_of(cluster).gated == 1
     cluster.scheduler.feed.pod_updated(held, member("train-1"))
@@ -136,8 +129,7 @@ async def test_other_namespaces_do_not_count(cluster: Rig) -> None:
     """A pod with the same label in another namespace is not a member."""
     cluster.add(node("a"))
     cluster.scheduler.group_feed.group_changed(group(min_member=2))
-    cluster.add(member("train-0"), member("train-1", namespace="other"))
-    await settle(cluster)
+    await settle(cluster, member("train-0"), member("train-1", namespace="other"))
     assert cluster.bound == {}
 
 
@@ -145,8 +137,7 @@ async def test_more_than_the_quorum(cluster: Rig) -> None:
     """Infeasible members beyond the quorum wait, and the other members are bound."""
     cluster.add(node("a"))
     cluster.scheduler.group_feed.group_changed(group(min_member=2))
-    cluster.add(*members(6))
-    await settle(cluster)
+    await settle(cluster, *members(6))
     assert len(cluster.bound) == 4
     waiting = [each for each in gang_of(cluster).pods.values() if each.metadata.name not in cluster.bound]
     assert {cluster.place_of(each) for each in waiting} == {"unschedulable"}
@@ -158,8 +149,7 @@ async def test_a_later_member_is_queued_alone(cluster: Rig) -> None:
     cluster.add(node("a"))
     cluster.scheduler.group_feed.group_changed(group(min_member=2))
     first = members(2)
-    cluster.add(*first)
-    await settle(cluster)
+    await settle(cluster, *first)
     confirm(cluster, *first)
     cluster.add(member("train-2"))
     assert cluster.queue.pop() is cluster.queue.find("uid-of-default-train-2")
@@ -184,16 +174,13 @@ async def test_a_deleted_member_ends_the_quorum(cluster: Rig) -> None:
     cluster.add(node("a", allocatable={"cpu": "1", "pods": "10"}))
     cluster.scheduler.group_feed.group_changed(group(min_member=2))
     first, second = members(2)
-    cluster.add(first, second)
-    await settle(cluster)
+    await settle(cluster, first, second)
     cluster.scheduler.feed.pod_deleted(second)
     assert cluster.place_of(first) == "gated"
-    cluster.add(node("b"))
-    await settle(cluster)
+    await settle(cluster, node("b"))
     assert cluster.bound == {}
     cluster.add(member("train-9"))
-    cluster.clock.advance(20.0)
-    await settle(cluster)
+    await settle(cluster, after=20.0)
     assert set(cluster.bound) == {"train-0", "train-9"}
 
 
@@ -207,8 +194,7 @@ async def test_events_requeue_a_gang(cluster: Rig, event: object, is_requeued: b
     """A gang is requeued if a queueing hint for a rejected member returns Queue."""
     cluster.add(node("a", allocatable={"cpu": "2", "pods": "10"}))
     cluster.scheduler.group_feed.group_changed(group(min_member=3))
-    cluster.add(*members(3))
-    await settle(cluster)
+    await settle(cluster, *members(3))
     cluster.add(event)  # type: ignore[arg-type]  # nodes or pods
     entry = gang_of(cluster).entry
     assert entry is not None
@@ -219,11 +205,9 @@ async def test_a_lower_min_member_requeues_the_gang(cluster: Rig) -> None:
     """A lower minMember requeues the gang and applies in its next cycle."""
     cluster.add(node("a", allocatable={"cpu": "2", "pods": "10"}))
     cluster.scheduler.group_feed.group_changed(group(min_member=3))
-    cluster.add(*members(3))
-    await settle(cluster)
+    await settle(cluster, *members(3))
     cluster.scheduler.group_feed.group_changed(group(min_member=2, generation=2))
-    cluster.clock.advance(20.0)
-    await settle(cluster)
+    await settle(cluster, after=20.0)
     assert len(cluster.bound) == 2
 
 
@@ -231,15 +215,13 @@ async def test_min_resources_that_are_not_free(cluster: Rig) -> None:
     """A group is not attempted while the cluster has less than its minResources free."""
     cluster.add(node("a"))
     cluster.scheduler.group_feed.group_changed(group(min_member=2, min_resources={"cpu": 6000}))
-    cluster.add(*members(2))
-    await settle(cluster)
+    await settle(cluster, *members(2))
     assert cluster.bound == {}
     assert cluster.condition.message == (
         "the group's minResources are not free in the cluster: cpu 6000m of which 4000m are free"
     )
     cluster.add(node("b"))
-    cluster.clock.advance(20.0)
-    await settle(cluster)
+    await settle(cluster, after=20.0)
     assert len(cluster.bound) == 2
 
 
@@ -250,8 +232,9 @@ async def test_min_resources_of_a_run_that_has_begun(cluster: Rig, *, preempts: 
     cluster.scheduler.group_feed.group_changed(group(min_member=3, min_resources={"cpu": 3000}))
     cluster.add(*(member(f"train-{number}", node_name="a", phase="Succeeded") for number in range(2)))
     cluster.add(member("train-2", node_name="a", phase="Failed"), member("train-3", priority=9))
-    cluster.add(*(pod(f"other-{number}", node_name="a", requests={"cpu": "1"}) for number in range(2 + preempts)))
-    await settle(cluster)
+    await settle(
+        cluster, *(pod(f"other-{number}", node_name="a", requests={"cpu": "1"}) for number in range(2 + preempts))
+    )
     assert len(cluster.writer.deletions) == preempts
     assert list(cluster.bound) == ([] if preempts else ["train-3"])
 
@@ -262,8 +245,7 @@ async def test_min_resources_that_devices_provide(cluster: Rig) -> None:
     cluster.scheduler.device_feed.added(served)
     cluster.add(node("a"))
     cluster.scheduler.group_feed.group_changed(group(min_member=2, min_resources={"example.com/gpu": 2}))
-    cluster.add(*members(2))
-    await settle(cluster)
+    await settle(cluster, *members(2))
     assert len(cluster.bound) == 2
 
 
@@ -272,8 +254,7 @@ async def test_an_overcommitted_node_does_not_reduce_free_resources(cluster: Rig
     """A node's overcommitment is not subtracted from the free resources of other nodes."""
     cluster.add(node("a"), node("b"), pod("rival", node_name="a", requests=taken))
     cluster.scheduler.group_feed.group_changed(group(min_member=2, min_resources={"cpu": 4000}))
-    cluster.add(*members(2))
-    await settle(cluster)
+    await settle(cluster, *members(2))
     assert set(cluster.bound.values()) == {"b"}
 
 
@@ -319,8 +300,7 @@ async def test_members_of_several_schedulers(cluster: Rig) -> None:
     cluster.serve(profile(), profile("other"))
     cluster.add(node("a"))
     cluster.scheduler.group_feed.group_changed(group(min_member=2))
-    cluster.add(member("train-0"), member("train-1", scheduler_name="other"))
-    await settle(cluster)
+    await settle(cluster, member("train-0"), member("train-1", scheduler_name="other"))
     assert cluster.bound == {}
     assert "give all members of a group one schedulerName" in cluster.condition.message
 
@@ -374,8 +354,7 @@ async def test_the_status_of_the_group_has_the_nearest_nodes(cluster: Rig, nodes
     """The group's status has the nearest nodes for the next member; the members' conditions do not."""
     cluster.add(*nodes)
     cluster.scheduler.group_feed.group_changed(group(min_member=2))
-    cluster.add(*members(2, requests={"cpu": "3", "memory": "2Gi"}))
-    await settle(cluster)
+    await settle(cluster, *members(2, requests={"cpu": "3", "memory": "2Gi"}))
     outcome = gang_of(cluster).outcome
     assert outcome is not None
     assert outcome.message.startswith("1 of the 2 members that must be placed together fit; ")

@@ -54,8 +54,7 @@ async def test_a_label_counts_before_a_basic_group(cluster: Rig, order: str) -> 
     assert cluster.bound == {}
     assert gang_of(cluster).needed == 5
     cluster.add(node("b"))
-    cluster.clock.advance(20.0)
-    await settle(cluster)
+    await settle(cluster, after=20.0)
     assert len(cluster.bound) == 5
 
 

@@ -52,8 +52,7 @@ async def delete_victims(cluster: Rig, *running: Pod) -> None:
     for each in running:
         if each.metadata.name in evicted(cluster):
             cluster.scheduler.feed.pod_deleted(each)
-    cluster.clock.advance(30.0)
-    await settle(cluster)
+    await settle(cluster, after=30.0)
 
 
 async def test_a_member_beyond_the_quorum_preempts(cluster: Rig) -> None:
@@ -61,8 +60,7 @@ async def test_a_member_beyond_the_quorum_preempts(cluster: Rig) -> None:
     running = [running_pod(f"v{number}", "a") for number in range(4)]
     cluster.add(small_node("a", 4), *running)
     cluster.scheduler.group_feed.group_changed(native())
-    cluster.add(*(member(f"p{number}") for number in range(3)))
-    await settle(cluster)
+    await settle(cluster, *(member(f"p{number}") for number in range(3)))
     assert len(evicted(cluster)) == 3
     await delete_victims(cluster, *running)
     assert set(cluster.bound) == {"p0", "p1", "p2"}
@@ -72,14 +70,12 @@ async def test_a_member_beyond_the_quorum_that_does_not_fit(cluster: Rig) -> Non
     """An infeasible member beyond the quorum has its own condition, and is bound when capacity is added."""
     cluster.add(small_node("a", 2))
     cluster.scheduler.group_feed.group_changed(native())
-    cluster.add(*(member(f"p{number}") for number in range(3)))
-    await settle(cluster)
+    await settle(cluster, *(member(f"p{number}") for number in range(3)))
     (left,) = {"p0", "p1", "p2"} - set(cluster.bound)
     messages = {patch.name: patch.condition.message for patch in cluster.writer.patches if patch.condition}
     assert "preemption: 0/1 nodes are available" in messages[left]
     cluster.add(small_node("b", 1))
-    cluster.clock.advance(30.0)
-    await settle(cluster)
+    await settle(cluster, after=30.0)
     assert cluster.bound[left] == "b"
 
 
@@ -89,11 +85,11 @@ async def test_a_member_that_is_created_after_a_failed_attempt(cluster: Rig) -> 
     cluster.scheduler.group_feed.group_changed(native(min_member=1))
     large = pod("large", requests={"cpu": "9"})
     of_group = member("p").spec.scheduling_group
-    cluster.add(msgspec.structs.replace(large, spec=msgspec.structs.replace(large.spec, scheduling_group=of_group)))
-    await settle(cluster)
+    await settle(
+        cluster, msgspec.structs.replace(large, spec=msgspec.structs.replace(large.spec, scheduling_group=of_group))
+    )
     cluster.add(member("p0"), member("p1"))
-    cluster.clock.advance(2.0)
-    await settle(cluster)
+    await settle(cluster, after=2.0)
     assert len(cluster.bound) == 1
     reported = {patch.name for patch in cluster.writer.patches if patch.condition}
     assert reported == {"large", "p0", "p1"} - set(cluster.bound)
@@ -111,8 +107,7 @@ async def test_preemption_with_a_topology_constraint(
     cluster.scheduler.group_feed.group_changed(group)
     if bound_count:
         cluster.add(small_node("b", 1, zone="x"))
-    cluster.add(*(member(f"p{number}") for number in range(count)))
-    await settle(cluster)
+    await settle(cluster, *(member(f"p{number}") for number in range(count)))
     assert evicted(cluster) == ({each.metadata.name for each in running} if preempts else set())
     assert len(cluster.bound) == bound_count
 
@@ -128,8 +123,7 @@ async def test_the_preemption_policy(cluster: Rig, policy: str | None, of_member
     """The preemption policy of the group counts, or that of its members if the group has none."""
     cluster.add(small_node("a", 2), running_pod("v0", "a"), running_pod("v1", "a"))
     cluster.scheduler.group_feed.group_changed(native(preemption_policy=policy, priority=10, is_uniform=True))
-    cluster.add(*(changed(member(f"p{number}"), preemption_policy=of_members) for number in range(2)))
-    await settle(cluster)
+    await settle(cluster, *(changed(member(f"p{number}"), preemption_policy=of_members) for number in range(2)))
     assert evicted(cluster) == ({"v0", "v1"} if evicts else set())
 
 
@@ -157,8 +151,7 @@ async def test_members_that_differ(
     """Members that differ fail with kube-scheduler's error if the group's API requires uniform members."""
     cluster.add(small_node("a", 9))
     cluster.scheduler.group_feed.group_changed(native(is_uniform=is_uniform, **group))
-    cluster.add(member("p0"), member("p1"), changed(member("p2"), **differing))
-    await settle(cluster)
+    await settle(cluster, member("p0"), member("p1"), changed(member("p2"), **differing))
     if not is_uniform:
         assert {"p0", "p1"} <= set(cluster.bound)
         return
@@ -210,8 +203,7 @@ async def test_the_message_of_a_missed_quorum(
     for zone, count in cpus.items():
         cluster.add(small_node(zone, count, zone=zone))
     cluster.scheduler.group_feed.group_changed(native(min_member=3, topology=topology))
-    cluster.add(*(member(f"p{number}") for number in range(3)))
-    await settle(cluster)
+    await settle(cluster, *(member(f"p{number}") for number in range(3)))
     gang = cluster.queue.gangs.get(native().key)
     assert gang is not None
     assert gang.outcome is not None
@@ -228,8 +220,7 @@ async def test_the_message_of_a_preemption_in_vain(cluster: Rig, victims: int, w
     """The message has the number of members that a preemption of all pods of lower priority would have placed."""
     cluster.add(small_node("a", 2), *(running_pod(f"v{number}", "a") for number in range(victims)))
     cluster.scheduler.group_feed.group_changed(native(min_member=wanted))
-    cluster.add(*(member(f"p{number}") for number in range(wanted)))
-    await settle(cluster)
+    await settle(cluster, *(member(f"p{number}") for number in range(wanted)))
     gang = cluster.queue.gangs.get(native().key)
     assert gang is not None
     assert gang.outcome is not None
@@ -245,8 +236,7 @@ async def test_the_message_of_the_preemption(cluster: Rig, policy: str, message:
     """kube-scheduler's message about the preemption follows the message of the missed quorum."""
     cluster.add(small_node("a", 2), running_pod("v0", "a"), running_pod("v1", "a"))
     cluster.scheduler.group_feed.group_changed(native(preemption_policy=policy))
-    cluster.add(*(member(f"p{number}") for number in range(2)))
-    await settle(cluster)
+    await settle(cluster, *(member(f"p{number}") for number in range(2)))
     gang = cluster.queue.gangs.get(native().key)
     assert gang is not None
     assert gang.outcome is not None
@@ -261,8 +251,7 @@ async def test_an_invalid_group(cluster: Rig) -> None:
     key, feed = native().key, cluster.scheduler.group_feed
     await settle(cluster)
     feed.group_refused(key, [Problem("spec.schedulingPolicy", "unknown")])
-    cluster.clock.advance(2.0)
-    await settle(cluster)
+    await settle(cluster, after=2.0)
     assert cluster.bound == {}
     messages = {patch.condition.message for patch in cluster.writer.patches if patch.condition}
     assert (
@@ -320,8 +309,7 @@ async def test_the_domain_with_the_best_placement_score(
         cluster.add(small_node(zone, count, zone=zone))
         cluster.add(*(running_pod(f"v{zone}{number}", zone) for number in range(taken.get(zone, 0))))
     cluster.scheduler.group_feed.group_changed(native(topology=replace(ZONE, prefers_allocated=True)))
-    cluster.add(*(member(f"p{number}") for number in range(3)))
-    await settle(cluster)
+    await settle(cluster, *(member(f"p{number}") for number in range(3)))
     assert cluster.bound == dict.fromkeys(("p0", "p1", "p2"), expected)
 
 
@@ -334,8 +322,7 @@ async def test_domains_are_compared_by_the_members_that_fit(cluster: Rig, is_tak
     if is_taken:
         cluster.add(*(running_pod(f"v{name}", name, cpus=cpus) for name, cpus in (("a1", 2), ("a2", 2), ("b", 5))))
     cluster.scheduler.group_feed.group_changed(native(topology=replace(ZONE, prefers_allocated=True)))
-    cluster.add(*(member(f"p{number}") for number in range(4)))
-    await settle(cluster)
+    await settle(cluster, *(member(f"p{number}") for number in range(4)))
     if is_taken:
         assert evicted(cluster) == {"vb"}
         await delete_victims(cluster, pod("vb", node_name="b", requests={"cpu": "5"}))

@@ -29,8 +29,7 @@ async def end(made: Rig, pods: list[Pod]) -> None:
     """Delete pods, and run the scheduler after all backoffs."""
     for each in pods:
         made.scheduler.feed.pod_deleted(each)
-    made.clock.advance(20.0)
-    await settle(made)
+    await settle(made, after=20.0)
 
 
 def gpus(name: str, count: int) -> Node:
@@ -45,13 +44,11 @@ async def test_713_members_that_fit_hold_nothing_while_one_does_not(cluster: Rig
     """
     cluster.add(node("a", allocatable={"cpu": "9", "pods": "99"}))
     cluster.scheduler.group_feed.group_changed(group(min_member=10))
-    cluster.add(*members(10))
-    await settle(cluster)
+    await settle(cluster, *members(10))
     outcome = gang_of(cluster).outcome
     assert outcome is not None
     assert (outcome.fitting, has_no_unbound_assumed_pod(cluster)) == (9, True)
-    cluster.add(pod("other", requests={"cpu": "9"}))
-    await settle(cluster)
+    await settle(cluster, pod("other", requests={"cpu": "9"}))
     assert cluster.bound == {"other": "a"}
 
 
@@ -93,8 +90,7 @@ async def test_114_two_gangs_of_which_one_fits(cluster: Rig, order: list[str]) -
     for name in ("x", "y"):
         cluster.scheduler.group_feed.group_changed(group(name, min_member=3))
     for name in order:
-        cluster.add(member(name, name[0], requests={GPU: "6"}))
-        await settle(cluster)
+        await settle(cluster, member(name, name[0], requests={GPU: "6"}))
         assert (cluster.bound, has_no_unbound_assumed_pod(cluster)) == ({}, True)
     await end(cluster, blocking)
     (first,) = {name[0] for name in cluster.bound}
@@ -140,8 +136,7 @@ async def test_581_preemption_for_the_whole_gang(cluster: Rig, priority: int, vi
     ]
     cluster.add(*low)
     cluster.scheduler.group_feed.group_changed(group(min_member=2))
-    cluster.add(*members(2, priority=10))
-    await settle(cluster)
+    await settle(cluster, *members(2, priority=10))
     entry = gang_of(cluster).entry
     assert entry is not None
     assert (entry.attempts, {deletion.name for deletion in cluster.writer.deletions}) == (1, victims)
@@ -157,11 +152,9 @@ async def test_members_are_counted_in_their_own_namespace(cluster: Rig) -> None:
     cluster.add(node("a", allocatable={"cpu": "9", "pods": "99"}))
     for namespace in ("default", "other"):
         cluster.scheduler.group_feed.group_changed(group(min_member=3, namespace=namespace))
-    cluster.add(*members(2), *members(2, namespace="other"))
-    await settle(cluster)
+    await settle(cluster, *members(2), *members(2, namespace="other"))
     assert cluster.bound == {}
-    cluster.add(member("other-2", namespace="other"))
-    await settle(cluster)
+    await settle(cluster, member("other-2", namespace="other"))
     assert {binding.namespace for binding in cluster.writer.bindings} == {"other"}
     other = cluster.queue.gangs.get(key(namespace="other"))
     assert other is not None
@@ -176,8 +169,7 @@ async def test_429_min_resources_that_are_free_on_no_single_node(cluster: Rig) -
     """
     cluster.add(gpus("a", 6), *(gpus(name, 2) for name in ("b", "c", "d")))
     cluster.scheduler.group_feed.group_changed(group(min_member=3, min_resources={GPU: 12}))
-    cluster.add(*members(3, requests={GPU: "4"}), pod("other", requests={GPU: "2"}))
-    await settle(cluster)
+    await settle(cluster, *members(3, requests={GPU: "4"}), pod("other", requests={GPU: "2"}))
     gang = gang_of(cluster)
     assert gang.entry is not None
     assert gang.outcome is not None

@@ -182,12 +182,10 @@ async def test_682_gangs_that_wait_cause_no_work(cluster: Rig) -> None:
         apply_irrelevant_events(cluster)
         await settle(cluster)
     assert attempt_counts(cluster, 20) == {1}
-    cluster.add(pod("fits", requests={"cpu": "1"}))
-    await settle(cluster)
+    await settle(cluster, pod("fits", requests={"cpu": "1"}))
     assert (set(cluster.bound), attempt_counts(cluster, 20)) == ({"fits"}, {1})
     cluster.add(node("more", allocatable={"cpu": "2", "pods": "99"}))
-    cluster.clock.advance(20.0)
-    await settle(cluster)
+    await settle(cluster, after=20.0)
     assert attempt_counts(cluster, 20) == {2}
     waiting = [pod for number in range(20) for pod in gang_of(cluster, f"g{number}").waiting.values()]
     assert (len(waiting), {pod.attempts for pod in waiting}) == (320, {2})
@@ -235,8 +233,7 @@ async def test_125_364_397_450_a_gang_is_attempted_when_its_quorum_exists(
     if has_group:
         cluster.scheduler.group_feed.group_changed(group(min_member=4))
     for each in pods:
-        cluster.add(each)
-        await settle(cluster)
+        await settle(cluster, each)
         cluster.clock.advance(7.0)
     assert (cluster.bound, gang_of(cluster).last_attempt) == ({}, None)
     now = cluster.clock.now()

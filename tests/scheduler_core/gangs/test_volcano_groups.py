@@ -41,16 +41,14 @@ def annotated(
 async def test_members_wait_for_their_quorum(key: str) -> None:
     """Pods are held until the PodGroup and its quorum exist, and no event reports a foreign gang."""
     made = cluster()
-    made.add(annotated(made, "a", key), annotated(made, "b", key))
-    await settle(made)
+    await settle(made, annotated(made, "a", key), annotated(made, "b", key))
     made.clock.advance(2.0)
     assert made.bound == {}
     assert "no valid PodGroup default/train of scheduling.volcano.sh exists" in made.condition.message
     made.scheduler.group_feed.group_changed(PodGroup(KEY, "u", 3))
     await settle(made)
     assert made.bound == {}
-    made.add(annotated(made, "c", key))
-    await settle(made)
+    await settle(made, annotated(made, "c", key))
     assert sorted(made.bound) == ["a", "b", "c"]
     assert [each for each in made.writer.events if each.reason == "ForeignGang"] == []
 
@@ -59,8 +57,7 @@ async def test_the_source_is_off_by_default() -> None:
     """Without it the annotation is a mark of another scheduler, and the pod is scheduled alone with an event."""
     made = cluster(is_on=False)
     made.scheduler.group_feed.group_changed(PodGroup(KEY, "u", 3))
-    made.add(annotated(made, "a"))
-    await settle(made)
+    await settle(made, annotated(made, "a"))
     assert sorted(made.bound) == ["a"]
     assert [each.reason for each in made.writer.events if each.type == "Warning"] == ["ForeignGang"]
 
@@ -70,8 +67,7 @@ async def test_a_label_counts_first() -> None:
     made = cluster()
     made.scheduler.group_feed.group_changed(PodGroup(KEY, "u", 3))
     made.scheduler.group_feed.group_changed(group("mine", 1))
-    made.add(annotated(made, "a", labels={"bayplan.dev/pod-group": "mine"}))
-    await settle(made)
+    await settle(made, annotated(made, "a", labels={"bayplan.dev/pod-group": "mine"}))
     assert sorted(made.bound) == ["a"]
 
 
@@ -82,8 +78,7 @@ async def test_with_a_native_group(*, is_basic: bool) -> None:
     made.scheduler.group_feed.group_changed(PodGroup(KEY, "u", 1))
     native = PodGroup(NATIVE, "uid-of-job", 1, waits_for_gated=True, priority=0, is_basic=is_basic)
     made.scheduler.group_feed.group_changed(native)
-    made.add(annotated(made, "a", native="job"))
-    await settle(made)
+    await settle(made, annotated(made, "a", native="job"))
     made.clock.advance(2.0)
     assert len(made.bound) == is_basic
     if not is_basic:

@@ -37,8 +37,7 @@ async def test_a_member_does_not_count_the_time_of_the_others() -> None:
     )
     made.add(node("a"))
     made.scheduler.group_feed.group_changed(group(min_member=3))
-    made.add(*members(3))
-    await settle(made)
+    await settle(made, *members(3))
     metrics = made.context.metrics
     metrics.settle()
     stages = metrics.profiles[DEFAULT_NAME].stages.histograms
