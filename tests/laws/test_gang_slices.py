@@ -81,13 +81,13 @@ def _tree(made: Rig) -> None:
     made.add(*(pod(f"m{each}", group=f"leaf{each}", priority=9, requests={"cpu": cpu}) for each, cpu in cpus))
 
 
-GANGS = [
-    pytest.param(_gang, id="different-members"),
-    pytest.param(lambda made: _gang(made, GroupTopology("kubernetes.io/hostname", is_required=False)), id="hostname"),
-    pytest.param(lambda made: _gang(made, GroupTopology("zone", is_required=False)), id="zone"),
-    pytest.param(_native, id="native"),
-    pytest.param(_tree, id="tree"),
-]
+GANGS = {
+    "different-members": _gang,
+    "hostname": lambda made: _gang(made, GroupTopology("kubernetes.io/hostname", is_required=False)),
+    "zone": lambda made: _gang(made, GroupTopology("zone", is_required=False)),
+    "native": _native,
+    "tree": _tree,
+}
 
 
 async def _decide(made: Rig, turns: Turns | None = None) -> None:
@@ -105,7 +105,7 @@ async def _decide(made: Rig, turns: Turns | None = None) -> None:
         await made.scheduler.until_idle()
 
 
-@pytest.mark.parametrize("add", GANGS)
+@pytest.mark.parametrize("add", GANGS.values(), ids=GANGS.keys())
 async def test_the_event_loop_runs_during_the_cycle_of_a_gang(add: Callable[[Rig], None]) -> None:
     """Between two turns of the event loop, a cycle with 150 different members that preempt does little work."""
     made, turns = _cluster(), Turns()
@@ -115,7 +115,7 @@ async def test_the_event_loop_runs_during_the_cycle_of_a_gang(add: Callable[[Rig
     assert turns.count > made.context.steps.spent // made.context.steps.slice_steps
 
 
-@pytest.mark.parametrize("add", GANGS)
+@pytest.mark.parametrize("add", GANGS.values(), ids=GANGS.keys())
 async def test_a_gang_that_takes_too_many_steps_fails_alone(add: Callable[[Rig], None]) -> None:
     """It has the reason in its condition, nothing of it stays assumed, and another pod is bound."""
     made = _cluster(SchedulerOptions(attempt_steps=1_000))

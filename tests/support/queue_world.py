@@ -128,3 +128,10 @@ class QueueWorld:
 
 WEB, OTHER = pod("web"), pod("other")
 GATED = pod("web", labels={"gated": ""})
+
+
+def queue_with(*pods: Pod, **fields: Any) -> QueueWorld:
+    """Return a world whose queue contains the pods."""
+    world = QueueWorld(**fields)
+    world.add(*pods)
+    return world

@@ -120,12 +120,12 @@ async def status_response(path: Path) -> bytes:
     return msgspec.json.encode({"status": status, "documents": documents})
 
 
-REPORTS = [
-    pytest.param(simulation_report, id="simulate"),
-    pytest.param(explanation_report, id="explain"),
-    pytest.param(operator_report, id="status"),
-    pytest.param(comparison_report, id="diff"),
-]
+REPORTS = {
+    "simulate": simulation_report,
+    "explain": explanation_report,
+    "status": operator_report,
+    "diff": comparison_report,
+}
 SCRIPTS = [{"type": "importmap"}, {"type": "application/json", "id": "documents"}, {"type": "module"}]
 
 
@@ -164,7 +164,7 @@ def test_the_report_of_a_status_begins_with_profiles_and_summary(cluster: Path) 
     assert '<p class="report-summary">Scheduling; pods that wait: 1 unschedulable</p>' in page
 
 
-@pytest.mark.parametrize("make", REPORTS)
+@pytest.mark.parametrize("make", REPORTS.values(), ids=REPORTS.keys())
 def test_hostile_names_are_text(cluster: Path, make: Callable[[Path], str]) -> None:
     """A report has only elements of tables and text and its own scripts, and shows the name escaped."""
     page = Elements(make(cluster))
@@ -174,7 +174,7 @@ def test_hostile_names_are_text(cluster: Path, make: Callable[[Path], str]) -> N
     assert ESCAPED in page.text
 
 
-@pytest.mark.parametrize("make", REPORTS)
+@pytest.mark.parametrize("make", REPORTS.values(), ids=REPORTS.keys())
 def test_documents_cannot_end_their_element(cluster: Path, make: Callable[[Path], str]) -> None:
     """The embedded JSON is ASCII without "<", and its strings are escaped."""
     found = re.search(r'id="documents">(.*?)</script>', make(cluster), re.DOTALL)
@@ -184,7 +184,7 @@ def test_documents_cannot_end_their_element(cluster: Path, make: Callable[[Path]
     assert ESCAPED in str(json.loads(found[1])["work"][0]["name"])
 
 
-@pytest.mark.parametrize("make", REPORTS)
+@pytest.mark.parametrize("make", REPORTS.values(), ids=REPORTS.keys())
 def test_a_browser_shows_a_report_without_requests(cluster: Path, make: Callable[[Path], str], tmp_path: Path) -> None:
     """A report opened from a file causes no request and no violation of its policy."""
     file = tmp_path / "report.html"
@@ -194,7 +194,7 @@ def test_a_browser_shows_a_report_without_requests(cluster: Path, make: Callable
     assert ESCAPED in Elements(opened.dom).text
 
 
-@pytest.mark.parametrize("make", REPORTS)
+@pytest.mark.parametrize("make", REPORTS.values(), ids=REPORTS.keys())
 @table(
     "markup",
     ("inline", "<script>document.title='run'</script>"),

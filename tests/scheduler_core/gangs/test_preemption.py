@@ -53,205 +53,135 @@ class Case:
 
 ZONE, PREFERRED_ZONE = GroupTopology("zone"), GroupTopology("zone", is_required=False)
 
-CASES = [
-    pytest.param(
-        Case([small_node("a")], [running_pod("v0", "a"), running_pod("v1", "a")], {"v0", "v1"}),
-        id="all pods of lower priority",
+CASES = {
+    "all pods of lower priority": Case(
+        [small_node("a")], [running_pod("v0", "a"), running_pod("v1", "a")], {"v0", "v1"}
     ),
-    pytest.param(
-        Case([small_node("a")], [running_pod("v0", "a"), running_pod("v1", "a", 10)], set()),
-        id="no victims if the quorum stays infeasible",
+    "no victims if the quorum stays infeasible": Case(
+        [small_node("a")], [running_pod("v0", "a"), running_pod("v1", "a", 10)], set()
     ),
-    pytest.param(Case([small_node("a")], [running_pod("v0", "a")], {"v0"}), id="free capacity is used"),
-    pytest.param(
-        Case([small_node("a")], [running_pod("v0", "a", 10), running_pod("v1", "a", 10)], set()),
-        id="pods of equal priority are not evicted",
+    "free capacity is used": Case([small_node("a")], [running_pod("v0", "a")], {"v0"}),
+    "pods of equal priority are not evicted": Case(
+        [small_node("a")], [running_pod("v0", "a", 10), running_pod("v1", "a", 10)], set()
     ),
-    pytest.param(
-        Case(
-            [small_node("a", 3)],
-            [running_pod("v0", "a", 9), running_pod("v1", "a", 1), running_pod("v2", "a", 2)],
-            {"v1", "v2"},
-        ),
-        id="lowest priorities on a node",
+    "lowest priorities on a node": Case(
+        [small_node("a", 3)],
+        [running_pod("v0", "a", 9), running_pod("v1", "a", 1), running_pod("v2", "a", 2)],
+        {"v1", "v2"},
     ),
-    pytest.param(
-        Case(
-            [small_node("a"), small_node("b"), small_node("c")],
-            [running_pod("a0", "a", 5, 2), running_pod("b0", "b", 1, 2), running_pod("c0", "c", 3, 2)],
-            {"b0"},
-        ),
-        id="node with the lowest priority, for both members",
+    "node with the lowest priority, for both members": Case(
+        [small_node("a"), small_node("b"), small_node("c")],
+        [running_pod("a0", "a", 5, 2), running_pod("b0", "b", 1, 2), running_pod("c0", "c", 3, 2)],
+        {"b0"},
     ),
-    pytest.param(
-        Case(
-            [small_node("a", 1), small_node("b", 1), small_node("c", 1)],
-            [running_pod("a0", "a", 5), running_pod("b0", "b", 1), running_pod("c0", "c", 3)],
-            {"b0", "c0"},
-        ),
-        id="nodes with the lowest priorities",
+    "nodes with the lowest priorities": Case(
+        [small_node("a", 1), small_node("b", 1), small_node("c", 1)],
+        [running_pod("a0", "a", 5), running_pod("b0", "b", 1), running_pod("c0", "c", 3)],
+        {"b0", "c0"},
     ),
-    pytest.param(
-        Case(
-            [small_node("a", 1), small_node("b", 1), small_node("c", 1)],
-            [running_pod("a0", "a", 5), running_pod("b0", "b", 1, labels={"app": "db"}), running_pod("c0", "c", 3)],
-            {"a0", "c0"},
-            budgets=[budget("db", {"app": "db"}, 0)],
-        ),
-        id="a disruption budget outweighs priorities",
+    "a disruption budget outweighs priorities": Case(
+        [small_node("a", 1), small_node("b", 1), small_node("c", 1)],
+        [running_pod("a0", "a", 5), running_pod("b0", "b", 1, labels={"app": "db"}), running_pod("c0", "c", 3)],
+        {"a0", "c0"},
+        budgets=[budget("db", {"app": "db"}, 0)],
     ),
-    pytest.param(
-        Case(
-            [small_node("a", 1), small_node("b", 1), small_node("c", 1)],
-            [
-                running_pod("a0", "a", 1, labels={"app": "db"}),
-                running_pod("b0", "b", 1, labels={"app": "db"}),
-                running_pod("c0", "c", 3),
-            ],
-            {"a0", "c0"},
-            budgets=[budget("db", {"app": "db"}, 1)],
-        ),
-        id="a disruption budget counts on all nodes",
+    "a disruption budget counts on all nodes": Case(
+        [small_node("a", 1), small_node("b", 1), small_node("c", 1)],
+        [
+            running_pod("a0", "a", 1, labels={"app": "db"}),
+            running_pod("b0", "b", 1, labels={"app": "db"}),
+            running_pod("c0", "c", 3),
+        ],
+        {"a0", "c0"},
+        budgets=[budget("db", {"app": "db"}, 1)],
     ),
-    pytest.param(
-        Case(
-            [small_node("a", 1), small_node("b", 1)],
-            [running_pod("a0", "a", labels={"app": "db"}), running_pod("b0", "b", labels={"app": "db"})],
-            {"a0", "b0"},
-            budgets=[budget("db", {"app": "db"}, 0)],
-        ),
-        id="a disruption budget is violated if nothing else helps",
+    "a disruption budget is violated if nothing else helps": Case(
+        [small_node("a", 1), small_node("b", 1)],
+        [running_pod("a0", "a", labels={"app": "db"}), running_pod("b0", "b", labels={"app": "db"})],
+        {"a0", "b0"},
+        budgets=[budget("db", {"app": "db"}, 0)],
     ),
-    pytest.param(
-        Case(
-            [small_node("a", 1), small_node("b", 1), small_node("c", 1), small_node("d", 1)],
-            [victim_member("g0", "a"), victim_member("g1", "b"), victim_member("g2", "c"), running_pod("d0", "d", 1)],
-            {"g0", "g1", "g2"},
-            groups=[DISRUPTED_AS_GROUP],
-        ),
-        id="a gang that is disrupted as a whole is evicted as a whole",
+    "a gang that is disrupted as a whole is evicted as a whole": Case(
+        [small_node("a", 1), small_node("b", 1), small_node("c", 1), small_node("d", 1)],
+        [victim_member("g0", "a"), victim_member("g1", "b"), victim_member("g2", "c"), running_pod("d0", "d", 1)],
+        {"g0", "g1", "g2"},
+        groups=[DISRUPTED_AS_GROUP],
     ),
-    pytest.param(
-        Case(
-            [small_node("a", 1), small_node("b", 1), small_node("c", 1)],
-            [victim_member("g0", "a"), victim_member("g1", "b"), victim_member("g2", "c")],
-            {"g0", "g1"},
-            groups=[DISRUPTED_BY_POD],
-        ),
-        id="needed members of a gang that is disrupted one by one",
+    "needed members of a gang that is disrupted one by one": Case(
+        [small_node("a", 1), small_node("b", 1), small_node("c", 1)],
+        [victim_member("g0", "a"), victim_member("g1", "b"), victim_member("g2", "c")],
+        {"g0", "g1"},
+        groups=[DISRUPTED_BY_POD],
     ),
-    pytest.param(
-        Case(
-            [small_node("a", 1), small_node("b", 1), small_node("c", 1)],
-            [victim_member("g0", "a"), victim_member("g1", "b"), running_pod("c0", "c")],
-            set(),
-            groups=[replace(DISRUPTED_BY_POD, priority=10)],
-        ),
-        id="members have the higher priority of their group",
+    "members have the higher priority of their group": Case(
+        [small_node("a", 1), small_node("b", 1), small_node("c", 1)],
+        [victim_member("g0", "a"), victim_member("g1", "b"), running_pod("c0", "c")],
+        set(),
+        groups=[replace(DISRUPTED_BY_POD, priority=10)],
     ),
-    pytest.param(
-        Case(
-            [small_node("a", 1), small_node("b", 1), small_node("c", 1), small_node("d", 1)],
-            [
-                victim_member("g0", "a"),
-                victim_member("g1", "d", 10),
-                running_pod("b0", "b", 9),
-                running_pod("c0", "c", 9),
-            ],
-            {"b0", "c0"},
-            groups=[DISRUPTED_AS_GROUP],
-        ),
-        id="a whole gang with one member of high priority is not evicted",
+    "a whole gang with one member of high priority is not evicted": Case(
+        [small_node("a", 1), small_node("b", 1), small_node("c", 1), small_node("d", 1)],
+        [victim_member("g0", "a"), victim_member("g1", "d", 10), running_pod("b0", "b", 9), running_pod("c0", "c", 9)],
+        {"b0", "c0"},
+        groups=[DISRUPTED_AS_GROUP],
     ),
-    pytest.param(
-        Case(
-            [small_node("a", 1), small_node("b", 1), small_node("c", 1)],
-            [victim_member("g0", "a"), victim_member("g1", "b"), running_pod("c0", "c")],
-            {"g0", "g1"},
-            groups=[DISRUPTED_AS_GROUP],
-        ),
-        id="victims on other nodes free capacity for the next member",
+    "victims on other nodes free capacity for the next member": Case(
+        [small_node("a", 1), small_node("b", 1), small_node("c", 1)],
+        [victim_member("g0", "a"), victim_member("g1", "b"), running_pod("c0", "c")],
+        {"g0", "g1"},
+        groups=[DISRUPTED_AS_GROUP],
     ),
-    pytest.param(
-        Case(
-            [
-                small_node("x0", 1, zone="x"),
-                small_node("x1", 1, zone="x"),
-                small_node("y0", 1, zone="y"),
-                small_node("y1", 1, zone="y"),
-            ],
-            [
-                running_pod("a", "x0", 1),
-                running_pod("b", "x1", 8),
-                running_pod("c", "y0", 2),
-                running_pod("d", "y1", 3),
-            ],
-            {"c", "d"},
-            topology=ZONE,
-        ),
-        id="the domain with the least important victims",
+    "the domain with the least important victims": Case(
+        [
+            small_node("x0", 1, zone="x"),
+            small_node("x1", 1, zone="x"),
+            small_node("y0", 1, zone="y"),
+            small_node("y1", 1, zone="y"),
+        ],
+        [running_pod("a", "x0", 1), running_pod("b", "x1", 8), running_pod("c", "y0", 2), running_pod("d", "y1", 3)],
+        {"c", "d"},
+        topology=ZONE,
     ),
-    pytest.param(
-        Case(
-            [small_node("x0", 1, zone="x"), small_node("x1", 1, zone="x"), small_node("y0", 1, zone="y")],
-            [running_pod("a", "x0", 1), running_pod("b", "x1", 10), running_pod("c", "y0", 2)],
-            set(),
-            topology=ZONE,
-        ),
-        id="required domain, infeasible",
+    "required domain, infeasible": Case(
+        [small_node("x0", 1, zone="x"), small_node("x1", 1, zone="x"), small_node("y0", 1, zone="y")],
+        [running_pod("a", "x0", 1), running_pod("b", "x1", 10), running_pod("c", "y0", 2)],
+        set(),
+        topology=ZONE,
     ),
-    pytest.param(
-        Case(
-            [small_node("x0", 1, zone="x"), small_node("x1", 1, zone="x"), small_node("y0", 1, zone="y")],
-            [running_pod("a", "x0", 1), running_pod("b", "x1", 10), running_pod("c", "y0", 2)],
-            {"a", "c"},
-            topology=PREFERRED_ZONE,
-        ),
-        id="preferred domain, over several",
+    "preferred domain, over several": Case(
+        [small_node("x0", 1, zone="x"), small_node("x1", 1, zone="x"), small_node("y0", 1, zone="y")],
+        [running_pod("a", "x0", 1), running_pod("b", "x1", 10), running_pod("c", "y0", 2)],
+        {"a", "c"},
+        topology=PREFERRED_ZONE,
     ),
-    pytest.param(
-        Case(
-            [small_node("a")],
-            [running_pod("v0", "a"), running_pod("v1", "a")],
-            set(),
-            member_fields=PodFields(preemption_policy="Never"),
-        ),
-        id="a member that never preempts",
+    "a member that never preempts": Case(
+        [small_node("a")],
+        [running_pod("v0", "a"), running_pod("v1", "a")],
+        set(),
+        member_fields=PodFields(preemption_policy="Never"),
     ),
-    pytest.param(
-        Case([small_node("a")], [running_pod("v0", "a"), running_pod("v1", "a")], set(), priority=0),
-        id="priority of the group below its members",
+    "priority of the group below its members": Case(
+        [small_node("a")], [running_pod("v0", "a"), running_pod("v1", "a")], set(), priority=0
     ),
-    pytest.param(
-        Case([small_node("a")], [running_pod("v0", "a", 15), running_pod("v1", "a", 15)], {"v0", "v1"}, priority=20),
-        id="priority of the group above its members",
+    "priority of the group above its members": Case(
+        [small_node("a")], [running_pod("v0", "a", 15), running_pod("v1", "a", 15)], {"v0", "v1"}, priority=20
     ),
-    pytest.param(
-        Case([small_node("a")], [terminating_pod(running_pod("v0", "a")), running_pod("v1", "a")], {"v1"}),
-        id="terminating pods are not evicted",
+    "terminating pods are not evicted": Case(
+        [small_node("a")], [terminating_pod(running_pod("v0", "a")), running_pod("v1", "a")], {"v1"}
     ),
-    pytest.param(
-        Case(
-            [small_node("a"), small_node("b")],
-            [running_pod("v0", "a", ports=[80]), running_pod("v1", "b", ports=[80])],
-            {"v0", "v1"},
-            member_fields=PodFields(ports=[80]),
-        ),
-        id="host ports",
+    "host ports": Case(
+        [small_node("a"), small_node("b")],
+        [running_pod("v0", "a", ports=[80]), running_pod("v1", "b", ports=[80])],
+        {"v0", "v1"},
+        member_fields=PodFields(ports=[80]),
     ),
-    pytest.param(
-        Case(
-            [small_node("a", 3)],
-            [running_pod("big", "a", 1, 2), running_pod("little", "a", 2, 1)],
-            {"big"},
-        ),
-        id="the first member's victim frees capacity for the second",
+    "the first member's victim frees capacity for the second": Case(
+        [small_node("a", 3)], [running_pod("big", "a", 1, 2), running_pod("little", "a", 2, 1)], {"big"}
     ),
-    pytest.param(
-        Case([small_node("a", 4)], [running_pod("v0", "a", 1, 1), running_pod("v1", "a", 2, 3)], {"v1"}, size=3),
-        id="a victim is spared if a later one frees enough capacity",
+    "a victim is spared if a later one frees enough capacity": Case(
+        [small_node("a", 4)], [running_pod("v0", "a", 1, 1), running_pod("v1", "a", 2, 3)], {"v1"}, size=3
     ),
-]
+}
 
 
 def staged(made: Rig, case: Case) -> list[Pod]:
@@ -264,7 +194,7 @@ def staged(made: Rig, case: Case) -> list[Pod]:
     return members(case.size, **PodFields(priority=10, **case.member_fields))
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 async def test_victims(cluster: Rig, case: Case) -> None:
     """Exactly the needed victims are evicted for the whole quorum, or none."""
     pods = staged(cluster, case)
@@ -277,7 +207,7 @@ async def test_victims(cluster: Rig, case: Case) -> None:
     assert (outcome.reason == "Preempting") == bool(case.victims)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 async def test_dry_runs(cluster: Rig, case: Case) -> None:
     """A dry run returns the same victims, or the reason for none, and changes nothing."""
     pods = staged(cluster, case)

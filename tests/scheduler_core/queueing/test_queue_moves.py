@@ -12,14 +12,13 @@ from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.model.pod import Pod
 from scheduler_core.ports import Timer
 from tests.support.builders import pod
-from tests.support.queue_world import COLUMNS, GATED, LABELLED, NAME, OTHER, WEB, QueueWorld
+from tests.support.queue_world import COLUMNS, GATED, LABELLED, NAME, OTHER, WEB, QueueWorld, queue_with
 from tests.support.tables import table
 
 
 def test_backoff_doubles_up_to_the_maximum() -> None:
     """The backoff is 1, 2, 4, 8, 10 and 10 seconds, rounded up to the end of the second."""
-    world = QueueWorld()
-    world.add(WEB)
+    world = queue_with(WEB)
     waits: list[float] = []
     for _ in range(6):
         queued = world.pop_and_fail(["A"])
@@ -32,8 +31,7 @@ def test_backoff_doubles_up_to_the_maximum() -> None:
 @pytest.mark.parametrize("cause", ["event", "profile"])
 def test_a_move_that_raises_at_once_loses_no_pod(cause: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A pod whose move raises before it begins waits for its backoff, and the other pods are moved."""
-    world = QueueWorld()
-    world.add(WEB, OTHER)
+    world = queue_with(WEB, OTHER)
     world.pop_and_fail(["A"])
     world.pop_and_fail(["A"])
     moves, faults = world.queue._moves, [RuntimeError("no memory")]
@@ -57,8 +55,7 @@ def test_a_move_that_raises_at_once_loses_no_pod(cause: str, monkeypatch: pytest
 
 def test_errors_have_their_own_backoff() -> None:
     """Earlier rejections do not lengthen an error's backoff, and a rejection resets the count of errors."""
-    world = QueueWorld()
-    world.add(WEB)
+    world = queue_with(WEB)
     for _ in range(3):
         world.pop_and_fail(["A"])
         world.clock.advance(100)
@@ -74,8 +71,7 @@ def test_errors_have_their_own_backoff() -> None:
 
 def test_a_pod_in_error_backoff_is_not_popped_early() -> None:
     """A pod in error backoff is not popped early, so that an unavailable API server is not overloaded."""
-    world = QueueWorld()
-    world.add(WEB)
+    world = queue_with(WEB)
     world.pop_and_fail()
     assert world.queue.pop() is None
     assert world.queue.readings.is_idle
@@ -85,8 +81,7 @@ def test_a_pod_in_error_backoff_is_not_popped_early() -> None:
 
 def test_a_pod_whose_parking_raises_is_parked_without_its_nomination(monkeypatch: pytest.MonkeyPatch) -> None:
     """A parked pod is not nominated, because no attempt would end its nomination."""
-    world = QueueWorld()
-    world.add(WEB)
+    world = queue_with(WEB)
     world.queue.nominator.nominate(COLUMNS.compile_pod(WEB), "n")
     faults = [RuntimeError("no memory")]
     unbroken = world.queue._moves.park
@@ -105,8 +100,7 @@ def test_a_pod_whose_parking_raises_is_parked_without_its_nomination(monkeypatch
 
 def test_backoffs_end_although_their_timer_could_not_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
     """The timer is set to an earlier time, and that raises once: both pods are tried again."""
-    world = QueueWorld()
-    world.add(WEB)
+    world = queue_with(WEB)
     for _ in range(3):
         world.pop_and_fail()
         world.clock.advance(20)
@@ -132,8 +126,7 @@ def test_backoffs_end_although_their_timer_could_not_be_set(monkeypatch: pytest.
 )
 def test_an_idle_scheduler_pops_from_the_backoff_queue(seconds_between: float, first: str) -> None:
     """Pods in backoff are popped in the order of the second in which the backoff ends, then of priority."""
-    world = QueueWorld()
-    world.add(WEB)
+    world = queue_with(WEB)
     world.pop_and_fail(["A"])
     world.clock.advance(seconds_between)
     world.add(pod("vip", priority=9))
@@ -154,8 +147,7 @@ def test_an_idle_scheduler_pops_from_the_backoff_queue(seconds_between: float, f
 )
 def test_backoffs_end_on_whole_seconds(failed_at: float, until: int) -> None:
     """The end of a backoff is rounded up to the second, in which pods are ordered by priority."""
-    world = QueueWorld()
-    world.add(WEB)
+    world = queue_with(WEB)
     world.clock.advance(failed_at - world.clock.now())
     world.pop_and_fail()
     world.clock.advance(until - world.clock.now() - 0.01)
@@ -165,30 +157,16 @@ def test_backoffs_end_on_whole_seconds(failed_at: float, until: int) -> None:
     assert world.queue.readings.incoming["BackoffComplete", "active"] == 1
 
 
-def test_a_pod_is_requeued_into_backoff_until_the_second_ends() -> None:
-    """A requeued pod stays in backoff until the end of the second in which its backoff has passed."""
-    world = QueueWorld()
-    world.add(WEB)
-    world.pop_and_fail(["A"])
-    world.clock.advance(1.9)
-    world.queue.on_event(NODE_ADD, None, None)
-    assert world.place_of(WEB) == "backoff"
-    world.clock.advance(0.2)
-    assert world.place_of(WEB) == "active"
-
-
 def test_no_backoff() -> None:
     """A maximum backoff of 0 seconds disables backoff."""
-    world = QueueWorld(max_backoff=0.0)
-    world.add(WEB)
+    world = queue_with(WEB, max_backoff=0.0)
     world.pop_and_fail()
     assert world.place_of(WEB) == "active"
 
 
 def test_a_gated_pod_that_failed_with_an_error_is_in_backoff() -> None:
     """After its gate opens, a pod that failed with an error is in backoff, not in error backoff."""
-    world = QueueWorld()
-    world.add(WEB)
+    world = queue_with(WEB)
     queued = world.pop()
     world.queue.update(COLUMNS.compile_pod(GATED), [LABELLED], WEB)
     world.fail(queued)
@@ -199,8 +177,7 @@ def test_a_gated_pod_that_failed_with_an_error_is_in_backoff() -> None:
 
 def test_flush() -> None:
     """A pod is retried after more than five minutes without an event, and its bind is counted."""
-    world = QueueWorld(hint=lambda _pod, _old, _new: Hint.SKIP)
-    world.add(WEB)
+    world = queue_with(WEB, hint=lambda _pod, _old, _new: Hint.SKIP)
     world.pop_and_fail(["A"])
     world.clock.advance(300)
     world.queue.flush()
@@ -215,8 +192,7 @@ def test_flush() -> None:
 
 def test_a_pod_that_failed_after_a_flush_is_not_counted_later() -> None:
     """A pod that failed after a flush and was activated later does not count as scheduled after a flush."""
-    world = QueueWorld()
-    world.add(WEB)
+    world = queue_with(WEB)
     world.pop_and_fail(["A"])
     world.clock.advance(301)
     world.queue.flush()
@@ -228,8 +204,7 @@ def test_a_pod_that_failed_after_a_flush_is_not_counted_later() -> None:
 
 def test_a_flush_checks_every_gate_again() -> None:
     """A flush calls the gates, whose plugins may not have registered for the change that opened them."""
-    world = QueueWorld()
-    world.add(GATED)
+    world = queue_with(GATED)
     queued = world.queue.find(WEB.metadata.uid)
     assert queued is not None
     world.clock.advance(301)
@@ -246,8 +221,7 @@ def test_a_flush_checks_every_gate_again() -> None:
 
 def test_a_flush_is_an_event_for_pods_in_flight() -> None:
     """A pod in flight that is rejected after a flush is retried."""
-    world = QueueWorld()
-    world.add(WEB)
+    world = queue_with(WEB)
     world.pop_and_fail(["A"])
     world.clock.advance(301)
     world.add(OTHER)
@@ -260,8 +234,7 @@ def test_a_flush_is_an_event_for_pods_in_flight() -> None:
 @table("by, event", ("unschedulable", ["A"], None), ("backoff", ["A"], NODE_ADD), ("error-backoff", [], None))
 def test_activate(by: list[str], event: ClusterEvent | None) -> None:
     """A pod is activated from any place, and other pods stay."""
-    world = QueueWorld()
-    world.add(WEB, OTHER)
+    world = queue_with(WEB, OTHER)
     for _ in range(2):
         world.pop_and_fail(by)
     if event is not None:
@@ -274,8 +247,7 @@ def test_activate(by: list[str], event: ClusterEvent | None) -> None:
 @table("now, place", ("closed", GATED, "gated"), ("open", WEB, "active"))
 def test_activate_calls_the_gates(now: Pod, place: str) -> None:
     """A gated pod is activated only if its gate is open."""
-    world = QueueWorld()
-    world.add(GATED)
+    world = queue_with(GATED)
     queued = world.queue.find(WEB.metadata.uid)
     assert queued is not None
     queued.info = COLUMNS.compile_pod(now)
@@ -285,8 +257,7 @@ def test_activate_calls_the_gates(now: Pod, place: str) -> None:
 
 def test_activate_calls_no_gates_for_a_pod_in_backoff() -> None:
     """A pod in backoff is activated without a call of the gates, which it has passed."""
-    world = QueueWorld()
-    world.add(WEB)
+    world = queue_with(WEB)
     queued = world.pop_and_fail()
     queued.info = COLUMNS.compile_pod(GATED)
     world.queue.activate([WEB.metadata.uid])
@@ -295,8 +266,7 @@ def test_activate_calls_no_gates_for_a_pod_in_backoff() -> None:
 
 def test_a_pod_activated_in_flight_is_retried() -> None:
     """A pod that is activated in flight is retried when it fails; other pods are not."""
-    world = QueueWorld()
-    world.add(WEB, OTHER)
+    world = queue_with(WEB, OTHER)
     first, second = world.pop(), world.pop()
     world.queue.activate([WEB.metadata.uid])
     world.fail(first, ["A"])
@@ -306,8 +276,7 @@ def test_a_pod_activated_in_flight_is_retried() -> None:
 
 def test_a_gated_pod_waits_for_its_gate() -> None:
     """A gated pod is not popped, and the gate's reasons are stored."""
-    world = QueueWorld()
-    world.add(GATED)
+    world = queue_with(GATED)
     queued = world.queue.find(GATED.metadata.uid)
     assert queued is not None
     assert (world.place_of(GATED), queued.gated_by, queued.gate_reasons) == ("gated", "LabelGate", ("labelled",))
@@ -321,8 +290,7 @@ def test_a_gated_pod_waits_for_its_gate() -> None:
 )
 def test_an_update_of_a_gated_pod(newer: Pod, place: str, gated_by: str) -> None:
     """An update replaces the pod; if it opens the gate, the pod is active at once, because it never failed."""
-    world = QueueWorld()
-    world.add(GATED)
+    world = queue_with(GATED)
     world.queue.update(COLUMNS.compile_pod(newer), [LABELLED], GATED)
     queued = world.queue.find(WEB.metadata.uid)
     assert queued is not None
@@ -341,27 +309,15 @@ def assert_opened_by_label_event(world: QueueWorld, queued: QueuedPod, corrected
 
 def test_only_a_registered_event_calls_the_gate() -> None:
     """The gate of a gated pod is called at events for which its plugin registered, and at no others."""
-    world = QueueWorld()
-    world.add(GATED)
+    world = queue_with(GATED)
     queued = world.queue.find(GATED.metadata.uid)
     assert queued is not None
     assert_opened_by_label_event(world, queued, WEB, "active")
 
 
-def test_a_failed_pod_is_gated() -> None:
-    """A pod whose gate closed during its attempt is gated when it fails."""
-    world = QueueWorld()
-    world.add(WEB)
-    queued = world.pop()
-    world.queue.update(COLUMNS.compile_pod(GATED), [LABELLED], WEB)
-    world.fail(queued)
-    assert world.place_of(WEB) == "gated"
-
-
 def test_an_event_of_a_rejecting_plugin_does_not_call_the_gate() -> None:
     """An event that only a rejecting plugin registered does not requeue a gated pod."""
-    world = QueueWorld()
-    world.add(WEB)
+    world = queue_with(WEB)
     queued = world.pop()
     world.queue.update(COLUMNS.compile_pod(GATED), [LABELLED], WEB)
     world.queue.on_event(NODE_ADD, None, None)
@@ -387,8 +343,7 @@ def test_a_gate_is_called_at_events_that_it_registered_in_another_profile() -> N
 
 def test_a_gated_pod_keeps_its_timestamp() -> None:
     """Pods of equal priority are ordered by when they were added, not by when their gates opened."""
-    world = QueueWorld()
-    world.add(GATED)
+    world = queue_with(GATED)
     world.clock.advance(5)
     world.add(OTHER)
     world.clock.advance(5)
@@ -399,8 +354,7 @@ def test_a_gated_pod_keeps_its_timestamp() -> None:
 
 def test_an_event_that_excludes_pods() -> None:
     """An event does not requeue the pod of an excluded UID and pods above a maximum priority."""
-    world = QueueWorld()
-    world.add(WEB, OTHER, pod("vip", priority=9))
+    world = queue_with(WEB, OTHER, pod("vip", priority=9))
     for _ in range(3):
         world.pop_and_fail(["A"])
     world.queue.on_event(NODE_ADD, None, None, exclude=OTHER.metadata.uid, max_priority=8)
@@ -412,8 +366,7 @@ def test_an_event_that_excludes_pods() -> None:
 @pytest.mark.parametrize("step", ["clear_rejections", "begin_attempt"])
 def test_a_pop_that_raises_leaves_no_pod_in_flight(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A pod whose attempt could not begin waits for its backoff, whichever step raised, also after the last one."""
-    world = QueueWorld()
-    world.add(WEB)
+    world = queue_with(WEB)
     world.pop_and_fail(["A"])
     world.queue.on_event(NODE_ADD, None, None)
     world.clock.advance(20)

@@ -15,7 +15,7 @@ from scheduler_core.framework.cluster_events import (
 from scheduler_core.model.pod import Pod
 from scheduler_core.queueing.queueing_rules import QueueingRules
 from tests.support.builders import pod
-from tests.support.queue_world import COLUMNS, LABELLED, NAME, OTHER, WEB, QueueWorld, by_priority
+from tests.support.queue_world import COLUMNS, LABELLED, NAME, OTHER, WEB, QueueWorld, by_priority, queue_with
 from tests.support.tables import table
 
 GATED_JOB = pod("job", labels={"gated": ""})
@@ -23,24 +23,21 @@ GATED_JOB = pod("job", labels={"gated": ""})
 
 def test_pods_are_popped_by_priority_then_age() -> None:
     """Pods are popped by priority, and in the order in which they were added."""
-    world = QueueWorld()
-    world.add(WEB, OTHER, pod("vip", priority=9))
+    world = queue_with(WEB, OTHER, pod("vip", priority=9))
     assert [world.pop().info.pod.metadata.name for _ in range(3)] == ["vip", "web", "other"]
     assert world.queue.pop() is None
 
 
 def test_a_pod_that_is_added_twice_is_updated() -> None:
     """A second addition of a pod is an update."""
-    world = QueueWorld()
-    world.add(WEB, pod("web", labels={"a": "b"}))
+    world = queue_with(WEB, pod("web", labels={"a": "b"}))
     assert world.pop().info.pod.metadata.labels == {"a": "b"}
     assert world.queue.pop() is None
 
 
 def test_a_popped_pod_is_in_flight() -> None:
     """A popped pod is in flight until its attempt ends, and its attempts are counted."""
-    world = QueueWorld()
-    world.add(WEB)
+    world = queue_with(WEB)
     queued = world.pop()
     assert (world.place_of(WEB), queued.attempts, queued.first_attempt) == ("inFlight", 1, 1000.0)
     assert world.queue.is_in_flight(WEB.metadata.uid)
@@ -50,8 +47,7 @@ def test_a_popped_pod_is_in_flight() -> None:
 
 def test_a_nomination_that_is_written_after_the_removal_of_its_pod_is_dropped() -> None:
     """A pod that is deleted while it is being bound leaves nothing behind when its attempt ends."""
-    world = QueueWorld()
-    world.add(WEB)
+    world = queue_with(WEB)
     queued = world.pop()
     world.queue.remove(queued.uid)
     world.queue.nominator.written(queued.uid, "n0")
@@ -62,8 +58,7 @@ def test_a_nomination_that_is_written_after_the_removal_of_its_pod_is_dropped() 
 @pytest.mark.parametrize("end", ["done", "removed", "scheduled"])
 def test_a_pod_that_left_delays_no_pod_that_is_given_up(end: str) -> None:
     """The backoff of a pod that is given up grows with such pods in the queue, not with those that have left it."""
-    world = QueueWorld()
-    world.add(WEB, OTHER)
+    world = queue_with(WEB, OTHER)
     first, second = world.pop(), world.pop()
     world.queue.failed(first, 100_000)
     if end == "removed":
@@ -85,21 +80,19 @@ def test_a_pod_that_left_delays_no_pod_that_is_given_up(end: str) -> None:
 )
 def test_the_place_of_a_failed_pod(by: list[str], pending: list[str], place: str) -> None:
     """A failed pod waits for an event if a plugin rejected it, otherwise for its backoff."""
-    world = QueueWorld()
-    world.add(WEB)
+    world = queue_with(WEB)
     world.pop_and_fail(by, pending)
     assert world.place_of(WEB) == place
 
 
 def test_a_requeued_pod_is_in_backoff() -> None:
     """A requeued pod is in backoff until the end of the second in which its backoff of one second has passed."""
-    world = QueueWorld()
-    world.add(WEB)
+    world = queue_with(WEB)
     world.pop_and_fail(["A"])
-    world.clock.advance(0.4)
+    world.clock.advance(1.9)
     world.queue.on_event(NODE_ADD, None, None)
     assert world.place_of(WEB) == "backoff"
-    world.clock.advance(1.59)
+    world.clock.advance(0.09)
     assert world.place_of(WEB) == "backoff"
     world.clock.advance(0.02)
     assert world.place_of(WEB) == "active"
@@ -107,8 +100,7 @@ def test_a_requeued_pod_is_in_backoff() -> None:
 
 def test_a_pod_is_requeued_into_the_active_queue_after_its_backoff() -> None:
     """A pod whose backoff has passed is active when an event requeues it."""
-    world = QueueWorld()
-    world.add(WEB)
+    world = queue_with(WEB)
     world.pop_and_fail(["A"])
     world.clock.advance(2)
     world.queue.on_event(NODE_ADD, None, None)
@@ -122,8 +114,7 @@ def test_a_pod_is_requeued_into_the_active_queue_after_its_backoff() -> None:
 )
 def test_pending_skips_backoff(hint: Hint, place: str) -> None:
     """A pod skips backoff only at an event of the plugin that returned Pending."""
-    world = QueueWorld(hint=lambda _pod, _old, _new: hint)
-    world.add(WEB)
+    world = queue_with(WEB, hint=lambda _pod, _old, _new: hint)
     world.pop_and_fail(["B"], pending=["A"])
     world.queue.on_event(NODE_ADD, None, None)
     assert world.place_of(WEB) == place
@@ -145,8 +136,7 @@ def _raise(_pod: Pod, _old: object | None, _new: object | None) -> Hint:
 )
 def test_hints(hint: Hint | None, by: list[str], event: ClusterEvent, place: str) -> None:
     """Only the plugins that rejected a pod are called, and only for events for which they registered."""
-    world = QueueWorld(hint=_raise if hint is None else lambda _pod, _old, _new: hint)
-    world.add(WEB)
+    world = queue_with(WEB, hint=_raise if hint is None else lambda _pod, _old, _new: hint)
     world.pop_and_fail(by)
     world.queue.on_event(event, None, None)
     assert world.place_of(WEB) == place
@@ -160,8 +150,7 @@ def test_hints_get_the_objects() -> None:
         calls.append(objects)
         return Hint.SKIP
 
-    world = QueueWorld(hint=hint)
-    world.add(WEB)
+    world = queue_with(WEB, hint=hint)
     world.pop_and_fail(["A"])
     world.queue.on_event(NODE_ADD, "before", "after")
     assert calls == [(WEB, "before", "after")]
@@ -175,8 +164,7 @@ def test_hints_get_the_objects() -> None:
 )
 def test_events_while_in_flight(before: ClusterEvent | None, during: ClusterEvent | None, place: str) -> None:
     """An event that occurs during the attempt is not missed."""
-    world = QueueWorld()
-    world.add(OTHER, WEB)
+    world = queue_with(OTHER, WEB)
     world.pop()
     if before is not None:
         world.queue.on_event(before, None, None)
@@ -189,8 +177,7 @@ def test_events_while_in_flight(before: ClusterEvent | None, during: ClusterEven
 
 def test_a_pending_pod_with_an_event_in_flight_is_active() -> None:
     """A pod with status Pending skips backoff after an event during its attempt."""
-    world = QueueWorld()
-    world.add(WEB)
+    world = queue_with(WEB)
     queued = world.pop()
     world.queue.on_event(NODE_ADD, None, None)
     world.fail(queued, pending=["A"])
@@ -199,8 +186,7 @@ def test_a_pending_pod_with_an_event_in_flight_is_active() -> None:
 
 def test_an_update_of_a_pod_in_flight_is_stored() -> None:
     """An update of a pod is stored as an event only if that pod is in flight."""
-    world = QueueWorld()
-    world.add(WEB, OTHER)
+    world = queue_with(WEB, OTHER)
     queued = world.pop()
     world.queue.update(COLUMNS.compile_pod(OTHER), [LABELLED], OTHER)
     assert world.queue.readings.in_flight_events() == {"PodPopped": 1}
@@ -226,8 +212,7 @@ def test_an_event_without_a_registration_is_not_stored() -> None:
 
 def test_a_pod_that_fails_after_its_events_were_dropped_is_retried() -> None:
     """A pod without stored events stays in flight, and is retried after backoff when it fails."""
-    world = QueueWorld()
-    world.add(WEB, OTHER)
+    world = queue_with(WEB, OTHER)
     queued = world.pop()
     world.queue.end_recording(WEB.metadata.uid)
     world.pop()
@@ -240,8 +225,7 @@ def test_a_pod_that_fails_after_its_events_were_dropped_is_retried() -> None:
 
 def test_incoming_pods_are_counted() -> None:
     """Incoming pods are counted by the event that moved them and the queue that they entered."""
-    world = QueueWorld()
-    world.add(WEB, pod("gated", labels={"gated": ""}))
+    world = queue_with(WEB, pod("gated", labels={"gated": ""}))
     world.queue.update(COLUMNS.compile_pod(OTHER))
     world.pop_and_fail(["A"])
     world.pop_and_fail()
@@ -261,8 +245,7 @@ def test_incoming_pods_are_counted() -> None:
 
 def test_unschedulable_pods_are_counted_by_plugin() -> None:
     """Waiting pods are counted by rejecting plugin; the counts of a withdrawn profile are removed."""
-    world = QueueWorld()
-    world.add(WEB, OTHER, pod("third"), GATED_JOB)
+    world = queue_with(WEB, OTHER, pod("third"), GATED_JOB)
     world.pop_and_fail(["A", "B"])
     world.pop_and_fail(["A"])
     world.pop_and_fail(["A"])
@@ -279,8 +262,7 @@ def test_unschedulable_pods_are_counted_by_plugin() -> None:
 
 def test_places() -> None:
     """Every pod is listed with its place."""
-    world = QueueWorld()
-    world.add(WEB, OTHER, GATED_JOB, pod("parked", scheduler_name="none"))
+    world = queue_with(WEB, OTHER, GATED_JOB, pod("parked", scheduler_name="none"))
     world.pop_and_fail(["A"])
     world.pop_and_fail()
     world.add(pod("flying"), pod("active"))

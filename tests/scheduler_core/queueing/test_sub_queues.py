@@ -10,7 +10,7 @@ import pytest
 from scheduler_core.framework.cluster_events import NODE_ADD
 from scheduler_core.framework.queued_pod import QueuedPod
 from tests.support.builders import pod
-from tests.support.queue_world import COLUMNS, GATED, LABELLED, NAME, OTHER, WEB, QueueWorld, by_priority
+from tests.support.queue_world import COLUMNS, GATED, LABELLED, NAME, OTHER, WEB, QueueWorld, by_priority, queue_with
 from tests.support.tables import table
 
 PLACES = ["active", "backoff", "errorBackoff", "unschedulable", "gated", "parked", "inFlight"]
@@ -70,8 +70,7 @@ def test_an_update_of_an_unknown_pod_adds_it() -> None:
 
 def test_an_update_changes_the_order() -> None:
     """The sort key of an updated pod is recomputed."""
-    world = QueueWorld()
-    world.add(WEB, OTHER)
+    world = queue_with(WEB, OTHER)
     world.queue.update(COLUMNS.compile_pod(pod("other", priority=5)))
     assert [world.pop().uid, world.pop().uid] == [OTHER.metadata.uid, WEB.metadata.uid]
 
@@ -137,8 +136,7 @@ def test_a_pod_in_flight_during_a_profile_change_is_retried() -> None:
 
 def test_resort() -> None:
     """All sort keys are recomputed after a change of the QueueSort plugin."""
-    world = QueueWorld()
-    world.add(WEB, OTHER)
+    world = queue_with(WEB, OTHER)
     world.sort_key = lambda queued: queued.info.pod.metadata.name
     world.queue.resort()
     assert [world.pop().uid, world.pop().uid] == [OTHER.metadata.uid, WEB.metadata.uid]
@@ -152,8 +150,7 @@ def test_a_sort_key_that_raises_delays_its_pod_only() -> None:
             raise ValueError("no key")
         return by_priority(queued)
 
-    world = QueueWorld(sort_key=key)
-    world.add(WEB, OTHER)
+    world = queue_with(WEB, OTHER, sort_key=key)
     assert (world.place_of(WEB), world.pop().uid) == ("errorBackoff", OTHER.metadata.uid)
     world.clock.advance(2)
     assert world.place_of(WEB) == "errorBackoff"
