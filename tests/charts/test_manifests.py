@@ -458,3 +458,16 @@ def test_the_right_to_read_composite_groups(helm: Helm, gates: dict[str, bool], 
     rules = objects["ClusterRole", "ns:release-bayplan"]["rules"]
     verbs = {verb for rule in rules if "compositepodgroups" in rule.get("resources", ()) for verb in rule["verbs"]}
     assert verbs == allowed
+
+
+@table(
+    "gates, allowed",
+    ("default", {}, set()),
+    ("on", {"VolcanoPodGroups": True}, {"list", "watch", "patch"}),
+)
+def test_the_rights_on_groups_of_volcano(helm: Helm, gates: dict[str, bool], allowed: set[str]) -> None:
+    """The rights to read Volcano's PodGroups and to write their status are granted if the feature gate is on."""
+    objects = _objects(helm.template({"settings": {"featureGates": gates}}, "ns"))
+    rules = objects["ClusterRole", "ns:release-bayplan"]["rules"]
+    verbs = {verb for rule in rules if "scheduling.volcano.sh" in rule.get("apiGroups", ()) for verb in rule["verbs"]}
+    assert verbs == allowed

@@ -94,6 +94,7 @@ def test_priority_classes(world: VolcanoGangs) -> None:
 @table(
     "spec, field",
     ("minimum of each task", {"minTaskMember": {"ps": 1}}, "spec.minTaskMember"),
+    ("subgroups", {"subGroupPolicy": [{"subGroupSize": 1}]}, "spec.subGroupPolicy"),
     ("hard topology", {"networkTopology": {"highestTierAllowed": 2}}, "spec.networkTopology"),
 )
 def test_what_is_not_supported(world: VolcanoGangs, spec: dict[str, Any], field: str) -> None:
@@ -101,3 +102,23 @@ def test_what_is_not_supported(world: VolcanoGangs, spec: dict[str, Any], field:
     world.group("odd", 1, VERSION, **spec)
     world.volcano_pods("odd", 0)
     world.until_rejected("odd-0", field)
+    world.until(lambda: world.status("odd", VERSION).get("phase") == "Pending", "the phase is Pending")
+
+
+def test_the_status(world: VolcanoGangs) -> None:
+    """The status follows the gang, from missing members to a bound quorum; it is written to the object itself."""
+    uid = world.group("train", 5, VERSION)
+    world.until(lambda: world.status("train", VERSION).get("phase") == "Inqueue", "controllers may create the pods")
+    world.volcano_pods("train", *range(5))
+    world.until(lambda: _condition(world) == ("Unschedulable", "Unschedulable"), "the attempt is reported")
+    world.nodes("b", cpu="1")
+    world.until(lambda: world.status("train", VERSION).get("phase") == "Running", "the quorum is bound")
+    assert _condition(world) == ("Scheduled", "Scheduled")
+    events = world.api.items(f"/apis/events.k8s.io/v1/namespaces/{world.namespace}/events")
+    shown = [each["reason"] for each in events if each["regarding"].get("uid") == uid]
+    assert shown == ["FailedScheduling", "Scheduled"]
+
+
+def _condition(world: VolcanoGangs) -> tuple[str, str] | None:
+    conditions = world.status("train", VERSION).get("conditions", ())
+    return next(((each["type"], each["reason"]) for each in conditions), None)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
-from hack.controlplane.api_client import ApiClient, Manifest
+from hack.controlplane.api_client import ApiClient
 from hack.controlplane.controllers import start_kube_controller_manager
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.peers import start_leader_worker_set
 from hack.controlplane.schedulers import install_crds
+from tests.support.leader_worker_sets import SIZE, LeaderWorkerSets
 from tests.support.operator_process import OperatorProcess
-from tests.support.owned_gangs import NAMESPACE, OwnedGangs
+from tests.support.owned_gangs import NAMESPACE
 
 pytestmark = [
     pytest.mark.cluster,
@@ -23,11 +22,6 @@ pytestmark = [
     pytest.mark.lws,
     pytest.mark.timeout(240),
 ]
-
-VERSION = "leaderworkerset.x-k8s.io/v1"
-NAME = "leaderworkerset.sigs.k8s.io/name"
-INDEX = "leaderworkerset.sigs.k8s.io/group-index"
-SIZE = 4
 
 
 @pytest.fixture(scope="module")
@@ -39,37 +33,6 @@ def plane() -> Iterator[ControlPlane]:
         start_kube_controller_manager(plane)
         start_leader_worker_set(plane)
         yield plane
-
-
-class LeaderWorkerSets(OwnedGangs):
-    """:class:`OwnedGangs` with LeaderWorkerSets whose replicas have four pods."""
-
-    def leader_worker_set(self, name: str, replicas: int, **spec: Any) -> None:
-        """Create a LeaderWorkerSet."""
-        template = {"size": SIZE, "workerTemplate": self.template(restartPolicy="Always")}
-        fields = {"replicas": replicas, "leaderWorkerTemplate": template, **spec}
-        self.namespaced_object("LeaderWorkerSet", name, VERSION, spec=fields)
-
-    def scale(self, name: str, replicas: int) -> None:
-        """Change the number of replicas."""
-        manifest = {
-            "apiVersion": VERSION,
-            "kind": "LeaderWorkerSet",
-            "metadata": {"name": name, "namespace": NAMESPACE},
-        }
-        self.api.patch(manifest, {"spec": {"replicas": replicas}})
-
-    def replica_pods(self, name: str) -> list[Manifest]:
-        """Return the pods of a LeaderWorkerSet."""
-        return self.api.items(f"/api/v1/namespaces/{NAMESPACE}/pods", labelSelector=f"{NAME}={name}")
-
-    def bound_by_replica(self, name: str) -> list[int]:
-        """Return the number of bound pods of each replica, in ascending order."""
-        counts = Counter({pod["metadata"]["labels"][INDEX]: 0 for pod in self.replica_pods(name)})
-        counts.update(
-            pod["metadata"]["labels"][INDEX] for pod in self.replica_pods(name) if pod["spec"].get("nodeName")
-        )
-        return sorted(counts.values())
 
 
 @pytest.fixture

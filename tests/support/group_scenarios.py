@@ -63,6 +63,8 @@ class GroupScenario:
     now: datetime = NOW
 
     def __post_init__(self) -> None:
+        if self.source is GroupSource.VOLCANO:
+            self.gangs.count_volcano()
         self.gangs.serve(self.source)
         self.gangs.follow_runs()
         self.key = GroupKey(self.source, "default", "train")

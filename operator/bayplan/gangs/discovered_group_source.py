@@ -372,7 +372,9 @@ class ServedGroups(Generic[T]):
             self._accepted.accept(observed, group)
 
     def _updated(self, old: T, new: T) -> None:
-        if old.spec == new.spec and old.metadata.generation == new.metadata.generation:
+        # Volcano's definition has no status subresource, so that the generation counts writes of the status too.
+        counts_specs = self.source is not GroupSource.VOLCANO
+        if old.spec == new.spec and not (counts_specs and old.metadata.generation != new.metadata.generation):
             # Only the status has changed, in most cases written by this process.
             self._latest[self._key(new)] = new
         else:

@@ -104,8 +104,8 @@ class GroupSources:
             for source in (GroupSource.NATIVE, GroupSource.SCHEDULER_PLUGINS):
                 feed.ignore(source)
         if apis.volcano:
-            # Their statuses are not written: Volcano's phases have no counterpart.
-            self.served += (ServedGroups(volcano_api(groups.priority_of), connection, informers, feed, clock),)
+            volcano = volcano_api(groups.priority_of)
+            self.served += (ServedGroups(volcano, connection, informers, feed, clock, observer=observer),)
 
     def _classes(self) -> FeedSink[PriorityClass]:
         groups = self.bayplan

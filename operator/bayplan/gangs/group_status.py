@@ -1,11 +1,12 @@
-"""The status of a PodGroup in each of the three APIs, and how urgently each difference is written.
+"""The status of a PodGroup in each of the four APIs, and how urgently each difference is written.
 
 A changed phase is written immediately; counts change with every pod, and the time of the last attempt with every
 backoff, so both are rate limited.
 
 Sources: bayplan.dev/v1alpha1, :mod:`bayplan.resources.pod_group`; scheduler-plugins v0.34.7,
 ``apis/scheduling/v1alpha1/types.go`` and ``pkg/controllers/podgroup_controller.go``; Kubernetes v1.37.1 and v1.36.3,
-``pkg/scheduler/schedule_one_podgroup.go`` (``updatePodGroupCondition``).
+``pkg/scheduler/schedule_one_podgroup.go`` (``updatePodGroupCondition``); volcano.sh/apis v1.14.0,
+``pkg/apis/scheduling/v1beta1/types.go``.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ NATIVE_CONDITIONS = frozenset(version.condition for version in NATIVE_VERSIONS.v
 INVALID_SPEC = "InvalidSpec"
 _SCHEDULER_ERROR = "SchedulerError"
 _UNKNOWN = "Unknown"
+_UNSCHEDULABLE = "Unschedulable"
 _QUORUM_ENDS = "; "
 _NO_MEMBERS = Tally({}, 0, 0, 0, 0, 0, 0)
 _FIELDS: Mapping[GroupSource, frozenset[str]] = {
@@ -64,6 +66,7 @@ _FIELDS: Mapping[GroupSource, frozenset[str]] = {
         {"phase", "occupiedBy", "running", "succeeded", "failed", "scheduleStartTime", "scheduled"}
     ),
     GroupSource.NATIVE: frozenset({"conditions"}),
+    GroupSource.VOLCANO: frozenset({"phase", "running", "succeeded", "failed", "conditions"}),
 }
 _IMMEDIATE = frozenset({"phase", "observedGeneration", "nominatedDomain", "victims", "victimsOfOtherNamespaces", "run"})
 _CONDITIONS = "conditions"
@@ -139,6 +142,8 @@ def group_status(seen: SeenGroup, gang: Gang | None, now: datetime) -> GroupStat
             fields = _scheduler_plugins_status(seen, gang, (tally, verdict))
         case GroupSource.NATIVE:
             fields = _native_status(seen, gang, verdict, now)
+        case GroupSource.VOLCANO:
+            fields = _volcano_status(seen, tally, verdict, now)
     return GroupStatus(verdict, fields)
 
 
@@ -252,6 +257,49 @@ def _scheduler_plugins_phase(verdict: Verdict) -> str:
     return verdict.phase.value
 
 
+def _volcano_status(seen: SeenGroup, tally: Tally, verdict: Verdict, now: datetime) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "phase": _volcano_phase(verdict),
+        "running": tally.running,
+        "succeeded": tally.succeeded,
+        "failed": tally.failed,
+    }
+    written = seen.written.get(_CONDITIONS) or []
+    if verdict.is_scheduled:
+        fields[_CONDITIONS] = _volcano_conditions(written, "Scheduled", "Scheduled", verdict.message, now)
+    elif verdict.is_failure or verdict.reason == INVALID_SPEC:
+        fields[_CONDITIONS] = _volcano_conditions(written, _UNSCHEDULABLE, verdict.reason, verdict.message, now)
+    elif written:
+        fields[_CONDITIONS] = written
+    return fields
+
+
+def _volcano_phase(verdict: Verdict) -> str:
+    """Return one of that API's five phases.
+
+    A group that can be scheduled is ``Inqueue``, for which Volcano's controllers wait before they create pods; its
+    scheduler writes ``Pending`` until there are resources, which here is a matter of the gang's attempts.
+    """
+    if verdict.reason == INVALID_SPEC:
+        return Phase.PENDING.value
+    match verdict.phase:
+        case Phase.SCHEDULED | Phase.RUNNING:
+            return Phase.RUNNING.value
+        case Phase.FINISHED | Phase.FAILED:
+            return "Completed" if verdict.phase is Phase.FINISHED else _UNKNOWN
+        case _:
+            return _UNKNOWN if verdict.is_partial and verdict.is_failure else "Inqueue"
+
+
+def _volcano_conditions(
+    written: list[dict[str, Any]], kind: str, reason: str, message: str, now: datetime
+) -> list[dict[str, Any]]:
+    """Return the only condition; its status is always True, and its type tells success from failure."""
+    old = next((each for each in written if each.get("type") == kind), {})
+    since = old.get("lastTransitionTime") or format_time(now.replace(microsecond=0))
+    return [{"type": kind, "status": "True", "reason": reason, "message": message, "lastTransitionTime": since}]
+
+
 def _native_status(seen: SeenGroup, gang: Gang | None, verdict: Verdict, now: datetime) -> dict[str, Any]:
     """Return the condition of the version that is read.
 
@@ -346,9 +394,14 @@ def recorded_event(status: Mapping[str, Any]) -> RecordedEvent | None:
             message = without_quorum(condition.message)
             if condition.status == "True":
                 return RecordedEvent(_SCHEDULED, message)
-            own = condition.reason in _OWN_REASONS or condition.reason == _INVALID
-            return RecordedEvent(condition.reason if own else _FAILED, message)
+            return _failure_event(condition.reason, message)
+        if condition.type == _UNSCHEDULABLE:
+            return _failure_event(condition.reason, condition.message)
     return RecordedEvent(_SCHEDULED, "") if status.get("phase") in _SCHEDULED_PHASES else None
+
+
+def _failure_event(reason: str, message: str) -> RecordedEvent:
+    return RecordedEvent(reason if reason in _OWN_REASONS or reason == _INVALID else _FAILED, message)
 
 
 def current_event(verdict: Verdict, last: RecordedEvent | None) -> RecordedEvent | None:
@@ -458,7 +511,8 @@ class _QueuedStatus(Write):
         """Send the patch unless it is empty.
 
         With the UID the native API rejects the patch if the object was recreated. For custom resources the API server
-        does not compare the UID in a status patch, so ``make`` returns an empty patch for a recreated object.
+        does not compare the UID in a status patch, so ``make`` returns an empty patch for a recreated object. Volcano's
+        definition has no subresource, so its status is written to the object itself.
         """
         patch = self._write.make()
         if not patch:
@@ -468,10 +522,11 @@ class _QueuedStatus(Write):
             key.source.value, self._write.version or NEWEST_VERSIONS[key.source], _PLURAL, key.name, key.namespace
         )
         is_native = key.source is GroupSource.NATIVE
+        subresource = "" if key.source is GroupSource.VOLCANO else "/status"
         await self._connection.request(
             ApiRequest(
                 "PATCH",
-                f"{resource.path}/status",
+                f"{resource.path}{subresource}",
                 msgspec.json.encode({"metadata": {"uid": self._write.uid}, "status": patch}),
                 content_type=STRATEGIC_MERGE_PATCH if is_native else MERGE_PATCH,
                 timeout=self._timeout,

@@ -247,6 +247,7 @@ class VolcanoSpec(Struct, gc=False, frozen=True, rename="camel"):
     Attributes:
         min_task_member: Minimum of each task, which is not supported.
         network_topology: Constraint on HyperNodes, which is supported only if it is soft, and then ignored.
+        sub_group_policy: Groups within the group, which are not supported.
     """
 
     min_member: int = 0
@@ -255,6 +256,7 @@ class VolcanoSpec(Struct, gc=False, frozen=True, rename="camel"):
     priority_class_name: str = ""
     queue: str = ""
     network_topology: dict[str, Any] | None = None
+    sub_group_policy: list[dict[str, Any]] | None = None
 
 
 class VolcanoGroup(Struct, frozen=True, rename="camel"):
@@ -274,7 +276,7 @@ def from_volcano(resource: VolcanoGroup, priority_of: Callable[[str], int | None
         priority_of: Returns the value of a PriorityClass; None if it does not exist.
 
     Raises:
-        UnsupportedGroupError: It has a minimum for each task or a hard constraint on its topology.
+        UnsupportedGroupError: It has a minimum for each task, subgroups, or a hard constraint on its topology.
     """
     spec, problems = resource.spec, []
     if spec.min_task_member:
@@ -283,6 +285,9 @@ def from_volcano(resource: VolcanoGroup, priority_of: Callable[[str], int | None
     if spec.network_topology and spec.network_topology.get("mode", "hard") != "soft":
         message = "HyperNodes are not supported; use a PodGroup of bayplan.dev with topology, or mode: soft"
         problems.append(Problem("spec.networkTopology", message))
+    if spec.sub_group_policy:
+        message = "subgroups are not supported; remove it, or use a CompositePodGroup of Kubernetes"
+        problems.append(Problem("spec.subGroupPolicy", message))
     if problems:
         raise UnsupportedGroupError(problems)
     if spec.queue not in ("", "default"):
@@ -293,7 +298,7 @@ def from_volcano(resource: VolcanoGroup, priority_of: Callable[[str], int | None
         uid=resource.metadata.uid,
         min_member=max(1, spec.min_member),
         created=resource.metadata.creation_timestamp,
-        generation=resource.metadata.generation,
+        # Its generation counts writes of the status too, because the definition has no status subresource.
         min_resources=_amounts(spec.min_resources or {}),
         priority=priority_of(spec.priority_class_name) if spec.priority_class_name else None,
         is_fresh=not resource.status,
