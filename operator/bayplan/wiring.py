@@ -225,12 +225,16 @@ def _core(settings: Settings, cluster: _Cluster, configuration: RunConfiguration
     registry.load_entry_points()
     recording = None
     if settings.record is None:
-        scheduler = Scheduler(clock, writer, _scheduler_options(settings, cluster.gates), registry, ports=ports)
+        scheduler = Scheduler(
+            clock, writer, _scheduler_options(settings, cluster.gates, configuration), registry, ports=ports
+        )
     else:
         # Imported here because most processes record nothing, and every module costs start-up time.
         from bayplan.recording import Unrecorded, recorded_scheduler  # noqa: PLC0415
 
-        unrecorded = Unrecorded(clock, writer, _scheduler_options(settings, cluster.gates), registry, ports)
+        unrecorded = Unrecorded(
+            clock, writer, _scheduler_options(settings, cluster.gates, configuration), registry, ports
+        )
         scheduler, recording = recorded_scheduler(settings, unrecorded)
     if attempts is not None:
         GangAttempts(scheduler.context.queue.gangs, attempts, clock)
@@ -384,7 +388,16 @@ def _connection_options(settings: Settings) -> ConnectionOptions:
     )
 
 
-def _scheduler_options(settings: Settings, gates: FeatureGates) -> SchedulerOptions:
+_CONTESTED_NODE_BACKOFF_SECONDS = 10.0
+
+
+def _scheduler_options(
+    settings: Settings, gates: FeatureGates, configuration: RunConfiguration | None
+) -> SchedulerOptions:
+    backoff = settings.contested_node_backoff
+    if backoff is None:
+        # A KubeSchedulerConfiguration decides as kube-scheduler, which does not avoid nodes.
+        backoff = _CONTESTED_NODE_BACKOFF_SECONDS if configuration is None else 0.0
     options = SchedulerOptions(
         seed=settings.seed,
         percentage_of_nodes_to_score=settings.percentage_of_nodes_to_score,
@@ -395,5 +408,6 @@ def _scheduler_options(settings: Settings, gates: FeatureGates) -> SchedulerOpti
         slow_cycle_seconds=settings.slow_cycle_threshold,
         gang_reservation_seconds=settings.gang_reservation_delay,
         foreign_gangs=settings.foreign_gangs,
+        contested_node_seconds=backoff,
     )
     return with_gates(options, gates)

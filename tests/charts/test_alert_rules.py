@@ -152,6 +152,12 @@ FAULTS = {
         {"namespace": "ns", "call_type": "pod_binding"},
     ),
     "BayplanBindsLost": Fault({'bayplan_binds_lost_total{profile="x"}': "0+3x40 120x20"}, 18, 48, PROFILE),
+    "BayplanNodesContested": Fault(
+        {'bayplan_rival_overcommits_total{rival="default-scheduler"}': "0+1x40 40x20"},
+        16,
+        49,
+        {"namespace": "ns", "rival": "default-scheduler"},
+    ),
     "BayplanExtenderAway": Fault(
         {'bayplan_extender_circuit_open{profile="x",extender="http://e"}': "0x4 1x10 0x5"},
         10,

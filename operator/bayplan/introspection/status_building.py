@@ -15,6 +15,7 @@ from bayplan.gangs.group_phase import Tally, evaluate_gang
 from bayplan.gangs.group_status import INVALID_SPEC
 from bayplan.introspection.status_model import (
     CacheState,
+    ContestedNodeState,
     DevicesState,
     ExtenderState,
     GangState,
@@ -29,6 +30,7 @@ from bayplan.kube.readiness import Readiness
 from bayplan.kube.served_apis import CLAIMS, ServerSupport
 from bayplan.kube.watches.informer import Informer
 from bayplan.texts.document_formats import item_or_error
+from scheduler_core.cycle.contested_nodes import ContestedNode, is_overcommitted
 from scheduler_core.cycle.cycle_context import CycleContext
 from scheduler_core.devices.pools import PooledSlice, pool_content
 from scheduler_core.framework.queued_pod import QueuedPod
@@ -86,6 +88,7 @@ def operator_status(sources: StatusSources, started: float, limit: int = DEFAULT
     shown = [
         _queued(context, place, pod, now) for place, pods in by_place.items() for pod in islice(pods, limit or None)
     ]
+    contested = context.contested.current()
     gangs = [each for each in _waiting_gangs(context, now) if each.gang.startswith(prefix)]
     return Status(
         version=bayplan.__version__,
@@ -124,6 +127,23 @@ def operator_status(sources: StatusSources, started: float, limit: int = DEFAULT
         server=sources.server,
         devices=devices_state(context.cache.columns.devices, None if claims is None else claims.path),
         namespace=namespace,
+        contested=len(contested),
+        contested_nodes=tuple(_contested(context, node, prefix) for node in contested[: limit or None]),
+    )
+
+
+def _contested(context: CycleContext, node: ContestedNode, prefix: str) -> ContestedNodeState:
+    """Return the state of a contested node, with the pods whose key has a prefix."""
+    wall = context.clock.wall()
+    return ContestedNodeState(
+        node=node.name,
+        rivals=tuple(node.rivals),
+        pods=tuple(pod for pod in node.pods if pod.startswith(prefix)),
+        count=node.count,
+        seconds=round(max(0.0, (wall - node.since).total_seconds()), 1),
+        last_seconds=round(max(0.0, (wall - node.last).total_seconds()), 1),
+        is_overcommitted=is_overcommitted(context.cache.columns, node.name),
+        is_avoided=node.name in context.contested.avoided,
     )
 
 

@@ -197,6 +197,29 @@ class InformerState(Struct, frozen=True, rename="camel"):
     unprocessed: int = 0
 
 
+class ContestedNodeState(Struct, frozen=True, rename="camel"):
+    """Node that a bind of another scheduler has overcommitted in the last ten minutes.
+
+    Attributes:
+        rivals: schedulerName of the pods that were bound by others, the last one at the end.
+        pods: The last of these pods, as ``namespace/name``.
+        count: Number of these pods.
+        seconds: Time since the first of these binds.
+        last_seconds: Time since the last of these binds.
+        is_overcommitted: Whether its pods request more than is allocatable now.
+        is_avoided: Whether pods prefer other nodes now.
+    """
+
+    node: str
+    rivals: tuple[str, ...]
+    pods: tuple[str, ...]
+    count: int
+    seconds: float
+    last_seconds: float
+    is_overcommitted: bool
+    is_avoided: bool
+
+
 class Status(Struct, frozen=True, rename="camel"):
     """Status of the operator.
 
@@ -215,6 +238,8 @@ class Status(Struct, frozen=True, rename="camel"):
         selector: Label selector of the profiles that this process serves; "" for all.
         server: Version of the API server, and what it lacks.
         namespace: Namespace of the pods and gangs; "" for all. What counts nodes, profiles and devices counts all.
+        contested: Number of contested nodes.
+        contested_nodes: Contested nodes up to the limit, the last overcommitted first.
     """
 
     version: str
@@ -238,3 +263,5 @@ class Status(Struct, frozen=True, rename="camel"):
     devices: DevicesState = DevicesState()
     warnings: tuple[str, ...] = ()
     namespace: str = ""
+    contested: int = 0
+    contested_nodes: tuple[ContestedNodeState, ...] = ()

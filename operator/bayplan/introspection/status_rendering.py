@@ -39,6 +39,9 @@ def sections(status: Status) -> Iterator[RenderableType]:
         waiting = ", ".join(f"{name} ({count})" for name, count in sorted(status.parked.items()))
         where = " in this process" if status.selector else ""
         yield Text.assemble((f"Pods without a live profile{where}  ", "bold"), waiting)
+    if status.contested_nodes:
+        title = f"Contested nodes ({status.contested})"
+        yield Group(Text(title, style="bold"), *_contested_nodes(status))
     if status.waiting:
         yield Group(Text("Waiting at Permit", style="bold"), _waiting(status))
     if status.nominations:
@@ -191,6 +194,25 @@ def _extenders(profiles: tuple[ProfileState, ...]) -> Table:
                 Text(profile.name), Text(extender.url_prefix), extender.state, Text(extender.last_error or "-")
             )
     return table
+
+
+def _contested_nodes(status: Status) -> Iterator[RenderableType]:
+    table = plain_table("NODE", "RIVALS", "PODS TOO MANY", "SINCE", "LAST", "NOW", "LAST PODS")
+    for node in status.contested_nodes:
+        states = ("overcommitted" if node.is_overcommitted else "", "avoided" if node.is_avoided else "")
+        table.add_row(
+            Text(node.node),
+            Text(", ".join(node.rivals)),
+            str(node.count),
+            _seconds(node.seconds),
+            _seconds(node.last_seconds),
+            ", ".join(state for state in states if state) or "-",
+            Text(", ".join(node.pods) or "-"),
+        )
+    yield table
+    more = status.contested - len(status.contested_nodes)
+    if more:
+        yield Text(f"and {more} more; --all shows them", style="dim")
 
 
 def _waiting(status: Status) -> Table:

@@ -1,7 +1,7 @@
 """What is wrong now, with links to the panels that show more.
 
-Problems are rejected profiles, errors of plugins, lost binds, overcommitted nodes, stale watches, and objects that
-cannot be decoded. Texts have no elapsed times: the overview is sent again whenever a text changes.
+Problems are rejected profiles, errors of plugins, lost binds, contested and overcommitted nodes, stale watches, and
+objects that cannot be decoded. Texts have no elapsed times: the overview is sent again whenever a text changes.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from scheduler_core.explain.candidate_events import amount_text
 from scheduler_core.metrics.profile_metrics import LostBind
 from scheduler_core.model.pod_requests import PODS
 from scheduler_core.ports import Clock
+from scheduler_core.snapshot.node_columns import NodeColumns
+from scheduler_core.snapshot.pod_info import NO_ROW
 
 ERROR_SECONDS = 600.0
 """Duration for which the last error of a profile counts as a problem."""
@@ -210,24 +212,47 @@ def _lost_text(lost: LostBind) -> str:
 
 
 def _of_nodes(sources: PageSources) -> Iterator[PageProblem]:
-    columns = sources.scheduler.context.cache.columns
+    """Yield the contested nodes, then those that are overcommitted without a rival."""
+    context = sources.scheduler.context
+    columns, contested = context.cache.columns, context.contested.current()
+    for node in contested[:_NODES]:
+        now = "; ".join(_excess(columns, columns.row_of(node.name)))
+        text = (
+            f"{_counted(node.count, 'pod')} that {', '.join(node.rivals)} bound exceeded what the node offers, the "
+            f"last was {node.pods[-1]}; now {now or 'its pods fit'}; give each scheduler nodes of its own"
+        )
+        yield PageProblem("node", f"node {node.name} is contested", _short(text), _node(node.name))
+    if len(contested) > _NODES:
+        yield PageProblem("node", f"{len(contested) - _NODES} more nodes are contested", "", "#/nodes")
+    names = {node.name for node in contested}
     excess = columns.requested > columns.allocatable
     over = columns.alive & ((excess & (columns.requested > 0)).any(axis=0) | (columns.pod_count > columns.allowed_pods))
-    rows = np.flatnonzero(over).tolist()
+    rows = [row for row in np.flatnonzero(over).tolist() if columns.names[row] not in names]
     for row in rows[:_NODES]:
         name = columns.node_name(row)
-        parts = [
-            f"{resource}: {amount_text(resource, int(columns.requested[column, row]))} requested of "
-            f"{amount_text(resource, int(columns.allocatable[column, row]))}"
-            for column, resource in enumerate(columns.resources.keys)
-            if resource and excess[column, row] and columns.requested[column, row]
-        ]
-        if columns.pod_count[row] > columns.allowed_pods[row]:
-            parts.append(f"{PODS}: {int(columns.pod_count[row])} of {int(columns.allowed_pods[row])}")
-        text = f"{'; '.join(parts)}; another client binds pods to it, or its allocatable amounts were reduced"
-        yield PageProblem("node", f"node {name} is overcommitted", text, f"#/nodes?node={quote(name, safe='')}")
+        text = (
+            f"{'; '.join(_excess(columns, row))}; its allocatable amounts were reduced, or another client "
+            "overcommitted it more than 10 minutes ago or before this process scheduled"
+        )
+        yield PageProblem("node", f"node {name} is overcommitted", text, _node(name))
     if len(rows) > _NODES:
         yield PageProblem("node", f"{len(rows) - _NODES} more nodes are overcommitted", "", "#/nodes")
+
+
+def _excess(columns: NodeColumns, row: int) -> Iterator[str]:
+    """Yield what the pods of a row request beyond its allocatable amounts; nothing without a node."""
+    if row == NO_ROW:
+        return
+    for column, resource in enumerate(columns.resources.keys):
+        requested, allocatable = int(columns.requested[column, row]), int(columns.allocatable[column, row])
+        if resource and requested and requested > allocatable:
+            yield f"{resource}: {amount_text(resource, requested)} requested of {amount_text(resource, allocatable)}"
+    if columns.pod_count[row] > columns.allowed_pods[row]:
+        yield f"{PODS}: {int(columns.pod_count[row])} of {int(columns.allowed_pods[row])}"
+
+
+def _node(name: str) -> str:
+    return f"#/nodes?node={quote(name, safe='')}"
 
 
 def _of_watches(sources: PageSources) -> Iterator[PageProblem]:

@@ -33,6 +33,7 @@ from bayplan.profiles.profile_status import (
     ProfileFindings,
     ProfileReading,
     Progress,
+    contested_pods,
     plugin_config_status,
     profile_status,
     reading_of,
@@ -318,6 +319,7 @@ class ProfileController:
             last_fault_at=record.last_fault_at,
             lost_binds=record.lost_binds,
             last_lost_bind=record.last_lost_bind,
+            contested_pods=contested_pods(self._scheduler.context.contested.current(), name) if live else None,
             extenders=() if live is None else extender_states(live),
         )
 

@@ -41,6 +41,7 @@ from bayplan.resources.scheduler_profile import (
     ShadowStatus,
 )
 from scheduler_core.config.profile_config import ProfileConfig, ShadowSettings
+from scheduler_core.cycle.contested_nodes import ContestedNode
 from scheduler_core.errors import Problem
 from scheduler_core.framework.registry import ResolvedPlugins
 from scheduler_core.metrics.profile_metrics import LostBind
@@ -103,6 +104,53 @@ def last_lost_time(lost: LostBind | None, written: Mapping[str, Any]) -> datetim
         return None
 
 
+_PARTITION = (
+    "Give each scheduler nodes of its own, for example by addedAffinity in the args of NodeAffinity. `bayplan status` "
+    "lists the nodes."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ContestedPods:
+    """Contested nodes with pods of one profile.
+
+    Attributes:
+        nodes: Number of these nodes.
+        node_name: The one that was overcommitted last.
+        rival: schedulerName of the pod that overcommitted it.
+        pod: That pod, as ``namespace/name``.
+    """
+
+    nodes: int
+    node_name: str
+    rival: str
+    pod: str
+
+
+def contested_pods(nodes: Iterable[ContestedNode], profile: str) -> ContestedPods | None:
+    """Return the contested nodes with pods of a profile; None for none.
+
+    Args:
+        nodes: Contested nodes, the last overcommitted first.
+    """
+    found = [node for node in nodes if profile in node.profiles]
+    return ContestedPods(len(found), found[0].name, found[0].rivals[-1], found[0].pods[-1]) if found else None
+
+
+def rivalry(of_binds: ConditionUpdate, nodes: ContestedPods | None) -> ConditionUpdate:
+    """Return the condition Contested from its part about lost binds, and from the contested nodes."""
+    if nodes is None:
+        return of_binds
+    many = "a node that has" if nodes.nodes == 1 else f"{nodes.nodes} nodes that have"
+    message = (
+        f"Scheduler {nodes.rival} has overcommitted {many} pods of this profile, the last was node "
+        f"{nodes.node_name} by pod {nodes.pod}. {_PARTITION}"
+    )
+    if of_binds.status == "True":
+        return ConditionUpdate(CONTESTED, "True", of_binds.reason, f"{of_binds.message} {message}")
+    return ConditionUpdate(CONTESTED, "True", "NodesOvercommitted", message)
+
+
 def contested(
     lost_binds: int, lost: LostBind | None, last_time: datetime | None, conditions: tuple[Condition, ...], now: datetime
 ) -> ConditionUpdate:
@@ -117,7 +165,8 @@ def contested(
             CONTESTED,
             "False",
             "Uncontested",
-            f"No other client has bound a pod of this profile in the last {minutes} min.",
+            f"No other client has bound a pod of this profile, or overcommitted a node with its pods, in the last "
+            f"{minutes} min.",
         )
     old = find_condition(conditions, CONTESTED)
     if lost is None:
@@ -331,6 +380,7 @@ class Progress:
     last_fault_at: datetime | None = None
     lost_binds: int = 0
     last_lost_bind: LostBind | None = None
+    contested_pods: ContestedPods | None = None
     extenders: tuple[ExtenderState, ...] = ()
     shadow: RunningShadow | None = None
 
@@ -353,10 +403,16 @@ def profile_status(
 ) -> dict[str, Any]:
     known = read_conditions(written)
     lost_time = last_lost_time(progress.last_lost_bind, written)
-    rivalry = contested(progress.lost_binds, progress.last_lost_bind, lost_time, known, now)
+    of_binds = contested(progress.lost_binds, progress.last_lost_bind, lost_time, known, now)
     accepted, ready = _accepted(findings), _ready(findings)
     failing = degraded(progress.faults, progress.last_fault, progress.last_fault_at, now)
-    updates = [accepted, ready, rivalry, *failing, *_under_way(accepted, ready, findings)]
+    updates = [
+        accepted,
+        ready,
+        rivalry(of_binds, progress.contested_pods),
+        *failing,
+        *_under_way(accepted, ready, findings),
+    ]
     if findings.shadow is not None:
         updates = [accepted, *shadow_conditions(findings, progress.shadow), *_under_way(accepted, ready, findings)]
     types = {update.type for update in updates}

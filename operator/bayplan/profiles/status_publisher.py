@@ -24,6 +24,8 @@ from scheduler_core.ports import Clock, Event, ObjectReference
 
 log = logging.getLogger(__name__)
 
+_NODE_REASONS = {"NodesOvercommitted": "NodesContested"}
+"""Reasons of events by those of conditions, if they differ from that of the condition's type."""
 _OWN_REASONS = frozenset({"SchedulerNameTaken", "SchedulerNameReserved"})
 
 
@@ -70,7 +72,7 @@ def profile_events(meta: ObjectMeta, before: Mapping[str, Any], after: Mapping[s
     for kind, reason, action in ((CONTESTED, "BindLost", "Binding"), (DEGRADED, DEGRADED, "Scheduling")):
         was, now = (find_condition(read_conditions(status), kind) for status in (before, after))
         if now is not None and now.status == "True" and (was is None or was.status != "True"):
-            yield factory.warning(reason, action, now.message)
+            yield factory.warning(_NODE_REASONS.get(now.reason, reason), action, now.message)
 
 
 def plugin_config_events(meta: ObjectMeta, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Event]:

@@ -260,8 +260,8 @@ class SchedulerProfileStatus(StatusModel):
     conditions: tuple[Condition, ...] = conditions_field(
         "Accepted: whether the current spec is valid, with every problem and its field path. Ready: "
         "whether a revision is live, the last good one if the spec is invalid. Contested: whether another client has "
-        "recently bound pods that this profile was binding. Comparing: whether a shadow decides the pods of its live "
-        "profile. Stalled and Reconciling are present only while they are "
+        "recently bound pods that this profile was binding, or overcommitted a node with its pods. Comparing: whether "
+        "a shadow decides the pods of its live profile. Stalled and Reconciling are present only while they are "
         "true, for tools that wait for a spec to take effect: it was rejected, or waits for other profiles."
     )
     resolved_plugins: dict[str, Annotated[str, Field(json_schema_extra={"maxLength": _MAX_PLUGIN_NAMES})]] = Field(
@@ -323,7 +323,12 @@ class SchedulerProfile(CustomResource):
             PrinterColumn("Shadows", "string", ".spec.shadowOf", "Live profile of a shadow.", wide=True),
             PrinterColumn("Agree", "integer", ".status.shadow.agreed", "Equal decisions of a shadow.", wide=True),
             PrinterColumn("Differ", "integer", ".status.shadow.differed", "Other decisions of a shadow.", wide=True),
-            condition_column("Contested", "Contested", "Whether another client binds its pods.", wide=True),
+            condition_column(
+                "Contested",
+                "Contested",
+                "Whether another client binds its pods, or overcommits their nodes.",
+                wide=True,
+            ),
             PrinterColumn("Scheduler", "string", ".status.schedulerName", "Scheduler name of its pods.", wide=True),
             condition_column("Message", "Accepted", "Problems of the spec.", "message", wide=True),
             PrinterColumn("Last Error", "string", ".status.lastError", "The last error.", wide=True),

@@ -72,6 +72,19 @@ def profile_metrics(context: CycleContext) -> Iterator[Metric]:
         ["profile"],
         (((name,), lost[name]) for name in sorted(lost)),
     )
+    contested = context.contested
+    yield gauges(
+        "bayplan_contested_nodes",
+        "Nodes that a bind of another scheduler has overcommitted in the last 10 minutes, by its schedulerName.",
+        ["rival"],
+        (((rival,), count) for rival, count in sorted(contested.by_rival().items())),
+    )
+    yield counters(
+        "bayplan_rival_overcommits",
+        "Pods that another scheduler bound to nodes whose allocatable amounts they exceed, by its schedulerName.",
+        ["rival"],
+        (((rival,), count) for rival, count in sorted(contested.counts.items())),
+    )
     yield from _plugin_metrics(context)
     yield gauge(
         "bayplan_parked_pods",

@@ -301,6 +301,14 @@ class Settings(ServingSettings):
         description="Time an unschedulable PodGroup with queueing Strict waits before capacity is reserved for it; "
         "seconds, or a duration such as 5m.",
     )
+    contested_node_backoff: Seconds | None = Field(
+        default=None,
+        ge=0,
+        le=3600,
+        description="Time for which pods prefer other feasible nodes after another scheduler has overcommitted a node, "
+        "from its last bind there; 0 for no effect. Default: 10 seconds, and 0 with --config, so that decisions are "
+        "those of kube-scheduler.",
+    )
     search_in_background: bool = Field(
         default=True,
         description="Continue long searches in a copy of the process, which takes memory and CPU time of its own, "

@@ -23,6 +23,7 @@ from scheduler_core.framework.extension_points import PermitPlugin, PermitResult
 from scheduler_core.framework.status import Code
 from scheduler_core.framework.status import Status as Answer
 from scheduler_core.in_tree import default_plugins
+from scheduler_core.scheduler import SchedulerOptions
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import node, pod
 from tests.support.gang_preemption import add_gang, running_pod, small_node, with_pod_groups
@@ -251,3 +252,27 @@ def test_watches_that_a_user_may_not_read_are_one_line() -> None:
     assert 'User "me" may not list and watch nodes, replicasets.apps. Grant both verbs in a ClusterRole' in text
     assert text.count("403") == 0
     assert text.count("Watch of pods: away") == 1
+
+
+async def test_contested_nodes() -> None:
+    """The last overcommitted node is first; the text shows the rival, its pods and the state now."""
+    made = rig(defaults=default_plugins(), options=SchedulerOptions(contested_node_seconds=10.0))
+    made.context.contested.is_scheduling = True
+    for name in ("a", "b"):
+        made.add(node(name, allocatable={"cpu": "1", "pods": "10"}))
+        for number in range(2):
+            theirs = pod(f"{name}{number}", requests={"cpu": "1"}, node_name=name, scheduler_name="rival")
+            made.add(theirs)
+        made.clock.advance(20)
+    made.scheduler.feed.pod_deleted(theirs)
+    status = status_of(made)
+    assert status.contested == 2
+    last, first = status.contested_nodes
+    assert (last.node, last.rivals, last.pods, last.count) == ("b", ("rival",), ("default/b1",), 1)
+    assert (first.node, first.seconds, first.is_overcommitted, first.is_avoided) == ("a", 40.0, True, False)
+    assert not last.is_overcommitted
+    text = RENDERERS["table"](status)
+    for words in ("Contested nodes (2)", "rival", "default/b1", "overcommitted"):
+        assert words in text
+    assert "and 1 more" in RENDERERS["table"](status_of(made, limit=1))
+    assert status_of(made, namespace="other").contested_nodes[0].pods == ()

@@ -92,6 +92,22 @@ def test_overcommitted_nodes() -> None:
     assert problem.text.startswith("cpu: 5 requested of 4; ")
 
 
+def test_contested_nodes() -> None:
+    """A node that another scheduler overcommits is shown once, with its rival, also when it has room again."""
+    world = PageWorld()
+    world.rig.context.contested.is_scheduling = True
+    world.rig.add(node("n", allocatable={"cpu": "4", "memory": "8Gi", "pods": "10"}))
+    theirs = pod("theirs", requests={"cpu": "2"}, node_name="n", scheduler_name="rival")
+    world.add(pod("first", requests={"cpu": "3"}, node_name="n", scheduler_name="rival"), theirs)
+    [problem] = found(world)
+    assert (problem.title, problem.link) == ("node n is contested", "#/nodes?node=n")
+    for words in ("1 pod that rival bound", "the last was default/theirs", "cpu: 5 requested of 4"):
+        assert words in problem.text
+    world.rig.scheduler.feed.pod_deleted(theirs)
+    [problem] = found(world)
+    assert "its pods fit" in problem.text
+
+
 class ReadInformer(SimpleNamespace):
     """What is read of an informer, with the rule of the real one for stale objects."""
 

@@ -6,7 +6,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from bayplan.profiles.desired_profiles import PluginConfigValidation, desired_state
-from bayplan.profiles.profile_status import ProfileFindings, Progress, plugin_config_status, profile_status
+from bayplan.profiles.profile_status import (
+    ContestedPods,
+    ProfileFindings,
+    Progress,
+    plugin_config_status,
+    profile_status,
+)
 from bayplan.profiles.status_publisher import plugin_config_events, profile_events
 from bayplan.resources.resource_model import ObjectMeta
 
@@ -33,8 +39,13 @@ def events(before: dict[str, Any], after: dict[str, Any]) -> list[tuple[str, str
     return [(event.type, event.reason) for event in profile_events(META, before, after)]
 
 
+OF_NODES = Progress(contested_pods=ContestedPods(1, "n", "rival", "n/p"))
+
+
 @table(
     "before, after, expected",
+    ("contested-nodes", status(), status(OF_NODES), [("Warning", "NodesContested")]),
+    ("contested-nodes-still", status(OF_NODES), status(OF_NODES), []),
     ("new", {}, status(), [("Normal", "Accepted"), ("Normal", "Activated")]),
     ("new-and-invalid", {}, status(problems=BAD, live_revision=""), [("Warning", "Rejected")]),
     (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,14 +11,17 @@ from bayplan.extenders.http_extender import CircuitState, ExtenderState
 from bayplan.profiles.desired_profiles import PluginConfigValidation, desired_state
 from bayplan.profiles.profile_status import (
     CONTESTED_SECONDS,
+    ContestedPods,
     ProfileFindings,
     Progress,
+    contested_pods,
     plugin_config_status,
     profile_status,
     status_change,
 )
 from bayplan.resources.conditions import problems_message
 
+from scheduler_core.cycle.contested_nodes import ContestedNode
 from scheduler_core.errors import Problem
 from scheduler_core.framework.registry import ResolvedPlugin
 from scheduler_core.in_tree import in_tree_registry
@@ -349,3 +353,28 @@ def test_the_first_loss_is_written_at_once() -> None:
     begun = status_after(uncontested, progress_with_lost_binds(1), 0)
     assert status_change(uncontested, begun).at_once
     assert status_change(begun, status_after(begun, progress_with_lost_binds(1), CONTESTED_SECONDS)).at_once
+
+
+OF_NODES = ContestedPods(3, "n7", "default-scheduler", "n/p")
+
+
+def test_contested_nodes_with_pods_of_the_profile() -> None:
+    """The condition names the last node, its rival and the rival's pod; lost binds stay the reason if there are any."""
+    found = condition_of(status_after({}, Progress(contested_pods=OF_NODES), 0))
+    assert (found["status"], found["reason"]) == ("True", "NodesOvercommitted")
+    for words in ("Scheduler default-scheduler has overcommitted 3 nodes", "node n7 by pod n/p", "addedAffinity"):
+        assert words in found["message"]
+    both = condition_of(status_after({}, replace(progress_with_lost_binds(1), contested_pods=OF_NODES), 0))
+    assert both["reason"] == "BindsLostToRival"
+    assert "node n7" in both["message"]
+
+
+def test_only_nodes_with_pods_of_the_profile_count() -> None:
+    """Of several nodes, the first one is named: they are ordered by their last overcommit."""
+    nodes = [ContestedNode(name, NOW, NOW, 0.0, 1, ["old", f"rival-{name}"]) for name in ("a", "b", "c")]
+    for each in nodes:
+        each.pods.append(f"n/{each.name}")
+    nodes[1].profiles.add("batch")
+    nodes[2].profiles.add("batch")
+    assert contested_pods(nodes, "batch") == ContestedPods(2, "b", "rival-b", "n/b")
+    assert contested_pods(nodes, "other") is None

@@ -18,7 +18,7 @@ from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.pod import Pod, PodSpec
 from scheduler_core.model.pod_group import GroupSource
-from tests.support.builders import node
+from tests.support.builders import node, pod
 from tests.support.fake_api import FakeApi
 from tests.support.gangs import group, members
 from tests.support.scheduling import DEFAULT_NAME, rig
@@ -113,3 +113,19 @@ async def test_gang_wait_is_observed() -> None:
     registry = metrics_registry(made.scheduler, {})
     assert registry.get_sample_value("bayplan_gang_wait_seconds_count", {"profile": DEFAULT_NAME}) == 1
     assert 40.0 <= waits.total < 80.0
+
+
+def test_contested_nodes_are_counted_by_rival() -> None:
+    """The gauge has the nodes of the last ten minutes, the counter the pods since the start."""
+    made = rig()
+    made.context.contested.is_scheduling = True
+    for name in ("a", "b"):
+        made.add(node(name, allocatable={"cpu": "1", "pods": "10"}))
+        for number in range(3):
+            made.add(pod(f"{name}{number}", requests={"cpu": "1"}, node_name=name, scheduler_name="rival"))
+    registry = metrics_registry(made.scheduler, {})
+    assert registry.get_sample_value("bayplan_contested_nodes", {"rival": "rival"}) == 2
+    assert registry.get_sample_value("bayplan_rival_overcommits_total", {"rival": "rival"}) == 4
+    made.clock.advance(600)
+    assert registry.get_sample_value("bayplan_contested_nodes", {"rival": "rival"}) == 0
+    assert registry.get_sample_value("bayplan_rival_overcommits_total", {"rival": "rival"}) == 4
