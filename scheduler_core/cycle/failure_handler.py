@@ -29,6 +29,8 @@ POD_SCHEDULED = "PodScheduled"
 UNSCHEDULABLE = "Unschedulable"
 SCHEDULER_ERROR = "SchedulerError"
 SCHEDULING_GATED = "SchedulingGated"
+NO_NODE_HELPS = "NoNodeHelps"
+"""Reason of members of a gang that new nodes cannot help; kube-scheduler has no such reason."""
 FAILED_SCHEDULING = "FailedScheduling"
 
 
@@ -46,6 +48,8 @@ class Failure:
         given_up_steps: Steps after which the attempt was given up; 0 if it was not.
         is_of_cluster: Whether the error is a failed write to the cluster, and not one of a plugin or the profile.
         is_gated: Whether the pod is gated. More nodes do not help a gated pod, so an autoscaler must not add any.
+        is_helped_by_nodes: Whether new nodes may help the pod; always true for pods without a gang, as in
+            kube-scheduler.
     """
 
     message: str
@@ -57,13 +61,16 @@ class Failure:
     is_gated: bool = False
     given_up_steps: int = 0
     is_of_cluster: bool = False
+    is_helped_by_nodes: bool = True
 
     @property
     def reason(self) -> str:
         """The reason of the PodScheduled condition."""
         if self.is_gated:
             return SCHEDULING_GATED
-        return SCHEDULER_ERROR if self.is_error else UNSCHEDULABLE
+        if self.is_error:
+            return SCHEDULER_ERROR
+        return UNSCHEDULABLE if self.is_helped_by_nodes else NO_NODE_HELPS
 
 
 def no_fit(diagnosis: Diagnosis, nominated_node: str | None) -> Failure:

@@ -60,6 +60,7 @@ class GangFailure:
         preemption: Result of the preemption in the words of kube-scheduler v1.37.1; "" if it has none for it.
         lacks: What each gang of a tree lacks in these words; empty for a gang.
         is_given_up: Whether the attempt took all steps that it may: nothing more is searched for the gang.
+        is_helped_by_nodes: Whether new nodes may help, so that autoscalers should see the members as unschedulable.
     """
 
     message: str
@@ -76,6 +77,7 @@ class GangFailure:
     preemption: str = ""
     lacks: Mapping[GroupKey, str] = field(default_factory=dict)
     is_given_up: bool = False
+    is_helped_by_nodes: bool = True
 
     @property
     def is_error(self) -> bool:
@@ -108,7 +110,8 @@ def of_strangers(profile: str, strangers: Sequence[str], needed: int) -> GangFai
     """Return the failure of a group whose members name several schedulers, none of which has the quorum."""
     others = ", ".join(sorted(set(strangers)))
     message = f"members name other schedulers than {profile} ({others}); give all members of a group one schedulerName"
-    return GangFailure(message, rejected_by=frozenset((GANG_SCHEDULING,)), needed=needed)
+    rejected_by = frozenset((GANG_SCHEDULING,))
+    return GangFailure(message, rejected_by=rejected_by, needed=needed, is_helped_by_nodes=False)
 
 
 def of_mixed(group: PodGroup, members: Sequence[Pod], needed: int) -> GangFailure | None:
@@ -170,6 +173,7 @@ def of_rejection(instance: FrameworkInstance, needed: int, rejection: Rejection)
         f"{text}; {rejection.device_search}" if rejection.device_search else text,
         UNSCHEDULABLE, frozenset(rejected), frozenset(pending),
         tuple(classes.values()), best.reached, needed, best.nearest, untried=len(best.untried), lacks=rejection.lacks,
+        is_helped_by_nodes=bool(best.failed or not rejection.lack),
     )  # fmt: skip
 
 
@@ -259,7 +263,14 @@ class FailedGangs:
     def _report(self, queued: QueuedPod, failure: GangFailure, profile: str) -> None:
         """Write the condition of a member, and record an event if it changes."""
         pod, nominated = queued.info.pod, failure.nominations.get(queued.uid, "")
-        of_member = Failure(failure.message, failure.rejected_by, failure.pending_on, failure.is_error, nominated)
+        of_member = Failure(
+            failure.message,
+            failure.rejected_by,
+            failure.pending_on,
+            failure.is_error,
+            nominated,
+            is_helped_by_nodes=failure.is_helped_by_nodes,
+        )
         if patch_status(self.writer, pod, of_member, queued=queued, nominations=self.queue.nominator):
             self.writer.record(failed_scheduling(pod, failure.message, profile))
 

@@ -56,6 +56,7 @@ from scheduler_core.gangs.moved_search import (
     decode,
     encode,
 )
+from scheduler_core.gangs.node_help import with_node_help
 from scheduler_core.gangs.preemption import GangPreemption, evict
 from scheduler_core.gangs.reservation_cycle import ReservationSearch, Reserving, reserved_world
 from scheduler_core.gangs.reservation_lifecycle import GangReservations
@@ -271,6 +272,7 @@ class GangScheduler:
                 failure = of_rejection(request.instance, request.needed, rejection)
                 if not failure.is_given_up:
                     failure = _with_impossible_topology(self.cache, request, failure)
+                    failure = with_node_help(self.cache.columns, request, failure, rejection)
             self._count(entry, self.rejection.reject(entry, request, failure, rejection), begun, searched)
             return []
         attempts = self.commit.commit(entry, request, found, rejection)

@@ -104,6 +104,7 @@ class RejectedGang(Struct, frozen=True, tag="rejected"):
     preemption: str
     lacks: tuple[tuple[GroupKey, str], ...]
     is_given_up: bool
+    is_helped_by_nodes: bool
     eviction: PlannedEviction | None
     released: dict[str, tuple[tuple[str, ReleasedClaim], ...]]
     reservation: ReservationSearch
@@ -135,6 +136,7 @@ class RejectedGang(Struct, frozen=True, tag="rejected"):
             preemption=failure.preemption,
             lacks=tuple(failure.lacks.items()),
             is_given_up=failure.is_given_up,
+            is_helped_by_nodes=failure.is_helped_by_nodes,
             eviction=eviction,
             released={name: tuple((info.uid, claim) for info, claim in each) for name, each in released.items()},
             reservation=reservation,
@@ -162,6 +164,7 @@ class RejectedGang(Struct, frozen=True, tag="rejected"):
             self.preemption,
             dict(self.lacks),
             self.is_given_up,
+            self.is_helped_by_nodes,
         )
 
 

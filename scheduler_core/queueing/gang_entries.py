@@ -167,6 +167,11 @@ class GangEntries:
         if was_waiting or gang.is_held is not was_held:
             self.review(gang)
 
+    def report_gated(self, pod: QueuedPod) -> None:
+        """Report a pod that a plugin gates; the API server reports scheduling gates, and members report an entry."""
+        if type(pod) is not QueuedGang and not pod.info.pod.spec.scheduling_gates:
+            self._gangs.report_gated(pod)
+
     def note_parked(self, pod: QueuedPod) -> None:
         gang = None if pod.group is None else self._gangs.get(pod.group)
         if gang is not None:
@@ -357,11 +362,14 @@ class GangEntries:
             self._withdraw(gang)
         elif not gang.has_quorum:
             self._withdraw(gang)
+            if not gang.is_incomplete and gang.waiting:
+                self._gangs.report_incomplete(gang)
             if gang.was_rejected:
                 gang.was_rejected = False
                 for pod in gang.waiting.values():
                     self._gangs.report_gated(pod)
         elif entry is None or entry.place is _NOWHERE:
+            gang.is_incomplete = False
             self._enter(gang, label)
         else:
             self._update_priority(gang, entry)

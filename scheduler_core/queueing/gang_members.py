@@ -383,6 +383,7 @@ class Gang:
         was_whole: Whether its members were scheduled one by one when the queue last reviewed the gang.
         is_reported: Whether its missing PodGroup was logged.
         has_lost_member: Whether a waiting member has left since the queue last reviewed the gang or tree.
+        is_incomplete: Whether its members wait without a quorum, and that is to be reported.
         was_rejected: Whether waiting members may have the condition of an attempt; reported when the quorum is lost.
         victims: Pods that are being evicted for it, (namespace, name).
         tree: The tree of groups that it is a part of; None if its PodGroup is no child of a CompositePodGroup.
@@ -400,6 +401,7 @@ class Gang:
         "group_uid",
         "has_lost_member",
         "is_first",
+        "is_incomplete",
         "is_reported",
         "key",
         "last_attempt",
@@ -438,6 +440,7 @@ class Gang:
         self.member_left: Callable[[], None] | None = None
         self.was_known = self.was_rejected = self.has_lost_member = False
         self.was_whole = False
+        self.is_incomplete = False
         self.is_reported = False
         self.refusal = ""
         self.owner: OwnerInstance | None = None

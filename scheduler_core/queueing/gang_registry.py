@@ -56,8 +56,9 @@ class Gangs:
         on_change: Called with every gang whose status may have changed.
         on_foreign: Called with an added pod that has a mark of another gang scheduler, and what it is.
         interrupted: Groups whose last change raised: their members are gated until it is delivered again.
-        on_gated: Called with a pod that the queue gates because its PodGroup is not known, again when the reason
-            changes, and when the pod waits for other members of its gang instead.
+        on_gated: Called with a pod that the queue gates because its PodGroup is not known or a plugin rejects it, again
+            when the reason changes, and when the pod waits for other members of its gang instead.
+        on_incomplete: Called with a gang or tree whose members wait without a quorum.
     """
 
     def __init__(self, clock: Clock, foreign_gangs: ForeignGangs = "Ignore") -> None:
@@ -80,6 +81,7 @@ class Gangs:
         self.forest = GroupForest(self._gangs, clock.now, self.of_uid)
         self.on_change: list[Callable[[Gang], None]] = []
         self.on_gated: list[Callable[[QueuedPod], None]] = []
+        self.on_incomplete: list[Callable[[Gang], None]] = []
 
     # -- looking ------------------------------------------------------------------------------------------------
 
@@ -447,6 +449,12 @@ class Gangs:
     def report_gated(self, pod: QueuedPod) -> None:
         for each in self.on_gated:
             each(pod)
+
+    def report_incomplete(self, gang: Gang) -> None:
+        """Call :attr:`on_incomplete`; :attr:`Gang.is_incomplete` prevents a call for every member that joins."""
+        gang.is_incomplete = True
+        for each in self.on_incomplete:
+            each(gang)
 
     def _created_at(self, created: datetime | None) -> float:
         """Return when an object was created, in the clock's seconds; now for one that was created just now.

@@ -207,6 +207,7 @@ class Moves:
         if pod.is_faulty:
             # The plugin raised. Perhaps no event opens its gate, so each flush calls it again.
             self._notify(self.on_error, pod, status.message)
+        is_same = pod.gated_by == status.plugin and pod.gate_reasons == status.reasons
         pod.gated_by, pod.gate_reasons = status.plugin, status.reasons
         if status.plugin == GANG_SCHEDULING:
             # Its PodGroup is not known; whichever gate opens last, the nomination in the status counts again then.
@@ -219,6 +220,8 @@ class Moves:
         self._put_aside(pod, Place.GATED, label)
         if pod.group is not None:
             self._membership.note_gate(pod, is_closed=status.plugin != GANG_SCHEDULING)
+        if not is_same and status.plugin != GANG_SCHEDULING:
+            self._membership.report_gated(pod)
         return False
 
     def _gate(self, pod: QueuedPod, rules: QueueingRules) -> Status:

@@ -1,7 +1,8 @@
 """Reports pods whose ``schedulerName`` means a profile that is not live, or that misspell the name of one.
 
 Pods of other schedulers must not be written to, so that only these names count, only pods that no other scheduler has
-reported on, and the condition has a type of Bayplan.
+reported on, and the condition has a type of Bayplan. Pods with the exact name of a profile also get the condition
+PodScheduled, because autoscalers would add nodes for those that are reported as Unschedulable.
 """
 
 from __future__ import annotations
@@ -100,11 +101,21 @@ class UnservedPods:
         now, at = self._context.clock.now(), self._reported.get(pod.uid)
         if now - (pod.timestamp if at is None else at) < (_LOOK_SECONDS if at is None else _REPORT_SECONDS):
             return False
-        return not any(each.type == POD_SCHEDULED and each.message for each in _conditions(pod))
+        if pod.reported_condition is not None:
+            return True
+        written = (each for each in _conditions(pod) if each.type == POD_SCHEDULED and each.message)
+        return all(each.reason == NO_PROFILE for each in written)
 
     def _report(self, pod: QueuedPod, text: str) -> None:
         self._reported[pod.uid] = self._context.clock.now()
         meta = pod.info.pod.metadata
+        if self._context.profiles.meant_by(pod.profile) == pod.profile:
+            scheduled = PodCondition(POD_SCHEDULED, "False", NO_PROFILE, text, meta.generation)
+            if not any(
+                scheduled.has_same_content(each) for each in (pod.reported_condition, *_conditions(pod)) if each
+            ):
+                pod.reported_condition = scheduled
+                self._patch(pod, scheduled)
         condition = PodCondition(NO_PROFILE_CONDITION, "True", NO_PROFILE, text, meta.generation)
         if any(condition.has_same_content(each) for each in _conditions(pod)):
             return

@@ -119,8 +119,13 @@ class ClaimTurns:
         """
         task = asyncio.get_running_loop().create_task(self.steps(self._logged(f"{what} {claim.key}", write)))
         self._background[task] = claim.metadata.uid
-        # A task that is cancelled before it runs ends without its last step.
-        task.add_done_callback(self._ended)
+
+        def ended(task: asyncio.Task[None]) -> None:
+            # A task that is cancelled before it runs ends without its last step, and never awaits the write.
+            self._ended(task)
+            write.close()
+
+        task.add_done_callback(ended)
 
     async def finished(self, claims: Sequence[ResourceClaim]) -> bool:
         """Wait until no background write to one of the claims runs; return whether there was one."""

@@ -44,8 +44,16 @@ def reports(made: Rig, unserved: UnservedPods) -> list[tuple[str, str, str]]:
     made.writer.patches.clear()
     unserved.look()
     patches = [(patch.name, patch.condition) for patch in made.writer.patches]
-    assert all(each is not None and each.type == NO_PROFILE_CONDITION for _, each in patches)
-    return [(name, each.status, each.message) for name, each in patches if each is not None]
+    own = [(name, each) for name, each in patches if each is not None and each.type == NO_PROFILE_CONDITION]
+    return [(name, each.status, each.message) for name, each in own]
+
+
+def scheduled_conditions(made: Rig) -> list[tuple[str, str]]:
+    """Return pod and reason of each condition PodScheduled=False that the last look has written."""
+    patches = [(patch.name, patch.condition) for patch in made.writer.patches]
+    found = [(name, each) for name, each in patches if each is not None and each.type == "PodScheduled"]
+    assert all(each.status == "False" for _, each in found)
+    return [(name, each.reason) for name, each in found]
 
 
 @table(
@@ -71,6 +79,47 @@ def test_only_pods_that_mean_a_profile_are_reported(
     assert events == [(pod_name, "Warning", NO_PROFILE, text) for pod_name, _, text in expected]
     cluster.clock.advance(30.0)
     assert reports(cluster, unserved) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "conditions", "expected"),
+    [
+        pytest.param("batch", [], [("a", NO_PROFILE)], id="a profile that is not live"),
+        pytest.param("pakc", [], [], id="misspelt: perhaps the name of another scheduler"),
+        pytest.param("volcano", [], [], id="another scheduler"),
+        pytest.param(
+            "batch", [PodCondition("PodScheduled", "False", "Unschedulable", "no room")], [], id="reported by others"
+        ),
+        pytest.param("batch", [PodCondition("PodScheduled", "False", NO_PROFILE, REJECTED)], [], id="written before"),
+        pytest.param(
+            "batch", [PodCondition("PodScheduled", "False", NO_PROFILE, "x")], [("a", NO_PROFILE)], id="reason changed"
+        ),
+    ],
+)
+def test_autoscalers_add_no_nodes(
+    cluster: Rig, name: str, conditions: Sequence[PodCondition], expected: list[tuple[str, str]]
+) -> None:
+    """A pod whose name is that of a profile gets PodScheduled=False with a reason that autoscalers ignore."""
+    cluster.context.profiles.claim(["pack", "batch"])
+    unserved = UnservedPods(cluster.context, lambda: [BATCH])
+    cluster.add(waiting("a", name, conditions))
+    cluster.clock.advance(10.0)
+    reports(cluster, unserved)
+    assert scheduled_conditions(cluster) == expected
+
+
+def test_an_unschedulable_pod_loses_its_profile(cluster: Rig) -> None:
+    """The condition Unschedulable, which this scheduler wrote, does not outlast the profile."""
+    cluster.serve(profile("batch"))
+    cluster.add(waiting("a", "batch"))
+    cluster.decide()
+    assert cluster.condition.reason == "Unschedulable"
+    cluster.context.profiles.claim(["batch"])
+    cluster.scheduler.withdraw("batch")
+    unserved = UnservedPods(cluster.context, lambda: [BATCH])
+    cluster.clock.advance(10.0)
+    reports(cluster, unserved)
+    assert scheduled_conditions(cluster) == [("a", NO_PROFILE)]
 
 
 def test_a_changed_reason_is_reported_after_a_minute(cluster: Rig) -> None:
