@@ -211,6 +211,10 @@ bench-gangs: install ## Measure gangs beside kube-scheduler, and one large gang 
 	@$(BIN)/python -m benchmarks.gangs $(if $(QUICK),--quick) --results $(RESULTS)/gangs.jsonl -o $(OUTPUT)
 	@$(BIN)/python -m benchmarks.gang_core $(if $(QUICK),--nodes 500 --members 100)
 
+.PHONY: bench-shared-nodes
+bench-shared-nodes: install ## Count the pods too many on nodes that Bayplan and kube-scheduler share, beside two kube-schedulers (QUICK=1)
+	@$(BIN)/python -m benchmarks.shared_nodes $(if $(QUICK),--nodes 20,--repetitions 5) --results $(RESULTS)/shared-nodes.jsonl -o $(OUTPUT)
+
 .PHONY: bench-record
 bench-record: install ## Measure the cost of a record, compared with runs without one, and replay it (QUICK=1 for a short run)
 	@$(BIN)/python -m benchmarks.record $(if $(QUICK),--pods 1000 --repetitions 1)

@@ -128,6 +128,26 @@ def test_two_schedulers_of_one_name(world: LiveWorld, control_plane: ControlPlan
     )
 
 
+def test_a_node_that_a_rival_overcommits_is_reported(world: LiveWorld) -> None:
+    """Condition, event and metrics name the node, the rival and its pod."""
+    world.profile({})
+    node = world.node("full", cpu="1")
+    world.pod("ours", cpu="1")
+    assert world.until_scheduled("ours") == node
+    rival = f"rival-{world.token}"
+    world.pod("theirs", cpu="1", spec={"schedulerName": rival})
+    bind(world, "theirs", node)
+    world.until(lambda: condition(world, "Contested").get("status") == "True", "the profile is contested")
+    contested = condition(world, "Contested")
+    assert contested["reason"] == "NodesOvercommitted"
+    for words in (f"Scheduler {rival} ", f"node {node} ", f"pod {world.namespace}/theirs"):
+        assert words in contested["message"]
+    assert world.operator.metric("bayplan_contested_nodes", rival=rival) == 1
+    assert world.operator.metric("bayplan_rival_overcommits_total", rival=rival) == 1
+    world.until(lambda: events_of(world, world.token)["NodesContested"] == 1, "an event is recorded")
+    assert binds_lost(world.operator, world) == 0
+
+
 def binds_lost(operator: OperatorProcess, world: LiveWorld) -> float:
     """Return the number of binds of the test's profile that a scheduler has lost."""
     return operator.metric("bayplan_binds_lost_total", profile=world.token)
