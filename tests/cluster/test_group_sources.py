@@ -27,6 +27,7 @@ from hack.controlplane.schedulers import await_definitions
 from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup
 from scheduler_core.scheduler import Scheduler
 from tests.support.background import connections_to, running, until
+from tests.support.presence import present
 from tests.support.recording_writer import RecordingWriter
 from tests.support.virtual_clock import VirtualClock
 
@@ -139,8 +140,7 @@ async def test_bayplan_groups(plane: ControlPlane) -> None:
     spec = {"minMember": 2, "priorityClassName": "own-high", "topology": {"key": "zone", "levels": ["rack"]}}
     plane.kubectl("apply", "--filename=-", input=json.dumps(group(api, "own", spec)))
     async with World(plane) as world:
-        found = world.group(source, "own")
-        assert found is not None
+        found = present(world.group(source, "own"))
         assert (found.min_member, found.priority) == (2, None)
         assert found.topology is not None
         assert found.topology.levels == ("rack",)
@@ -150,8 +150,7 @@ async def test_bayplan_groups(plane: ControlPlane) -> None:
             pod("own-a", {"bayplan.dev/pod-group": "own"}),
         )
         await world.list_resources()
-        now = world.group(source, "own")
-        assert now is not None
+        now = present(world.group(source, "own"))
         assert now.min_member == 3
         await until(lambda: (now := world.group(source, "own")) is not None and now.priority == 1000)
         await until(lambda: world.members(source, "own") == 1)
@@ -172,8 +171,7 @@ async def test_scheduler_plugins_definition_is_created_after_the_start(plane_wit
         await world.apply(group("scheduling.x-k8s.io/v1alpha1", "late", spec))
         world.clock.advance(30)
         await until(lambda: world.group(source, "late") is not None)
-        found = world.group(source, "late")
-        assert found is not None
+        found = present(world.group(source, "late"))
         assert (found.min_member, found.schedule_timeout_seconds) == (4, 30)
         assert found.min_resources == {"cpu": 1500, "memory": 1 << 30}
         await until(lambda: world.members(source, "late") == 1)

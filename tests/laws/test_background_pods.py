@@ -37,6 +37,7 @@ from tests.support.gang_preemption import running_pod
 from tests.support.gangs import LABEL, group, member, members
 from tests.support.moved_searches import Run
 from tests.support.preemption import budget
+from tests.support.presence import present
 
 NODES = 20
 UUID = f'device.attributes["{DRIVER}"].uuid'
@@ -245,16 +246,14 @@ async def test_devices_that_changed_during_the_search_are_not_taken(change: str)
 def _remove_nodes(run: Run) -> None:
     columns = run.made.context.cache.columns
     for number in range(NODES - 1):
-        gone = columns.nodes[columns.row_of(f"n{number}")]
-        assert gone is not None
+        gone = present(columns.nodes[columns.row_of(f"n{number}")])
         run.made.scheduler.feed.node_deleted(gone)
 
 
 def _cordon_nodes(run: Run) -> None:
     columns = run.made.context.cache.columns
     for number in range(NODES - 1):
-        old = columns.nodes[columns.row_of(f"n{number}")]
-        assert old is not None
+        old = present(columns.nodes[columns.row_of(f"n{number}")])
         run.made.scheduler.feed.node_updated(old, replace(old, spec=replace(old.spec, unschedulable=True)))
 
 
@@ -280,14 +279,12 @@ async def test_a_node_that_became_infeasible_is_not_used(change: str) -> None:
 
 
 def _delete_pod(run: Run) -> None:
-    queued = run.made.queue.find("uid-of-ns-p0")
-    assert queued is not None
+    queued = present(run.made.queue.find("uid-of-ns-p0"))
     run.made.scheduler.feed.pod_deleted(queued.info.pod)
 
 
 def _bind_elsewhere(run: Run) -> None:
-    queued = run.made.queue.find("uid-of-ns-p0")
-    assert queued is not None
+    queued = present(run.made.queue.find("uid-of-ns-p0"))
     old = queued.info.pod
     run.made.scheduler.feed.pod_updated(old, replace(old, spec=replace(old.spec, node_name="n2")))
 
@@ -338,15 +335,13 @@ async def test_a_changed_pod_is_searched_again() -> None:
     report(run.made, run.claims, *_claimant("p0", requests={"cpu": "1"}))
 
     def change() -> None:
-        queued = run.made.queue.find("uid-of-ns-p0")
-        assert queued is not None
+        queued = present(run.made.queue.find("uid-of-ns-p0"))
         old = queued.info.pod
         labels = {"kubernetes.io/hostname": "n7"}
         run.made.scheduler.feed.pod_updated(old, replace(old, spec=replace(old.spec, node_selector=labels)))
 
     columns = run.made.context.cache.columns
-    old = columns.nodes[columns.row_of("n7")]
-    assert old is not None
+    old = present(columns.nodes[columns.row_of("n7")])
     meta = replace(old.metadata, labels={"kubernetes.io/hostname": "n7"})
     run.made.scheduler.feed.node_updated(old, replace(old, metadata=meta))
     await run.settle(change)
@@ -355,8 +350,7 @@ async def test_a_changed_pod_is_searched_again() -> None:
 
 
 def _join_gang(run: Run, name: str) -> None:
-    queued = run.made.queue.find(f"uid-of-ns-{name}")
-    assert queued is not None
+    queued = present(run.made.queue.find(f"uid-of-ns-{name}"))
     old = queued.info.pod
     run.made.scheduler.feed.pod_updated(old, replace(old, metadata=replace(old.metadata, labels={LABEL: "train"})))
 
@@ -374,8 +368,7 @@ async def test_a_pod_that_joins_a_gang_during_the_search_is_not_bound_alone(name
         await run.made.until(lambda: len(run.made.context.background.waiting) == 1)
         _join_gang(run, name)
         await run.step(60)
-        queued = run.made.queue.find(f"uid-of-ns-{name}")
-        assert queued is not None
+        queued = present(run.made.queue.find(f"uid-of-ns-{name}"))
         assert queued.place is Place.GROUPED
     assert set(run.made.bound) == {"p0", "p1"} - {name}
     assert [instance.in_flight for instance in run.made.context.profiles] == [0]
@@ -417,8 +410,7 @@ async def test_a_member_whose_gang_breaks_up_during_the_search_is_not_bound_alon
         breaks_up, place = UNWHOLE[change]
         breaks_up(run)
         await run.step(60)
-        queued = run.made.queue.find(f"uid-of-ns-{name}")
-        assert queued is not None
+        queued = present(run.made.queue.find(f"uid-of-ns-{name}"))
         assert queued.place is place
     assert set(run.made.bound) == {"p0", "p1"} - {name}
     assert [instance.in_flight for instance in run.made.context.profiles] == [0]
@@ -431,8 +423,7 @@ async def test_a_nomination_during_the_search_counts_for_other_pods() -> None:
     async with run.made.running():
         report(run.made, run.claims, *_claimant("p0", f'{UUID} == "none"', priority=9, requests={"cpu": "8"}))
         await run.until_moved()
-        queued = run.made.queue.find("uid-of-ns-p0")
-        assert queued is not None
+        queued = present(run.made.queue.find("uid-of-ns-p0"))
         old = queued.info.pod
         status = replace(old.status, nominated_node_name="n3")
         run.made.scheduler.feed.pod_updated(old, replace(old, status=status))

@@ -28,6 +28,7 @@ from tests.support.gang_preemption import running_pod
 from tests.support.gangs import add_groups, composite_group, group, leaf_group, member
 from tests.support.moved_searches import SLICE, Run, Slices
 from tests.support.preemption import budget
+from tests.support.presence import present
 from tests.support.scheduling import Rig, rig
 from tests.support.tables import table
 
@@ -237,8 +238,7 @@ def _relabeled(run: Run) -> None:
     """Let the nodes with room be a domain."""
     columns = run.made.context.cache.columns
     for number in range(30):
-        old = columns.nodes[columns.row_of(f"n{number}")]
-        assert old is not None
+        old = present(columns.nodes[columns.row_of(f"n{number}")])
         labels = {**old.metadata.labels, "zone": "large"}
         run.made.scheduler.feed.node_updated(old, replace(old, metadata=replace(old.metadata, labels=labels)))
 
@@ -283,8 +283,7 @@ def _add_room(run: Run) -> None:
 
 def _grow(run: Run) -> None:
     columns = run.made.context.cache.columns
-    old = columns.nodes[columns.row_of("n29")]
-    assert old is not None
+    old = present(columns.nodes[columns.row_of("n29")])
     status = replace(old.status, allocatable={**old.status.allocatable, "cpu": "64"})
     run.made.scheduler.feed.node_updated(old, replace(old, status=status))
 

@@ -30,6 +30,7 @@ from hypothesis import strategies as st
 from scheduler_core.recording.record_file import RecordHeader, frame_of, start_of_file
 from tests.operator.replaying.recorded_run import record_run
 from tests.support.mutated_objects import mutated_object
+from tests.support.presence import present
 
 _HOSTILE: tuple[Any, ...] = (
     None,
@@ -258,8 +259,7 @@ def file_parameters(group: click.Group, prefix: str = "") -> set[str]:
     """Return the parameters of all commands that take a file, from their types and names."""
     found = set()
     for name in group.list_commands(click.Context(group)):
-        command = group.get_command(click.Context(group), name)
-        assert command is not None
+        command = present(group.get_command(click.Context(group), name))
         if isinstance(command, click.Group):
             found |= file_parameters(command, f"{prefix}{name} ")
             continue

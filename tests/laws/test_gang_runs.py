@@ -24,6 +24,7 @@ from scheduler_core.model.pod_group import POD_GROUP_SOURCES, GroupKey, GroupRun
 from scheduler_core.scheduler import SchedulerOptions
 from tests.support.builders import PodFields, node
 from tests.support.group_scenarios import member
+from tests.support.presence import present
 from tests.support.scheduling import BARE, Rig, configured, plugin_set, rig
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -191,8 +192,7 @@ class Lifetime:
 
     async def _restart(self) -> None:
         """Start another operator, which reads the status, and lists the pods in another order."""
-        gang = self.made.queue.gangs.get(GroupKey(self.source, "default", "train"))
-        assert gang is not None
+        gang = present(self.made.queue.gangs.get(GroupKey(self.source, "default", "train")))
         await self._wind_down()
         self.made = self._operator(gang.run_record)
         for each, _, _ in sorted(self.pods.values(), key=lambda entry: entry[0].metadata.uid[::-1]):
@@ -245,8 +245,7 @@ class Lifetime:
 
     def check(self) -> None:
         """Compare the scheduler with the model."""
-        gang = self.made.queue.gangs.get(GroupKey(self.source, "default", "train"))
-        assert gang is not None
+        gang = present(self.made.queue.gangs.get(GroupKey(self.source, "default", "train")))
         assert (gang.needed, gang.succeeded) == (self.needed, len(self.run.done))
 
 

@@ -34,6 +34,7 @@ from tests.support.columns import columns
 from tests.support.gang_preemption import running_pod
 from tests.support.gangs import add_groups, composite_group, gang_of, group, leaf_group, member, members
 from tests.support.preemption import budget
+from tests.support.presence import present
 from tests.support.scheduling import DEFAULT_NAME, Rig, rig
 from tests.support.scripted_extender import ScriptedExtender
 from tests.support.storage import capacity, claim, csi_driver, mounts, storage_class, volume
@@ -274,8 +275,7 @@ def _explained_one_node_domains(size: int) -> Act:
     async def act() -> None:
         gang, (instance,) = gang_of(made), made.context.profiles
         explainers = Explainers(made.context, made.scheduler.cycles, made.scheduler.reservations)
-        entry = gang.entry
-        assert entry is not None
+        entry = present(gang.entry)
         found = explainers.gangs.examine(PlacementRequest.of(gang, instance), gang, 3)
         assert found.tried == size
 

@@ -42,6 +42,7 @@ from tests.support.gang_devices import claimant, gang, owned, report
 from tests.support.gang_preemption import running_pod
 from tests.support.gangs import add_groups, group, member
 from tests.support.moved_searches import Run
+from tests.support.presence import present
 from tests.support.tables import table
 
 NODES = 20
@@ -89,8 +90,7 @@ def _start_other_pods(run: Run) -> None:
 def _hold_nodes(run: Run) -> None:
     columns = run.made.context.cache.columns
     for number in range(NODES):
-        found = columns.nodes[columns.row_of(f"n{number}")]
-        assert found is not None
+        found = present(columns.nodes[columns.row_of(f"n{number}")])
         run.made.scheduler.feed.node_unreadable(found, "it cannot be decoded")
 
 

@@ -52,6 +52,7 @@ from scheduler_core.runtime.node_adapters import filter_runner, score_runner
 from scheduler_core.runtime.plugin_time_budget import PluginTimeBudget
 from tests.support.builders import node, pod
 from tests.support.gangs import add_groups, gang_of, group, members
+from tests.support.presence import present
 from tests.support.scheduling import Rig, plugin_set, profile, rig
 
 NAME = "Third"
@@ -450,8 +451,7 @@ async def test_a_gang_survives_a_preemptor_that_raises(
         assert made.context.cache.columns.requested.tolist() == before
         assert made.condition.reason == "SchedulerError"
         assert 'plugin "Broken" failed at postFilter' in made.condition.message
-        outcome = gang_of(made).outcome
-        assert outcome is not None
+        outcome = present(gang_of(made).outcome)
         assert outcome.reason == "SchedulerError"
         assert made.queue.readings.counts()["default-scheduler"].backoff == 1
         record = made.context.metrics.records["default-scheduler"]

@@ -11,6 +11,7 @@ from scheduler_core.config.plugin_set_types import Plugins
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.filter_and_score import score_feasible
 from tests.support.plain_profile import PLUGINS, PlainNode, PlainPod, totals, verdict
+from tests.support.presence import present
 from tests.support.random_clusters import CLUSTERS, pods
 from tests.support.scheduling import plugin_set, rig
 
@@ -22,8 +23,7 @@ def test_the_whole_profile(cluster: tuple[PlainNode, ...], wanted: PlainPod) -> 
     made.add(*(node.real() for node in cluster))
     made.add(*(other.real() for node in cluster for other in node.running_pods))
     made.add(wanted.real())
-    instance = made.context.profiles.get("default-scheduler")
-    assert instance is not None
+    instance = present(made.context.profiles.get("default-scheduler"))
     queued = made.pop()
     attempt = Attempt(queued, queued.info, instance, made.clock.now())
 

@@ -17,6 +17,7 @@ from scheduler_core.in_tree import in_tree_registry
 from scheduler_core.scheduler import Scheduler
 from tests.support.fake_cluster_objects import FakeRevisions, FakeStatuses
 from tests.support.manifests import Manifest, profile_manifest
+from tests.support.presence import present
 from tests.support.recording_writer import RecordingWriter
 from tests.support.virtual_clock import VirtualClock
 
@@ -97,11 +98,9 @@ async def test_only_the_serving_process_writes(world: World) -> None:
 async def test_the_revision_of_the_other_process_is_used(world: World) -> None:
     """A profile that gets a new label and an invalid spec runs the revision that the other process stored."""
     await world.apply("a")
-    good = world.a.scheduler.context.profiles.get("batch")
-    assert good is not None
+    good = present(world.a.scheduler.context.profiles.get("batch"))
     await world.apply("b", BROKEN)
-    moved = world.b.scheduler.context.profiles.get("batch")
-    assert moved is not None
+    moved = present(world.b.scheduler.context.profiles.get("batch"))
     assert moved.revision == good.revision
 
 

@@ -12,6 +12,7 @@ import pytest
 from bayplan.texts import printable as printable_module
 
 from tests.page.page_server import ASSETS
+from tests.support.presence import present
 
 VENDOR = ASSETS / "vendor"
 FILES = sorted(path for path in ASSETS.rglob("*") if path.is_file())
@@ -83,8 +84,7 @@ def test_the_policy_allows_each_file(path: Path) -> None:
 def test_escaped_characters_equal_those_of_the_commands() -> None:
     """The pattern in text.mjs has the same ranges as printable.py."""
     script = (ASSETS / "text.mjs").read_text(encoding="utf-8")
-    found = re.search(r"const UNFIT = /\[(.*)\]/gu;", script)
-    assert found is not None
+    found = present(re.search(r"const UNFIT = /\[(.*)\]/gu;", script))
     pattern = re.compile("[" + found[1].encode().decode("unicode_escape") + "]")
     expected = printable_module._UNFIT
     for number in range(0x10000):

@@ -22,6 +22,7 @@ from tests.parity.oracle.generation.queue_sequences import queue_sequence
 from tests.parity.oracle.queue_parity import QueueTally, first_difference
 from tests.parity.queue_rules import decode_sequence
 from tests.parity.queue_sequences import replay, replay_sequences
+from tests.support.presence import present
 from tests.support.tables import table
 
 CASES = Path(__file__).parent / "cases" / "queue.jsonl.gz"
@@ -117,8 +118,7 @@ def changed(path: tuple[str | int, ...], value: object) -> Json:
 )
 def test_the_first_differing_step_is_returned(actual: Json, step: int | None, keys: set[str]) -> None:
     """The first differing step is returned with only the differing content."""
-    found = first_difference(SEQUENCE, RESULT, actual)
-    assert found is not None
+    found = present(first_difference(SEQUENCE, RESULT, actual))
     assert (found.step and found.step[0]) == step
     assert set(found.expected) == set(found.actual) == keys
 

@@ -15,6 +15,7 @@ from scheduler_core.in_tree import default_plugins
 from scheduler_core.ports import Binding
 from scheduler_core.scheduler import Scheduler, SchedulerOptions
 from tests.support.builders import node, pod
+from tests.support.presence import present
 from tests.support.recording_plugins import Journal, recorder
 from tests.support.recording_writer import RecordingWriter
 from tests.support.scheduling import Rig, configured, plugin_set, profile, rig
@@ -49,15 +50,13 @@ async def test_an_attempt_in_flight_finishes_on_the_old_instance() -> None:
     old, new = (Plugins(multi_point=plugin_set(disabled=[name])) for name in ("New", "Old"))
     made.serve(profile(plugins=old))
     made.add(node("n0"), WEB)
-    attempt = made.decide()
-    assert attempt is not None
+    attempt = present(made.decide())
     task = asyncio.get_running_loop().create_task(made.scheduler.cycles.binding.bind(attempt))
     await asyncio.sleep(0)
 
     made.serve(profile(plugins=new))
     assert journal.plugins_at("close") == []
-    waiting = made.context.waiting.get(WEB.metadata.uid)
-    assert waiting is not None
+    waiting = present(made.context.waiting.get(WEB.metadata.uid))
     waiting.allow("Old")
     assert await task
 
@@ -153,8 +152,7 @@ def test_a_withdrawn_profile_leaves_its_pods_pending() -> None:
     made.scheduler.withdraw("default-scheduler")
     assert (made.place_of(WEB), made.queue.pop()) == ("parked", None)
     made.serve(profile())
-    attempt = made.decide()
-    assert attempt is not None
+    attempt = present(made.decide())
     assert attempt.node_name == "n0"
 
 

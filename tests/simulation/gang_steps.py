@@ -20,6 +20,7 @@ from tests.simulation.cluster_objects import HOST, ZONE, happens, one_of
 from tests.simulation.gang_jobs import KEYS, GangJob, GangJobs, generate_job, without_gates
 from tests.simulation.pod_groups import PodGroups
 from tests.simulation.steps import has_gang_devices
+from tests.support.presence import present
 
 if TYPE_CHECKING:
     from tests.simulation.cluster_steps import StepContext
@@ -220,8 +221,7 @@ class GangSteps:
         pod = self._some_member(rng, lambda pod: bool(pod.spec.node_name) and not pod.is_terminal)
         if pod is None:
             return
-        key = group_key_of(pod)
-        assert key is not None
+        key = present(group_key_of(pod))
         for each in self._members(key):
             if each is pod or (each.spec.node_name and not each.is_terminal and happens(rng, 0.4)):
                 self._counts.add("gang member succeeded" if phase == "Succeeded" else "gang member failed")
@@ -232,8 +232,7 @@ class GangSteps:
         pod = self._some_member(rng, lambda pod: bool(pod.spec.scheduling_gates))
         if pod is None:
             return
-        key = group_key_of(pod)
-        assert key is not None
+        key = present(group_key_of(pod))
         for each in self._members(key) if happens(rng, 0.5) else [pod]:
             if each.spec.scheduling_gates:
                 self._counts.add("gang member's gate lifted")

@@ -44,6 +44,7 @@ from tests.simulation.pod_groups import GroupWatch, ReceivedGroups
 from tests.simulation.profiles import PROFILES, config_of, defaults
 from tests.simulation.received import ReceivedFeed
 from tests.simulation.virtual_loop import PROCESS, LoopClock, VirtualLoop
+from tests.support.presence import present
 
 _REQUEST_SECONDS = 10.0
 _DISPATCHER = DispatcherOptions(retry_maximum_seconds=5.0)
@@ -95,8 +96,7 @@ class WatchedWriter(KubeWriter):
 
     async def bind(self, binding: Binding) -> None:
         """Bind a pod."""
-        gangs = self.ledger.gangs
-        assert gangs is not None
+        gangs = present(self.ledger.gangs)
         gangs.bind_sent(binding.uid)
         try:
             await super().bind(binding)

@@ -39,6 +39,7 @@ from scheduler_core.snapshot.cluster_cache import ClusterCache
 from scheduler_core.snapshot.indexes.pod_index import PodIndex
 from scheduler_core.snapshot.indexes.row_indexes import HostPortIndex
 from scheduler_core.snapshot.node_columns import NodeColumns
+from tests.support.presence import present
 
 Bug = Callable[[], AbstractContextManager[None]]
 Original = Callable[..., Any]
@@ -143,8 +144,7 @@ def _pods_dropped(original: Original) -> Original:
 
 def _labels_unchanged(original: Original) -> Original:
     def update_node(self: NodeColumns, node: Any) -> Any:
-        before = self.nodes[self.row_of(node.metadata.name)]
-        assert before is not None
+        before = present(self.nodes[self.row_of(node.metadata.name)])
         return original(self, replace(node, metadata=replace(node.metadata, labels=before.metadata.labels)))
 
     return update_node

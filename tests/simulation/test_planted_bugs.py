@@ -14,6 +14,7 @@ from tests.simulation.shrinking import kind_of, shrink
 from tests.simulation.simulation import Outcome, run_seed
 from tests.simulation.steps import has_devices, has_gangs, has_trees, shadow_revision
 from tests.simulation.tree_bugs import TREE_BUGS
+from tests.support.presence import present
 from tests.support.tables import table
 
 MAXIMUM_SEEDS = 500
@@ -88,8 +89,7 @@ def test_enough_bugs_are_planted() -> None:
 def test_a_failing_run_is_shrunk() -> None:
     """A shrunk run fails in the same way with at most a quarter of the steps."""
     planted = BUGS["a PreEnqueue plugin is called only once"]
-    found = first_failure("a PreEnqueue plugin is called only once")
-    assert found is not None
+    found = present(first_failure("a PreEnqueue plugin is called only once"))
     small = shrink(found, planted)
     assert kind_of(small.problems[0]) == kind_of(found.problems[0])
     assert len(small.steps) <= len(found.steps) // 4

@@ -10,6 +10,7 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.support.presence import present
 from tests.support.promql import Selector, Series, selectors
 
 DASHBOARD = Path(__file__).resolve().parents[2] / "charts" / "bayplan" / "dashboards" / "bayplan.json"
@@ -27,8 +28,7 @@ def dashboard_queries() -> list[tuple[str, str]]:
     found = [(panel["title"], target["expr"]) for panel in board["panels"] for target in panel.get("targets", ())]
     for variable in board["templating"]["list"]:
         if variable["type"] == "query":
-            query = re.fullmatch(r"label_values\((.*), (\w+)\)", variable["definition"])
-            assert query is not None
+            query = present(re.fullmatch(r"label_values\((.*), (\w+)\)", variable["definition"]))
             found.append((f"${variable['name']}", f"count by ({query[2]}) ({query[1]})"))
     return [
         (title, re.sub(r"\$(job|namespace|profile)\b", ".*", expr.replace("$__rate_interval", "5m")))

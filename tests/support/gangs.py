@@ -10,6 +10,7 @@ from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import POD_GROUP_LABELS, CompositePodGroup, GroupKey, GroupSource, PodGroup
 from scheduler_core.queueing.gang_members import Gang
 from tests.support.builders import PodFields, pod
+from tests.support.presence import present
 from tests.support.scheduling import DEFAULT_NAME, Rig
 
 LABEL = POD_GROUP_LABELS[GroupSource.BAYPLAN]
@@ -57,15 +58,13 @@ def add_groups(rig: Rig, *groups: PodGroup | CompositePodGroup) -> None:
 
 def gang_of(rig: Rig, name: str = "train") -> Gang:
     """Return the gang of a group; it must exist."""
-    gang = rig.queue.gangs.get(key(name))
-    assert gang is not None
+    gang = present(rig.queue.gangs.get(key(name)))
     return gang
 
 
 def previewed(rig: Rig, name: str = "train") -> GangPreview:
     """Return the dry run of a gang's preemption by the default profile."""
-    instance = rig.context.profiles.get(DEFAULT_NAME)
-    assert instance is not None
+    instance = present(rig.context.profiles.get(DEFAULT_NAME))
     return rig.scheduler.cycles.preemption.preview(gang_of(rig, name), instance)
 
 

@@ -27,6 +27,7 @@ from scheduler_core.model.pod_group import (
 from scheduler_core.queueing.gang_members import Gang, GangOutcome
 from scheduler_core.queueing.gang_registry import Gangs
 from tests.support.builders import PodFields, pod
+from tests.support.presence import present
 from tests.support.virtual_clock import VirtualClock
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -73,8 +74,7 @@ class GroupScenario:
     @property
     def gang(self) -> Gang:
         """Gang of the group."""
-        gang = self.gangs.get(self.key)
-        assert gang is not None
+        gang = present(self.gangs.get(self.key))
         return gang
 
     def add_members(self, *names: str, **fields: Unpack[PodFields]) -> GroupScenario:

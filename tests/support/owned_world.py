@@ -22,6 +22,7 @@ from scheduler_core.model.meta import OwnerReference
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, GroupSource
 from tests.support.builders import PodFields, pod
+from tests.support.presence import present
 from tests.support.scheduling import DEFAULT_NAME, Rig, rig
 
 
@@ -123,8 +124,7 @@ class OwnedWorld:
 
     def key(self, each: Pod) -> GroupKey:
         """Return the key of the PodGroup of a pod."""
-        found = owner_instance(each, self.settings.rules)
-        assert found is not None
+        found = present(owner_instance(each, self.settings.rules))
         return found.key
 
     def size(self, each: Pod) -> int | None:

@@ -19,6 +19,7 @@ from scheduler_core.plugins.default_preemption import DefaultPreemption
 from scheduler_core.ports import PodDeletion
 from scheduler_core.scheduler import Scheduler
 from scheduler_core.snapshot.node_columns import NodeColumns
+from tests.support.presence import present
 from tests.support.recording_writer import RecordingWriter
 from tests.support.virtual_clock import VirtualClock
 
@@ -98,8 +99,7 @@ class PreemptionWorld:
 
     def post_filter(self, pod: Pod) -> PostFilterResult:
         """Run PostFilter for an infeasible pod."""
-        failed = self.failed_attempt(pod)
-        assert failed is not None
+        failed = present(self.failed_attempt(pod))
         attempt, diagnosis = failed
         return self.plugin.post_filter(attempt.state, attempt.info, self.columns, diagnosis)
 

@@ -24,6 +24,7 @@ from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import pod
 from tests.support.handles import FakeHandle
+from tests.support.presence import present
 from tests.support.scheduling import places_of
 from tests.support.virtual_clock import VirtualClock
 
@@ -104,8 +105,7 @@ class QueueWorld:
 
     def pop(self) -> QueuedPod:
         """Pop the next pod; there must be one."""
-        queued = self.queue.pop()
-        assert queued is not None
+        queued = present(self.queue.pop())
         return queued
 
     def fail(self, queued: QueuedPod, by: Sequence[str] = (), pending: Sequence[str] = ()) -> None:

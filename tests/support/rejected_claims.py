@@ -15,6 +15,7 @@ from scheduler_core.model.devices import DeviceClass, DeviceTaintRule, ResourceC
 from scheduler_core.scheduler import SchedulerOptions
 from tests.support.builders import node, pod
 from tests.support.devices import DRIVER, device, device_class, slice_of, using
+from tests.support.presence import present
 from tests.support.scheduling import Rig, rig
 
 DeviceObject = ResourceSlice | DeviceClass | DeviceTaintRule | ResourceClaim
@@ -47,16 +48,14 @@ class RejectedPod:
         for each in (GPUS, *objects, *claims):
             self.columns.devices.assign(each)
         self.pod = using(pod("p", namespace="ns"), *(each.metadata.name for each in claims))
-        instance = self.made.context.profiles.get(self.pod.spec.scheduler_name)
-        assert instance is not None
+        instance = present(self.made.context.profiles.get(self.pod.spec.scheduler_name))
         self.instance = instance
         self.found = self.made.scheduler.cycles.examiner.examine(instance, self.columns.compile_pod(self.pod))
 
     @property
     def findings(self) -> DeviceFindings:
         """Device findings of the nodes."""
-        findings = device_findings(self.columns, self.instance, self.found)
-        assert findings is not None
+        findings = present(device_findings(self.columns, self.instance, self.found))
         return findings
 
     def obstacles(self) -> list[tuple[str, str, int]]:

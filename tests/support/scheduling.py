@@ -24,6 +24,7 @@ from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.scheduler import Scheduler, SchedulerOptions, SchedulerPorts
+from tests.support.presence import present
 from tests.support.recording_writer import RecordingWriter
 from tests.support.virtual_clock import VirtualClock
 
@@ -86,9 +87,7 @@ class Rig:
 
     def pop(self) -> QueuedPod:
         """Pop the next pod; there must be one."""
-        queued = self.queue.pop()
-        assert queued is not None
-        return queued
+        return present(self.queue.pop())
 
     def decide(self) -> Attempt | None:
         """Pop the next pod and run its scheduling cycle."""

@@ -15,6 +15,7 @@ from bayplan.comparison import Change, Outcome, PodDifference, ProfileReference,
 from click.testing import CliRunner, Result
 
 from scheduler_core.errors import ConfigError
+from tests.support.presence import present
 from tests.support.tables import table
 
 EXAMPLE = str(Path(__file__).parents[3] / "examples" / "simulate" / "cluster.yaml")
@@ -112,8 +113,7 @@ def test_html_report() -> None:
     for text in ("10 pending pods decided on 6 nodes: 4 move", "<td>shop/web-3</td>", "<td>zone-a-2</td>"):
         assert text in result.stdout
     assert result.stdout.count("<script") == SCRIPTS
-    found = re.search(r'id="documents">(.*?)</script>', result.stdout)
-    assert found is not None
+    found = present(re.search(r'id="documents">(.*?)</script>', result.stdout))
     documents = json.loads(found[1])
     assert documents["sides"] == {"before": "spread", "after": "pack"}
     uses = {side: each["used"]["cpu"] for side, each in documents["documents"]["nodes"].items()}

@@ -29,6 +29,7 @@ from tests.support.builders import pod as built_pod
 from tests.support.chromium import open_file
 from tests.support.gangs import settle
 from tests.support.page_world import PageWorld
+from tests.support.presence import present
 from tests.support.scheduling import rig
 from tests.support.tables import table
 
@@ -146,8 +147,7 @@ def cluster(tmp_path: Path) -> Path:
 def test_a_report_begins_with_its_origin(cluster: Path, make: Callable[[Path], str], summary: str) -> None:
     """Date, command and cluster, and a summary, are before the tables, also without scripts."""
     page = make(cluster)
-    facts = re.search(r'<p class="report-facts">(.*?)</p>', page)
-    assert facts is not None
+    facts = present(re.search(r'<p class="report-facts">(.*?)</p>', page))
     assert re.search(r"written: 20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ; command: bayplan ", facts[1])
     assert "bayplan: " in facts[1]
     assert re.search(r"profiles?: \S+ revision \w{8}", facts[1])
@@ -177,8 +177,7 @@ def test_hostile_names_are_text(cluster: Path, make: Callable[[Path], str]) -> N
 @pytest.mark.parametrize("make", REPORTS.values(), ids=REPORTS.keys())
 def test_documents_cannot_end_their_element(cluster: Path, make: Callable[[Path], str]) -> None:
     """The embedded JSON is ASCII without "<", and its strings are escaped."""
-    found = re.search(r'id="documents">(.*?)</script>', make(cluster), re.DOTALL)
-    assert found is not None
+    found = present(re.search(r'id="documents">(.*?)</script>', make(cluster), re.DOTALL))
     assert found[1].isascii()
     assert "<" not in found[1]
     assert ESCAPED in str(json.loads(found[1])["work"][0]["name"])

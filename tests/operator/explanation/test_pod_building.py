@@ -22,6 +22,7 @@ from scheduler_core.model.pod_group import ForeignGangs, foreign_gang
 from scheduler_core.scheduler import SchedulerOptions
 from tests.support.builders import node, pod
 from tests.support.preemption import budget
+from tests.support.presence import present
 from tests.support.scheduling import BARE, Rig, plugin_set, rig
 from tests.support.tables import table
 
@@ -61,8 +62,7 @@ def test_a_tie_is_resolved_as_in_the_next_attempt() -> None:
     explanation = explanation_of(made, waiting)
     assert len(explanation.tied) == 9
     assert "one of 9 nodes with the highest score" in explanation.headline
-    attempt = made.decide()
-    assert attempt is not None
+    attempt = present(made.decide())
     assert attempt.node_name == explanation.node
 
 

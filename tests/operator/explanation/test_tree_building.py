@@ -10,6 +10,7 @@ from scheduler_core.model.pod_group import GroupSource
 from tests.support.builders import pod
 from tests.support.gang_preemption import small_node
 from tests.support.gangs import add_groups, composite_group, leaf_group
+from tests.support.presence import present
 from tests.support.scheduling import Rig, rig
 
 
@@ -25,8 +26,7 @@ async def test_a_gang_below_a_composite_group() -> None:
     cluster = _cluster(2)
     victim = pod("victim", node_name="n", requests={"cpu": "1"}, priority=-9)
     cluster.add(small_node("n", 2), victim, pod("a-1", requests={"cpu": "1"}, group="a"))
-    gang = named_gang(cluster.scheduler.context, "default", "a")
-    assert gang is not None
+    gang = present(named_gang(cluster.scheduler.context, "default", "a"))
     assert 'composite pod group "root" tree to meet quorum.' in explain_gang(cluster.scheduler, gang).headline
     cluster.add(pod("b-1", requests={"cpu": "1"}, group="b"))
     found = explain_gang(cluster.scheduler, gang)
@@ -37,8 +37,7 @@ async def test_a_gang_below_a_composite_group() -> None:
     )
     assert found.preemption is not None
     assert [each.name for each in found.preemption.victims] == ["victim"]
-    other = named_gang(cluster.scheduler.context, "default", "b")
-    assert other is not None
+    other = present(named_gang(cluster.scheduler.context, "default", "b"))
     (place,) = explain_gang(cluster.scheduler, other).places
     assert place.next_member is not None
     assert place.next_member.message == "0/1 nodes are available: 1 Insufficient cpu."
@@ -55,8 +54,7 @@ async def test_an_infeasible_gang_in_a_feasible_tree() -> None:
     cluster.add(
         small_node("n", 2), pod("a-1", requests={"cpu": "1"}, group="a"), pod("b-1", requests={"cpu": "9"}, group="b")
     )
-    gang = named_gang(cluster.scheduler.context, "default", "b")
-    assert gang is not None
+    gang = present(named_gang(cluster.scheduler.context, "default", "b"))
     found = explain_gang(cluster.scheduler, gang)
     assert found.verdict is GangVerdict.UNSCHEDULABLE
     assert found.headline.startswith(

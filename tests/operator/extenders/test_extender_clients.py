@@ -40,6 +40,7 @@ from tests.support.extender_server import ExtenderServer, passes_only
 from tests.support.fake_api import FakeApi, Response
 from tests.support.fake_cluster_objects import FakeRevisions, FakeStatuses
 from tests.support.manifests import profile_manifest
+from tests.support.presence import present
 from tests.support.recording_writer import RecordingWriter
 from tests.support.tables import table
 from tests.support.virtual_clock import VirtualClock
@@ -222,8 +223,7 @@ async def test_an_open_circuit_is_reported_at_once(world: World, caplog: pytest.
         controller.reconcile()
         await controller.publish()
         assert statuses.profile("batch")["extenders"] == [{"urlPrefix": server.url, "state": "Closed"}]
-        instance = world.scheduler.context.profiles.get("batch")
-        assert instance is not None
+        instance = present(world.scheduler.context.profiles.get("batch"))
         await _fail_calls(world, instance, 1)
         assert not world.changed.is_set()
         await _fail_calls(world, instance, 1)

@@ -13,6 +13,7 @@ from scheduler_core.model.pod_group import GroupKey, GroupSource
 from scheduler_core.model.pod_group import PodGroup as Group
 from scheduler_core.model.workloads import PriorityClass
 from tests.operator.gangs.group_recording import RecordingObserver, RecordingSink
+from tests.support.presence import present
 from tests.support.tables import table
 
 Body = dict[str, Any]
@@ -94,8 +95,7 @@ def test_a_status_update_is_stored_but_not_reported(world: World) -> None:
     written["metadata"]["resourceVersion"] = "2"
     world.seen(written)
     assert len(world.sink.calls) == len(world.observer.calls) == 1
-    latest = world.groups.body(KEY)
-    assert latest is not None
+    latest = present(world.groups.body(KEY))
     assert latest["status"] == {"phase": "Pending"}
 
 

@@ -34,6 +34,7 @@ from tests.operator.kube.conftest import InstantClock
 from tests.support.background import until
 from tests.support.builders import pod
 from tests.support.fake_api import Hang, Response, Stream, error_response
+from tests.support.presence import present
 from tests.support.recording_writer import RecordingWriter
 from tests.support.tables import table
 
@@ -121,8 +122,7 @@ async def test_a_process_without_custom_resources(world: World) -> None:
     alone = Scheduler(clock, RecordingWriter())
     connection = ApiConnection(world.api, ConnectionOptions(), InstantClock())
     GroupSources(alone, ClusterInformers(connection, alone, clock), connection, clock, apis=UsedApis(bayplan=False))
-    unread = alone.context.queue.gangs.unread(GroupSource.BAYPLAN)
-    assert unread is not None
+    unread = present(alone.context.queue.gangs.unread(GroupSource.BAYPLAN))
     assert "`bayplan run --config` reads no custom resources" in unread
 
 
@@ -158,8 +158,7 @@ async def test_groups_are_listed_before_the_first_cycle(
         complete.set()
         await world.ready()
         assert world.unread(key.source) is None
-        found = world.group_of(key)
-        assert found is not None
+        found = present(world.group_of(key))
         assert found.min_member == min_member
         assert world.sources._of(key.source).version == version.rpartition("/")[2]
         deleted.set()
@@ -190,8 +189,7 @@ async def test_an_api_that_is_installed_later_is_used(world: World) -> None:
         world.clock.advance(1)
         await until(lambda: world.group_of(PLUGINS_KEY) is not None)
         assert world.lookups() == lookups + 1
-        gang = world.scheduler.context.queue.gangs.get(PLUGINS_KEY)
-        assert gang is not None
+        gang = present(world.scheduler.context.queue.gangs.get(PLUGINS_KEY))
         assert list(gang.pods) == ["uid-p"]
         assert not world.readiness.missing
 
@@ -229,8 +227,7 @@ async def test_an_invalid_edit_in_another_api_has_no_effect(world: World) -> Non
     world.api.on("GET", f"{PLUGINS}/podgroups", Stream(*listed(group()), watch_event("MODIFIED", bad), Hang()))
     async with world.running():
         await until(lambda: len(world.observer.calls) == 3)
-    found = world.group_of(PLUGINS_KEY)
-    assert found is not None
+    found = present(world.group_of(PLUGINS_KEY))
     assert found.min_member == 3
     assert world.observer.calls[1:] == ["known ml/train u 2 {}", "invalid ml/train u 2 spec.minResources.cpu"]
 
@@ -253,7 +250,6 @@ async def test_priority_classes_apply_to_bayplan_groups(world: World) -> None:
     world.sources.bayplan.listed(BayplanGroup, [group(spec={"minMember": 3, "priorityClassName": "high"})], "5")
     async with world.running():
         await world.ready()
-    found = world.group_of(GroupKey(GroupSource.BAYPLAN, "ml", "train"))
-    assert found is not None
+    found = present(world.group_of(GroupKey(GroupSource.BAYPLAN, "ml", "train")))
     assert found.priority == 1000
     assert world.sources.status(found.key) == {}

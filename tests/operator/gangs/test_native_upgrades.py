@@ -21,6 +21,7 @@ from tests.operator.gangs.served_world import (
 )
 from tests.support.background import until
 from tests.support.fake_api import Hang, Stream, error_response
+from tests.support.presence import present
 from tests.support.tables import table
 
 
@@ -60,8 +61,7 @@ async def test_an_upgraded_server_is_read_in_the_newer_version(world: World) -> 
         await until(lambda: world.unread(GroupSource.NATIVE) == reason)
         complete.set()
         await until(lambda: world.unread(GroupSource.NATIVE) is None)
-        found = world.group_of(NATIVE_KEY)
-        assert found is not None
+        found = present(world.group_of(NATIVE_KEY))
         assert (found.api_version, found.is_uniform) == ("scheduling.k8s.io/v1beta1", True)
         assert world.group_of(NATIVE_KEY._replace(name="old")) is None
         assert world.sources._of(GroupSource.NATIVE).version == "v1beta1"

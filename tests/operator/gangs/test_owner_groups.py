@@ -10,6 +10,7 @@ from scheduler_core.errors import ConflictError, ForbiddenError
 from scheduler_core.model.pod import Pod
 from tests.support.builders import pod
 from tests.support.owned_world import OwnedWorld, of_job
+from tests.support.presence import present
 
 LWS = "leaderworkerset.sigs.k8s.io"
 KUEUE = "kueue.x-k8s.io/pod-group-name"
@@ -76,8 +77,7 @@ async def test_one_pod() -> None:
         assert (world.requests.log, world.obstacle(each)) == ([], "")
         await world.own("jobs", {"parallelism": 2})
         assert world.size(each) == 2
-        gang = world.rig.queue.gangs.get(world.key(each))
-        assert gang is not None
+        gang = present(world.rig.queue.gangs.get(world.key(each)))
         assert gang.needed == 2
         world.collect(each)
         await world.own("jobs", {"parallelism": 1})

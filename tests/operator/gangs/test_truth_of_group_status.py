@@ -22,6 +22,7 @@ from tests.support.binding_gate import Gate
 from tests.support.builders import node, pod
 from tests.support.gang_preemption import add_gang, small_node, terminating_pod, with_pod_groups
 from tests.support.gangs import LABEL, add_groups, composite_group, gang_of, group, leaf_group, member, members, settle
+from tests.support.presence import present
 from tests.support.scheduling import Rig, plugin_set, profile, rig
 from tests.support.tables import table
 
@@ -128,8 +129,7 @@ async def test_the_message_of_a_scheduled_gang(topology: GroupTopology | None) -
     add_gang(made, *members(2), of=group(topology=topology))
     await settle(made)
     made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
-    message = gang_of(made).outcome
-    assert message is not None
+    message = present(gang_of(made).outcome)
     assert ("several domains" in message.message) is (topology is not None)
 
 
@@ -226,8 +226,7 @@ async def test_a_rejected_gang_is_tried_again_without_a_member(leave: Callable[[
     pods = members(4, requests={"cpu": "2"})
     add_gang(made, *pods, of=group(min_member=3))
     await settle(made)
-    entry = gang_of(made).entry
-    assert entry is not None
+    entry = present(gang_of(made).entry)
     before = entry.place
     leave(made, pods[0])
     assert (before, entry.place) == (Place.UNSCHEDULABLE, Place.BACKOFF)

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from scheduler_core.model.devices import ResourceClaim, ResourceSlice
 from scheduler_core.snapshot.indexes.device_index import DeviceIndex
 from tests.support.devices import allocated_claim, claim, device, exactly, slice_of
+from tests.support.presence import present
 from tests.support.scheduling import rig
 
 TWO = [device("d0"), device("d1")]
@@ -50,8 +51,7 @@ def test_claims_are_allocated_pending_or_in_flight() -> None:
     waiting, chosen = claim(exactly("r"), name="waiting"), claim(exactly("r"), name="chosen")
     for each in (slice_of(TWO), shared, observed, waiting, chosen):
         index.assign(each)
-    allocation = allocated_claim({"device": "d1"}).status.allocation
-    assert allocation is not None
+    allocation = present(allocated_claim({"device": "d1"}).status.allocation)
     index.begin_allocation(chosen, allocation, "uid-of-a-pod")
     found = devices_state(index, "/apis/resource.k8s.io/v1/resourceclaims")
     assert (found.claims_allocated, found.claims_pending, found.claims_in_flight, found.in_use) == (2, 1, 1, 2)

@@ -28,6 +28,7 @@ from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import node, pod
 from tests.support.gang_preemption import add_gang, running_pod, small_node, with_pod_groups
 from tests.support.gangs import group, key, members, settle
+from tests.support.presence import present
 from tests.support.scheduling import Rig, plugin_set, profile, rig
 
 
@@ -49,8 +50,7 @@ async def world() -> AsyncIterator[Rig]:
     made.serve(profile(plugins=default_plugins().model_copy(update={"permit": plugin_set("Patient")})))
     made.add(node("a", allocatable={"cpu": "4", "memory": "8Gi", "pods": "10"}))
     made.add(pod("waiting", requests={"cpu": "1"}))
-    attempt = made.decide()
-    assert attempt is not None
+    attempt = present(made.decide())
     binding = asyncio.create_task(made.scheduler.cycles.binding.bind(attempt))
     made.add(pod("large", requests={"cpu": "100"}, priority=7))
     assert await made.attempt() == ""

@@ -26,6 +26,7 @@ from tests.support.affinities import anti_affinity_to, app, term
 from tests.support.builders import node, pod
 from tests.support.gangs import group, members, settle
 from tests.support.page_world import PageWorld
+from tests.support.presence import present
 from tests.support.storage import mounts
 from tests.support.tables import table
 
@@ -205,12 +206,10 @@ async def test_attempts_of_a_gang_and_its_members(world: PageWorld) -> None:
     world.rig.add(node("roomy", allocatable={"cpu": "16", "memory": "8Gi", "pods": "10"}))
     world.clock.advance(30)
     work = WorkReader(world.sources)
-    found = work.gang("default", "train", None)
-    assert found is not None
+    found = present(work.gang("default", "train", None))
     assert found.kind == "gang"
     assert [each.result for each in found.attempts] == ["Scheduled"]
-    member = work.pod("default", "train-0")
-    assert member is not None
+    member = present(work.pod("default", "train-0"))
     assert sorted(each.result for each in member.attempts) == ["Scheduled", "scheduled"]
     assert work.pod("default", "gone") is None
     assert work.gang("default", "gone", None) is None
@@ -224,8 +223,7 @@ async def test_attempts_of_a_pod(world: PageWorld) -> None:
     world.rig.add(node("huge", allocatable={"cpu": "16", "memory": "8Gi", "pods": "10"}))
     world.clock.advance(30)
     await settle(world.rig)
-    found = WorkReader(world.sources).pod("default", "large")
-    assert found is not None
+    found = present(WorkReader(world.sources).pod("default", "large"))
     assert [(each.result, each.node, each.profile) for each in found.attempts] == [
         ("scheduled", "huge", "default-scheduler"),
         ("unschedulable", "", "default-scheduler"),
@@ -367,8 +365,7 @@ async def test_the_card_of_a_node(world: PageWorld) -> None:
     """The card has amounts, taints, labels and pods; there is none of an unknown node."""
     world.rig.add(node("t", taints=["x=y:NoSchedule"], allocatable={"cpu": "4", "memory": "8Gi", "pods": "10"}))
     world.add(pod("low", requests={"cpu": "1"}, node_name="t"), pod("high", requests={}, node_name="t", priority=5))
-    found = read_node(world.sources, "t", (DeviceUse("gpu.example.com", "t", devices=4, in_use=1),))
-    assert found is not None
+    found = present(read_node(world.sources, "t", (DeviceUse("gpu.example.com", "t", devices=4, in_use=1),)))
     assert [(each.resource, each.used, each.allocatable, each.free) for each in found.amounts] == [
         ("pods", "2", "10", "8"),
         ("cpu", "1", "4", "3"),

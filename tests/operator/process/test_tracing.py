@@ -14,6 +14,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from scheduler_core.errors import ConfigError
 from scheduler_core.scheduler import SchedulerPorts
 from tests.support.builders import node, pod
+from tests.support.presence import present
 from tests.support.scheduling import Rig, rig
 from tests.support.virtual_clock import VirtualClock
 
@@ -39,8 +40,7 @@ async def test_cycles_of_a_bound_pod() -> None:
     chosen = await made.attempt()
     cycle, binding = span_named(exporter, "scheduling cycle"), span_named(exporter, "binding cycle")
     assert cycle.attributes is not None
-    instance = made.context.profiles.get("default-scheduler")
-    assert instance is not None
+    instance = present(made.context.profiles.get("default-scheduler"))
     assert dict(cycle.attributes) == {
         "k8s.namespace.name": "default",
         "k8s.pod.name": "web",

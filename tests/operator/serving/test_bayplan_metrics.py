@@ -16,6 +16,7 @@ from scheduler_core.scheduler import Scheduler
 from tests.support.builders import node, pod
 from tests.support.fake_api import FakeApi
 from tests.support.gangs import group, members
+from tests.support.presence import present
 from tests.support.recording_writer import RecordingWriter
 from tests.support.scheduling import DEFAULT_NAME, Rig, rig
 from tests.support.tables import table
@@ -103,8 +104,7 @@ def sample(registry: CollectorRegistry, name: str) -> float | None:
 
 
 def revision(scheduler: Scheduler) -> str:
-    instance = scheduler.context.profiles.get("batch")
-    assert instance is not None
+    instance = present(scheduler.context.profiles.get("batch"))
     return instance.revision
 
 

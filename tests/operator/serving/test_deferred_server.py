@@ -15,6 +15,7 @@ from bayplan.settings.operator_settings import ServingSettings
 from prometheus_client import CollectorRegistry
 
 from scheduler_core.errors import ConfigError
+from tests.support.presence import present
 from tests.support.tables import table
 from tests.support.virtual_clock import VirtualClock
 
@@ -52,8 +53,7 @@ async def test_a_probe_waits_for_the_server(parts: ServedParts) -> None:
     await server.start()
     async with asyncio.timeout(60):
         assert (await response).startswith(b"HTTP/1.1 200")
-    endpoint = server.endpoint(LOOPBACK)
-    assert endpoint is not None
+    endpoint = present(server.endpoint(LOOPBACK))
     assert endpoint.url == f"http://{LOOPBACK}:{server.port}"
     writer.close()
     await server.stop()
@@ -64,8 +64,7 @@ async def test_a_generated_certificate_is_announced_after_the_start(parts: Serve
     server = DeferredServer((LOOPBACK, 0), ServingSettings(secure_serving=True), parts)
     assert server.endpoint(LOOPBACK) is None
     await server.start()
-    endpoint = server.endpoint(LOOPBACK)
-    assert endpoint is not None
+    endpoint = present(server.endpoint(LOOPBACK))
     assert len(endpoint.certificate_sha256) == 64
     await server.stop()
 

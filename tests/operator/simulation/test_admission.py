@@ -25,6 +25,7 @@ from scheduler_core.model.storage import BETA_STORAGE_CLASS, PersistentVolumeCla
 from scheduler_core.model.taints import Toleration
 from scheduler_core.model.workloads import PriorityClass
 from tests.support.affinities import affinity_to, term
+from tests.support.presence import present
 from tests.support.storage import claim
 from tests.support.tables import table
 
@@ -107,8 +108,7 @@ def test_pod_level_requests_default(
     """A pod with pod-level limits gets pod-level requests."""
     container = Container(resources=ResourceRequirements(requests=of_container))
     spec = PodSpec(containers=(container,), resources=ResourceRequirements(limits=limits))
-    resources = admitted_pod(spec).spec.resources
-    assert resources is not None
+    resources = present(admitted_pod(spec).spec.resources)
     assert resources.requests == expected
 
 
@@ -129,8 +129,9 @@ def test_pod_level_requests_default(
 def test_pod_level_requests_are_completed(given: ResourceRequirements, expected: dict[str, object] | None) -> None:
     """A pod with any pod-level resource gets requests for all resources that its containers request."""
     of_container = ResourceRequirements({"memory": "1Ki", "hugepages-2Mi": "2Mi"}, {"hugepages-2Mi": "2Mi"})
-    resources = admitted_pod(PodSpec(containers=(Container(resources=of_container),), resources=given)).spec.resources
-    assert resources is not None
+    resources = present(
+        admitted_pod(PodSpec(containers=(Container(resources=of_container),), resources=given)).spec.resources
+    )
     assert resources.requests == (expected or {})
 
 
@@ -322,8 +323,7 @@ def test_affinity_terms() -> None:
     def terms(same: LabelSelector, other: LabelSelector) -> PodAffinity:
         required = PodAffinityTerm(label_selector=same, match_label_keys=("pod-template-hash",))
         preferred = PodAffinityTerm(label_selector=other, mismatch_label_keys=("pod-template-hash",))
-        found = affinity_to(required, preferred=[(1, preferred)]).pod_affinity
-        assert found is not None
+        found = present(affinity_to(required, preferred=[(1, preferred)]).pod_affinity)
         return found
 
     given = terms(LabelSelector(), LabelSelector())

@@ -14,6 +14,7 @@ from scheduler_core.scheduler import Scheduler
 from scheduler_core.snapshot.indexes.device_index import DeviceIndex
 from tests.support.builders import pod
 from tests.support.devices import allocated_claim, claim, exactly
+from tests.support.presence import present
 from tests.support.tables import table
 
 WAITING = claim(exactly("r"), name="c")
@@ -42,8 +43,7 @@ async def test_a_write_is_reported_before_it_returns() -> None:
     assert index.claims.get("ns/c") is written is await claims.read(WAITING)
     assert (written.metadata.finalizers, [each.uid for each in written.status.reserved_for]) == (("f",), ["a"])
     assert [(one.type, one.status) for each in written.status.devices for one in each.conditions] == [("ready", "True")]
-    usage = index.hardware.allocated.usage(("gpu.example.com", "n0"))
-    assert usage is not None
+    usage = present(index.hardware.allocated.usage(("gpu.example.com", "n0")))
     assert usage.uses("d0")
 
 
@@ -93,8 +93,7 @@ async def test_a_pod_records_its_extended_claim() -> None:
     web = pod("web")
     world.add_pod(web)
     await world.claims.write_extended_claim(web, ExtendedResourceClaimStatus((), "web-x"))
-    found = world.pod(web.metadata.namespace, "web")
-    assert found is not None
+    found = present(world.pod(web.metadata.namespace, "web"))
     assert found.status.extended_resource_claim_status == ExtendedResourceClaimStatus((), "web-x")
     with pytest.raises(NotFoundError):
         await world.claims.write_extended_claim(pod("gone"), ExtendedResourceClaimStatus((), "x"))

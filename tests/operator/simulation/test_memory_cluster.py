@@ -12,6 +12,7 @@ from scheduler_core.model.pod import PodCondition
 from scheduler_core.ports import Binding, Event, ObjectReference, PodDeletion, PodStatusPatch
 from scheduler_core.scheduler import Scheduler
 from tests.support.builders import node, pod
+from tests.support.presence import present
 from tests.support.tables import table
 
 UID = "uid-of-default-pod"
@@ -85,8 +86,7 @@ async def test_a_patch_of_another_uid_changes_nothing() -> None:
     """A patch with another UID does not change the pod."""
     cluster, _ = cluster_with_scheduler()
     cluster.patch_pod_status(PodStatusPatch("default", "pod", "another", PodCondition("PodScheduled", "False")))
-    current = cluster.pod("default", "pod")
-    assert current is not None
+    current = present(cluster.pod("default", "pod"))
     assert (current.status.conditions, cluster.is_quiet) == ((), True)
 
 
@@ -96,8 +96,7 @@ async def test_a_condition_replaces_the_one_of_its_type() -> None:
     for message in ("first", "second"):
         condition = PodCondition("PodScheduled", "False", message=message)
         cluster.patch_pod_status(PodStatusPatch("default", "pod", UID, condition))
-    current = cluster.pod("default", "pod")
-    assert current is not None
+    current = present(cluster.pod("default", "pod"))
     assert [condition.message for condition in current.status.conditions] == ["second"]
 
 

@@ -13,6 +13,7 @@ from scheduler_core.model.storage import SELECTED_NODE, StorageObject
 from scheduler_core.plugins.volume_binding.binding import bound_volume
 from scheduler_core.scheduler import Scheduler
 from scheduler_core.snapshot.indexes.storage_index import StorageIndex
+from tests.support.presence import present
 from tests.support.storage import claim, storage_class, volume
 from tests.support.tables import table
 
@@ -39,8 +40,7 @@ async def test_binding_a_volume_binds_its_claim() -> None:
     written = await storage.bind_volume(bound_volume(free, waiting))
     assert index.volumes.get("v") is written
     assert int(written.metadata.resource_version) > 41
-    bound = index.claims.get("default/c")
-    assert bound is not None
+    bound = present(index.claims.get("default/c"))
     assert (bound.is_fully_bound, bound.spec.volume_name, bound.status.phase) == (True, "v", "Bound")
 
 
@@ -50,12 +50,10 @@ async def test_selecting_a_node_creates_a_volume() -> None:
     storage, index = storage_with_index(CSI_CLASS, waiting)
     annotations = {SELECTED_NODE: "n"}
     await storage.select_node(replace(waiting, metadata=replace(waiting.metadata, annotations=annotations)))
-    bound = index.claims.get("default/c")
-    assert bound is not None
+    bound = present(index.claims.get("default/c"))
     assert bound.is_fully_bound
     assert bound.metadata.annotations[SELECTED_NODE] == "n"
-    made = index.volumes.get(bound.spec.volume_name)
-    assert made is not None
+    made = present(index.volumes.get(bound.spec.volume_name))
     assert made.is_reserved_for(bound)
     assert (made.spec.capacity, made.spec.storage_class_name) == ({"storage": "7Gi"}, "fast")
     assert made.spec.csi is not None

@@ -10,6 +10,7 @@ from bayplan.simulation.simulated_profiles import activate_profiles
 
 from scheduler_core.errors import ConfigError
 from scheduler_core.scheduler import Scheduler
+from tests.support.presence import present
 from tests.support.tables import table
 
 Raw = dict[str, Any]
@@ -82,8 +83,7 @@ def test_references_are_resolved() -> None:
     )
     scheduler = Scheduler(SimulatedClock(), MemoryCluster())
     activate_profiles(scheduler, cluster)
-    instance = scheduler.context.profiles.get("a")
-    assert instance is not None
+    instance = present(scheduler.context.profiles.get("a"))
     assert [entry.name for entry in instance.config.plugin_config] == ["NodeResourcesFit"]
 
 

@@ -22,6 +22,7 @@ from scheduler_core.model.pod import Pod
 from scheduler_core.runtime.framework_instance import FrameworkInstance, ProfilePlan, plan_profile
 from scheduler_core.scheduler import Scheduler, SchedulerOptions
 from tests.parity.conformance.cases import Case, CaseProfile, profile_of, profiles_of
+from tests.support.presence import present
 
 _T = TypeVar("_T")
 _PLANS = 256
@@ -54,8 +55,7 @@ def attempt_case(case: Case, registry: Registry, defaults: Plugins) -> CaseOutco
     clock = SimulatedClock(datetime.now(UTC))
     options = with_gates(SchedulerOptions(), FeatureGates(case.feature_gates))
     scheduler = scheduler_of(case, Scheduler(clock, MemoryCluster(), options, registry, defaults), registry, defaults)
-    instance = scheduler.context.profiles.get(profile.config.scheduler_name)
-    assert instance is not None
+    instance = present(scheduler.context.profiles.get(profile.config.scheduler_name))
     info = scheduler.context.cache.columns.compile_pod(case.pod)
     examination = scheduler.cycles.examiner.examine(instance, info)
     for each in scheduler.context.profiles:

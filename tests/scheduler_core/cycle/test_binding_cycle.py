@@ -19,6 +19,7 @@ from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod import Pod
 from scheduler_core.snapshot.cluster_cache import Placement
 from tests.support.builders import node, pod
+from tests.support.presence import present
 from tests.support.recording_plugins import Journal, no_pods_assumed, recorder_rig
 from tests.support.scheduling import Rig, rig
 from tests.support.tables import table
@@ -33,8 +34,7 @@ def waits(seconds: float) -> PermitResult:
 
 async def start_binding(made: Rig) -> asyncio.Task[bool]:
     """Schedule a pod, start its binding cycle and run it to its first wait."""
-    attempt = made.decide()
-    assert attempt is not None
+    attempt = present(made.decide())
     task = asyncio.get_running_loop().create_task(made.scheduler.cycles.binding.bind(attempt))
     for _ in range(5):
         await asyncio.sleep(0)
@@ -49,8 +49,7 @@ async def test_a_bound_pod_is_reported() -> None:
     event = made.writer.events[0]
     assert (event.type, event.reason, event.note) == ("Normal", "Scheduled", "Successfully assigned default/web to n0")
     assert event.reporting_controller == "default-scheduler"
-    placed = made.context.cache.get(UID)
-    assert placed is not None
+    placed = present(made.context.cache.get(UID))
     assert placed.placement is Placement.BOUND
     assert (made.context.metrics.records["default-scheduler"].scheduled, made.place_of(POD)) == (1, "")
 
@@ -67,8 +66,7 @@ async def test_no_plugin_binds() -> None:
     """If every Bind plugin skips, the error message contains the plugin to enable."""
     journal = Journal(results={"Rec.bind": SKIP})
     made = recorder_rig(journal, waiting=POD, nodes=1)
-    attempt = made.decide()
-    assert attempt is not None
+    attempt = present(made.decide())
     attempt.instance.bind = attempt.instance.bind[:1]
     assert not await made.scheduler.cycles.binding.bind(attempt)
     assert "enable DefaultBinder as the last one" in made.condition.message
@@ -160,8 +158,7 @@ async def test_permit_waits_for_all_plugins() -> None:
     journal = Journal(results={"A.permit": waits(10), "C.permit": waits(20)})
     made = recorder_rig(journal, "A", "B", "C", waiting=POD, nodes=1)
     task = await start_binding(made)
-    waiting = made.context.waiting.get(UID)
-    assert waiting is not None
+    waiting = present(made.context.waiting.get(UID))
     assert (waiting.node_name, sorted(waiting.pending_plugins())) == ("n0", ["A", "C"])
     assert made.writer.patches[0].nominated_node_name == "n0"
     waiting.allow("A")
@@ -181,8 +178,7 @@ async def test_permit_rejects_or_times_out(result: str) -> None:
     made = recorder_rig(journal, "A", "B", "C", waiting=POD, nodes=1)
     task = await start_binding(made)
     if result == "rejected":
-        waiting = made.context.waiting.get(UID)
-        assert waiting is not None
+        waiting = present(made.context.waiting.get(UID))
         waiting.reject("A", "not today")
         message = "0/1 nodes are available: 1 not today."
     else:
@@ -193,8 +189,7 @@ async def test_permit_rejects_or_times_out(result: str) -> None:
     assert made.condition.reason == "Unschedulable"
     assert journal.plugins_at("unreserve") == ["C", "B", "A"]
     assert no_pods_assumed(made)
-    queued = made.queue.find(UID)
-    assert queued is not None
+    queued = present(made.queue.find(UID))
     assert queued.rejected_by == {"A"}
     assert made.place_of(POD) == "unschedulable"
     assert made.clock.pending == 0
@@ -239,8 +234,7 @@ async def test_a_rejected_pod_is_not_requeued_by_its_own_release() -> None:
     other = pod("other", requests={"cpu": "4"})
     made.add(other)
     assert made.decide() is not None or made.place_of(other)
-    waiting = made.context.waiting.get(UID)
-    assert waiting is not None
+    waiting = present(made.context.waiting.get(UID))
     waiting.reject("Rec", "no")
     assert not await task
     assert made.place_of(POD) == "unschedulable"
@@ -251,8 +245,7 @@ async def test_a_failed_bind_requeues_infeasible_pods() -> None:
     made = rig(defaults=default_plugins())
     big, other = pod("big", requests={"cpu": "3"}), pod("other", requests={"cpu": "2"})
     made.add(node("n0"), big, other)
-    first = made.decide()
-    assert first is not None
+    first = present(made.decide())
     assert made.decide() is None
     assert made.place_of(other) == "unschedulable"
     made.writer.fail_binds([ServerUnavailableError("away")])
@@ -291,8 +284,7 @@ async def test_a_pod_bound_by_another_scheduler_while_it_waits_is_not_requeued()
     made = recorder_rig(journal, waiting=POD, nodes=1)
     made.add(node("n1"))
     task = await start_binding(made)
-    held = made.context.waiting.get(UID)
-    assert held is not None
+    held = present(made.context.waiting.get(UID))
     other_node = "n1" if held.node_name == "n0" else "n0"
     made.scheduler.feed.pod_updated(POD, pod("web", requests={"cpu": "1"}, node_name=other_node))
     assert not await task
@@ -312,7 +304,6 @@ async def test_an_update_during_the_attempt_applies_to_the_next_attempt() -> Non
     made.scheduler.feed.pod_updated(POD, newer)
     made.clock.advance(10)
     assert not await task
-    queued = made.queue.find(UID)
-    assert queued is not None
+    queued = present(made.queue.find(UID))
     assert queued.info.pod is newer
     assert no_pods_assumed(made)

@@ -11,6 +11,7 @@ from scheduler_core.framework.extension_points import PermitResult
 from scheduler_core.framework.status import SKIP, Code, Status, error, unresolvable, unschedulable
 from tests.support.binding_gate import Gate
 from tests.support.builders import node, pod
+from tests.support.presence import present
 from tests.support.recording_plugins import Journal, recorder
 from tests.support.scheduling import BARE, Rig, plugin_set, rig
 from tests.support.tables import table
@@ -41,8 +42,7 @@ async def test_a_rejection_after_permit(point: str, answer: object, reason: str,
     expected = message.format(Point={"preBind": "PreBind", "bind": "Bind"}[point])
     assert (made.condition.reason, made.condition.message) == (reason, expected)
     assert made.writer.events[-1].note == expected
-    queued = made.queue.find(UID)
-    assert queued is not None
+    queued = present(made.queue.find(UID))
     assert (made.place_of(POD), queued.rejected_by, queued.error_count) == ("errorBackoff", frozenset(), 1)
 
 
@@ -55,8 +55,7 @@ async def test_a_rejection_after_permit(point: str, answer: object, reason: str,
 async def test_released_capacity_requeues_other_pods(answers: dict[str, object], place: str) -> None:
     """Capacity that a failed pod releases requeues other pods, but not the failed pod."""
     made = rig_with_pod(Journal(results=answers), "NodeResourcesFit")
-    attempt = made.decide()
-    assert attempt is not None
+    attempt = present(made.decide())
     other = pod("other", requests={"cpu": "2"})
     made.add(other)
     assert made.decide() is None

@@ -13,6 +13,7 @@ from scheduler_core.errors import ClusterWriteError, ConflictError, NotFoundErro
 from scheduler_core.model.pod import Pod
 from tests.support.binding_gate import Gate
 from tests.support.builders import node, pod
+from tests.support.presence import present
 from tests.support.recording_plugins import Journal, recorder
 from tests.support.scheduling import BARE, plugin_set, profile, rig
 from tests.support.tables import table
@@ -35,8 +36,7 @@ class Stage:
         self.made.add(node("n0"), POD)
 
     async def begin(self) -> None:
-        attempt = self.made.decide()
-        assert attempt is not None
+        attempt = present(self.made.decide())
         self.task = asyncio.create_task(self.made.scheduler.cycles.binding.bind(attempt))
         for _ in range(5):
             await asyncio.sleep(0)
@@ -121,8 +121,7 @@ async def test_a_pod_that_changes(at: str) -> None:
     made.writer.fail_binds([ConflictError("no")])
     made.scheduler.feed.pod_updated(POD, newer)
     assert not await stage.finish()
-    queued = made.queue.find(UID)
-    assert queued is not None
+    queued = present(made.queue.find(UID))
     assert (queued.info.pod, stage.pod_counts) == (newer, [0])
 
 
@@ -168,8 +167,7 @@ async def test_a_pod_that_is_deleted_and_added_again() -> None:
 async def test_a_pod_that_is_bound_after_a_flush_is_counted() -> None:
     """A pod that is bound after a flush counts in scheduled_after_flush, because a queueing hint may be missing."""
     stage = await start_stage("preBind")
-    queued = stage.made.queue.find(UID)
-    assert queued is not None
+    queued = present(stage.made.queue.find(UID))
     queued.was_flushed = True
     assert await stage.finish()
     assert stage.made.queue.scheduled_after_flush == 1

@@ -10,6 +10,7 @@ from scheduler_core.framework.status import Code, Status
 from scheduler_core.model.pod import Pod
 from tests.support.builders import node, pod
 from tests.support.injected_errors import KINDS, InjectedErrors, at
+from tests.support.presence import present
 from tests.support.recording_plugins import Journal, recorder
 from tests.support.scheduling import Rig, rig
 from tests.support.tables import table
@@ -33,8 +34,7 @@ def start_binding(*journals: Journal) -> tuple[Rig, asyncio.Task[bool], str]:
     """Schedule the pod and start its binding cycle; return the rig, the cycle and the node that was not chosen."""
     made = rig([recorder("Rec", journal) for journal in journals])
     made.add(node("n0"), node("n1"), POD)
-    attempt = made.decide()
-    assert attempt is not None
+    attempt = present(made.decide())
     other = "n1" if attempt.node_name == "n0" else "n0"
     return made, asyncio.get_running_loop().create_task(made.scheduler.cycles.binding.bind(attempt)), other
 
@@ -47,8 +47,7 @@ def assert_released(made: Rig, other: str) -> None:
     assert not [patch for patch in made.writer.patches if patch.condition is not None]
     record = made.context.metrics.records[PROFILE]
     assert (record.lost_binds, record.scheduled, record.last_error) == (1, 0, "")
-    lost = record.last_lost_bind
-    assert lost is not None
+    lost = present(record.last_lost_bind)
     assert (lost.pod, lost.rival_node_name) == ("default/web", other)
     assert lost.node_name not in ("", other)
 

@@ -11,6 +11,7 @@ from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod import Pod
 from scheduler_core.scheduler import SchedulerOptions
 from tests.support.builders import node, pod
+from tests.support.presence import present
 from tests.support.scheduling import Rig, rig
 
 AVOIDED_SECONDS = 10.0
@@ -230,8 +231,7 @@ async def test_an_explanation_agrees() -> None:
     await overcommitted(made)
     with_pods_that_end(made)
     made.add(node("other", allocatable={"cpu": "1", "pods": "10"}), of_rival("load", "other", "500m"))
-    instance = made.context.profiles.get("default-scheduler")
-    assert instance is not None
+    instance = present(made.context.profiles.get("default-scheduler"))
     info = made.context.cache.columns.compile_pod(pod("waits", requests={"cpu": "100m"}))
     found = made.scheduler.cycles.examiner.examine(instance, info)
     totals = dict(zip(found.feasible, found.totals.tolist(), strict=True))

@@ -18,6 +18,7 @@ from tests.support.builders import node, pod
 from tests.support.gang_preemption import evicted, running_pod, small_node, terminating_pod
 from tests.support.gang_preemption import with_pod_groups as gangs_served
 from tests.support.gangs import group, member
+from tests.support.presence import present
 from tests.support.scheduling import Rig, rig
 from tests.support.tables import table
 
@@ -104,8 +105,7 @@ def test_a_node_can_disable_preemption_for_resizes() -> None:
     disabled = with_policy(small_node("a", 3), "an-operator")
     made.add(disabled, running_pod("v0", "a"), resized())
     schedule_next(made)
-    queued = made.queue.find(resized().metadata.uid)
-    assert queued is not None
+    queued = present(made.queue.find(resized().metadata.uid))
     assert queued.rejected_by == {"DeferredPodScheduling", "NodeName"}
     assert not evicted(made)
     made.clock.advance(20)

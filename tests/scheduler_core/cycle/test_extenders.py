@@ -18,6 +18,7 @@ from scheduler_core.ports import Binding, ExtenderVerdict
 from scheduler_core.scheduler import SchedulerPorts
 from tests.support.affinities import named, node_affinity
 from tests.support.builders import node, pod
+from tests.support.presence import present
 from tests.support.recording_plugins import Journal, recorder
 from tests.support.scheduling import BARE, Rig, configured, plugin_set, rig
 from tests.support.scripted_extender import (
@@ -88,8 +89,7 @@ async def test_a_pod_that_extenders_reject_is_reported(script: object, message: 
     assert await decide(made) is None
     assert made.writer.events[-1].note == message
     assert (made.condition.reason, made.condition.message) == ("Unschedulable", message)
-    queued = made.queue.find(POD.metadata.uid)
-    assert queued is not None
+    queued = present(made.queue.find(POD.metadata.uid))
     assert queued.rejected_by == {"Extender", *rejected_by}
 
 
@@ -120,8 +120,7 @@ async def test_extenders_that_accept_a_node_do_not_count_as_rejecting() -> None:
     made = extender_rig((extender(), ScriptedExtender(on_filter=passes_only("a"))), plugins=[recorder("Rec", journal)])
     made.add(node("a"), node("b"), POD)
     assert await decide(made) is None
-    queued = made.queue.find(POD.metadata.uid)
-    assert queued is not None
+    queued = present(made.queue.find(POD.metadata.uid))
     assert "Extender" not in queued.rejected_by
 
 

@@ -9,6 +9,7 @@ from scheduler_core.framework.extension_points import PreFilterResult
 from scheduler_core.framework.status import Code, Status, error, unresolvable, unschedulable
 from scheduler_core.model.pod import Pod, PodCondition
 from tests.support.builders import node, pod
+from tests.support.presence import present
 from tests.support.recording_plugins import Journal, recorder
 from tests.support.scheduling import Rig, rig
 from tests.support.tables import table
@@ -111,8 +112,7 @@ def test_no_failure_of_a_deleted_pod_is_reported() -> None:
     made = rig([recorder("Rec", Journal())])
     wanted = pod("web")
     made.add(node("n0"), wanted)
-    attempt = made.decide()
-    assert attempt is not None
+    attempt = present(made.decide())
     made.scheduler.feed.pod_deleted(wanted)
     made.scheduler.cycles.failed.handle(attempt, Failure("no", frozenset({"Rec"})))
     assert (made.place_of(wanted), made.writer.events, made.writer.patches) == ("", [], [])

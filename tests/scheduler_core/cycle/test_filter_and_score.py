@@ -17,6 +17,7 @@ from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.scheduler import SchedulerOptions
 from tests.support.builders import node, pod
+from tests.support.presence import present
 from tests.support.recording_plugins import Journal, recorder
 from tests.support.scheduling import Rig, plugin_set, profile, rig
 from tests.support.tables import table
@@ -26,8 +27,7 @@ def find_feasible(made: Rig, wanted: Pod) -> tuple[Attempt, Feasible]:
     info = made.context.cache.columns.compile_pod(wanted)
     made.queue.add(info)
     queued = made.pop()
-    instance = made.context.profiles.get("default-scheduler")
-    assert instance is not None
+    instance = present(made.context.profiles.get("default-scheduler"))
     attempt = Attempt(queued, info, instance, made.clock.now())
     found = made.scheduler.cycles.selection.find_feasible(attempt)
     made.queue.done(queued.uid)

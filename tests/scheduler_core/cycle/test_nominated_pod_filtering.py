@@ -22,6 +22,7 @@ from scheduler_core.model.pod import Pod
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import node, pod
+from tests.support.presence import present
 from tests.support.scheduling import Rig, rig
 from tests.support.tables import table
 
@@ -46,8 +47,7 @@ def test_requests_of_a_nominated_pod(priority: int, fits: str) -> None:
     made.add(node("nominated"), node("other", allocatable={"cpu": "1", "memory": "16Gi", "pods": "110"}))
     nominate(made, HUGE, "nominated")
     made.add(pod("small", requests={"cpu": "1"}, priority=priority))
-    attempt = made.decide()
-    assert attempt is not None
+    attempt = present(made.decide())
     assert attempt.node_name == fits
 
 
@@ -66,8 +66,7 @@ def test_a_nominated_pod_that_is_being_deleted(priority: int, pods: str, fits: s
     made.add(pod("ending", requests={"cpu": "4"}, priority=5, nominated_node="nominated", deleted=now))
     assert made.decide() is None
     made.add(pod("small", requests={"cpu": "1"}, priority=priority))
-    attempt = made.decide()
-    assert attempt is not None
+    attempt = present(made.decide())
     assert attempt.node_name == fits
 
 
@@ -87,8 +86,7 @@ def test_a_pods_own_nomination_does_not_reject_it() -> None:
     made = rig(defaults=default_plugins())
     made.add(node("nominated"))
     made.add(pod("huge", requests={"cpu": "4"}, nominated_node="nominated"))
-    attempt = made.decide()
-    assert attempt is not None
+    attempt = present(made.decide())
     assert attempt.node_name == "nominated"
     assert len(made.queue.nominator) == 0
 
@@ -126,8 +124,7 @@ def test_add_pod_updates_a_copy_of_the_pre_filter_state() -> None:
     made.add(node("n0"), node("nominated"))
     nominate(made, HUGE, "nominated")
     made.add(pod("small"))
-    attempt = made.decide()
-    assert attempt is not None
+    attempt = present(made.decide())
     assert attempt.node_name == "n0"
     assert attempt.state.read(_ADDED) == []
 
@@ -186,7 +183,6 @@ def test_a_nominated_pod_that_another_scheduler_binds_elsewhere() -> None:
 def start_attempt(made: Rig, wanted: Pod) -> Attempt:
     """Return an attempt of a pod that is not in the queue."""
     info = made.context.cache.columns.compile_pod(wanted)
-    instance = made.context.profiles.get("default-scheduler")
-    assert instance is not None
+    instance = present(made.context.profiles.get("default-scheduler"))
     instance.begin()
     return Attempt(QueuedPod(info, made.clock.now(), 0), info, instance, made.clock.now())

@@ -10,6 +10,7 @@ from scheduler_core.config.plugin_set_types import Plugins
 from scheduler_core.framework.extension_points import PostFilterResult
 from scheduler_core.framework.status import SKIP, SUCCESS, Code, Status, unresolvable, unschedulable
 from tests.support.builders import node, pod
+from tests.support.presence import present
 from tests.support.recording_plugins import Journal, recorder, recorder_rig
 from tests.support.scheduling import plugin_set, profile, rig
 from tests.support.tables import table
@@ -66,8 +67,7 @@ def test_post_filter(case: Case) -> None:
     assert made.condition.message == f"0/2 nodes are available: 2 why.{case.message}"
     assert made.queue.nominator.node_of(POD.metadata.uid) == case.nominated
     assert journal.plugins_at("postFilter") == (["A", "B"] if case.calls_next else ["A"])
-    failed = made.queue.find(POD.metadata.uid)
-    assert failed is not None
+    failed = present(made.queue.find(POD.metadata.uid))
     assert failed.rejected_by == {"A"}
 
 

@@ -11,6 +11,7 @@ from scheduler_core.scheduler import Scheduler
 from tests.support.builders import node, pod
 from tests.support.injected_errors import InjectedErrors
 from tests.support.preemption import DeferringWriter
+from tests.support.presence import present
 from tests.support.scheduling import places_of
 from tests.support.tables import table
 from tests.support.virtual_clock import VirtualClock
@@ -37,8 +38,7 @@ class Stage:
 
     def attempt(self) -> str:
         """Run the scheduling cycle of the next pod, and return its node."""
-        queued = self.context.queue.pop()
-        assert queued is not None
+        queued = present(self.context.queue.pop())
         attempt = self.scheduler.cycles.pods.schedule(queued)
         return "" if attempt is None else attempt.node_name
 
@@ -118,8 +118,7 @@ def _end_of_a_preemption(number: int) -> tuple[Stage, InjectedErrors]:
     stage = Stage()
     errors = InjectedErrors(lambda call, _site: RuntimeError if call == number else None, _ANSWERS, is_single=True)
     with errors.active():
-        queued = stage.context.queue.pop()
-        assert queued is not None
+        queued = present(stage.context.queue.pop())
         try:
             stage.scheduler.cycles.pods.schedule(queued)
         except RuntimeError as fault:

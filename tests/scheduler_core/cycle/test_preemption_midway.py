@@ -16,6 +16,7 @@ from scheduler_core.scheduler import Scheduler
 from tests.support.binding_gate import Gate
 from tests.support.builders import node, pod
 from tests.support.preemption import DeferringWriter
+from tests.support.presence import present
 from tests.support.scheduling import places_of
 from tests.support.tables import table
 from tests.support.virtual_clock import VirtualClock
@@ -48,8 +49,7 @@ class Stage:
 
     async def attempt(self) -> asyncio.Task[bool] | None:
         """Schedule the next pod; return its binding cycle at its first wait, or None if no node is feasible."""
-        queued = self.context.queue.pop()
-        assert queued is not None
+        queued = present(self.context.queue.pop())
         attempt = self.scheduler.cycles.pods.schedule(queued)
         if attempt is None:
             return None

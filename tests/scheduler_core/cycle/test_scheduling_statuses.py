@@ -11,6 +11,7 @@ from scheduler_core.errors import PluginError
 from scheduler_core.framework.extension_points import PermitResult, PreFilterResult
 from scheduler_core.framework.status import Code, Status
 from tests.support.builders import pod
+from tests.support.presence import present
 from tests.support.recording_plugins import Journal, no_pods_assumed, recorder_rig
 
 POD = pod("web")
@@ -145,8 +146,7 @@ async def test_every_status_at_every_point(point: str, code: Code, outcome: Outc
     if outcome == BOUND:
         assert [event.reason for event in made.writer.events] == ["Scheduled"]
         return
-    queued = made.queue.find(POD.metadata.uid)
-    assert queued is not None
+    queued = present(made.queue.find(POD.metadata.uid))
     assert (queued.rejected_by, queued.pending_on) == (outcome.rejected_by, outcome.pending_on)
     assert (made.condition.type, made.condition.status) == ("PodScheduled", "False")
     assert (made.condition.reason, made.condition.message) == (outcome.reason, outcome.message)

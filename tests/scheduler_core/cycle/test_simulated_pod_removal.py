@@ -22,6 +22,7 @@ from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 from tests.support.builders import node, pod
 from tests.support.preemption import PreemptionWorld
+from tests.support.presence import present
 from tests.support.scheduling import DEFAULT_NAME, Rig, rig
 from tests.support.tables import table
 
@@ -32,8 +33,7 @@ PODS = [pod(f"p{index}", node_name="a", requests={"cpu": "2"}, ports=[80]) for i
 
 def world() -> tuple[PreemptionWorld, CycleState, PodInfo]:
     made = PreemptionWorld([node("a"), node("b", allocatable={"cpu": "0", "pods": "9"})], PODS)
-    failed = made.failed_attempt(WANTED)
-    assert failed is not None
+    failed = present(made.failed_attempt(WANTED))
     return made, failed[0].state, failed[0].info
 
 
@@ -132,8 +132,7 @@ def test_plugins_are_called_for_each_step() -> None:
     columns = made.context.cache.columns
     info, (running,) = columns.compile_pod(WANTED), columns.pods[0].values()
     plugin = Recording.calls
-    instance = made.context.profiles.get(DEFAULT_NAME)
-    assert instance is not None
+    instance = present(made.context.profiles.get(DEFAULT_NAME))
     handle = instance.pre_filter[0].handle
     with handle.dry_run(CycleState(), info) as dry_run:
         assert not dry_run.is_row_local
@@ -157,8 +156,7 @@ def test_a_failed_pre_filter_extension(answer: Status) -> None:
     made = staged(Failing)
     columns = made.context.cache.columns
     info, (running,) = columns.compile_pod(WANTED), columns.pods[0].values()
-    instance = made.context.profiles.get(DEFAULT_NAME)
-    assert instance is not None
+    instance = present(made.context.profiles.get(DEFAULT_NAME))
     with (
         pytest.raises(PluginError, match="Counting"),
         instance.pre_filter[0].handle.dry_run(CycleState(), info) as dry_run,
@@ -172,8 +170,7 @@ def test_plugins_that_read_single_nodes_are_called_again() -> None:
     made = staged(SingleNodeFilter)
     columns = made.context.cache.columns
     info, (running,) = columns.compile_pod(WANTED), columns.pods[0].values()
-    instance = made.context.profiles.get(DEFAULT_NAME)
-    assert instance is not None
+    instance = present(made.context.profiles.get(DEFAULT_NAME))
     with made.scheduler.build(instance.config).bind[0].handle.dry_run(CycleState(), info) as dry_run:
         assert not dry_run.is_row_local
         assert dry_run.run_filters(ROW)[0] != 0

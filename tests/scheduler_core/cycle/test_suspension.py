@@ -22,6 +22,7 @@ from scheduler_core.model.workloads import Namespace
 from scheduler_core.ports import StorageWriter
 from scheduler_core.step_counter import StepCounter
 from tests.support.builders import node, pod
+from tests.support.presence import present
 from tests.support.recording_plugins import Journal, recorder
 from tests.support.scheduling import Rig, rig
 from tests.support.scripted_extender import (
@@ -118,8 +119,7 @@ async def test_a_suspended_cycle_sees_no_changes() -> None:
     attempt = await cycle
     assert attempt is not None
     assert sorted(name for name in ("a", "b", "late") if columns.row_of(name) >= 0) == ["a", "late"]
-    placed = made.context.cache.get(running.metadata.uid)
-    assert placed is not None
+    placed = present(made.context.cache.get(running.metadata.uid))
     assert placed.info.pod.metadata.labels == {"x": "y"}
     assert len(made.queue.readings) == 0
     assert columns.storage.volumes.get("pv") is not None
@@ -237,8 +237,7 @@ async def test_a_written_volume_is_returned_after_the_suspended_cycle() -> None:
     client, writer = ScriptedExtender(), RecordingStorageWriter()
     made = suspended_rig(client, storage=writer)
     (instance,) = made.context.profiles
-    waiting_writer = instance.bind[0].handle.storage_writer
-    assert waiting_writer is not None
+    waiting_writer = present(instance.bind[0].handle.storage_writer)
     cycle = await start_cycle(made)
     writing = asyncio.ensure_future(waiting_writer.bind_volume(volume("pv")))
     await settle()

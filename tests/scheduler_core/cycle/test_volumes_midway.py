@@ -11,6 +11,7 @@ from scheduler_core.errors import ClusterWriteError, ConflictError
 from scheduler_core.model.storage import SELECTED_NODE, PersistentVolume, StorageObject
 from scheduler_core.scheduler import SchedulerPorts
 from tests.support.builders import node, pod
+from tests.support.presence import present
 from tests.support.scheduling import BARE, DEFAULT_NAME, Rig, configured, plugin_set, rig
 from tests.support.storage import RecordingStorageWriter, claim, mounts, storage_class, volume
 from tests.support.tables import table
@@ -55,8 +56,7 @@ class Stage:
 
     @property
     def current(self) -> PersistentVolume:
-        found = self.made.context.cache.columns.storage.volumes.current("pv")
-        assert found is not None
+        found = present(self.made.context.cache.columns.storage.volumes.current("pv"))
         return found
 
     @property
@@ -165,8 +165,7 @@ async def test_two_pods_that_want_one_volume() -> None:
     stage = Stage(STATIC)
     made = stage.made
     stage.writer.failures = [ConflictError("changed")]
-    attempt = made.decide()
-    assert attempt is not None
+    attempt = present(made.decide())
     made.add(OTHER)
     assert made.decide() is None
     assert made.place_of(OTHER) == "unschedulable"
@@ -177,8 +176,7 @@ async def test_two_pods_that_want_one_volume() -> None:
     assert not await made.scheduler.cycles.binding.bind(attempt)
     stage.feed.updated(volume("pv"), volume("pv", version="6"))
     await stage.begin()
-    claim_ref = stage.writer.volumes[0].spec.claim_ref
-    assert claim_ref is not None
+    claim_ref = present(stage.writer.volumes[0].spec.claim_ref)
     assert claim_ref.name == "other"
     stage.task.cancel()
     await asyncio.gather(stage.task, return_exceptions=True)
@@ -189,8 +187,7 @@ async def test_a_pod_that_is_preempted_while_its_volume_is_provisioned() -> None
     stage = Stage(PROVISIONED)
     made = stage.made
     await stage.begin()
-    in_pre_bind = made.context.services.in_pre_bind.get(WEB.metadata.uid)
-    assert in_pre_bind is not None
+    in_pre_bind = present(made.context.services.in_pre_bind.get(WEB.metadata.uid))
     assert in_pre_bind.cancel("preempted by DefaultPreemption")
     assert await stage.task == ""
     assert made.condition.message == f"{FAILED}preempted by DefaultPreemption"

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scheduler_core.devices.pools import AllocatedDevices
 from scheduler_core.model.devices import AllocationResult, ResourceClaim
 from tests.support.devices import DRIVER, allocated_claim, claim
+from tests.support.presence import present
 
 KEY = (DRIVER, "n0")
 
@@ -39,8 +40,7 @@ def test_dedicated_devices_and_shares() -> None:
         )
     )
     assert usage_of_node(allocated) == {"dedicated": {"d0": 1}, "shares": {"d2": (2, {"memory": 3 * 10**9})}}
-    usage = allocated.usage(KEY)
-    assert usage is not None
+    usage = present(allocated.usage(KEY))
     assert [usage.uses(name) for name in ("d0", "d1", "d2")] == [True, False, True]
 
 

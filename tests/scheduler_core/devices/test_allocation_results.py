@@ -23,6 +23,7 @@ from tests.support.devices import (
     first_available,
     slice_of,
 )
+from tests.support.presence import present
 from tests.support.tables import table
 
 Body = dict[str, Any]
@@ -44,8 +45,7 @@ def allocation_on_n0(
     slices: list[ResourceSlice], wanted: ResourceClaim, classes: list[DeviceClass] | None = None
 ) -> Body:
     """Return the JSON of the allocation on node ``n0`` with label ``zone: a``."""
-    results = allocate(cluster(*slices), [wanted], classes or (), labels={"zone": "a", "rack": "1"})
-    assert results is not None
+    results = present(allocate(cluster(*slices), [wanted], classes or (), labels={"zone": "a", "rack": "1"}))
     allocation: Body = json.loads(msgspec.json.encode(results[0]))
     return allocation
 

@@ -15,6 +15,7 @@ from scheduler_core.devices.records import DeviceFeatures
 from scheduler_core.errors import AllocationError
 from scheduler_core.model.devices import DeviceTaintRule, ResourceSlice
 from tests.support.devices import allocator, claim, claim_results, cluster, device, exactly, slice_of, taint_rule
+from tests.support.presence import present
 from tests.support.tables import table
 
 ZONE_A = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}]}
@@ -290,7 +291,6 @@ def test_nodes_with_equal_free_devices_share_a_search() -> None:
     devices = cluster(*(slice_of([device("a", "m"), device("b", "m")], node=f"n{number}") for number in range(5)))
     found = allocator(devices, [claim(exactly("r"))])
     for number in range(5):
-        results = claim_results(found.find(f"n{number}", {}))
-        assert results is not None
+        results = present(claim_results(found.find(f"n{number}", {})))
         assert [(one.pool, one.device) for one in results[0].devices.results] == [(f"n{number}", "a")]
     assert found.searches == 1

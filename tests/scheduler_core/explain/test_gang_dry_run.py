@@ -21,6 +21,7 @@ from tests.support.builders import node
 from tests.support.cluster_state import cluster_state
 from tests.support.gang_preemption import add_gang, reserve_for_gang, running_pod, small_node, with_pod_groups
 from tests.support.gangs import gang_of, group, members, settle
+from tests.support.presence import present
 from tests.support.scheduling import Rig, plugin_set, profile, rig
 from tests.support.scripted_extender import ScriptedExtender, extender, extender_rig
 
@@ -72,8 +73,7 @@ def test_what_the_next_member_lacks(cluster: Rig) -> None:
     assert found.placement is None
     (place,) = found.places
     assert (place.fitting, place.needed) == (2, 3)
-    next_member = place.next_member
-    assert next_member is not None
+    next_member = present(place.next_member)
     assert (next_member.name, next_member.message) == (
         "default/train-2",
         "0/1 nodes are available: 1 Insufficient cpu.",
@@ -107,8 +107,7 @@ def test_unblocking_events_are_limited_to_the_domain(cluster: Rig) -> None:
     add_gang(cluster, *members(3), of=group(min_member=3, topology=ZONE))
     place = dry_run(cluster).places[0]
     assert place.domain == "zone=c"
-    next_member = place.next_member
-    assert next_member is not None
+    next_member = present(place.next_member)
     assert [miss.node for miss in next_member.nearest] == ["c"]
     events = {event.what: event.fits_on for event in next_member.unblocking}
     assert events["pod default/v deleted from node c"] == "c"
@@ -154,8 +153,7 @@ async def test_nodes_that_are_reserved_for_another_gang(cluster: Rig) -> None:
     found = dry_run(cluster, "late")
     assert [(other.gang, other.nodes) for other in found.reserved_for_others] == [("default/big", ("a",))]
     assert found.placement is None
-    next_member = found.places[0].next_member
-    assert next_member is not None
+    next_member = present(found.places[0].next_member)
     assert [lack.reasons for lack in next_member.nearest[0].lacks] == [("node(s) were reserved for gang default/big",)]
 
 
@@ -228,8 +226,7 @@ async def test_the_dry_run_equals_the_cycle(cluster: Rig, seed: int) -> None:
     add_gang(cluster, *pods, of=group(min_member=needed, topology=topology))
     found = dry_run(cluster)
     await settle(cluster)
-    outcome = gang_of(cluster).outcome
-    assert outcome is not None
+    outcome = present(gang_of(cluster).outcome)
     if found.placement is None:
         assert outcome.reason == "Unschedulable"
         assert outcome.fitting == max((place.fitting for place in found.places if place.is_tried), default=0)

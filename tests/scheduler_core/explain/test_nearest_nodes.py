@@ -14,14 +14,14 @@ from scheduler_core.model.pod import Pod, TopologySpreadConstraint
 from scheduler_core.model.taints import Taint
 from tests.support.affinities import named, node_affinity
 from tests.support.builders import node, pod
+from tests.support.presence import present
 from tests.support.scheduling import BARE, DEFAULT_NAME, Rig, plugin_set, rig
 from tests.support.tables import table
 
 
 def nearest(made: Rig, wanted: Pod, limit: int = 5) -> tuple[NodeLacks, ...]:
     """Return the nearest nodes of a pod."""
-    instance = made.context.profiles.get(wanted.spec.scheduler_name)
-    assert instance is not None
+    instance = present(made.context.profiles.get(wanted.spec.scheduler_name))
     found = made.scheduler.cycles.examiner.examine(instance, made.context.cache.columns.compile_pod(wanted))
     return near_misses(made.context.cache.columns, instance, found, limit)
 
@@ -172,8 +172,7 @@ def web(name: str, node_name: str = "", *constraints: TopologySpreadConstraint) 
 
 def details_of(made: Rig, wanted: Pod, name: str) -> tuple[str, ...]:
     """Return the details of what a node lacks for a pod."""
-    instance = made.context.profiles.get(DEFAULT_NAME)
-    assert instance is not None
+    instance = present(made.context.profiles.get(DEFAULT_NAME))
     columns = made.context.cache.columns
     found = made.scheduler.cycles.examiner.examine(instance, columns.compile_pod(wanted))
     [miss] = [each for each in near_misses(columns, instance, found, 9) if each.node == name]

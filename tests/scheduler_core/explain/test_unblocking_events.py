@@ -23,6 +23,7 @@ from scheduler_core.model.pod import ClaimVolumeSource, Pod, TopologySpreadConst
 from tests.support.affinities import affinity_to, anti_affinity_to, node_affinity, term
 from tests.support.builders import node, pod
 from tests.support.devices import DRIVER, allocated_claim, claim, device, exactly, slice_of, using, with_reserved
+from tests.support.presence import present
 from tests.support.rejected_claims import A100, H100, L4, RejectedPod, gpus
 from tests.support.scheduling import Rig, plugin_set, rig
 from tests.support.tables import table
@@ -149,8 +150,7 @@ def rejected(objects: list[Node | Pod], waiting: Pod) -> Rig:
 def dry_run_events(made: Rig, waiting: Pod) -> tuple[Examination, list[Found]]:
     """Return the dry run of a pod, and its unblocking events."""
     context = made.context
-    instance = context.profiles.get(waiting.spec.scheduler_name)
-    assert instance is not None
+    instance = present(context.profiles.get(waiting.spec.scheduler_name))
     found = made.scheduler.cycles.examiner.examine(instance, context.cache.columns.compile_pod(waiting))
     misses = near_misses(context.cache.columns, instance, found, 5)
     return found, Explainers(context, made.scheduler.cycles, made.scheduler.reservations).unblocking.search(
@@ -172,8 +172,7 @@ def test_a_hint_returns_queue_for_each_event(objects: list[Node | Pod], waiting:
     del expected
     made = rejected(objects, waiting)
     found, events = dry_run_events(made, waiting)
-    instance = made.context.profiles.get(waiting.spec.scheduler_name)
-    assert instance is not None
+    instance = present(made.context.profiles.get(waiting.spec.scheduler_name))
     for candidate, event in events:
         assert event.plugins
         for plugin in event.plugins:

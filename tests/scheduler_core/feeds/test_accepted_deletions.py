@@ -12,6 +12,7 @@ from scheduler_core.ports import PodDeletion
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import node, pod
 from tests.support.preemption import PreemptionWorld
+from tests.support.presence import present
 from tests.support.scheduling import Rig, rig
 from tests.support.tables import table
 
@@ -69,8 +70,7 @@ def test_a_version_from_before_the_deletion_does_not_undo_it() -> None:
     answer(made)
     late = replace(VICTIM, metadata=replace(VICTIM.metadata, labels={"changed": "yes"}))
     made.scheduler.feed.pod_updated(VICTIM, late)
-    info = cached(made)
-    assert info is not None
+    info = present(cached(made))
     assert info.is_leaving
     assert info.pod.metadata.labels == {"changed": "yes"}
     assert info.pod.status.conditions == (CONDITION,)
@@ -82,8 +82,7 @@ def test_the_watch_confirms_the_deletion() -> None:
     made = world()
     answer(made)
     made.scheduler.feed.pod_updated(VICTIM, terminating())
-    info = cached(made)
-    assert info is not None
+    info = present(cached(made))
     assert info.pod.metadata.deletion_timestamp == DELETED_AT
     made.scheduler.feed.pod_deleted(terminating())
     assert cached(made) is None
@@ -129,20 +128,16 @@ async def test_an_assumed_pod_stays_assumed() -> None:
     """A pod whose bind is in flight is not released: the bind may have taken effect before the deletion."""
     made: Rig = rig()
     made.add(node("a"), pod("web", requests={"cpu": "3"}))
-    queued = made.queue.pop()
-    assert queued is not None
-    attempt = made.scheduler.cycles.pods.schedule(queued)
-    assert attempt is not None
+    queued = present(made.queue.pop())
+    attempt = present(made.scheduler.cycles.pods.schedule(queued))
     version, uid = attempt.info.pod, attempt.info.uid
     made.scheduler.feed.deletion_accepted(PodDeletion("default", "web", uid), DELETED_AT)
     made.scheduler.feed.pod_updated(version, replace(version, metadata=replace(version.metadata, labels={"a": "b"})))
-    placed = made.context.cache.get(uid)
-    assert placed is not None
+    placed = present(made.context.cache.get(uid))
     assert placed.info.is_leaving
     assert made.context.cache.columns.pod_count.tolist() == [1]
     bound = replace(version, spec=replace(version.spec, node_name="a"))
     made.scheduler.feed.pod_updated(version, bound)
-    placed = made.context.cache.get(uid)
-    assert placed is not None
+    placed = present(made.context.cache.get(uid))
     assert placed.info.is_leaving
     assert made.context.cache.columns.pod_count.tolist() == [1]

@@ -20,6 +20,7 @@ from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import pod
+from tests.support.presence import present
 from tests.support.scheduling import Rig, rig
 from tests.support.tables import table
 
@@ -137,8 +138,7 @@ async def test_the_object_store_is_updated(world: World) -> None:
     store = instance.plugins["LicenseFilter"].handle.objects(LICENSES)
     world.licenses.added(world.license(1))
     world.licenses.updated(world.license(1), world.license(2))
-    found = store.get("one", "default")
-    assert found is not None
+    found = present(store.get("one", "default"))
     assert ([each.free_seats for each in store], len(store), found.free_seats) == ([2], 1, 2)
     world.licenses.deleted(world.license(2))
     assert store.get("one", "default") is None

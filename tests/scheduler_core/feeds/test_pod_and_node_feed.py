@@ -19,6 +19,7 @@ from scheduler_core.model.pod import Pod
 from scheduler_core.model.taints import Toleration
 from scheduler_core.snapshot.cluster_cache import Placement
 from tests.support.builders import container, node, pod
+from tests.support.presence import present
 from tests.support.recording_plugins import Journal, recorder
 from tests.support.scheduling import Rig, rig
 from tests.support.storage import csi_node
@@ -169,8 +170,7 @@ def test_a_waiting_pod_changes(old: Pod, new: Pod, events: list[str]) -> None:
     made, listener = rig_with_listener()
     made.scheduler.feed.pod_updated(old, new)
     assert listener.events == events
-    queued = made.queue.find(new.metadata.uid)
-    assert queued is not None
+    queued = present(made.queue.find(new.metadata.uid))
     assert queued.info.pod is new
 
 
@@ -307,13 +307,11 @@ async def test_a_watch_event_before_the_bind_response() -> None:
     """A watch event that arrives before the bind response confirms the pod, and the response changes nothing."""
     made = rig()
     made.add(node("n0"), WEB)
-    attempt = made.decide()
-    assert attempt is not None
+    attempt = present(made.decide())
     bound = pod("web", node_name="n0")
     made.scheduler.feed.pod_updated(WEB, bound)
     made.context.cache.finish_binding(WEB.metadata.uid, made.clock.now())
-    placed = made.context.cache.get(WEB.metadata.uid)
-    assert placed is not None
+    placed = present(made.context.cache.get(WEB.metadata.uid))
     assert placed.placement is Placement.ADDED
     assert made.context.cache.assumed_count == 0
     assert made.context.cache.columns.pod_count.tolist() == [1]
@@ -374,13 +372,11 @@ async def test_a_change_of_an_assumed_pod_is_no_event() -> None:
     listener = Listener()
     made = rig([recorder("Rec", Journal(registrations={"Rec": listener.registrations()}))])
     made.add(node("n0"), pod("web"))
-    attempt = made.decide()
-    assert attempt is not None
+    attempt = present(made.decide())
     made.scheduler.feed.pod_updated(pod("web"), pod("web", labels={"a": "b"}))
     assert listener.events == []
     assert made.queue.readings.in_flight_events() == {"PodPopped": 1}
-    queued = made.queue.find(attempt.info.uid)
-    assert queued is not None
+    queued = present(made.queue.find(attempt.info.uid))
     assert queued.info.pod.metadata.labels == {"a": "b"}
 
 

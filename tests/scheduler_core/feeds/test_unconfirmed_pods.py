@@ -19,6 +19,7 @@ from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import node, pod
 from tests.support.gangs import gang_of, group, member, members
+from tests.support.presence import present
 from tests.support.recording_plugins import Journal, recorder
 from tests.support.scheduling import Rig, rig
 from tests.support.tables import table
@@ -101,8 +102,7 @@ async def test_lower_requests_during_the_bind_requeue_other_pods(is_answered: bo
     """Lower requests of an assumed pod requeue other pods when a watch event confirms its bind."""
     made = rig(defaults=default_plugins())
     made.add(node("n0"), WEB)
-    attempt = made.decide()
-    assert attempt is not None
+    attempt = present(made.decide())
     if is_answered:
         assert await made.scheduler.cycles.binding.bind(attempt)
     other = pod("other", requests={"cpu": "2"})

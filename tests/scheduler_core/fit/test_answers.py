@@ -20,6 +20,7 @@ from scheduler_core.model.taints import Taint
 from tests.support.builders import pod
 from tests.support.gang_preemption import add_gang, running_pod, small_node, with_pod_groups
 from tests.support.gangs import group, members
+from tests.support.presence import present
 from tests.support.scheduler_state import scheduler_state
 from tests.support.scheduling import Rig, rig
 from tests.support.tables import table
@@ -173,8 +174,7 @@ def test_a_node_as_template(cluster: Rig) -> None:
     )
     cluster.add(tainted, daemon, running_pod("other", "d"))
     columns = cluster.context.cache.columns
-    template = NodeTemplate.of_node(columns, "d")
-    assert template is not None
+    template = present(NodeTemplate.of_node(columns, "d"))
     made, pods = next(template.copies(columns))
     assert made.metadata.name == made.metadata.labels["kubernetes.io/hostname"] == "d-new-1"
     assert [taint.key for taint in made.spec.taints] == ["team"]

@@ -19,6 +19,7 @@ from scheduler_core.queueing.gang_members import Gang
 from tests.support.builders import node, pod
 from tests.support.gang_preemption import evicted, running_pod, small_node
 from tests.support.gangs import add_groups, composite_group, leaf_group, settle
+from tests.support.presence import present
 from tests.support.scheduling import Rig, configured, plugin_set, rig
 from tests.support.tables import table
 
@@ -38,8 +39,7 @@ def members(of: str, *cpus: int, **fields: Any) -> list[Pod]:
 
 
 def gang(cluster: Rig, name: str) -> Gang:
-    found = cluster.queue.gangs.get(GroupKey(GroupSource.NATIVE, "default", name))
-    assert found is not None
+    found = present(cluster.queue.gangs.get(GroupKey(GroupSource.NATIVE, "default", name)))
     return found
 
 
@@ -95,8 +95,7 @@ async def test_a_tree_waits_for_its_quorum(cluster: Rig) -> None:
     await settle(cluster, *members("a", 1, 1), *members("b", 1))
     assert cluster.bound == {}
     assert cluster.queue.pop() is None
-    tree = gang(cluster, "a").tree
-    assert tree is not None
+    tree = present(gang(cluster, "a").tree)
     assert tree.lacks_quorum == 'waiting for composite pod group "root" tree to meet quorum'
     await settle(cluster, *members("b", 1, 1)[1:])
     assert len(cluster.bound) == 4
@@ -223,8 +222,7 @@ async def test_members_must_have_the_priority_of_the_root(cluster: Rig) -> None:
     add_groups(cluster, composite_group("root", priority=7), leaf_group("a", "root"))
     await settle(cluster, *members("a", 1))
     assert cluster.bound == {}
-    outcome = gang(cluster, "a").outcome
-    assert outcome is not None
+    outcome = present(gang(cluster, "a").outcome)
     expected = "all pods in a single pod group should have the same priority as the pod group's priority, got 0 and 7"
     assert (outcome.reason, outcome.message) == ("SchedulerError", expected)
 
@@ -267,8 +265,7 @@ async def test_a_member_that_is_deleted_before_the_binds(cluster: Rig, remaining
     assert isinstance(entry, QueuedGang)
     attempts = await cluster.scheduler.cycles.gangs.schedule(entry)
     assert len(attempts) == 2
-    barrier = attempts[0].gang
-    assert barrier is not None
+    barrier = present(attempts[0].gang)
     assert barrier is attempts[1].gang
     cluster.scheduler.feed.pod_deleted(pods[1 - remaining])
     assert not (await barrier.ready(pods[remaining].metadata.uid)).is_success

@@ -14,6 +14,7 @@ from tests.support.affinities import anti_affinity_to
 from tests.support.builders import node, pod
 from tests.support.gang_preemption import evicted, running_pod, small_node
 from tests.support.gangs import add_groups, composite_group, leaf_group, settle
+from tests.support.presence import present
 from tests.support.scheduling import Rig, rig
 
 ZONE, RACK = GroupTopology("zone", prefers_allocated=True), GroupTopology("rack", prefers_allocated=True)
@@ -91,8 +92,7 @@ async def test_scheduled_members_in_two_domains(cluster: Rig, parent: str) -> No
     (waiting,) = members("x", 1, first=3)
     await settle(cluster, waiting)
     assert cluster.bound == {}
-    gang = cluster.queue.gangs.get(GroupKey(GroupSource.NATIVE, "default", "x"))
-    assert gang is not None
+    gang = present(cluster.queue.gangs.get(GroupKey(GroupSource.NATIVE, "default", "x")))
     assert gang.outcome is not None
     assert gang.outcome.reason == "SchedulerError"
     problem = "cannot determine domain for already scheduled pods: more than 1 domain found for pod group: a, b"

@@ -12,6 +12,7 @@ from scheduler_core.gangs.group_views import GangViews
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup
 from tests.support.builders import PodFields, node, pod
+from tests.support.presence import present
 from tests.support.scheduling import BARE, Rig, configured, plugin_set, rig
 from tests.support.tables import table
 
@@ -95,8 +96,7 @@ async def test_members_below_the_quorum_are_not_attempted() -> None:
     made.add(*members[:2])
     await _run(made)
     assert [made.place_of(member) for member in members[:2]] == ["gated", "gated"]
-    queued = made.queue.find(members[0].metadata.uid)
-    assert queued is not None
+    queued = present(made.queue.find(members[0].metadata.uid))
     assert (queued.attempts, queued.gated_by) == (0, "Coscheduling")
     made.add(members[2])
     await _run(made)
@@ -166,11 +166,9 @@ async def test_a_permit_timeout_rejects_the_whole_gang() -> None:
 async def test_a_member_after_its_permit_timeout_does_not_count() -> None:
     """A member whose Permit timeout has passed does not count for the quorum, although it is still assumed (#930)."""
     made = _rig_with_gang(4, 2)
-    first = made.decide()
-    assert first is not None
+    first = present(made.decide())
     made.clock.advance(60)
-    second = made.decide()
-    assert second is not None
+    second = present(made.decide())
     assert await made.scheduler.cycles.binding.bind(first) is False
     assert await made.scheduler.cycles.binding.bind(second) is False
     assert made.bound == {}
@@ -183,15 +181,12 @@ async def test_a_member_that_is_being_deleted_does_not_count() -> None:
     _group(made, "train", 2)
     members = [_member("train", index) for index in range(3)]
     made.add(*members)
-    first = made.decide()
-    assert first is not None
+    first = present(made.decide())
     meta = msgspec.structs.replace(first.info.pod.metadata, deletion_timestamp=NOW)
     made.scheduler.feed.pod_updated(first.info.pod, msgspec.structs.replace(first.info.pod, metadata=meta))
-    second = made.decide()
-    assert second is not None
+    second = present(made.decide())
     assert made.context.waiting.get(second.info.uid) is not None
-    third = made.decide()
-    assert third is not None
+    third = present(made.decide())
     assert [await made.scheduler.cycles.binding.bind(attempt) for attempt in (first, second, third)] == [
         False,
         True,
@@ -224,8 +219,7 @@ def test_members_that_plugins_get_for_a_group() -> None:
     others = [_member("train", 4, namespace="elsewhere"), pod("native", group="train"), pod("plain")]
     made.add(queued, bound, ending, done, *others)
     groups = GangViews(made.context.cache, made.queue)
-    view = groups.group_of(queued)
-    assert view is not None
+    view = present(groups.group_of(queued))
     assert (view.known, view.succeeded, view.group is not None) == (4, 1, True)
     assert [member.metadata.name for member in view.members()] == ["train-0", "train-1"]
     assert [info.pod.metadata.name for info in view.assigned()] == ["train-1"]

@@ -14,6 +14,7 @@ from scheduler_core.model.pod_group import GroupSource
 from tests.support.approval_plugin import Approval
 from tests.support.builders import node
 from tests.support.gangs import gang_of, group, member
+from tests.support.presence import present
 from tests.support.scheduling import Rig, plugin_set, profile, rig
 from tests.support.tables import table
 
@@ -73,8 +74,7 @@ async def test_another_scheduler_binds_a_waiting_member(cluster: Rig) -> None:
     cluster.add(node("b"), *pods)
     async with cluster.running():
         await cluster.until(lambda: len(cluster.context.waiting) == 2)
-        held = cluster.context.waiting.get(pods[1].metadata.uid)
-        assert held is not None
+        held = present(cluster.context.waiting.get(pods[1].metadata.uid))
         other_node = "b" if held.node_name == "a" else "a"
         cluster.scheduler.feed.pod_updated(pods[1], bound_member(WAITING, other_node))
         await cluster.until(lambda: cluster.context.metrics.records["default-scheduler"].lost_binds == 1)

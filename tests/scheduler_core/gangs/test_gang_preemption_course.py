@@ -31,6 +31,7 @@ from tests.support.gang_preemption import (
 )
 from tests.support.gang_traffic import Traffic
 from tests.support.gangs import gang_of, group, member, members, previewed, settle
+from tests.support.presence import present
 from tests.support.scheduling import Rig, plugin_set, profile, rig
 from tests.support.scripted_extender import ScriptedExtender, extender, extender_rig
 from tests.support.tables import table
@@ -83,8 +84,7 @@ async def test_a_gang_that_becomes_infeasible(cluster: Rig) -> None:
     cluster.scheduler.feed.node_deleted(small_node("a"))
     cluster.add(small_node("b", 1))
     await settle(cluster, after=20.0)
-    outcome = gang_of(cluster).outcome
-    assert outcome is not None
+    outcome = present(gang_of(cluster).outcome)
     assert (outcome.reason, gang_of(cluster).victims) == ("Unschedulable", ())
     assert len(cluster.queue.nominator) == 0
 
@@ -183,8 +183,7 @@ async def test_freed_capacity_goes_to_the_gang(cluster: Rig) -> None:
         await settle(cluster)
     await settle(cluster, after=20.0)
     assert cluster.bound == {"train-0": "a", "train-1": "a"}
-    outcome = gang_of(cluster).outcome
-    assert outcome is not None
+    outcome = present(gang_of(cluster).outcome)
     assert (outcome.reason, gang_of(cluster).victims) == ("Scheduled", ())
 
 
@@ -203,8 +202,7 @@ async def test_terminating_pods_that_free_enough_capacity(cluster: Rig) -> None:
     cluster.add(small_node("a"), *(terminating_pod(each) for each in FULL))
     add_gang(cluster, *members(2, priority=10), of=group())
     await settle(cluster)
-    outcome = gang_of(cluster).outcome
-    assert outcome is not None
+    outcome = present(gang_of(cluster).outcome)
     assert outcome.message.startswith(
         "waiting for 2 pods that end already, after which all 2 members that must be placed together fit; "
     )

@@ -11,6 +11,7 @@ from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.scheduler import Scheduler, SchedulerOptions
 from tests.support.builders import node
 from tests.support.gangs import gang_of, group, members, settle
+from tests.support.presence import present
 from tests.support.recording_writer import RecordingWriter
 from tests.support.scheduling import Rig, profile
 from tests.support.virtual_clock import VirtualClock, VirtualTimer
@@ -42,8 +43,7 @@ async def test_the_time_of_a_reservation_is_never_missed(readings: int) -> None:
     await settle(rig, *members(2, "other"))
     rig.scheduler.group_feed.group_changed(group("large", min_member=2, is_strict=True))
     await settle(rig, *members(2, "large"))
-    failed = gang_of(rig, "large").first_failure
-    assert failed is not None
+    failed = present(gang_of(rig, "large").first_failure)
     # When the node requeues the gang, the due time is *readings* readings of the clock away.
     clock.advance(failed + PATIENCE - readings * TICK - clock.now())
     await settle(rig, node("b", allocatable={"cpu": "1", "pods": "9"}))

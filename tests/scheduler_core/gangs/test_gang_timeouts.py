@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.support.gang_traffic import PATIENCE, Traffic, full_traffic
+from tests.support.presence import present
 
 
 async def test_a_group_that_times_out() -> None:
@@ -67,8 +68,7 @@ async def test_a_gang_without_a_plan_is_retried() -> None:
     for _ in range(3):
         traffic.rig.clock.advance(PATIENCE + 2.0)
         await traffic.settle()
-        entry = traffic.gang_named("big").entry
-        assert entry is not None
+        entry = present(traffic.gang_named("big").entry)
         attempts.append(entry.attempts)
     assert attempts == sorted(set(attempts))
     assert traffic.gang_named("big").reservation == ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from scheduler_core.model.pod_group import GroupTopology
 from tests.support.builders import node, pod
 from tests.support.gangs import gang_of, group, member, members, settle
+from tests.support.presence import present
 from tests.support.scheduling import Rig
 from tests.support.tables import table
 
@@ -38,8 +39,7 @@ async def test_the_nearest_domain_is_reported(cluster: Rig) -> None:
     cluster.add(*zones(a=2, b=3))  # type: ignore[arg-type]  # nodes
     cluster.scheduler.group_feed.group_changed(group(min_member=4, topology=GroupTopology("zone")))
     await settle(cluster, *members(4))
-    outcome = gang_of(cluster).outcome
-    assert outcome is not None
+    outcome = present(gang_of(cluster).outcome)
     assert "zone=b" in outcome.message
 
 

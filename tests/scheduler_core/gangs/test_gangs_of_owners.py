@@ -14,6 +14,7 @@ from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup
 from tests.support.builders import node, pod
 from tests.support.gangs import group, settle
+from tests.support.presence import present
 from tests.support.scheduling import DEFAULT_NAME, Rig
 
 JOB_SET = {"jobset.sigs.k8s.io/jobset-name": "train", "jobset.sigs.k8s.io/jobset-uid": "u1"}
@@ -49,8 +50,7 @@ def named(each: Pod, *rows: dict[str, object] | str) -> str:
 
 def group_of(each: Pod, min_member: int, uid: str = "uid-of-group") -> PodGroup:
     """Return the PodGroup of the Job of a pod."""
-    found = owner_instance(each, settings("Job").rules)
-    assert found is not None
+    found = present(owner_instance(each, settings("Job").rules))
     return PodGroup(found.key, uid, min_member)
 
 
@@ -179,8 +179,7 @@ async def test_a_profile_that_gets_rows(cluster: Rig, *, is_parked: bool) -> Non
     cluster.serve(configured("Job"))
     await settle(cluster, node("a"))
     assert cluster.bound == {}
-    gang = cluster.queue.gangs.get(group_of(owned("a"), 1).key)
-    assert gang is not None
+    gang = present(cluster.queue.gangs.get(group_of(owned("a"), 1).key))
     assert len(gang.pods) == 2
     cluster.serve(configured())
     await settle(cluster)
@@ -193,8 +192,7 @@ async def test_running_and_ended_pods_join(cluster: Rig) -> None:
     ended = pod("a", owners=[owner()], phase="Succeeded", node_name="n")
     cluster.add(node("n"), ended, pod("b", owners=[owner()], node_name="n", phase="Running", requests={"cpu": "1"}))
     cluster.serve(configured("Job"))
-    gang = cluster.queue.gangs.get(group_of(owned("a"), 1).key)
-    assert gang is not None
+    gang = present(cluster.queue.gangs.get(group_of(owned("a"), 1).key))
     assert (len(gang.pods), len(gang.placed)) == (2, 1)
     cluster.scheduler.feed.pod_deleted(ended)
     assert len(gang.pods) == 1

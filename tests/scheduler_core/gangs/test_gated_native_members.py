@@ -17,6 +17,7 @@ from scheduler_core.ports import ExtenderVerdict
 from scheduler_core.queueing.gang_members import Gang
 from tests.support.builders import node, pod
 from tests.support.gangs import settle
+from tests.support.presence import present
 from tests.support.queue_world import NameGate
 from tests.support.scheduling import Rig, rig
 from tests.support.scripted_extender import ScriptedExtender, extender, extender_profile, extender_rig
@@ -42,8 +43,7 @@ def member(name: str, *, is_gated: bool = False) -> Pod:
 
 
 def gang_of(cluster: Rig) -> Gang:
-    gang = cluster.queue.gangs.get(KEY)
-    assert gang is not None
+    gang = present(cluster.queue.gangs.get(KEY))
     return gang
 
 

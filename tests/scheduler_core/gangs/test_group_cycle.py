@@ -15,6 +15,7 @@ from scheduler_core.model.pod_group import GroupSource
 from tests.support.builders import node, pod
 from tests.support.devices import decoded
 from tests.support.gangs import gang_of, group, key, member, members, settle
+from tests.support.presence import present
 from tests.support.scheduling import Rig, profile, rig
 from tests.support.tables import table
 
@@ -196,8 +197,7 @@ async def test_events_requeue_a_gang(cluster: Rig, event: object, is_requeued: b
     cluster.scheduler.group_feed.group_changed(group(min_member=3))
     await settle(cluster, *members(3))
     cluster.add(event)  # type: ignore[arg-type]  # nodes or pods
-    entry = gang_of(cluster).entry
-    assert entry is not None
+    entry = present(gang_of(cluster).entry)
     assert (entry.place.label != "unschedulable") == is_requeued
 
 
@@ -355,8 +355,7 @@ async def test_the_status_of_the_group_has_the_nearest_nodes(cluster: Rig, nodes
     cluster.add(*nodes)
     cluster.scheduler.group_feed.group_changed(group(min_member=2))
     await settle(cluster, *members(2, requests={"cpu": "3", "memory": "2Gi"}))
-    outcome = gang_of(cluster).outcome
-    assert outcome is not None
+    outcome = present(gang_of(cluster).outcome)
     assert outcome.message.startswith("1 of the 2 members that must be placed together fit; ")
     assert outcome.message.endswith(expected)
     assert "Nearest" not in cluster.condition.message

@@ -19,6 +19,7 @@ from tests.support.affinities import anti_affinity_to, app
 from tests.support.builders import pod
 from tests.support.gang_preemption import running_pod, small_node, with_pod_groups
 from tests.support.gangs import group
+from tests.support.presence import present
 from tests.support.scheduling import Rig, rig
 
 JOB = HeldWorkload("default", "job", "uid-of-job")
@@ -180,8 +181,7 @@ async def test_pods_that_ended_get_no_room_again(cluster: Rig) -> None:
     held = cluster.scheduler.reservations.held
     assert held.settle() == []
     cluster.scheduler.feed.pod_deleted(running_pod("first", node_name))
-    room = held.of(JOB.uid)
-    assert room is not None
+    room = present(held.of(JOB.uid))
     assert room.free == 1
 
 

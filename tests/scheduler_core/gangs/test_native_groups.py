@@ -19,6 +19,7 @@ from scheduler_core.model.pod_group import GroupKey, GroupSource, GroupTopology,
 from tests.support.builders import node, pod
 from tests.support.gang_preemption import evicted, running_pod, small_node
 from tests.support.gangs import settle
+from tests.support.presence import present
 from tests.support.scheduling import Rig, rig
 from tests.support.tables import table
 
@@ -156,8 +157,7 @@ async def test_members_that_differ(
         assert {"p0", "p1"} <= set(cluster.bound)
         return
     assert cluster.bound == {}
-    gang = cluster.queue.gangs.get(native().key)
-    assert gang is not None
+    gang = present(cluster.queue.gangs.get(native().key))
     assert gang.outcome is not None
     expected = f"all pods in a single pod group should have the same {message}"
     assert (gang.outcome.reason, gang.outcome.message) == ("SchedulerError", expected)
@@ -176,8 +176,7 @@ async def test_a_scheduled_member_that_differs(cluster: Rig, differing: dict[str
     cluster.scheduler.group_feed.group_changed(native(priority=10, is_uniform=True, min_member=3))
     await settle(cluster)
     assert cluster.bound == {}
-    gang = cluster.queue.gangs.get(native().key)
-    assert gang is not None
+    gang = present(cluster.queue.gangs.get(native().key))
     assert gang.outcome is not None
     assert gang.outcome.message == f"all pods in a single pod group should have the same {message}"
 
@@ -204,8 +203,7 @@ async def test_the_message_of_a_missed_quorum(
         cluster.add(small_node(zone, count, zone=zone))
     cluster.scheduler.group_feed.group_changed(native(min_member=3, topology=topology))
     await settle(cluster, *(member(f"p{number}") for number in range(3)))
-    gang = cluster.queue.gangs.get(native().key)
-    assert gang is not None
+    gang = present(cluster.queue.gangs.get(native().key))
     assert gang.outcome is not None
     preemption = "pod group preemption: No preemption victims found for incoming preemptor"
     assert gang.outcome.quorum == f"{quorum}, {preemption}"
@@ -221,8 +219,7 @@ async def test_the_message_of_a_preemption_in_vain(cluster: Rig, victims: int, w
     cluster.add(small_node("a", 2), *(running_pod(f"v{number}", "a") for number in range(victims)))
     cluster.scheduler.group_feed.group_changed(native(min_member=wanted))
     await settle(cluster, *(member(f"p{number}") for number in range(wanted)))
-    gang = cluster.queue.gangs.get(native().key)
-    assert gang is not None
+    gang = present(cluster.queue.gangs.get(native().key))
     assert gang.outcome is not None
     assert gang.outcome.quorum.partition(", pod group preemption: ")[2] == status
 
@@ -237,8 +234,7 @@ async def test_the_message_of_the_preemption(cluster: Rig, policy: str, message:
     cluster.add(small_node("a", 2), running_pod("v0", "a"), running_pod("v1", "a"))
     cluster.scheduler.group_feed.group_changed(native(preemption_policy=policy))
     await settle(cluster, *(member(f"p{number}") for number in range(2)))
-    gang = cluster.queue.gangs.get(native().key)
-    assert gang is not None
+    gang = present(cluster.queue.gangs.get(native().key))
     assert gang.outcome is not None
     assert gang.outcome.quorum == (
         f"minCount (2) cannot be satisfied: 0 scheduled, 1 remaining, pod group preemption: {message}"
@@ -259,8 +255,7 @@ async def test_an_invalid_group(cluster: Rig) -> None:
         "scheduling.k8s.io cannot be scheduled: spec.schedulingPolicy: unknown, or create the pod without "
         "spec.schedulingGroup"
     ) in messages
-    gang = cluster.queue.gangs.get(key)
-    assert gang is not None
+    gang = present(cluster.queue.gangs.get(key))
     assert gang.refusal == "spec.schedulingPolicy: unknown"
     feed.group_deleted(key)
     assert gang.refusal == ""

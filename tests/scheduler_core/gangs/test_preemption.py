@@ -27,6 +27,7 @@ from tests.support.gang_preemption import (
 )
 from tests.support.gangs import gang_of, group, members, previewed, settle
 from tests.support.preemption import budget
+from tests.support.presence import present
 from tests.support.scheduling import Rig, rig
 
 
@@ -202,8 +203,7 @@ async def test_victims(cluster: Rig, case: Case) -> None:
     await settle(cluster)
     assert (evicted(cluster), cluster.bound) == (case.victims, {})
     assert {name for _, name in gang_of(cluster).victims} == case.victims
-    outcome = gang_of(cluster).outcome
-    assert outcome is not None
+    outcome = present(gang_of(cluster).outcome)
     assert (outcome.reason == "Preempting") == bool(case.victims)
 
 

@@ -14,6 +14,7 @@ from scheduler_core.model.pod import Pod
 from tests.support.builders import node, pod
 from tests.support.gang_traffic import Traffic
 from tests.support.gangs import gang_of, group, key, member, members, settle
+from tests.support.presence import present
 from tests.support.scheduling import Rig
 from tests.support.tables import table
 
@@ -45,8 +46,7 @@ async def test_713_members_that_fit_hold_nothing_while_one_does_not(cluster: Rig
     cluster.add(node("a", allocatable={"cpu": "9", "pods": "99"}))
     cluster.scheduler.group_feed.group_changed(group(min_member=10))
     await settle(cluster, *members(10))
-    outcome = gang_of(cluster).outcome
-    assert outcome is not None
+    outcome = present(gang_of(cluster).outcome)
     assert (outcome.fitting, has_no_unbound_assumed_pod(cluster)) == (9, True)
     await settle(cluster, pod("other", requests={"cpu": "9"}))
     assert cluster.bound == {"other": "a"}
@@ -64,8 +64,7 @@ async def test_930_no_member_is_bound_before_all_are_feasible(cluster: Rig) -> N
     cluster.add(*members(2))
     for attempts in range(1, 6):
         await settle(cluster)
-        entry = gang_of(cluster).entry
-        assert entry is not None
+        entry = present(gang_of(cluster).entry)
         assert (entry.attempts, cluster.writer.attempted, has_no_unbound_assumed_pod(cluster)) == (attempts, [], True)
         cluster.queue.activate(gang_of(cluster).pods)
     await end(cluster, [blocking])
@@ -137,8 +136,7 @@ async def test_581_preemption_for_the_whole_gang(cluster: Rig, priority: int, vi
     cluster.add(*low)
     cluster.scheduler.group_feed.group_changed(group(min_member=2))
     await settle(cluster, *members(2, priority=10))
-    entry = gang_of(cluster).entry
-    assert entry is not None
+    entry = present(gang_of(cluster).entry)
     assert (entry.attempts, {deletion.name for deletion in cluster.writer.deletions}) == (1, victims)
     await end(cluster, [each for each in low if each.metadata.name in victims])
     assert len(cluster.bound) == len(victims)
@@ -156,8 +154,7 @@ async def test_members_are_counted_in_their_own_namespace(cluster: Rig) -> None:
     assert cluster.bound == {}
     await settle(cluster, member("other-2", namespace="other"))
     assert {binding.namespace for binding in cluster.writer.bindings} == {"other"}
-    other = cluster.queue.gangs.get(key(namespace="other"))
-    assert other is not None
+    other = present(cluster.queue.gangs.get(key(namespace="other")))
     assert (gang_of(cluster).members, other.members, len(cluster.bound)) == (2, 3, 3)
 
 

@@ -14,6 +14,7 @@ from tests.support.builders import node, pod
 from tests.support.busy_scheduler import SECONDS, busy_rig, step
 from tests.support.gang_traffic import Traffic
 from tests.support.gangs import gang_of, group, key, member, members, settle
+from tests.support.presence import present
 from tests.support.scheduling import Rig
 from tests.support.tables import table
 
@@ -239,8 +240,7 @@ async def test_125_364_397_450_a_gang_is_attempted_when_its_quorum_exists(
     now = cluster.clock.now()
     complete_quorum(cluster)
     await settle(cluster)
-    gang = cluster.queue.gangs.get(key())
-    assert gang is not None
+    gang = present(cluster.queue.gangs.get(key()))
     assert (len(cluster.bound), gang.needed, cluster.clock.now()) == (len(gang.pods), 0, now)
 
 
@@ -254,8 +254,7 @@ async def test_450_members_that_are_created_one_by_one_have_no_backoff(cluster: 
     for each in members(3):
         await settle(cluster)
         cluster.add(each)
-    entry = gang_of(cluster).entry
-    assert entry is not None
+    entry = present(gang_of(cluster).entry)
     assert (entry.place.label, entry.attempts, entry.unschedulable_count) == ("active", 0, 0)
     assert {queued.attempts for queued in gang_of(cluster).waiting.values()} == {0}
 

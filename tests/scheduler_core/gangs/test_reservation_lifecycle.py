@@ -15,6 +15,7 @@ from scheduler_core.placement.requests import PlacementRequest
 from tests.support.affinities import anti_affinity_to, app, term
 from tests.support.gang_traffic import PATIENCE, Traffic, full_traffic
 from tests.support.gangs import group, key
+from tests.support.presence import present
 from tests.support.tables import table
 
 RESERVED = "node(s) were reserved for gang default/big"
@@ -143,8 +144,7 @@ async def test_a_reservation_begins_by_time_alone() -> None:
     assert traffic.gang_named("big").reservation == ""
     await traffic.step(1.0)
     assert traffic.gang_named("big").reservation == "a"
-    outcome = traffic.gang_named("big").outcome
-    assert outcome is not None
+    outcome = present(traffic.gang_named("big").outcome)
     assert "capacity is reserved for it, on a, until the pods that run there have ended" in outcome.message
 
 

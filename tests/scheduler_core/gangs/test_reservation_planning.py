@@ -12,6 +12,7 @@ from scheduler_core.model.pod_group import GroupTopology
 from tests.support.builders import node
 from tests.support.gang_traffic import PATIENCE, Traffic, full_traffic
 from tests.support.gangs import group, member
+from tests.support.presence import present
 from tests.support.tables import table
 
 
@@ -139,7 +140,6 @@ async def test_a_gang_that_never_fits() -> None:
     traffic.gang("big", 3, 2)
     await traffic.settle()
     await traffic.step(PATIENCE)
-    outcome = traffic.gang_named("big").outcome
-    assert outcome is not None
+    outcome = present(traffic.gang_named("big").outcome)
     assert "it would not fit even if all pods had ended" in outcome.message
     assert not traffic.rig.scheduler.reservations.by_gang

@@ -25,6 +25,7 @@ from scheduler_core.kernels.resource_scores import (
     rounded_up_factors,
     scores_by_percentage,
 )
+from tests.support.presence import present
 
 Integers = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 _TABLE = scores_by_percentage([(0, 0), (40, 70), (100, 20)])
@@ -100,8 +101,7 @@ def test_cached_scores_equal_the_plain_formulas(form: Form, data: st.DataObject)
         one_by_one.put(row, [use[0] for use in uses], [use[1] for use in uses])
     for cached in (at_once, one_by_one):
         for _ in range(2):
-            scores = cached.scores(added)
-            assert scores is not None
+            scores = present(cached.scores(added))
             assert scores.dtype == np.int64
             assert scores.tolist() == expected
 
@@ -111,8 +111,7 @@ def test_scores_are_not_shared(form: Form) -> None:
     """The scores returned for one pod do not change when the next pod is scored."""
     cached = form.cached([1, 1])
     cached.fill(np.full((2, 3), 100), np.array([[0, 10, 20], [50, 60, 70]]))
-    first = cached.scores([10, 0])
-    assert first is not None
+    first = present(cached.scores([10, 0]))
     before = first.tolist()
     cached.scores([90, 3])
     assert first.tolist() == before

@@ -17,6 +17,7 @@ from scheduler_core.snapshot.node_columns import NodeColumns
 from tests.support.builders import pod
 from tests.support.devices import DRIVER, allocated_claim, allocator, claim, cluster, device, exactly, slice_of
 from tests.support.handles import FakeHandle
+from tests.support.presence import present
 from tests.support.recording_claim_writer import RecordingClaimWriter
 from tests.support.scheduling import rig
 from tests.support.tables import table
@@ -65,8 +66,7 @@ async def test_waits_for_binding_conditions(
     known: ResourceClaim, status: str, seconds: float, *, is_stored: bool
 ) -> None:
     """The wait is observed once for each device of the pod; only devices with binding conditions are counted."""
-    allocation = known.status.allocation
-    assert allocation is not None
+    allocation = present(known.status.allocation)
     plain = replace(allocation.devices.results[0], device="d1", binding_conditions=(), binding_failure_conditions=())
     results = (*allocation.devices.results, plain)
     known = replace(

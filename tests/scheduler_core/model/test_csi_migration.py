@@ -27,6 +27,7 @@ from scheduler_core.model.pod_volumes import (
     translated_inline_handle,
 )
 from scheduler_core.model.storage import AzureFileVolume, PersistentVolume, PersistentVolumeSpec, VolumeNodeAffinity
+from tests.support.presence import present
 from tests.support.storage import volume
 from tests.support.tables import table
 
@@ -66,8 +67,7 @@ GCE = PersistentVolumeSpec(gce=GcePersistentDisk("d"))
 def test_handle_of_a_volume(spec: PersistentVolumeSpec, labels: dict[str, str], driver: str, handle: str) -> None:
     """Drivers and handles equal those of Kubernetes' CSI translation library."""
     pv = volume(spec=spec, labels=labels)
-    plugin = in_tree_plugin(pv)
-    assert plugin is not None
+    plugin = present(in_tree_plugin(pv))
     assert (plugin.driver, translated_handle(pv, plugin)) == (driver, handle)
     assert in_tree_plugin_named(plugin.name) is plugin
 
@@ -82,8 +82,7 @@ def test_handle_of_a_volume(spec: PersistentVolumeSpec, labels: dict[str, str], 
 def test_untranslatable_volumes(spec: PersistentVolumeSpec, labels: dict[str, str], problem: str) -> None:
     """The error names the invalid part of the volume."""
     pv = volume(spec=spec, labels=labels)
-    plugin = in_tree_plugin(pv)
-    assert plugin is not None
+    plugin = present(in_tree_plugin(pv))
     with pytest.raises(StorageError, match=problem):
         translated_handle(pv, plugin)
 
@@ -98,8 +97,7 @@ def test_untranslatable_volumes(spec: PersistentVolumeSpec, labels: dict[str, st
 )
 def test_handle_of_an_inline_volume(inline: Volume, handle: str) -> None:
     """An inline volume has no labels, so that its handle has no zone."""
-    plugin = in_tree_plugin(inline)
-    assert plugin is not None
+    plugin = present(in_tree_plugin(inline))
     assert plugin.is_migrated
     assert translated_inline_handle(inline, plugin) == handle
 
@@ -113,8 +111,7 @@ def test_handle_of_an_inline_volume(inline: Volume, handle: str) -> None:
 )
 def test_plugins_that_are_not_migrated(source: PersistentVolume | Volume) -> None:
     """Azure File and vSphere have CSI drivers, but kube-scheduler does not treat them as migrated."""
-    plugin = in_tree_plugin(source)
-    assert plugin is not None
+    plugin = present(in_tree_plugin(source))
     assert not plugin.is_migrated
 
 
@@ -159,16 +156,14 @@ def test_affinity_of_a_translated_volume(
     """Zone labels are replaced by the driver's own topology label."""
     pv = volume(spec=of_aws("vol-1"), labels=labels)
     pv = msgspec.structs.replace(pv, spec=msgspec.structs.replace(pv.spec, node_affinity=before))
-    plugin = in_tree_plugin(pv)
-    assert plugin is not None
+    plugin = present(in_tree_plugin(pv))
     assert translated_affinity(pv, plugin) == after
 
 
 def test_zones_of_a_label_are_sorted_and_distinct() -> None:
     """Zones that a label names twice occur once."""
     pv = volume(spec=of_aws("vol-1"), labels={ZONE: "b__ a__b"})
-    plugin = in_tree_plugin(pv)
-    assert plugin is not None
+    plugin = present(in_tree_plugin(pv))
     found = translated_affinity(pv, plugin)
     assert found == affinity(NodeSelectorTerm((Requirement(EBS_ZONE, "In", ("a", "b")),)))
 
@@ -176,8 +171,7 @@ def test_zones_of_a_label_are_sorted_and_distinct() -> None:
 def test_driver_without_zones_does_not_change_the_affinity() -> None:
     """The node affinity of an Azure disk is unchanged."""
     pv = volume(spec=of_azure(None), on={ZONE: ["z"]})
-    plugin = in_tree_plugin(pv)
-    assert plugin is not None
+    plugin = present(in_tree_plugin(pv))
     assert translated_affinity(pv, plugin) == pv.spec.node_affinity
 
 

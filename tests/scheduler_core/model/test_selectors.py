@@ -33,6 +33,7 @@ from scheduler_core.model.selectors import (
     required_node_affinity,
 )
 from tests.support.builders import pod
+from tests.support.presence import present
 from tests.support.tables import table
 
 GOOD = NodeSelectorTerm((Requirement("a", "In", ("1",)),))
@@ -257,20 +258,20 @@ def test_node_selectors(terms: list[NodeSelectorTerm], labels: Mapping[str, str]
 )
 def test_invalid_fields(field: Requirement) -> None:
     """A field requirement without exactly one value, or with another operator, is a problem of its term."""
-    term = compile_node_term(NodeSelectorTerm(match_fields=(field,)))
-    assert term is not None
+    term = present(compile_node_term(NodeSelectorTerm(match_fields=(field,))))
     assert len(term.problems) == 1
     assert not term.matches({}, "a")
 
 
 def test_a_term_collects_every_problem() -> None:
     """A term lists the problems of its expressions and of its fields."""
-    term = compile_node_term(
-        NodeSelectorTerm(
-            (Requirement("a", "Gt", ("x",)), Requirement("b", "Exists")), (Requirement("metadata.name", "Exists"),)
+    term = present(
+        compile_node_term(
+            NodeSelectorTerm(
+                (Requirement("a", "Gt", ("x",)), Requirement("b", "Exists")), (Requirement("metadata.name", "Exists"),)
+            )
         )
     )
-    assert term is not None
     assert len(term.problems) == 2
 
 

@@ -14,6 +14,7 @@ from scheduler_core.plugins.coscheduling import YIELD_SECONDS
 from tests.support.builders import PodFields, node, pod
 from tests.support.coscheduling import EMPTY_DIAGNOSIS, CoschedulingStage
 from tests.support.handles import FakeGroup
+from tests.support.presence import present
 from tests.support.tables import table
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -266,8 +267,7 @@ def test_a_preview_changes_nothing() -> None:
     group = stage.group(min_member=2)
     stage.add_members(group, "waiting")
     big = stage.member(group, "big")
-    preview = stage.plugin.preview(CycleState(), big, stage.handle.nodes, EMPTY_DIAGNOSIS)
-    assert preview is not None
+    preview = present(stage.plugin.preview(CycleState(), big, stage.handle.nodes, EMPTY_DIAGNOSIS))
     assert stage.calls_on_waiting_pods() == {}
     assert stage.plugin.pre_enqueue(big).is_success
     assert preview.result.status.reasons == stage.post_filter_reasons(big)

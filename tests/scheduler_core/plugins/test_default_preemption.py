@@ -19,6 +19,7 @@ from tests.support.builders import node, pod
 from tests.support.columns import columns
 from tests.support.handles import FakeHandle
 from tests.support.preemption import PreemptionWorld, budget, started
+from tests.support.presence import present
 from tests.support.tables import table
 
 DELETED = datetime(2026, 1, 1, tzinfo=UTC)
@@ -47,8 +48,7 @@ FULL = [
 
 
 def victims(pods: Sequence[Pod], incoming: Pod, budgets: Sequence[PodDisruptionBudget] = ()) -> tuple[list[str], int]:
-    preview = PreemptionWorld([node("a")], pods, budgets).preview(incoming)
-    assert preview is not None
+    preview = present(PreemptionWorld([node("a")], pods, budgets).preview(incoming))
     (candidate,) = preview.candidates
     return [info.pod.metadata.name for info in candidate.victims], candidate.pdb_violations
 
@@ -215,8 +215,7 @@ def test_number_of_candidates(percentage: int, absolute: int, found: int) -> Non
     names = [f"n{index}" for index in range(40)]
     world = PreemptionWorld([node(name) for name in names], [running(f"p{name}", name, cpu="4") for name in names])
     args = DefaultPreemptionArgs(min_candidate_nodes_percentage=percentage, min_candidate_nodes_absolute=absolute)
-    preview = world.preview(preemptor("1"), DefaultPreemption(args, world.handle))
-    assert preview is not None
+    preview = present(world.preview(preemptor("1"), DefaultPreemption(args, world.handle)))
     assert len(preview.candidates) == found
 
 
@@ -226,8 +225,7 @@ def test_the_search_continues_until_a_candidate_violates_no_budget() -> None:
     pods = [running(f"p{name}", name, cpu="4", app="" if name == "n7" else "web") for name in names]
     world = PreemptionWorld([node(name) for name in names], pods, [budget("b", WEB, 0)])
     args = DefaultPreemptionArgs(min_candidate_nodes_percentage=0, min_candidate_nodes_absolute=2)
-    preview = world.preview(preemptor("1"), DefaultPreemption(args, world.handle))
-    assert preview is not None
+    preview = present(world.preview(preemptor("1"), DefaultPreemption(args, world.handle)))
     assert preview.result.nominated_node == "n7"
     assert len(preview.candidates) <= 3
 
@@ -240,8 +238,7 @@ def test_the_order_of_nodes_does_not_matter() -> None:
     found = []
     for order in (names, names[::-1]):
         world = PreemptionWorld([node(name) for name in order], pods)
-        preview = world.preview(preemptor("1"), DefaultPreemption(args, world.handle))
-        assert preview is not None
+        preview = present(world.preview(preemptor("1"), DefaultPreemption(args, world.handle)))
         found.append([candidate.node_name for candidate in preview.candidates])
     assert found[0] == found[1]
 

@@ -27,6 +27,7 @@ from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.affinities import anti_affinity_to, term
 from tests.support.builders import node, pod
 from tests.support.preemption import PreemptionWorld, budget, started
+from tests.support.presence import present
 
 CPUS = 4
 APPS = ("web", "db", "")
@@ -147,8 +148,7 @@ def plain_victims(cluster: Cluster, name: str) -> tuple[list[Running], int] | No
 @given(clusters())
 def test_equals_the_plain_form(cluster: Cluster) -> None:
     """Candidates, victims, violations and the nominated node equal those of the reference function."""
-    preview = world_of(cluster).preview(incoming(cluster))
-    assert preview is not None
+    preview = present(world_of(cluster).preview(incoming(cluster)))
     plain = {name: found for name in cluster.nodes if (found := plain_victims(cluster, name)) is not None}
     assert {
         candidate.node_name: ([info.pod.metadata.name for info in candidate.victims], candidate.pdb_violations)
@@ -169,8 +169,7 @@ def test_equals_the_plain_form(cluster: Cluster) -> None:
 def test_victims_are_minimal(cluster: Cluster) -> None:
     """Without all victims the pod fits; with any one victim restored it does not."""
     world = world_of(cluster)
-    failed = world.failed_attempt(incoming(cluster))
-    assert failed is not None
+    failed = present(world.failed_attempt(incoming(cluster)))
     attempt, diagnosis = failed
     preview = world.plugin.preview(attempt.state, attempt.info, world.columns, diagnosis)
     for candidate in preview.candidates:

@@ -11,6 +11,7 @@ from scheduler_core.snapshot.node_columns import ALL_ROWS, Rows
 from tests.support.builders import node, pod
 from tests.support.columns import columns
 from tests.support.handles import FakeHandle
+from tests.support.presence import present
 from tests.support.tables import table
 
 NODES = columns([node("a"), node("b"), node("c")])
@@ -36,8 +37,7 @@ def test_a_pod_that_names_no_node_passes_everywhere(plugin: NodeName) -> None:
 )
 def test_only_the_named_node_passes(plugin: NodeName, name: str, rows: Rows, codes: list[int]) -> None:
     """Every other node has code 1."""
-    found = plugin.filter(CycleState(), NODES.compile_pod(pod(node_name=name)), NODES, rows)
-    assert found is not None
+    found = present(plugin.filter(CycleState(), NODES.compile_pod(pod(node_name=name)), NODES, rows))
     assert found.dtype == np.int16
     assert found.tolist() == codes
 

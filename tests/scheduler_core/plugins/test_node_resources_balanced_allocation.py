@@ -18,6 +18,7 @@ from tests.support.devices import allocated_claim, device, device_class, slice_o
 from tests.support.handles import FakeHandle
 from tests.support.plain_scores import GPU, UNITS, OneNode, plain_balanced, scored_clusters
 from tests.support.plugin_calls import scores_of
+from tests.support.presence import present
 from tests.support.tables import table
 
 
@@ -145,8 +146,7 @@ def test_an_extended_resource_of_a_device_class_is_balanced_by_devices() -> None
     nodes.devices.assign(allocated_claim({"device": "d0", "pool": "a"}))
     incoming = pod(requests={"cpu": "5", GPU: "1"})
     plugin = _plugin(nodes, "cpu", GPU)
-    check = plugin.reuse_check(nodes.compile_pod(incoming), nodes)
-    assert check is not None
+    check = present(plugin.reuse_check(nodes.compile_pod(incoming), nodes))
     assert check()
     with_resource = msgspec.structs.replace(device_class("gpu"), spec=DeviceClassSpec(extended_resource_name=GPU))
     nodes.devices.assign(with_resource)

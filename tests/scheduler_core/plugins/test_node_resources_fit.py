@@ -20,6 +20,7 @@ from tests.support.builders import container, node, pod
 from tests.support.columns import columns
 from tests.support.handles import FakeHandle
 from tests.support.plugin_calls import filter_statuses
+from tests.support.presence import present
 from tests.support.tables import table
 
 MANY = [f"example.com/r{number:02}" for number in range(16)]
@@ -170,8 +171,7 @@ def test_a_code_is_decoded_without_its_attempt() -> None:
     plugin, state = _plugin(nodes), CycleState()
     first, second = (nodes.compile_pod(pod(name, requests={"memory": "1Gi", "cpu": "2"})) for name in ("x", "y"))
     plugin.pre_filter(state, first, nodes)
-    codes = plugin.filter(state, first, nodes, ALL_ROWS)
-    assert codes is not None
+    codes = present(plugin.filter(state, first, nodes, ALL_ROWS))
     expected = unresolvable("Insufficient cpu", "Insufficient memory")
     assert plugin.decode(CycleState(), second, int(codes[0])) == expected
 
@@ -267,8 +267,7 @@ def test_selected_rows() -> None:
     free = FreeColumns(nodes)
     nodes.add_pod(nodes.compile_pod(pod(requests={"cpu": "3"})), 17)
     for rows in (np.arange(10, 20), np.arange(10, COUNT)):
-        short = free.short(CPU_COLUMN, 2000, rows)
-        assert short is not None
+        short = present(free.short(CPU_COLUMN, 2000, rows))
         assert rows[short].tolist() == [17]
 
 
@@ -285,6 +284,5 @@ def test_the_number_of_cached_resources_is_bounded() -> None:
     free = FreeColumns(nodes)
     for amount, expected in ((2, []), (3, [0])):
         for name in names:
-            column = nodes.resources.find(name)
-            assert column is not None
+            column = present(nodes.resources.find(name))
             assert _short(free, column, amount) == expected

@@ -17,6 +17,7 @@ from tests.support.builders import node, pod
 from tests.support.columns import columns
 from tests.support.handles import FakeHandle
 from tests.support.plugin_calls import filter_codes
+from tests.support.presence import present
 from tests.support.tables import table
 
 NODES = [
@@ -242,6 +243,5 @@ def test_pods_that_count_in_add_pod(other: Pod, row: int, codes: list[int]) -> N
     info = filled.compile_pod(incoming(spread()))
     plugin.pre_filter(state, info, filled)
     plugin.add_pod(state, info, filled.compile_pod(other), filled, row)
-    found = plugin.filter(state, info, filled, np.arange(4))
-    assert found is not None
+    found = present(plugin.filter(state, info, filled, np.arange(4)))
     assert found.tolist() == codes

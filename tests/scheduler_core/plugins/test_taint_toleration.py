@@ -22,6 +22,7 @@ from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns, Rows
 from tests.support.builders import node, pod
 from tests.support.columns import columns
 from tests.support.handles import FakeHandle
+from tests.support.presence import present
 from tests.support.tables import table
 
 DEDICATED = Toleration(key="dedicated", value="db", effect="NoSchedule")
@@ -111,8 +112,7 @@ def test_tables_follow_new_taint_lists() -> None:
     assert plugin.filter(CycleState(), info, filled, ALL_ROWS) is not None
     filled.add_node(node("c", taints=["y:NoExecute", "z:PreferNoSchedule"]))
     filled.update_node(node("b"))
-    codes = plugin.filter(CycleState(), info, filled, ALL_ROWS)
-    assert codes is not None
+    codes = present(plugin.filter(CycleState(), info, filled, ALL_ROWS))
     assert codes.tolist() == [0, 0, 1]
     assert plugin.score(CycleState(), info, filled, ALL_ROWS).tolist() == [0, 0, 1]
 

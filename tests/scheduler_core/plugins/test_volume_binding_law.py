@@ -11,6 +11,7 @@ from scheduler_core.plugins.volume_binding import VolumeBinding
 from scheduler_core.snapshot.node_columns import ALL_ROWS
 from tests.support.builders import node, pod
 from tests.support.handles import FakeHandle
+from tests.support.presence import present
 from tests.support.storage import (
     VolumeFields,
     capacity,
@@ -181,8 +182,7 @@ def test_all_nodes_at_once_equal_one_at_a_time(case: Case) -> None:
     plugin, state = VolumeBinding(None, FakeHandle(nodes=nodes)), CycleState()
     info = nodes.compile_pod(pod(volumes=mounts(*(f"c{number}" for number in range(len(case.claims))))))
     assert plugin.pre_filter(state, info, nodes).status.is_success
-    codes = plugin.filter(state, info, nodes, ALL_ROWS)
-    assert codes is not None
+    codes = present(plugin.filter(state, info, nodes, ALL_ROWS))
     assert codes.tolist() == [_node_code(case, zone, f"n{number}") for number, zone in enumerate(ZONES)]
     for row in [row for row, code in enumerate(codes.tolist()) if not code][:1]:
         assert plugin.reserve(state, info, nodes.node_name(row)).is_success

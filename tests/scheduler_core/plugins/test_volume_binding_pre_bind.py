@@ -25,6 +25,7 @@ from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import node, pod
 from tests.support.handles import FakeHandle
+from tests.support.presence import present
 from tests.support.storage import (
     RecordingStorageWriter,
     claim,
@@ -93,8 +94,7 @@ def fully_bound(stored: PersistentVolumeClaim, to: str) -> PersistentVolumeClaim
 
 
 def current(world: World) -> PersistentVolume:
-    known = world.nodes.storage.volumes.current("pv")
-    assert known is not None
+    known = present(world.nodes.storage.volumes.current("pv"))
     return known
 
 
@@ -111,8 +111,7 @@ def test_reserve_assumes_the_volume() -> None:
     world.nodes.storage.assign(claim("rivals"))
     state = CycleState()
     world.plugin.pre_filter(state, rival, world.nodes)
-    codes = world.plugin.filter(state, rival, world.nodes, ALL_ROWS)
-    assert codes is not None
+    codes = present(world.plugin.filter(state, rival, world.nodes, ALL_ROWS))
     assert codes.all()
     assert world.nodes.storage.volumes.get("pv") == STATIC[2]
 
@@ -139,8 +138,7 @@ def test_reserve_selects_the_node_of_a_new_volume() -> None:
     """The claim is assumed with the selected-node annotation."""
     world = World(DYNAMIC, "made")
     assert world.decide() == SUCCESS
-    made = world.nodes.storage.claims.current("default/made")
-    assert made is not None
+    made = present(world.nodes.storage.claims.current("default/made"))
     assert made.metadata.annotations == {SELECTED_NODE: "n"}
 
 

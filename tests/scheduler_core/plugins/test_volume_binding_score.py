@@ -13,6 +13,7 @@ from scheduler_core.plugins.volume_binding import VolumeBinding
 from scheduler_core.snapshot.node_columns import ALL_ROWS
 from tests.support.builders import node, pod
 from tests.support.handles import FakeHandle
+from tests.support.presence import present
 from tests.support.storage import capacity, claim, columns_with_storage, csi_driver, mounts, storage_class, volume
 
 DRIVER, ZONE = "disk.example.com", "zone"
@@ -25,8 +26,7 @@ def scores(storage: list[StorageObject], *claims: str, args: VolumeBindingArgs |
     nodes, state = columns_with_storage(NODES, storage), CycleState()
     plugin, info = VolumeBinding(args, FakeHandle(nodes=nodes)), nodes.compile_pod(pod(volumes=mounts(*claims)))
     assert plugin.pre_filter(state, info, nodes).status.is_success
-    codes = plugin.filter(state, info, nodes, ALL_ROWS)
-    assert codes is not None
+    codes = present(plugin.filter(state, info, nodes, ALL_ROWS))
     assert not codes.any()
     assert plugin.pre_score(state, info, nodes, ALL_ROWS).is_success
     found: list[int] = plugin.score(state, info, nodes, ALL_ROWS).tolist()

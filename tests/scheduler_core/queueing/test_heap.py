@@ -9,6 +9,7 @@ from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.queueing.sub_queues import PodHeap
 from scheduler_core.snapshot.node_columns import NodeColumns
 from tests.support.builders import pod
+from tests.support.presence import present
 
 COLUMNS = NodeColumns()
 
@@ -34,8 +35,7 @@ def test_pods_are_popped_in_order(steps: list[tuple[str, int, bool]]) -> None:
     order = sorted(expected, key=lambda uid: expected[uid])
     for uid in order:
         assert heap.lowest_key() == expected[uid][0]
-        popped = heap.pop()
-        assert popped is not None
+        popped = present(heap.pop())
         assert popped.uid == uid
     assert heap.pop() is None
     assert heap.lowest_key() is None

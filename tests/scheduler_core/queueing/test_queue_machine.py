@@ -29,6 +29,7 @@ from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.snapshot.node_columns import NodeColumns
 from tests.support.builders import pod
 from tests.support.handles import FakeHandle
+from tests.support.presence import present
 from tests.support.queue_world import LabelGate
 from tests.support.scheduling import places_of
 from tests.support.virtual_clock import VirtualClock
@@ -166,8 +167,7 @@ class QueueMachine(RuleBasedStateMachine):
             self.known
         )
         for name, (place,) in places.items():
-            queued = self.queue.find(self.known[name].metadata.uid)
-            assert queued is not None
+            queued = present(self.queue.find(self.known[name].metadata.uid))
             assert queued.info.pod is self.known[name]
             assert place in ("parked", "inFlight") or queued.profile in self.live or self.queue.readings.is_behind
             assert (place == "gated") is bool(queued.gated_by) or place in ("parked", "inFlight")

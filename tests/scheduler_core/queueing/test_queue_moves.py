@@ -12,6 +12,7 @@ from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.model.pod import Pod
 from scheduler_core.ports import Timer
 from tests.support.builders import pod
+from tests.support.presence import present
 from tests.support.queue_world import COLUMNS, GATED, LABELLED, NAME, OTHER, WEB, QueueWorld, queue_with
 from tests.support.tables import table
 
@@ -205,8 +206,7 @@ def test_a_pod_that_failed_after_a_flush_is_not_counted_later() -> None:
 def test_a_flush_checks_every_gate_again() -> None:
     """A flush calls the gates, whose plugins may not have registered for the change that opened them."""
     world = queue_with(GATED)
-    queued = world.queue.find(WEB.metadata.uid)
-    assert queued is not None
+    queued = present(world.queue.find(WEB.metadata.uid))
     world.clock.advance(301)
     world.queue.flush()
     assert (world.place_of(WEB), queued.was_flushed) == ("gated", False)
@@ -248,8 +248,7 @@ def test_activate(by: list[str], event: ClusterEvent | None) -> None:
 def test_activate_calls_the_gates(now: Pod, place: str) -> None:
     """A gated pod is activated only if its gate is open."""
     world = queue_with(GATED)
-    queued = world.queue.find(WEB.metadata.uid)
-    assert queued is not None
+    queued = present(world.queue.find(WEB.metadata.uid))
     queued.info = COLUMNS.compile_pod(now)
     world.queue.activate([GATED.metadata.uid])
     assert world.place_of(WEB) == place
@@ -277,8 +276,7 @@ def test_a_pod_activated_in_flight_is_retried() -> None:
 def test_a_gated_pod_waits_for_its_gate() -> None:
     """A gated pod is not popped, and the gate's reasons are stored."""
     world = queue_with(GATED)
-    queued = world.queue.find(GATED.metadata.uid)
-    assert queued is not None
+    queued = present(world.queue.find(GATED.metadata.uid))
     assert (world.place_of(GATED), queued.gated_by, queued.gate_reasons) == ("gated", "LabelGate", ("labelled",))
     assert world.queue.pop() is None
 
@@ -292,8 +290,7 @@ def test_an_update_of_a_gated_pod(newer: Pod, place: str, gated_by: str) -> None
     """An update replaces the pod; if it opens the gate, the pod is active at once, because it never failed."""
     world = queue_with(GATED)
     world.queue.update(COLUMNS.compile_pod(newer), [LABELLED], GATED)
-    queued = world.queue.find(WEB.metadata.uid)
-    assert queued is not None
+    queued = present(world.queue.find(WEB.metadata.uid))
     assert (world.place_of(WEB), queued.gated_by, queued.info.pod) == (place, gated_by, newer)
 
 
@@ -310,8 +307,7 @@ def assert_opened_by_label_event(world: QueueWorld, queued: QueuedPod, corrected
 def test_only_a_registered_event_calls_the_gate() -> None:
     """The gate of a gated pod is called at events for which its plugin registered, and at no others."""
     world = queue_with(GATED)
-    queued = world.queue.find(GATED.metadata.uid)
-    assert queued is not None
+    queued = present(world.queue.find(GATED.metadata.uid))
     assert_opened_by_label_event(world, queued, WEB, "active")
 
 

@@ -10,6 +10,7 @@ import pytest
 from scheduler_core.framework.cluster_events import NODE_ADD
 from scheduler_core.framework.queued_pod import QueuedPod
 from tests.support.builders import pod
+from tests.support.presence import present
 from tests.support.queue_world import COLUMNS, GATED, LABELLED, NAME, OTHER, WEB, QueueWorld, by_priority, queue_with
 from tests.support.tables import table
 
@@ -39,8 +40,7 @@ def test_an_update_applies_in_every_place(place: str) -> None:
     assert world.place_of(WEB) == place
     newer = pod("web", labels={"gated": ""} if place == "gated" else {"v": "2"})
     world.queue.update(COLUMNS.compile_pod(newer))
-    queued = world.queue.find(WEB.metadata.uid)
-    assert queued is not None
+    queued = present(world.queue.find(WEB.metadata.uid))
     assert (world.place_of(WEB), queued.info.pod) == (place, newer)
 
 
@@ -50,8 +50,7 @@ def test_a_pod_is_removed_from_every_place(place: str) -> None:
     world = QueueWorld()
     move_to(world, place)
     world.queue.nominator.nominate(COLUMNS.compile_pod(WEB), "n0")
-    removed = world.queue.remove(WEB.metadata.uid)
-    assert removed is not None
+    removed = present(world.queue.remove(WEB.metadata.uid))
     assert (world.place_of(WEB), len(world.queue.nominator)) == ("", 0)
     if place == "inFlight":
         world.fail(removed, ["A"])
@@ -80,8 +79,7 @@ def test_a_withdrawn_profile_parks_its_pods(place: str) -> None:
     """Pods in any place are parked, pods in flight when they fail, and are queued when the profile is live again."""
     world = QueueWorld()
     move_to(world, place)
-    queued = world.queue.find(WEB.metadata.uid)
-    assert queued is not None
+    queued = present(world.queue.find(WEB.metadata.uid))
     if NAME in world.rules:
         world.remove_profile(NAME)
     if place == "inFlight":

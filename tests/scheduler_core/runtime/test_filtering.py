@@ -18,6 +18,7 @@ from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import node, pod
+from tests.support.presence import present
 from tests.support.recording_plugins import Journal, recorder
 from tests.support.scheduling import rig
 from tests.support.tables import table
@@ -45,8 +46,7 @@ class Bench:
         made = rig(plugins)
         made.add(*(node(f"n{number}") for number in range(5)))
         made.scheduler.feed.node_deleted(node("n4"))
-        instance = made.context.profiles.get("default-scheduler")
-        assert instance is not None
+        instance = present(made.context.profiles.get("default-scheduler"))
         self.instance: FrameworkInstance = instance
         self.nodes: NodeColumns = made.context.cache.columns
         self.info = self.nodes.compile_pod(pod())
@@ -148,8 +148,7 @@ class ReturnsNames(PreFilterPlugin):
 def test_only_a_set_of_node_names_is_valid(names: Any) -> None:
     """Node names that are not a set raise an error with the plugin's name."""
     made = rig([type("ReturnsNames", (ReturnsNames,), {"names": names})])
-    instance = made.context.profiles.get("default-scheduler")
-    assert instance is not None
+    instance = present(made.context.profiles.get("default-scheduler"))
     nodes = made.context.cache.columns
     with pytest.raises(PluginError, match=r'running PreFilter plugin "ReturnsNames": .* return a frozenset of names'):
         run_pre_filters(instance, CycleState(), nodes.compile_pod(pod()), nodes)

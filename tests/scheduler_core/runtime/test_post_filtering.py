@@ -19,6 +19,7 @@ from scheduler_core.runtime.post_filtering import PostFilterOutcome, preview_pos
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import pod
+from tests.support.presence import present
 from tests.support.scheduling import DEFAULT_NAME, rig
 from tests.support.tables import table
 
@@ -64,8 +65,7 @@ def previewing(plugin_name: str, preview_result: PostFilterPreview | None) -> ty
 def test_preview(case: Case) -> None:
     """Previews are combined like results of PostFilter, which is not called."""
     made = rig([previewing("A", case.first), previewing("B", case.second)])
-    instance = made.context.profiles.get(DEFAULT_NAME)
-    assert instance is not None
+    instance = present(made.context.profiles.get(DEFAULT_NAME))
     columns = made.context.cache.columns
     diagnosis = Diagnosis(0, np.zeros(0, dtype=np.int32), columns.alive, lambda _verdict: SUCCESS)
     found = preview_post_filters(instance, CycleState(), columns.compile_pod(pod()), columns, diagnosis)

@@ -15,6 +15,7 @@ from scheduler_core.runtime.binding import run_pre_binds
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import pod
+from tests.support.presence import present
 from tests.support.recording_plugins import Journal, recorder
 from tests.support.scheduling import profile, rig
 from tests.support.tables import table
@@ -83,8 +84,7 @@ class Stage:
     async def wait_for_pre_bind(self) -> PodInPreBind:
         for _ in range(3):
             await asyncio.sleep(0)
-        pre_binding = self.pods.get(WEB.uid)
-        assert pre_binding is not None
+        pre_binding = present(self.pods.get(WEB.uid))
         return pre_binding
 
 

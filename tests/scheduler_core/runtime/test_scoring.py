@@ -16,6 +16,7 @@ from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.runtime.scoring import Scoring, normalize_max, normalize_reverse_max, run_pre_scores, run_scores
 from scheduler_core.snapshot.node_columns import ALL_ROWS
 from tests.support.builders import node, pod
+from tests.support.presence import present
 from tests.support.recording_plugins import Journal, recorder
 from tests.support.scheduling import plugin_set, rig
 from tests.support.tables import table
@@ -32,8 +33,7 @@ def bench(journal: Journal, normalization: Normalization = Normalization.OWN) ->
     made = rig(classes, defaults=Plugins(multi_point=plugin_set("A=3", "B", "PrioritySort", "DefaultBinder")))
     made.add(*(node(f"n{number}") for number in range(3)))
     nodes = made.context.cache.columns
-    instance = made.context.profiles.get("default-scheduler")
-    assert instance is not None
+    instance = present(made.context.profiles.get("default-scheduler"))
     return Scoring(CycleState(), nodes.compile_pod(pod()), nodes, ALL_ROWS), instance
 
 

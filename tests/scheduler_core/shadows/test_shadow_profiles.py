@@ -24,6 +24,7 @@ from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import node, pod
 from tests.support.busy_scheduler import WorkingClock
 from tests.support.gangs import group, members
+from tests.support.presence import present
 from tests.support.scheduling import DEFAULT_NAME, Rig, plugin_set, rig
 from tests.support.scripted_extender import ScriptedExtender, extender, passes_only
 from tests.support.tables import table
@@ -90,8 +91,7 @@ def made(config: ProfileConfig | None = None, *, ports: SchedulerPorts | None = 
 
 
 def shadow_of(found: Rig) -> Shadow:
-    running = found.scheduler.shadows.get(NAME)
-    assert running is not None
+    running = present(found.scheduler.shadows.get(NAME))
     return running
 
 
@@ -132,8 +132,7 @@ async def test_a_shadow_that_packs_chooses_other_nodes() -> None:
     assert last.shadow_points > 0
     assert f"{NAME} prefers {last.shadow_node} to {last.live_node}" in last.reason
     assert "NodeResourcesFit" in last.reason
-    figures = record.figures
-    assert figures is not None
+    figures = present(record.figures)
     assert figures.pods == 6
     assert figures.shadow.imbalance["cpu"] > figures.live.imbalance["cpu"]
     assert found.bound == (await _without_shadow(6))

@@ -12,6 +12,7 @@ from scheduler_core.snapshot.cluster_cache import ClusterCache, Placement
 from scheduler_core.snapshot.interning import CPU_COLUMN
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 from tests.support.builders import node, pod
+from tests.support.presence import present
 
 NODE_NAMES = st.sampled_from(["a", "b", "c"])
 POD_NAMES = st.sampled_from([f"p{number}" for number in range(4)])
@@ -133,8 +134,7 @@ class CacheMachine(RuleBasedStateMachine):
         columns = self.cache.columns
         assert len(self.cache) == len(self.pods)
         for name, expected in self.pods.items():
-            entry = self.cache.get(f"uid-of-default-{name}")
-            assert entry is not None
+            entry = present(self.cache.get(f"uid-of-default-{name}"))
             assert (entry.placement, entry.info.node_name) == (expected.placement, expected.node_name)
             row = columns.row_of(expected.node_name)
             assert entry.info.row == row

@@ -12,6 +12,7 @@ from scheduler_core.snapshot.interning import (
     LoggedInterner,
     ResourceNames,
 )
+from tests.support.presence import present
 
 
 def test_numbers_are_assigned_in_order() -> None:
@@ -110,8 +111,7 @@ def test_new_keys_are_logged(steps: list[tuple[bool, str]]) -> None:
             held.append(key)
         elif key in held:
             held.remove(key)
-            found = interner.find(key)
-            assert found is not None
+            found = present(interner.find(key))
             interner.release(found)
         if number % 5 == 0:
             changed = interner.assigned.since(position)

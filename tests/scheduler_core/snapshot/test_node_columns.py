@@ -14,6 +14,7 @@ from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 from tests.support.builders import container, node, pod, taint
 from tests.support.columns import columns
+from tests.support.presence import present
 from tests.support.tables import table
 
 MIB = 1024 * 1024
@@ -31,8 +32,7 @@ def test_columns_of_a_node() -> None:
             )
         ]
     )
-    gpu = nodes.resources.find("example.com/gpu")
-    assert gpu is not None
+    gpu = present(nodes.resources.find("example.com/gpu"))
     assert nodes.resources.find("unknown") is None
     assert nodes.allocatable[:, 0].tolist() == [1500, 2 * MIB, 0, 0, 3]
     assert nodes.allowed_pods[0] == 7
@@ -141,8 +141,7 @@ def test_columns_grow_with_nodes_and_resources() -> None:
     assert nodes.size == 150
     assert nodes.allocatable[CPU_COLUMN].tolist() == [row * 1000 for row in range(150)]
     for kind in range(10):
-        column = nodes.resources.find(f"example.com/r{kind}")
-        assert column is not None
+        column = present(nodes.resources.find(f"example.com/r{kind}"))
         expected = [row if row % 10 == kind else 0 for row in range(150)]
         assert nodes.requested[column].tolist() == expected
     assert nodes.allocatable.shape == nodes.requested.shape == (14, 150)
@@ -189,8 +188,7 @@ def test_changes_are_logged() -> None:
     assert nodes.version == version
     nodes.update_node(node("a"))
     nodes.remove_node("b")
-    changed = nodes.changes.since(position)
-    assert changed is not None
+    changed = present(nodes.changes.since(position))
     assert changed[2:] == [0, 1]
     assert nodes.version == version + 2
 
@@ -277,8 +275,7 @@ def test_a_resource_that_a_node_offers_after_the_pod_is_bound() -> None:
     assert columns.requested_amount("example.com/gpu", row) == 3
     assert not columns.requested[:, row].any()
     columns.update_node(node("a", allocatable={"example.com/gpu": "8"}))
-    column = columns.resources.find("example.com/gpu")
-    assert column is not None
+    column = present(columns.resources.find("example.com/gpu"))
     assert (columns.allocatable[column, row], columns.requested[column, row]) == (8, 3)
     columns.update_node(node("a"))
     columns.remove_pod(info)

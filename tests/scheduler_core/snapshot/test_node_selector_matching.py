@@ -20,6 +20,7 @@ from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns, Rows
 from scheduler_core.snapshot.node_selector_matching import NodeMatching
 from tests.support.builders import node
 from tests.support.columns import columns
+from tests.support.presence import present
 from tests.support.tables import table
 
 NODES = [
@@ -167,22 +168,21 @@ def test_matching_on_columns_equals_matching_on_nodes(
     whole = _mask(matching, required)
     assert whole == [required.matches(labels, f"n{row}") for row, labels in enumerate(cluster)]
     rows = sorted(data.draw(st.sets(st.integers(0, len(cluster) - 1))))
-    some = matching.required(required, np.array(rows, dtype=np.intp))
-    assert some is not None
+    some = present(matching.required(required, np.array(rows, dtype=np.intp)))
     assert some.tolist() == [whole[row] for row in rows]
 
 
 def _mask(matching: NodeMatching, required: RequiredNodeAffinity) -> list[bool]:
-    mask = matching.required(required, ALL_ROWS)
-    assert mask is not None
+    mask = present(matching.required(required, ALL_ROWS))
     return [bool(each) for each in mask]
 
 
 def test_empty_columns() -> None:
     """A term can be evaluated without nodes."""
     matching = NodeMatching(NodeColumns())
-    term = compile_node_term(
-        NodeSelectorTerm((Requirement("a", "Gt", ("1",)),), (Requirement("metadata.name", "In", ("n",)),))
+    term = present(
+        compile_node_term(
+            NodeSelectorTerm((Requirement("a", "Gt", ("1",)),), (Requirement("metadata.name", "In", ("n",)),))
+        )
     )
-    assert term is not None
     assert matching.term(term, ALL_ROWS).tolist() == []

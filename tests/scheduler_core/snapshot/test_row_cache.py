@@ -15,6 +15,7 @@ from scheduler_core.snapshot.overlay import ColumnsOverlay
 from scheduler_core.snapshot.row_cache import CsiNodeColumns, RowCache, free_amount
 from tests.support.builders import node, pod
 from tests.support.columns import columns
+from tests.support.presence import present
 from tests.support.storage import columns_with_storage, csi_node
 from tests.support.tables import table
 
@@ -106,8 +107,7 @@ def test_columns_follow_changes() -> None:
     found = CsiNodeColumns(nodes)
     assert found.present().tolist() == [True]
     nodes.storage.assign(csi_node("a", {"d": 4}))
-    limits = found.limits("d")
-    assert limits is not None
+    limits = present(found.limits("d"))
     assert limits.tolist() == [4]
     nodes.add_node(node("b"))
     nodes.storage.assign(csi_node("b"))

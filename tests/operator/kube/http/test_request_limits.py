@@ -10,6 +10,7 @@ from bayplan.kube.http.api_request import Slots, TokenBucket
 from bayplan.kube.timing import Backoff, SystemClock, delay_of_try
 
 from scheduler_core.ports import Clock
+from tests.support.presence import present
 from tests.support.tables import table
 from tests.support.virtual_clock import VirtualClock
 
@@ -88,8 +89,7 @@ async def test_an_exception_set_on_a_wait_is_raised() -> None:
     """An exception that is set on a waiting turn is raised, and the slot is not lost."""
     slots = Slots(1)
     assert slots.acquire() is None
-    turn = slots.acquire()
-    assert turn is not None
+    turn = present(slots.acquire())
     turn.set_exception(TimeoutError())
     with pytest.raises(TimeoutError):
         await slots.wait(turn)

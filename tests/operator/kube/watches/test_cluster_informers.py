@@ -21,6 +21,7 @@ from tests.operator.kube.conftest import InstantClock
 from tests.support.background import running, until
 from tests.support.builders import pod
 from tests.support.fake_api import FakeApi, Hang, Response, Stream, error_response
+from tests.support.presence import present
 from tests.support.recording_writer import RecordingWriter
 from tests.support.tables import table
 from tests.support.virtual_clock import VirtualClock
@@ -228,8 +229,7 @@ async def test_a_watch_that_fails_too_long_makes_the_data_stale(
             return [each for each in world.readiness.failures if each.startswith("services are stale: ")]
 
         await until(lambda: bool(failures()))
-        silence = re.search(r": no event or bookmark for (\d+) s: ", failures()[0])
-        assert silence is not None
+        silence = present(re.search(r": no event or bookmark for (\d+) s: ", failures()[0]))
         assert int(silence[1]) >= 300
         assert reason in failures()[0]
         world.api.on("GET", path, Stream(*listed(), Hang()))

@@ -15,6 +15,7 @@ from tests.operator.kube.conftest import InstantClock
 from tests.operator.kube.watches.test_cluster_informers import cluster_scoped, listed, namespaced
 from tests.support.background import running, until
 from tests.support.fake_api import FakeApi, Hang, Response, Stream, error_response
+from tests.support.presence import present
 from tests.support.recording_writer import RecordingWriter
 from tests.support.tables import table
 from tests.support.virtual_clock import VirtualClock
@@ -106,8 +107,7 @@ async def test_a_server_with_an_older_version(world: World) -> None:
     world.api.on("GET", f"{BETA}/resourceclaims", Stream(*listed(namespaced("c")), Hang()))
     async with running(world.informers.run()):
         await until(lambda: not world.devices.withheld)
-    claim = world.devices.claims.get("default/c")
-    assert claim is not None
+    claim = present(world.devices.claims.get("default/c"))
     path = f"{BETA}/namespaces/default/resourceclaims/c"
     world.api.on("PATCH", path, Response(body=namespaced("c")))
     assert (await world.writes.write_finalizers(claim)).key == "default/c"

@@ -16,6 +16,7 @@ from scheduler_core.plugins.dynamic_resources.pod_claims import (
     is_ready_for_binding,
 )
 from tests.support.devices import DRIVER, allocated_claim, claim
+from tests.support.presence import present
 from tests.support.tables import table
 
 CONDITIONAL = {"device": "d", "bindingConditions": ["ready", "warm"], "bindingFailureConditions": ["broken"]}
@@ -82,8 +83,7 @@ def test_failure() -> None:
 def test_timeout(conditions: dict[str, object], stamped: bool, seconds: int, is_late: bool) -> None:
     """The timeout runs from the timestamp of an allocation with binding conditions."""
     subject = allocated_claim(conditions)
-    allocation = subject.status.allocation
-    assert allocation is not None
+    allocation = present(subject.status.allocation)
     assert has_binding_conditions(subject) is ("bindingConditions" in conditions)
     dated = replace(allocation, allocation_timestamp=ALLOCATED if stamped else None)
     subject = replace(subject, status=replace(subject.status, allocation=dated))
@@ -93,8 +93,7 @@ def test_timeout(conditions: dict[str, object], stamped: bool, seconds: int, is_
 def test_timeout_after_the_last_representable_date() -> None:
     """An allocation at the end of the year 9999 is not late, and raises nothing."""
     subject = allocated_claim(CONDITIONAL)
-    allocation = subject.status.allocation
-    assert allocation is not None
+    allocation = present(subject.status.allocation)
     dated = replace(allocation, allocation_timestamp=datetime.max.replace(tzinfo=UTC))
     subject = replace(subject, status=replace(subject.status, allocation=dated))
     assert not is_past_binding_timeout(subject, 60.0, ALLOCATED)

@@ -23,6 +23,7 @@ from scheduler_core.plugins.dynamic_resources.pod_claims import consumer_of
 from tests.support.builders import pod
 from tests.support.devices import DRIVER, allocated_claim, claim, with_meta
 from tests.support.handles import FakeHandle
+from tests.support.presence import present
 from tests.support.recording_claim_writer import RecordingClaimWriter
 from tests.support.tables import table
 from tests.support.virtual_clock import AutoAdvanceClock
@@ -52,8 +53,7 @@ class World:
 
 
 def allocation(device: str = "d") -> AllocationResult:
-    found = allocated_claim({"device": device}).status.allocation
-    assert found is not None
+    found = present(allocated_claim({"device": device}).status.allocation)
     return found
 
 

@@ -8,6 +8,7 @@ from scheduler_core.snapshot.indexes.device_index import DeviceIndex
 from tests.support.builders import node, pod
 from tests.support.devices import allocated_claim, claim, device, exactly, slice_of, using, with_meta, with_reserved
 from tests.support.gang_devices import claimant, device_rig, gang, report, settled
+from tests.support.presence import present
 from tests.support.scheduling import Rig
 from tests.support.tables import table
 
@@ -42,8 +43,7 @@ async def test_pods_beyond_the_limit_are_rejected_with_the_reason() -> None:
     made.add(*users(MAX_CONSUMERS + 2))
     await all_tried(made)
     assert len(made.bound) == MAX_CONSUMERS
-    shared = devices.claims.get("ns/shared")
-    assert shared is not None
+    shared = present(devices.claims.get("ns/shared"))
     assert len(shared.status.reserved_for) == MAX_CONSUMERS
     assert (made.condition.reason, FULL in made.condition.message) == ("Unschedulable", True)
     waiting = [queued for _, queued in made.queue.readings.places()]
@@ -72,8 +72,7 @@ async def test_a_consumer_that_ends_requeues_a_pod_that_waits() -> None:
     made.add(*users(MAX_CONSUMERS + 1))
     await all_tried(made)
     assert len(made.bound) == MAX_CONSUMERS
-    full = devices.claims.get("ns/shared")
-    assert full is not None
+    full = present(devices.claims.get("ns/shared"))
     meta = with_meta(full, resource_version="9999").metadata
     fewer = with_meta(
         with_reserved(full, *(each.uid for each in full.status.reserved_for[1:])),

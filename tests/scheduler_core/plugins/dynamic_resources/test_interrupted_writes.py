@@ -18,6 +18,7 @@ from tests.support.builders import node, pod
 from tests.support.columns import columns
 from tests.support.devices import claim, device, device_class, exactly, slice_of, using
 from tests.support.handles import FakeHandle
+from tests.support.presence import present
 from tests.support.recording_claim_writer import RecordingClaimWriter
 from tests.support.tables import table
 from tests.support.virtual_clock import AutoAdvanceClock
@@ -116,8 +117,7 @@ async def test_a_write_with_an_unknown_outcome(problem: ClusterWriteError, is_wr
     world.plugin.unreserve(world.state, world.info, "n0")
     assert not world.other_pod_gets_the_device()
     if is_written:
-        in_flight = world.devices.in_flight("c0")
-        assert in_flight is not None
+        in_flight = present(world.devices.in_flight("c0"))
         stored = world.writer.claims["ns/c0"]
         world.writer.store(replace(stored, status=replace(stored.status, allocation=in_flight.allocation)))
     world.writer.reads.set()

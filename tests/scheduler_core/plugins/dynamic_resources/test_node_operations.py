@@ -13,6 +13,7 @@ from scheduler_core.scheduler import SchedulerOptions, SchedulerPorts
 from tests.support.builders import node, pod
 from tests.support.devices import claim, device, device_class, exactly, slice_of, using, with_reserved
 from tests.support.gang_devices import report, settled
+from tests.support.presence import present
 from tests.support.recording_claim_writer import RecordingClaimWriter
 from tests.support.scheduling import Rig, rig
 from tests.support.tables import table
@@ -50,8 +51,7 @@ async def test_new_allocation(declared: dict[str, bool], expected: str | None) -
     await settled(made)
     assert made.bound.get("p") == expected
     if expected is not None:
-        allocation = writer.claims["ns/c"].status.allocation
-        assert allocation is not None
+        allocation = present(writer.claims["ns/c"].status.allocation)
         assert [each.skip_node_operations for each in allocation.devices.results] == [("*",)]
 
 
@@ -70,8 +70,7 @@ async def test_other_slices_of_the_pool_are_used() -> None:
     report(made, writer, skipped, slice_of([device("d1")], name="s1", node="a", count=2), claim(exactly("r"), name="c"))
     report(made, writer, using(pod("p", namespace="ns"), "c"))
     await settled(made)
-    allocation = writer.claims["ns/c"].status.allocation
-    assert allocation is not None
+    allocation = present(writer.claims["ns/c"].status.allocation)
     assert [(each.device, each.skip_node_operations) for each in allocation.devices.results] == [("d1", ())]
 
 

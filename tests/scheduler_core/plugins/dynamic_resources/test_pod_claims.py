@@ -16,6 +16,7 @@ from scheduler_core.plugins.dynamic_resources.pod_claims import claims_of_pod, c
 from scheduler_core.snapshot.indexes.device_index import DeviceIndex
 from tests.support.builders import pod
 from tests.support.devices import alternative, claim, device_class, exactly, first_available, using, with_meta
+from tests.support.presence import present
 from tests.support.tables import table
 
 USER = pod("p", namespace="ns", uid="uid-of-p")
@@ -107,8 +108,7 @@ def test_claims_are_withheld() -> None:
 )
 def test_classes_that_cannot_be_used(request_body: dict[str, object], code: Code, message: str) -> None:
     """The pod is rejected before any node is evaluated."""
-    rejection = class_rejection(claim(request_body), index())
-    assert rejection is not None
+    rejection = present(class_rejection(claim(request_body), index()))
     assert (rejection.code, rejection.message) == (code, message)
 
 

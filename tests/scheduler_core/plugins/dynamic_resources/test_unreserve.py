@@ -26,6 +26,7 @@ from tests.support.builders import node, pod
 from tests.support.columns import columns
 from tests.support.devices import DRIVER, allocated_claim, using
 from tests.support.handles import FakeHandle
+from tests.support.presence import present
 from tests.support.recording_claim_writer import RecordingClaimWriter
 from tests.support.tables import table
 from tests.support.virtual_clock import AutoAdvanceClock
@@ -114,13 +115,11 @@ async def test_the_index_equals_the_server(failures: list[ClusterWriteError], le
     world.writer.failures += failures
     world.plugin.unreserve(world.attempt(), world.info, "n0")
     claims = world.nodes.devices.claims
-    dropped = claims.get("ns/held")
-    assert dropped is not None
+    dropped = present(claims.get("ns/held"))
     assert dropped.status.reserved_for == ()
     world.writer.gate.set()
     await world.nodes.devices.turns.finished([dropped])
-    stored = claims.get("ns/held")
-    assert stored is not None
+    stored = present(claims.get("ns/held"))
     assert stored.status.reserved_for == world.writer.claims["ns/held"].status.reserved_for == left
 
 

@@ -14,6 +14,7 @@ from scheduler_core.model.pod import Pod
 from scheduler_core.runtime.equivalence import ReuseBounds
 from scheduler_core.scheduler import SchedulerOptions
 from tests.support.builders import node, pod
+from tests.support.presence import present
 from tests.support.scheduling import Rig, profile, rig
 from tests.support.tables import table
 
@@ -52,8 +53,7 @@ def test_results_are_reused_after_pods_are_bound() -> None:
     made = _made()
     for number in range(2):
         made.add(_selecting(number))
-        attempt = made.decide()
-        assert attempt is not None
+        attempt = present(made.decide())
         old = attempt.info.pod
         meta = replace(old.metadata, labels={"topology.kubernetes.io/zone": "z"}, resource_version="2")
         bound = replace(old, spec=replace(old.spec, node_name=attempt.node_name), metadata=meta)
@@ -90,11 +90,9 @@ def test_at_most_three_classes_are_stored() -> None:
     for number in range(60):
         zone = "abcdef"[number // 2 % 6]
         made.add(_selecting(number, zone))
-        attempt = made.decide()
-        assert attempt is not None
+        attempt = present(made.decide())
         assert attempt.node_name.startswith(zone)
-    classes = instance.pod_classes
-    assert classes is not None
+    classes = present(instance.pod_classes)
     assert len(classes.stored()) <= 3
 
 

@@ -10,6 +10,7 @@ from scheduler_core.snapshot.indexes.row_indexes import HostPortIndex, ImageInde
 from scheduler_core.snapshot.pod_info import WILDCARD_IP, HostPort, host_ports, ports_conflict
 from tests.support.builders import container, node, pod
 from tests.support.columns import columns
+from tests.support.presence import present
 from tests.support.tables import table
 
 
@@ -166,14 +167,12 @@ def test_the_first_size_is_stored_until_no_node_has_the_image() -> None:
     index.add_node(0, [first])
     index.add_node(1, [second])
     index.remove_node(0, [first])
-    state = index.get("app")
-    assert state is not None
+    state = present(index.get("app"))
     assert state.size_bytes == 100
     index.remove_node(1, [second])
     assert index.get("app") is None
     index.add_node(1, [second])
-    added_again = index.get("app")
-    assert added_again is not None
+    added_again = present(index.get("app"))
     assert added_again.size_bytes == 999
 
 
@@ -193,8 +192,7 @@ def test_rows_are_not_writeable() -> None:
     """Rows are read-only because plugins receive them."""
     index = ImageIndex()
     index.add_node(0, [ContainerImage(("app",), 1)])
-    state = index.get("app")
-    assert state is not None
+    state = present(index.get("app"))
     with pytest.raises(ValueError, match="read-only"):
         state.row_array()[0] = 1
 
