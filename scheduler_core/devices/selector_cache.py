@@ -121,19 +121,24 @@ class Verdict(Struct, gc=False, frozen=True):
 MATCHES = Verdict(matches=True)
 
 
-class _Verdicts:
-    """Verdicts of one list of expressions, by what they read of a device; by its number if that is not known."""
+class _Results(Generic[K, V]):
+    """Results of one source, by what it reads of a device; by the number of its facts if that is not known.
 
-    __slots__ = ("by_device", "reads", "size")
+    Args:
+        source: A compiled expression, or what a list of expressions reads.
+        size: Size of what is stored, in bytes.
+    """
 
-    def __init__(self, reads: Reads, size: int) -> None:
-        self.reads = reads
-        self.by_device: dict[Hashable, Verdict] = {}
+    __slots__ = ("by_device", "size", "source")
+
+    def __init__(self, source: K, size: int) -> None:
+        self.source = source
+        self.by_device: dict[Hashable, V] = {}
         self.size = size
 
 
-class SelectorCache:
-    """Compiled selectors and their verdicts; those used longest ago are evicted.
+class _ExpressionCache:
+    """Compiled expressions and their results; those used longest ago are evicted.
 
     Args:
         store: Stores both; other caches may share it, so that one bound holds for all.
@@ -145,6 +150,10 @@ class SelectorCache:
         self.evaluations = 0
         """Number of evaluations of expressions."""
 
+
+class SelectorCache(_ExpressionCache):
+    """Compiled selectors and their verdicts."""
+
     def verdict(self, expressions: Expressions, facts: SelectedFacts) -> Verdict:
         """Return the verdict of a list of expressions for a device.
 
@@ -153,14 +162,14 @@ class SelectorCache:
         """
         if not expressions:
             return MATCHES
-        verdicts: _Verdicts | None = self._store.get(expressions)
+        verdicts: _Results[Reads, Verdict] | None = self._store.get(expressions)
         if verdicts is None:
-            verdicts = _Verdicts(self.reads(expressions), _ENTRY_BYTES + sum(map(len, expressions)))
-        key = facts.number if verdicts.reads is None else facts.projection(verdicts.reads)
+            verdicts = _Results(self.reads(expressions), _ENTRY_BYTES + sum(map(len, expressions)))
+        key = facts.number if verdicts.source is None else facts.projection(verdicts.source)
         found = verdicts.by_device.get(key)
         if found is None:
             found = verdicts.by_device[key] = self._evaluate(expressions, facts)
-            verdicts.size += entry_bytes(verdicts.reads) + len(found.compile_error) + len(found.runtime_error)
+            verdicts.size += entry_bytes(verdicts.source) + len(found.compile_error) + len(found.runtime_error)
             self._store.put(expressions, verdicts, verdicts.size)
         return found
 
@@ -260,29 +269,11 @@ _DERIVED = None
 Derived = DeviceAttribute | DerivationFailure
 
 
-class _Values:
-    """Values of one expression, by what it reads of a device; by the number of its facts if that is not known."""
-
-    __slots__ = ("by_device", "expression", "size")
-
-    def __init__(self, expression: DerivedExpression | DerivationFailure, size: int) -> None:
-        self.expression = expression
-        self.by_device: dict[Hashable, Derived] = {}
-        self.size = size
+_Values = _Results[DerivedExpression | DerivationFailure, Derived]
 
 
-class DerivedAttributes:
-    """Compiled expressions and their values; those used longest ago are evicted.
-
-    Args:
-        store: Stores both; other caches may share it, so that one bound holds for all.
-    """
-
-    def __init__(self, store: Store | None = None, steps: StepCounter | None = None) -> None:
-        self._steps = StepCounter() if steps is None else steps
-        self._store = SizedCache(MAX_VERDICT_BYTES) if store is None else store
-        self.evaluations = 0
-        """Number of evaluations of expressions."""
+class DerivedAttributes(_ExpressionCache):
+    """Compiled expressions of derived attributes and their values."""
 
     def value(self, expression: str, facts: SelectedFacts) -> Derived:
         """Return the value of an expression for a device, or why there is none.
@@ -291,7 +282,7 @@ class DerivedAttributes:
             AttemptLimitError: The attempt took more steps than it may.
         """
         values = self._of(expression)
-        compiled = values.expression
+        compiled = values.source
         if isinstance(compiled, DerivationFailure):
             return compiled
         key = facts.number if compiled.reads is None else facts.projection(compiled.reads)
@@ -304,7 +295,7 @@ class DerivedAttributes:
 
     def reads(self, expression: str) -> Reads:
         """Return what an expression reads of a device; None if that depends on it."""
-        compiled = self._of(expression).expression
+        compiled = self._of(expression).source
         return frozenset() if isinstance(compiled, DerivationFailure) else compiled.reads
 
     def _of(self, expression: str) -> _Values:
@@ -312,7 +303,7 @@ class DerivedAttributes:
         if values is None:
             compiled: DerivedExpression | DerivationFailure
             try:
-                compiled = compile_derived_attribute(expression, self._steps)
+                compiled = compile_derived_attribute(expression, self.steps)
             except SelectorCompileError as problem:
                 compiled = DerivationFailure(str(problem), is_compile_error=True)
             text = compiled.text if isinstance(compiled, DerivationFailure) else ""
@@ -323,7 +314,7 @@ class DerivedAttributes:
     def _evaluated(self, compiled: DerivedExpression, facts: SelectedFacts) -> Derived:
         self.evaluations += 1
         try:
-            return _attribute(compiled.value(device_facts(facts), self._steps))
+            return _attribute(compiled.value(device_facts(facts), self.steps))
         except SelectorRuntimeError as problem:
             return DerivationFailure(str(problem), is_compile_error=False)
 

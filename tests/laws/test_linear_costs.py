@@ -275,7 +275,7 @@ def _explained_one_node_domains(size: int) -> Act:
     async def act() -> None:
         gang, (instance,) = gang_of(made), made.context.profiles
         explainers = Explainers(made.context, made.scheduler.cycles, made.scheduler.reservations)
-        entry = present(gang.entry)
+        present(gang.entry)
         found = explainers.gangs.examine(PlacementRequest.of(gang, instance), gang, 3)
         assert found.tried == size
 

@@ -58,8 +58,7 @@ def add_groups(rig: Rig, *groups: PodGroup | CompositePodGroup) -> None:
 
 def gang_of(rig: Rig, name: str = "train") -> Gang:
     """Return the gang of a group; it must exist."""
-    gang = present(rig.queue.gangs.get(key(name)))
-    return gang
+    return present(rig.queue.gangs.get(key(name)))
 
 
 def previewed(rig: Rig, name: str = "train") -> GangPreview:

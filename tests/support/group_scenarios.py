@@ -74,8 +74,7 @@ class GroupScenario:
     @property
     def gang(self) -> Gang:
         """Gang of the group."""
-        gang = present(self.gangs.get(self.key))
-        return gang
+        return present(self.gangs.get(self.key))
 
     def add_members(self, *names: str, **fields: Unpack[PodFields]) -> GroupScenario:
         """Add or change members."""

@@ -105,8 +105,7 @@ class QueueWorld:
 
     def pop(self) -> QueuedPod:
         """Pop the next pod; there must be one."""
-        queued = present(self.queue.pop())
-        return queued
+        return present(self.queue.pop())
 
     def fail(self, queued: QueuedPod, by: Sequence[str] = (), pending: Sequence[str] = ()) -> None:
         """Report a failed attempt."""

@@ -55,8 +55,7 @@ class RejectedPod:
     @property
     def findings(self) -> DeviceFindings:
         """Device findings of the nodes."""
-        findings = present(device_findings(self.columns, self.instance, self.found))
-        return findings
+        return present(device_findings(self.columns, self.instance, self.found))
 
     def obstacles(self) -> list[tuple[str, str, int]]:
         """Return request, reason and number of nodes of each obstacle."""

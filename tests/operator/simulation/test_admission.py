@@ -323,8 +323,7 @@ def test_affinity_terms() -> None:
     def terms(same: LabelSelector, other: LabelSelector) -> PodAffinity:
         required = PodAffinityTerm(label_selector=same, match_label_keys=("pod-template-hash",))
         preferred = PodAffinityTerm(label_selector=other, mismatch_label_keys=("pod-template-hash",))
-        found = present(affinity_to(required, preferred=[(1, preferred)]).pod_affinity)
-        return found
+        return present(affinity_to(required, preferred=[(1, preferred)]).pod_affinity)
 
     given = terms(LabelSelector(), LabelSelector())
     merged = merge_label_keys(PodSpec(affinity=Affinity(pod_affinity=given, pod_anti_affinity=given)), LABELS).affinity

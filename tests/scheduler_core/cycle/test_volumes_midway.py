@@ -56,8 +56,7 @@ class Stage:
 
     @property
     def current(self) -> PersistentVolume:
-        found = present(self.made.context.cache.columns.storage.volumes.current("pv"))
-        return found
+        return present(self.made.context.cache.columns.storage.volumes.current("pv"))
 
     @property
     def pod_count(self) -> int:

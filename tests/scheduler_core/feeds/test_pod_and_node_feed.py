@@ -307,7 +307,7 @@ async def test_a_watch_event_before_the_bind_response() -> None:
     """A watch event that arrives before the bind response confirms the pod, and the response changes nothing."""
     made = rig()
     made.add(node("n0"), WEB)
-    attempt = present(made.decide())
+    present(made.decide())
     bound = pod("web", node_name="n0")
     made.scheduler.feed.pod_updated(WEB, bound)
     made.context.cache.finish_binding(WEB.metadata.uid, made.clock.now())

@@ -39,8 +39,7 @@ def members(of: str, *cpus: int, **fields: Any) -> list[Pod]:
 
 
 def gang(cluster: Rig, name: str) -> Gang:
-    found = present(cluster.queue.gangs.get(GroupKey(GroupSource.NATIVE, "default", name)))
-    return found
+    return present(cluster.queue.gangs.get(GroupKey(GroupSource.NATIVE, "default", name)))
 
 
 def bound_groups(cluster: Rig) -> set[str]:

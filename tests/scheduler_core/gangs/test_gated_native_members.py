@@ -43,8 +43,7 @@ def member(name: str, *, is_gated: bool = False) -> Pod:
 
 
 def gang_of(cluster: Rig) -> Gang:
-    gang = present(cluster.queue.gangs.get(KEY))
-    return gang
+    return present(cluster.queue.gangs.get(KEY))
 
 
 def ungate(cluster: Rig, gated: Pod) -> None:

@@ -94,8 +94,7 @@ def fully_bound(stored: PersistentVolumeClaim, to: str) -> PersistentVolumeClaim
 
 
 def current(world: World) -> PersistentVolume:
-    known = present(world.nodes.storage.volumes.current("pv"))
-    return known
+    return present(world.nodes.storage.volumes.current("pv"))
 
 
 # -- Reserve --------------------------------------------------------------------------------------------------------

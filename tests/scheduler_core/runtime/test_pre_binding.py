@@ -84,8 +84,7 @@ class Stage:
     async def wait_for_pre_bind(self) -> PodInPreBind:
         for _ in range(3):
             await asyncio.sleep(0)
-        pre_binding = present(self.pods.get(WEB.uid))
-        return pre_binding
+        return present(self.pods.get(WEB.uid))
 
 
 async def test_pods_in_pre_bind() -> None:

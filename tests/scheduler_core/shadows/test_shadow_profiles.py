@@ -91,8 +91,7 @@ def made(config: ProfileConfig | None = None, *, ports: SchedulerPorts | None = 
 
 
 def shadow_of(found: Rig) -> Shadow:
-    running = present(found.scheduler.shadows.get(NAME))
-    return running
+    return present(found.scheduler.shadows.get(NAME))
 
 
 async def settle(found: Rig) -> None:

@@ -32,7 +32,7 @@ def test_columns_of_a_node() -> None:
             )
         ]
     )
-    gpu = present(nodes.resources.find("example.com/gpu"))
+    present(nodes.resources.find("example.com/gpu"))
     assert nodes.resources.find("unknown") is None
     assert nodes.allocatable[:, 0].tolist() == [1500, 2 * MIB, 0, 0, 3]
     assert nodes.allowed_pods[0] == 7

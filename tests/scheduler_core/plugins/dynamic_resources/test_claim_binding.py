@@ -53,8 +53,7 @@ class World:
 
 
 def allocation(device: str = "d") -> AllocationResult:
-    found = present(allocated_claim({"device": device}).status.allocation)
-    return found
+    return present(allocated_claim({"device": device}).status.allocation)
 
 
 def reserved(of: ResourceClaim, *consumers: ClaimConsumer) -> ResourceClaim:
