@@ -307,7 +307,7 @@ class DerivedAttributes(_ExpressionCache):
             except SelectorCompileError as problem:
                 compiled = DerivationFailure(str(problem), is_compile_error=True)
             text = compiled.text if isinstance(compiled, DerivationFailure) else ""
-            values = _Values(compiled, expression_bytes(expression) + len(text))
+            values = _Results(compiled, expression_bytes(expression) + len(text))
             self._store.put((_DERIVED, expression), values, values.size)
         return values
 

@@ -108,6 +108,20 @@ def feature_gates_option(text: str) -> Callable[[_Command], _Command]:
     )
 
 
+def tie_and_sampling_options(command: _Command) -> _Command:
+    """Add ``--seed`` and ``--percentage-of-nodes-to-score`` to a command that schedules in memory."""
+    command = click.option(
+        "--percentage-of-nodes-to-score",
+        "percentage",
+        type=click.IntRange(0, 100),
+        help="Percentage for profiles that set none; 0 is kube-scheduler's formula.  [default: all nodes]",
+    )(command)
+    seed = click.option(
+        "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed to resolve ties."
+    )
+    return seed(command)
+
+
 def allow_invalid_option(reading: str) -> Callable[[_Command], _Command]:
     """Return the option ``--allow-invalid`` of a command that reads objects from files.
 

@@ -12,7 +12,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from bayplan.cli import allow_invalid_option, feature_gates_option, given_command, report_head
+from bayplan.cli import allow_invalid_option, feature_gates_option, given_command, report_head, tie_and_sampling_options
 from bayplan.cli.cluster_connection import ClusterChoice, cluster_options
 from bayplan.cli.completion import complete_references
 from bayplan.cli.object_names import chosen_namespace, namespace_options
@@ -312,13 +312,7 @@ EXIT_DIFFERENT = 1
     "Running pods of all namespaces, which is the default; with --reschedule.",
 )
 @click.option("-l", "--selector", default="", help="Only running pods with these labels; with --reschedule.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed to resolve ties.")
-@click.option(
-    "--percentage-of-nodes-to-score",
-    "percentage",
-    type=click.IntRange(0, 100),
-    help="Percentage for profiles that set none; 0 is kube-scheduler's formula.  [default: all nodes]",
-)
+@tie_and_sampling_options
 @feature_gates_option("Feature gates of both schedulers.")
 @allow_invalid_option("With --cluster: ")
 @click.option("-o", "--output", type=click.Choice(["table", "json", "yaml", "html"]), default="table", help="Format.")

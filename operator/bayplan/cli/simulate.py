@@ -15,7 +15,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from bayplan.cli import allow_invalid_option, feature_gates_option, given_command, report_head
+from bayplan.cli import allow_invalid_option, feature_gates_option, given_command, report_head, tie_and_sampling_options
 from bayplan.explanation.pod_building import EqualPods, ExplainedPods, explain_unscheduled, is_rejected_for_devices
 from bayplan.explanation.rendering import device_sections, nearest_place
 from bayplan.page.page_sources import Commands
@@ -372,13 +372,7 @@ EXIT_UNSCHEDULABLE = 3
 @click.command(short_help="Schedule the pods in files, without a cluster.")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option("-o", "--output", type=click.Choice(["table", "json", "yaml", "html"]), default="table", help="Format.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed to resolve ties.")
-@click.option(
-    "--percentage-of-nodes-to-score",
-    "percentage",
-    type=click.IntRange(0, 100),
-    help="Percentage for profiles that set none; 0 is kube-scheduler's formula.  [default: all nodes]",
-)
+@tie_and_sampling_options
 @click.option("--pods", is_flag=True, help=f"List all pods. Without it: only if there are at most {SHORT_LIST}.")
 @click.option("--gangs", is_flag=True, help=f"List all gangs. Without it: only if there are at most {SHORT_LIST}.")
 @click.option("--nodes", is_flag=True, help=f"List all nodes. Without it: only if there are at most {SHORT_LIST}.")
