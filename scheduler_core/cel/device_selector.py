@@ -28,6 +28,7 @@ from scheduler_core.cel.values import (
     Mapping,
     Optional,
     Semver,
+    StringKeyMapping,
     TypeValue,
     native_go_type,
     type_name,
@@ -89,7 +90,7 @@ class DeviceFacts:
         known: Mapping | None = self.__dict__.get("_variable")
         if known is None:
             # The facts are immutable, so the variable is built once.
-            known = self.__dict__["_variable"] = Mapping(
+            known = self.__dict__["_variable"] = StringKeyMapping(
                 {
                     "driver": self.driver,
                     "allowMultipleAllocations": self.allow_multiple_allocations,
@@ -105,7 +106,7 @@ class DeviceFacts:
             domain, slash, identifier = name.partition("/")
             if not slash:
                 domain, identifier = self.driver, name
-            domains.entries.setdefault(domain, Mapping()).entries[identifier] = value
+            domains.entries.setdefault(domain, StringKeyMapping()).entries[identifier] = value
         return domains
 
 

@@ -15,7 +15,7 @@ from scheduler_core.cel import syntax_tree as ast
 from scheduler_core.cel.attributes import Attribute, Qualifier, Run
 from scheduler_core.cel.folds import ACCUMULATING, Fold, Slots, plan_fold
 from scheduler_core.cel.functions import FUNCTIONS
-from scheduler_core.cel.operators import equal
+from scheduler_core.cel.operators import equal, require_hashable
 from scheduler_core.cel.overloads import (
     ERROR_VALUE,
     IDENTIFIER_COST,
@@ -31,7 +31,7 @@ from scheduler_core.cel.overloads import (
 from scheduler_core.cel.problems import AbortedError, EvaluationError, InvalidExpressionError
 from scheduler_core.cel.string_functions import compile_pattern
 from scheduler_core.cel.value_types import Type
-from scheduler_core.cel.values import MISSING, Mapping, Optional, Semver, Uint, go_text, type_name
+from scheduler_core.cel.values import MISSING, Mapping, Optional, Uint, go_text, go_type, type_name
 
 _CONVERSIONS = frozenset({"bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"})
 _PARSERS = frozenset({"quantity", "semver"})
@@ -110,7 +110,8 @@ class _Planner:
         elif type(index.constant) in _PRIMITIVES:
             qualifier = Qualifier(index.constant, optional=optional)
         else:
-            raise InvalidExpressionError("program instantiation failed: invalid qualifier type")
+            kind = go_type(index.constant)
+            raise InvalidExpressionError(f"program instantiation failed: invalid qualifier type: {kind}")
         return _attribute(operand.base.qualified(qualifier))
 
     def _call(self, node: ast.Call) -> _Plan:
@@ -234,7 +235,7 @@ def _presence_test(attribute: Attribute) -> _Plan:
 def _at_compilation(run: Callable[[], Any]) -> Any:
     try:
         return run()
-    except EvaluationError as error:
+    except (AbortedError, EvaluationError) as error:
         raise InvalidExpressionError(f"program instantiation failed: {error}") from None
 
 
@@ -296,7 +297,7 @@ def _map_builder(entries: list[tuple[Run, Run, bool]]) -> Run:
                 if value is MISSING:
                     built.remove(key)
                     continue
-                _require_hashable(key)
+                require_hashable(key)
                 try:
                     built.insert(key, value)
                 except TypeError:
@@ -306,13 +307,6 @@ def _map_builder(entries: list[tuple[Run, Run, bool]]) -> Run:
         return built
 
     return evaluate
-
-
-def _require_hashable(value: Any) -> None:
-    """Abort where the reference fails because a value cannot be a key."""
-    name = {bytes: "types.Bytes", Semver: "cel.Semver"}.get(type(value))
-    if name is not None:
-        raise AbortedError(f"internal error: runtime error: hash of unhashable type {name}")
 
 
 # -- calls ----------------------------------------------------------------------------------------------------------
@@ -491,7 +485,7 @@ def _membership(run: Run, elements: tuple[Any, ...], overloads: tuple[Overload, 
     def evaluate(frame: Frame) -> bool:
         found = run(frame)
         if type(found) not in _PRIMITIVES:
-            _require_hashable(found)
+            require_hashable(found)
             return False
         return _member(found) in members
 

@@ -15,7 +15,7 @@ from scheduler_core.cel.overloads import (
     second,
     smaller,
 )
-from scheduler_core.cel.problems import EvaluationError
+from scheduler_core.cel.problems import AbortedError, EvaluationError
 from scheduler_core.cel.values import (
     KUBERNETES_TYPES,
     MAX_INT,
@@ -262,8 +262,17 @@ def _in(value: Any, container: Any, frame: Frame) -> bool:
     if type(container) is tuple:
         return contains(container, value, frame)
     if isinstance(container, Mapping):
+        if type(container) is Mapping and container.entries:
+            require_hashable(value)
         return container.contains(value)
     raise _mismatch()
+
+
+def require_hashable(value: Any) -> None:
+    """Abort where the reference fails because a value cannot be a key."""
+    name = {bytes: "types.Bytes", NamedFormat: "cel.Format", Semver: "cel.Semver"}.get(type(value))
+    if name is not None:
+        raise AbortedError(f"internal error: runtime error: hash of unhashable type {name}")
 
 
 _NUMERIC = "(double, double) -> double; (int, int) -> int"

@@ -98,10 +98,16 @@ class Mapping:
         return len(self.entries)
 
 
-_EMPTY = Mapping()
+class StringKeyMapping(Mapping):
+    """A map of the device. Its keys are strings, so that every other value, hashable or not, is an absent key."""
+
+    __slots__ = ()
 
 
-class DomainMapping(Mapping):
+_EMPTY = StringKeyMapping()
+
+
+class DomainMapping(StringKeyMapping):
     """The attributes or capacities of a device by domain. The lookup of an absent domain yields an empty map."""
 
     __slots__ = ()
@@ -211,6 +217,7 @@ _NAMES: dict[type, tuple[str, str, str]] = {
     type(None): ("null_type", "types.Null", "structpb.NullValue"),
     tuple: ("list", "*types.baseList", "[]ref.Val"),
     Mapping: ("map", "*types.baseMap", "map[ref.Val]ref.Val"),
+    StringKeyMapping: ("map", "*types.baseMap", "map[string]interface {}"),
     DomainMapping: ("map", "dra.mapper", "map[string]interface {}"),
     TypeValue: ("type", "*types.Type", "string"),
     Duration: ("google.protobuf.Duration", "types.Duration", "time.Duration"),
