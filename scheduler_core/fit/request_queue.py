@@ -72,15 +72,15 @@ class RequestQueue:
             feed.group_changed(group)
         for gang in self._gangs_of(known.keys() | own.keys()):
             self._add_members(gang)
-        for info in infos:
-            self._add(info)
-
-    def _add(self, info: PodInfo) -> None:
         queue = self.queue
-        gang = queue.gangs.saw(info.pod)
-        queue.add(info)
-        if gang is not None:
-            queue.gang_changed(gang)
+        gangs: dict[GroupKey, Gang] = {}
+        for info in infos:
+            gang = queue.gangs.saw(info.pod)
+            queue.add(info)
+            if gang is not None:
+                gangs[gang.key] = gang
+        for each in gangs.values():
+            queue.gang_changed(each)
 
     def _named(
         self, pods: Iterable[Pod], own: Mapping[GroupKey, PodGroup | CompositePodGroup]

@@ -44,6 +44,11 @@ def expands(body: Body) -> bool:
     return _kind(body) in _EXPANDED
 
 
+def is_one_pod(body: Body, count: int | None = None) -> bool:
+    """Return whether an object is a Pod of which there is one."""
+    return _kind(body) == ("", "Pod") and count in (None, 1)
+
+
 def expand(body: Body, where: str, count: int | None = None) -> WorkloadPods:
     """Return the pods of a workload, or copies of a pod.
 

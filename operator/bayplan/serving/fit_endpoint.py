@@ -42,7 +42,8 @@ from scheduler_core.shadows.time_budget import TimeBudget
 MAX_BODY = 256 * 1024
 """Maximum length of a request in bytes."""
 _SHARE = 0.05
-_STEPS_AT_ONCE = 500
+_STEPS_AT_ONCE = 1_000
+"""Enough for a pod of 5,000 nodes that preempts: about 10 ms."""
 _STEPS_IN_COPY = 500_000
 _MOST_WAITING = 8
 _LONGEST_WAIT_SECONDS = 10.0
@@ -147,7 +148,7 @@ class FitEndpoint:
             namespaces: Namespaces of the objects, for which the caller has the permissions.
         """
         # Most processes answer no request, and its modules cost start-up time and memory.
-        answering: Any = sys.modules.get(_ANSWERS) or await asyncio.to_thread(import_module, _ANSWERS)
+        answering: Any = sys.modules.get(_ANSWERS) or await asyncio.to_thread(_import_answers)
         try:
             classes = await self._sources.priority_classes()
         except ClusterWriteError as error:
@@ -155,22 +156,13 @@ class FitEndpoint:
         refused = await self._not_now()
         if refused is not None:
             return refused
-        began = monotonic()
-        try:
-            answer = answering.OperatorAnswer(self._sources.scheduler, given, classes)
-        except ConfigError as error:
-            return refusal(400, "; ".join(map(str, error.problems)))
-        except SchedulerCoreError as error:
-            return refusal(422, f"the request cannot be evaluated: {error}")
-        finally:
-            self._charge(monotonic() - began)
-        if not answer.namespaces <= namespaces:
-            others = ", ".join(sorted(answer.namespaces - namespaces))
-            return refusal(400, f"objects: have pods in namespaces that no metadata.namespace names: {others}")
+        answer = answering.OperatorAnswer(self._sources.scheduler, given, classes, namespaces)
 
         def make(steps: int | None) -> Document:
             try:
                 return Document(200, msgspec.json.encode(answer.document(steps)))
+            except ConfigError as error:
+                return Document(400, "; ".join(map(str, error.problems)).encode())
             except SchedulerCoreError as error:
                 return Document(422, f"the request cannot be evaluated: {error}".encode())
 
@@ -224,6 +216,13 @@ class FitEndpoint:
                 return response
             await asyncio.sleep(seconds)
         return None
+
+
+def _import_answers() -> Any:
+    """Import the module, and build its decoders: otherwise each copy of the process would build its own."""
+    answering = import_module(_ANSWERS)
+    answering.build_decoders()
+    return answering
 
 
 async def _body(request: web.Request) -> bytes:
