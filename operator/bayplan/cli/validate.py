@@ -38,7 +38,8 @@ def validate(
     A FILE is a file or directory of YAML or JSON; - is standard input. It may contain several documents and lists. The
     command validates SchedulerProfiles, PluginConfigs, PodGroups, and nodes, pods and the other objects that `bayplan
     simulate` reads, like an API server v1.37; plugins and their args like the operator, with the plugins that are
-    installed here; KubeSchedulerConfigurations, also in ConfigMaps. Objects of other kinds are ignored with a note.
+    installed here; KubeSchedulerConfigurations, also in ConfigMaps. Objects of other kinds are ignored with a note; a
+    DeschedulerPolicy that a profile of the FILEs works against is a warning.
 
     A reference to a PluginConfig that is not in the FILEs is a warning, since it may already be in the cluster. So is a
     PluginConfig that no profile of the FILEs references, if there are profiles.

@@ -25,6 +25,7 @@ from bayplan.resources.crd_generation import RESOURCES
 from bayplan.resources.resource_model import API_VERSION
 from bayplan.simulation.cluster_files import READ_KINDS
 from bayplan.validation.admission_review import ObjectRules, plain_object
+from bayplan.validation.descheduler_policies import balance_plugins, counteracting, is_policy, policies_in, scoring_args
 from bayplan.validation.manifest_files import Finding, Manifest, Severity
 from scheduler_core.config.plugin_args import API_VERSION as CONFIGURATION_API
 from scheduler_core.config.validation import field_path
@@ -45,6 +46,7 @@ class ManifestValidation:
         self.objects = 0
         self._rules = ObjectRules(allow_default_scheduler=allow_default_scheduler)
         self._objects = ObjectValidation()
+        self._balancing: frozenset[str] = frozenset()
         ours = [each for each in manifests if self._is_ours(each)]
         self._configs = [plain_object(each.body) for each in ours if _kind(each) == "PluginConfig" and _name(each)]
         self._names: dict[str, Manifest] = {}
@@ -68,6 +70,8 @@ class ManifestValidation:
         if version == API_VERSION and kind in _KINDS:
             return True
         known = [each for each, name in READ_KINDS if name == kind]
+        if is_policy(body):
+            self._balancing |= balance_plugins(body)
         if (version, kind) == CONFIG_MAP:
             self._validate_config_map(manifest)
         elif version == CONFIGURATION_API and kind == CONFIGURATION:
@@ -88,6 +92,8 @@ class ManifestValidation:
     def _validate_config_map(self, manifest: Manifest) -> None:
         """Validate a ConfigMap, and the kube-scheduler configurations that it holds."""
         found = configurations_in(manifest.body)
+        for policy in policies_in(manifest.body):
+            self._balancing |= balance_plugins(policy)
         for name, document in found:
             self._validate_configuration(manifest, document, field_path("data", (name,)))
         if not found:
@@ -130,6 +136,10 @@ class ManifestValidation:
         self._report(manifest, found.missing, Severity.WARNING)
         self._report(manifest, found.built.warnings, Severity.WARNING)
         self._report(manifest, found.built.notes, Severity.NOTE)
+        config = found.profile.config
+        if config is not None and self._balancing:
+            message = counteracting(scoring_args(config.plugin_config), self._balancing)
+            self._report(manifest, [Problem("spec", message)] if message else [], Severity.WARNING)
         problems = [*found.problems, *found.built.problems]
         if found.profile.shadow is None:
             problems += self._name_problems(manifest, found.profile.scheduler_name)

@@ -403,3 +403,67 @@ def test_a_plugin_config_without_a_profile_is_a_warning(spec: dict[str, Any] | N
     found = findings(plugin_config, *profiles, code=0)
     expected = [("warning", "metadata.name", "PluginConfig pack")] if is_warning else []
     assert [(each["severity"], each["path"], each["object"]) for each in found] == expected
+
+
+def descheduler_policy(*plugins: str) -> dict[str, Any]:
+    """Return a policy of the descheduler that enables plugins that balance."""
+    profile = {"name": "p", "plugins": {"balance": {"enabled": list(plugins)}}}
+    return {"apiVersion": "descheduler/v1alpha2", "kind": "DeschedulerPolicy", "profiles": [profile]}
+
+
+def in_config_map(policy: dict[str, Any]) -> dict[str, Any]:
+    """Return a ConfigMap as the descheduler's chart creates it."""
+    metadata = {"name": "descheduler", "namespace": "kube-system"}
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": metadata,
+        "data": {"policy.yaml": yaml.safe_dump(policy)},
+    }
+
+
+def scoring(kind: str, **more: Any) -> dict[str, Any]:
+    """Return a profile with a scoring strategy."""
+    strategy = {"type": kind, "resources": [{"name": "cpu", "weight": 1}], **more}
+    entry = {"name": "NodeResourcesFit", "args": {"scoringStrategy": strategy}}
+    return manifest("SchedulerProfile", "p", {"pluginConfig": [entry]})
+
+
+RISING = {"shape": [{"utilization": 0, "score": 0}, {"utilization": 100, "score": 10}]}
+FALLING = {"shape": [{"utilization": 0, "score": 10}, {"utilization": 100, "score": 0}]}
+
+
+@table(
+    "profile, plugins, words",
+    ("packs and is spread", scoring("MostAllocated"), ("LowNodeUtilization",), "MostAllocated fills nodes"),
+    (
+        "packs by a shape and is spread",
+        scoring("RequestedToCapacityRatio", requestedToCapacityRatio=RISING),
+        ("LowNodeUtilization",),
+        "RequestedToCapacityRatio fills nodes",
+    ),
+    (
+        "spreads and is packed",
+        manifest("SchedulerProfile", "p", {}),
+        ("HighNodeUtilization",),
+        "LeastAllocated prefers",
+    ),
+    ("packs and is packed", scoring("MostAllocated"), ("HighNodeUtilization",), ""),
+    (
+        "spreads by a shape and is spread",
+        scoring("RequestedToCapacityRatio", requestedToCapacityRatio=FALLING),
+        ("LowNodeUtilization",),
+        "",
+    ),
+    ("other plugins", scoring("MostAllocated"), ("RemoveDuplicates",), ""),
+)
+@pytest.mark.parametrize("wrap", [dict, in_config_map], ids=["policy", "config map"])
+def test_a_profile_against_the_descheduler(
+    profile: dict[str, Any], plugins: tuple[str, ...], words: str, wrap: Any
+) -> None:
+    """A profile that undoes what the descheduler does is reported, in any order of the files, with what to change."""
+    policy = wrap(descheduler_policy(*plugins))
+    for documents in ((profile, policy), (policy, profile)):
+        found = [each["message"] for each in findings(*documents, code=0) if each["severity"] == "warning"]
+        assert len(found) == bool(words), found
+        assert not words or words in found[0]
