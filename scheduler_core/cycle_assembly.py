@@ -20,6 +20,7 @@ from scheduler_core.cycle.freed_capacity_event import FreedCapacity
 from scheduler_core.cycle.internal_errors import InternalErrors
 from scheduler_core.cycle.moved_pods import MovedPods
 from scheduler_core.cycle.percentage_of_nodes import PartialSearch
+from scheduler_core.cycle.preemption_delay import PreemptionDelays
 from scheduler_core.cycle.reuse_or_search import NodeChoice
 from scheduler_core.cycle.scheduling_cycle import SchedulingCycle
 from scheduler_core.cycle.scheduling_cycle_with_extenders import ExtendedChoice, ExtendedCycle
@@ -67,7 +68,8 @@ class Cycles:
         choice = NodeChoice(self.selection, nominator, reservations, metrics, bounds, rejections=reservations)
         extended_choice = ExtendedChoice(self.selection, rejections=reservations)
         self.assumed = assumed = AssumedPods(cache, queue, context.waiting, freed)
-        self.failed = failed = FailedAttempts(queue, writer, report, freed)
+        self.delays = PreemptionDelays(queue, context.clock, context.suspension.run_or_defer)
+        self.failed = failed = FailedAttempts(queue, writer, report, freed, self.delays)
         self.decided = DecidedPods(
             nodes=nodes,
             nominator=nominator,
@@ -190,6 +192,7 @@ class Cycles:
             clock=clock,
             background=context.background,
             order=context.node_order,
+            delays=self.delays,
         )
         return GangScheduler(
             cache=cache,

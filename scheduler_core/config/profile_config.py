@@ -145,6 +145,18 @@ def extender_problems(extenders: Sequence[Extender]) -> Iterator[RuleProblem]:
 _REVISION_DIGITS = 8
 
 
+class PreemptionSettings(ConfigModel):
+    """Preemption by the pods and gangs of a profile."""
+
+    delay_seconds: int = Field(
+        default=0,
+        ge=0,
+        le=86_400,
+        description="Seconds after the first attempt of a pod or gang during which it waits for a new node, for "
+        "example of an autoscaler, and evicts no pods. Default: 0, as in kube-scheduler.",
+    )
+
+
 class ProfileSettings(ConfigModel):
     """The fields of a profile, of a SchedulerProfile object as of a complete profile."""
 
@@ -195,6 +207,10 @@ class ProfileSettings(ConfigModel):
     )
     gangs: GangSettings = Field(
         default=GangSettings(), description="Gangs among the pods of this profile that need no PodGroup of the user."
+    )
+
+    preemption: PreemptionSettings = Field(
+        default=PreemptionSettings(), description="Preemption by the pods of this profile."
     )
 
     def rule_problems(self) -> Iterator[RuleProblem]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.cycle_report import CycleReport
 from scheduler_core.cycle.freed_capacity_event import FreedCapacity
+from scheduler_core.cycle.preemption_delay import PreemptionDelays
 from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.nominator import NominatedPods
 from scheduler_core.framework.queued_pod import QueuedPod
@@ -154,8 +155,14 @@ class FailedAttempts:
     """Reports failed attempts and requeues their pods."""
 
     def __init__(
-        self, queue: SchedulingQueue, writer: ClusterWriter, report: CycleReport, freed: FreedCapacity
+        self,
+        queue: SchedulingQueue,
+        writer: ClusterWriter,
+        report: CycleReport,
+        freed: FreedCapacity,
+        delays: PreemptionDelays,
     ) -> None:
+        self._delays = delays
         self._queue = queue
         self._writer = writer
         self._report = report
@@ -188,8 +195,12 @@ class FailedAttempts:
             if held is None:
                 self._queue.done(queued.uid)
             return
+        if not failure.is_error and queued.unschedulable_since is None:
+            queued.unschedulable_since = attempt.started
         queued.rejected_by, queued.pending_on = failure.rejected_by, failure.pending_on
         self._queue.nominator.decide(queued.info, failure.nominated_node)
+        if queued.unschedulable_since is not None:
+            self._delays.note(queued, attempt.instance, queued.unschedulable_since, failure.message)
         pod, nominator = queued.info.pod, self._queue.nominator
         node_name, nominated = nominator.node_of(queued.uid), nominator.nomination_of(queued.uid)
         self._queue.failed(queued, failure.given_up_steps)

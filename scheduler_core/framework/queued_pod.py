@@ -61,6 +61,7 @@ class QueuedPod:
         sort_key: The key of the QueueSort plugin, computed when the pod enters the active or the backoff queue.
         minimum_backoff: Minimum backoff after a failure in seconds, regardless of the number of failures.
         was_given_up: Whether its last attempt took all steps that it may.
+        unschedulable_since: Start of its first rejected attempt, in the clock's seconds; None for none.
         first_attempt: When it first entered the active queue; 0 before that.
         group: The gang of the pod; None for none.
         reported_condition: The PodScheduled condition that was last written, which the pod may not show yet; None for
@@ -91,6 +92,7 @@ class QueuedPod:
         "timestamp",
         "uid",
         "unschedulable_count",
+        "unschedulable_since",
         "was_flushed",
         "was_given_up",
     )
@@ -106,6 +108,7 @@ class QueuedPod:
         self.error_count = 0
         self.backoff_until = 0.0
         self.first_attempt = 0.0
+        self.unschedulable_since: float | None = None
         self.rejected_by: frozenset[str] = frozenset()
         self.counted_rejections: frozenset[str] = frozenset()
         self.pending_on: frozenset[str] = frozenset()

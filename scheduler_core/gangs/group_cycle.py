@@ -29,6 +29,7 @@ from scheduler_core.cycle.cycle_report import CycleReport
 from scheduler_core.cycle.gang_bind_barrier import GangBindBarrier
 from scheduler_core.cycle.internal_errors import InternalErrors, try_twice
 from scheduler_core.cycle.percentage_of_nodes import NodeOrder
+from scheduler_core.cycle.preemption_delay import PreemptionDelays, delayed
 from scheduler_core.cycle.scheduling_cycle import SchedulingCycle
 from scheduler_core.cycle.search_basis import PlannedEviction, SentDevices
 from scheduler_core.cycle.suspension import Suspension
@@ -326,6 +327,7 @@ class GangRejection:
     clock: Clock
     background: BackgroundSearches
     order: NodeOrder
+    delays: PreemptionDelays
 
     def reject(self, entry: QueuedGang, request: PlacementRequest, failure: GangFailure, rejection: Rejection) -> str:
         """Handle one gang, and return the result for the metrics."""
@@ -337,7 +339,11 @@ class GangRejection:
         released: Mapping[str, Sequence[GangRelease]] = {}
         if not failure.is_given_up:
             failure, released = self._post_filtered(request, failure, rejection)
-            failure, eviction = self.preemption.plan(gang, instance, failure)
+            delay = delayed(instance, gang.first_failure, entry.tried_at)
+            if delay and not failure.is_error:
+                failure = replace(failure, message=f"{failure.message.rstrip('.')}; {delay}")
+            else:
+                failure, eviction = self.preemption.plan(gang, instance, failure)
         if not failure.is_given_up:
             reservation = self.reserving.search(request, failure)
         if self.background.is_copy:
@@ -369,6 +375,7 @@ class GangRejection:
         carry_out_for_gang(instance, released, _uid_of_free_group(gang))
         if gang.first_failure is None:
             gang.first_failure = self.clock.now()
+        self.delays.note(entry, instance, gang.first_failure, failure.message)
         self.reservations.failed(gang)
         self.failed.handle(entry, gang, failure)
         if eviction is not None:

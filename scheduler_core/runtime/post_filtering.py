@@ -21,11 +21,12 @@ from scheduler_core.framework.extension_points import (
 )
 from scheduler_core.framework.gang_preemptor import (
     GangPostFilter,
+    GangPreemptor,
     GangRelease,
     PlannedGangPostFilter,
     TriedMember,
 )
-from scheduler_core.framework.status import SUCCESS, Code, Status
+from scheduler_core.framework.status import SUCCESS, Code, Status, unschedulable
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.runtime.node_adapters import checked, raised, refused
 from scheduler_core.snapshot.node_columns import NodeColumns
@@ -65,17 +66,28 @@ def plans(plugin: PostFilterPlugin) -> bool:
 
 
 def plan_post_filters(
-    instance: FrameworkInstance, state: CycleState, pod: PodInfo, nodes: NodeColumns, diagnosis: Diagnosis
+    instance: FrameworkInstance,
+    state: CycleState,
+    pod: PodInfo,
+    nodes: NodeColumns,
+    diagnosis: Diagnosis,
+    *,
+    delay: str = "",
 ) -> PlannedOutcome:
     """Run PostFilter up to :func:`carry_out`; never raises, because the attempt has failed already.
 
     A plugin that does not plan acts at once, after what plugins before it have planned.
+
+    Args:
+        delay: Why plugins that preempt are not called yet; "" to call them.
     """
     walk, recorder = _PostFilterRun(instance, pod), state.recorder
     actions: list[tuple[str, PostFilterAction]] = []
     for plugin in _called(instance, pod):
         try:
-            if isinstance(plugin, PlannedPostFilter) and plans(plugin):
+            if delay and isinstance(plugin, GangPreemptor):
+                result = PostFilterResult(unschedulable(delay))
+            elif isinstance(plugin, PlannedPostFilter) and plans(plugin):
                 result, action = plugin.plan(state, pod, nodes, diagnosis)
                 actions.append((plugin.name, action))
             else:
@@ -109,12 +121,22 @@ async def run_post_filters_with(
     pod: PodInfo,
     diagnosis: Diagnosis,
     extenders: PreemptionExtenders,
+    *,
+    delay: str = "",
 ) -> PostFilterOutcome:
-    """Run PostFilter, with extenders that plugins may call; plugins act at once."""
+    """Run PostFilter, with extenders that plugins may call; plugins act at once.
+
+    Args:
+        delay: Why plugins that preempt are not called yet; "" to call them.
+    """
     walk, recorder = _PostFilterRun(instance, pod), state.recorder
     for plugin in _called(instance, pod):
         try:
-            code = walk.take(plugin, await plugin.post_filter_with(state, pod, diagnosis, extenders))
+            if delay and isinstance(plugin, GangPreemptor):
+                result = PostFilterResult(unschedulable(delay))
+            else:
+                result = await plugin.post_filter_with(state, pod, diagnosis, extenders)
+            code = walk.take(plugin, result)
             recorder.plugin_left((plugin.name, code, recorder.now()))
         except Exception as fault:
             walk.fail(plugin, fault)
