@@ -23,7 +23,8 @@ from __future__ import annotations
 import copy
 import itertools
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 
 from msgspec import Struct
 
@@ -50,7 +51,12 @@ GROUP_CHANGED = "PodGroupUpdate"
 _BACKOFF_FACTOR = 2.0
 """Minimum backoff of a failing gang, as a multiple of the time that one cycle of every failing gang takes."""
 
-_GROUPED, _IN_FLIGHT, _NOWHERE = Place.GROUPED, Place.IN_FLIGHT, Place.NOWHERE
+_COST_OF_GATE = 2
+"""Moves that cost as much as to run the gates of a member."""
+_MOST_AT_ONCE = 300
+"""Members of a gang that are moved at once: about 10 ms."""
+
+_GATED, _GROUPED, _IN_FLIGHT, _NOWHERE = Place.GATED, Place.GROUPED, Place.IN_FLIGHT, Place.NOWHERE
 _ASIDE = (Place.UNSCHEDULABLE, Place.GATED)
 _RANKED = (Place.ACTIVE, Place.BACKOFF, Place.ERROR_BACKOFF)
 _CALLED_IN = (*_RANKED, Place.UNSCHEDULABLE)
@@ -105,20 +111,38 @@ class GangEntries:
     def try_gate(self, gang: Gang) -> None:
         """Run the gate again for gated members, and for gated pods that name the group besides another one."""
         besides = map(self._places.find, self._gangs.named_besides(gang.key))
-        for pod in (*self._queued(gang), *filter(None, besides)):
-            if pod.place is Place.GATED and pod.gated_by == GANG_SCHEDULING:
-                self.moves.enter(pod, GROUP_CHANGED)
-                if pod.place is _GROUPED:
-                    self._gangs.report_gated(pod)
+        pods = (*self._queued(gang), *filter(None, besides))
+        self._for_each(self._try_gate_of, [pod for pod in pods if pod.place is _GATED])
+
+    def _try_gate_of(self, pod: QueuedPod) -> None:
+        if pod.place is _GATED and pod.gated_by == GANG_SCHEDULING:
+            self.moves.enter(pod, GROUP_CHANGED)
+            if pod.place is _GROUPED:
+                self._gangs.report_gated(pod)
+
+    def _for_each(self, move: Callable[[QueuedPod], None], pods: Sequence[QueuedPod]) -> None:
+        """Move pods, those of a large gang in slices, of which the last one ends before the next pop."""
+        if len(pods) > _MOST_AT_ONCE:
+            unless_gone = partial(self._unless_gone, move)
+            self.moves.pending.start([(unless_gone, pod, _COST_OF_GATE) for pod in pods])
+            return
+        for pod in pods:
+            move(pod)
+
+    def _unless_gone(self, move: Callable[[QueuedPod], None], pod: QueuedPod) -> None:
+        if self._places.find(pod.uid) is pod:
+            move(pod)
 
     def _gate_members(self, gang: Gang) -> None:
         """Gate the waiting members: the PodGroup is not known any more."""
         self._withdraw(gang)
         gang.waiting.clear()
-        for pod in self._queued(gang):
-            if pod.place in _CALLED_IN or pod.place is _GROUPED:
-                self._places.clear_rejections(pod)
-                self.moves.enter(pod, GROUP_CHANGED)
+        self._for_each(self._gate_member, self._queued(gang))
+
+    def _gate_member(self, pod: QueuedPod) -> None:
+        if pod.place in _CALLED_IN or pod.place is _GROUPED:
+            self._places.clear_rejections(pod)
+            self.moves.enter(pod, GROUP_CHANGED)
 
     def _queued(self, gang: Gang) -> list[QueuedPod]:
         return [pod for uid in gang.pods if (pod := self._places.find(uid)) is not None]
@@ -422,15 +446,16 @@ class GangEntries:
         gang.entry = None
         members = list(gang.waiting.values())
         gang.waiting.clear()
-        for pod in members:
-            self.moves.enter(pod, label)
+        self._for_each(lambda pod: self.moves.enter(pod, label), members)
 
     def _regroup(self, gang: Gang) -> None:
         """Regroup members that wait as single pods, because their gang is not whole any more."""
-        for pod in self._queued(gang):
-            if pod.place in _CALLED_IN:
-                self._places.clear_rejections(pod)
-                self.moves.enter(pod, QUORUM_EXISTS)
+        self._for_each(self._regroup_member, self._queued(gang))
+
+    def _regroup_member(self, pod: QueuedPod) -> None:
+        if pod.place in _CALLED_IN:
+            self._places.clear_rejections(pod)
+            self.moves.enter(pod, QUORUM_EXISTS)
 
     # -- attempts -----------------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from scheduler_core.framework.cluster_events import NODE_ADD, Hint
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod_group import GroupSource
+from scheduler_core.queueing import gang_entries
 from tests.support.builders import node, pod
 from tests.support.gangs import add_groups, group, member
 from tests.support.injected_errors import InjectedErrors, at
@@ -26,7 +27,7 @@ from tests.support.queue_world import NAME, QueueWorld
 from tests.support.scheduling import DEFAULT_NAME, Rig, profile, rig
 
 WAITING = 5_000
-CALLS_BETWEEN_TURNS = 80_000
+CALLS_BETWEEN_TURNS = 90_000
 """Calls between two turns of the event loop; the interpreter makes about ten million a second."""
 
 
@@ -69,6 +70,26 @@ def _gangs(size: int = 10) -> Rig:
     return made
 
 
+_LARGE = group("g0", min_member=WAITING)
+_SMALL = group("g", min_member=3)
+
+
+def _without_group() -> Rig:
+    made = _gangs(WAITING)
+    _delete_large(made)
+    while not made.queue.pending.advance():
+        pass
+    return made
+
+
+def _create_large(made: Rig) -> None:
+    made.scheduler.group_feed.group_changed(_LARGE)
+
+
+def _delete_large(made: Rig) -> None:
+    made.scheduler.group_feed.group_deleted(_LARGE.key)
+
+
 def _activate(made: Rig) -> None:
     made.queue.activate([queued.uid for queued in made.queue.readings])
 
@@ -101,6 +122,8 @@ ROWS: dict[str, tuple[Callable[[], Rig], Callable[[Rig], None], str]] = {
     "withdrawal with gangs": (_gangs, _withdraw, "parked"),
     "withdrawal with a large gang": (lambda: _gangs(WAITING), _withdraw, "parked"),
     "another order": (_active, _resort, "active"),
+    "group of a large gang": (_without_group, _create_large, "active"),
+    "deletion of the group of a large gang": (lambda: _gangs(WAITING), _delete_large, "gated"),
 }
 
 
@@ -138,7 +161,9 @@ def test_moves_of_all_pods_are_made_in_short_slices(name: str) -> None:
     assert max(calls) <= CALLS_BETWEEN_TURNS, calls
     readings = made.queue.readings
     counts = readings.counts().get(DEFAULT_NAME)
-    found = {"parked": readings.parked_count, "active": 0 if counts is None else counts.active}
+    found = {"parked": readings.parked_count}
+    if counts is not None:
+        found |= {"active": counts.active, "gated": counts.gated}
     assert found[place] >= WAITING - 10
 
 
@@ -271,7 +296,7 @@ def _settle(made: Rig) -> None:
 def _small() -> Rig:
     made = _made()
     made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
-    add_groups(made, group("g", min_member=3))
+    add_groups(made, _SMALL)
     made.add(*(member(f"m{number}", of="g") for number in range(3)), *(pod(f"p{number}") for number in range(2)))
     return made
 
@@ -293,10 +318,42 @@ def _withdraw_and_serve(made: Rig) -> None:
     made.serve(profile())
 
 
-@pytest.mark.parametrize("happen", [_swap, _withdraw, _withdraw_and_serve, _resort])
+def _delete_group(made: Rig) -> None:
+    made.scheduler.group_feed.group_deleted(_SMALL.key)
+
+
+def _create_group_again(made: Rig) -> None:
+    _delete_group(made)
+    made.scheduler.group_feed.group_changed(_SMALL)
+
+
+def _complete_and_lose_gang(made: Rig) -> None:
+    made.scheduler.group_feed.group_changed(group("g", min_member=0))
+    made.scheduler.group_feed.group_changed(_SMALL)
+
+
+_OF_GANGS = [_delete_group, _create_group_again, _complete_and_lose_gang]
+
+
+@pytest.mark.parametrize("happen", _OF_GANGS)
+@pytest.mark.parametrize("budget", [1, 2, 3])
+def test_members_of_a_large_gang_end_where_those_of_a_small_one_do(
+    happen: Callable[[Rig], None], budget: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Members that are moved in slices, while the group changes again, are in the same places as if moved at once."""
+    none = InjectedErrors(lambda _number, _site: None, frozenset())
+    at_once = _places_after(happen, none, 1 << 30)
+    monkeypatch.setattr(gang_entries, "_MOST_AT_ONCE", 0)
+    assert _places_after(happen, none, budget) == at_once
+
+
+@pytest.mark.parametrize("happen", [_swap, _withdraw, _withdraw_and_serve, _resort, _delete_group])
 @pytest.mark.parametrize("budget", [2, 1 << 30])
-def test_an_exception_in_a_move_loses_no_pod(happen: Callable[[Rig], None], budget: int) -> None:
+def test_an_exception_in_a_move_loses_no_pod(
+    happen: Callable[[Rig], None], budget: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One exception at a sample of the calls of the moves: all pods end where they would without it."""
+    monkeypatch.setattr(gang_entries, "_MOST_AT_ONCE", 0)
     roots, rng = frozenset(("queueing/pending_moves.py:PendingMoves._run",)), random.Random(budget)
     counted = InjectedErrors(lambda _number, _site: None, roots)
     expected = _places_after(happen, counted, budget)
