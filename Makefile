@@ -74,7 +74,7 @@ test: install ## Run all tests, including those on the real control plane (WORKE
 # All steps run, also after one that fails. NIGHT is the random seed; the date of a night repeats it.
 NIGHT ?= $(shell date +%Y%m%d)
 HOURS ?= build/nightly/simulated-hours.jsonl
-NIGHTLY := tests releases floors pythons faults twins parity scenarios soak upstream e2e
+NIGHTLY := tests releases floors pythons firefox faults twins parity scenarios soak upstream e2e
 
 .PHONY: nightly
 nightly: controlplane ## Run what CI samples or leaves out: long campaigns, planted bugs, soak, floors (hours; NIGHT=20261122)
@@ -105,6 +105,10 @@ nightly-pythons: install
 		UV_PROJECT_ENVIRONMENT=build/python-$$version $(UV) sync --frozen --quiet --python $$python && \
 		build/python-$$version/bin/pytest --numprocesses=$(WORKERS) -m "not cluster and not kwok and not kube_scheduler" \
 			$(PYTEST_ARGS) $(PYTHON_TESTS) || status=1; done; exit $${status:-0}
+
+nightly-firefox: install
+	@$(BIN)/python -m hack.geckodriver
+	@PAGE_BROWSER=firefox $(BIN)/pytest $(PYTEST_ARGS) $(addprefix tests/page/test_,panels.py connection.py hostile_text.py accessibility.py screenshots.py)
 
 nightly-faults: install
 	@$(BIN)/python -m tests.simulation --seeds 3000 --first $(NIGHT)0000 --hours $(HOURS)

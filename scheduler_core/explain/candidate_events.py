@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from scheduler_core.cel.device_selector import Version
 from scheduler_core.explain.device_findings import DeviceFindings, NearestDevice
 from scheduler_core.explain.device_problems import ATTRIBUTES, CAPACITY, DRIVER, Constant, taint_text
-from scheduler_core.explain.findings import NodeLacks, cpu_text
+from scheduler_core.explain.findings import NodeLacks
 from scheduler_core.framework.cluster_events import (
     ASSIGNED_POD_ADD,
     ASSIGNED_POD_DELETE,
@@ -40,7 +40,7 @@ from scheduler_core.model.devices import (
 from scheduler_core.model.meta import AnnotatedMeta, ObjectMeta
 from scheduler_core.model.node import Node, NodeSpec, NodeStatus
 from scheduler_core.model.pod import Pod, PodSpec, PodStatus, Quantities
-from scheduler_core.model.pod_requests import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, value
+from scheduler_core.model.pod_requests import CPU, PODS, amount_text, value
 from scheduler_core.model.pod_volumes import ClaimReference
 from scheduler_core.model.storage import (
     STORAGE,
@@ -73,8 +73,6 @@ _MAX_PODS = 2000
 """Running pods whose deletion is proposed, those on the nearest nodes first."""
 _MAX_NODES = 20
 """Nodes on which a new pod is proposed."""
-_BYTES = frozenset({MEMORY, EPHEMERAL_STORAGE})
-_BINARY_UNITS = (("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,17 +91,6 @@ class Candidate:
     new: object | None
     what: str
     is_complete: bool = True
-
-
-def amount_text(resource: str, amount: int) -> str:
-    """Return an amount for display: cores, below one in millicores, bytes with a binary unit, or the plain number."""
-    if resource == CPU:
-        return cpu_text(amount)
-    if resource in _BYTES or resource.startswith("hugepages-"):
-        for unit, size in _BINARY_UNITS:
-            if abs(amount) >= size:
-                return f"{amount / size:.1f}".removesuffix(".0") + unit
-    return str(amount)
 
 
 def pod_changes(info: PodInfo, columns: NodeColumns, misses: Sequence[NodeLacks]) -> Iterator[Candidate]:

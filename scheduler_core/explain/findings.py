@@ -188,8 +188,3 @@ class KeptOff(Struct, frozen=True, rename="camel"):
 
     gang: str
     nodes: tuple[str, ...]
-
-
-def cpu_text(milli: int) -> str:
-    """Return millicores for display: cores, and below one core millicores."""
-    return f"{milli}m" if 0 < abs(milli) < 1000 else f"{milli / 1000:.3f}".rstrip("0").rstrip(".")

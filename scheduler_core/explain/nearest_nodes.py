@@ -17,13 +17,14 @@ from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.gang_constraints import Where
 from scheduler_core.errors import PluginError, SchedulerCoreError
 from scheduler_core.explain.device_findings import DeviceFindings
-from scheduler_core.explain.findings import Lack, NodeLacks, cpu_text
+from scheduler_core.explain.findings import Lack, NodeLacks
 from scheduler_core.explain.pod_dry_run import Examination, Examiner, GangContext
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import FilterPlugin, Shortage
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.status import GANG_SCHEDULING, Code, Status
 from scheduler_core.model.pod_group import GroupTopology
+from scheduler_core.model.pod_requests import cpu_text
 from scheduler_core.placement.engine import Observer
 from scheduler_core.placement.requests import Placement, PlacementRequest
 from scheduler_core.ports import Clock

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scheduler_core.explain.candidate_events import amount_text
 from scheduler_core.fit.requests import FitRequest, NodeTemplate
 from scheduler_core.framework.extension_points import SumsFilter
 from scheduler_core.model.pod_group import GroupKey, PodGroup, group_key_of
+from scheduler_core.model.pod_requests import amount_text
 from scheduler_core.placement.subsets import candidate_domains, member_room
 from scheduler_core.runtime.profile_table import ProfileTable
 from scheduler_core.snapshot.node_columns import NodeColumns

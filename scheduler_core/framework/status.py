@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from scheduler_core.errors import ClusterWriteError, SchedulerCoreError, StatusError
+from scheduler_core.errors import ClusterWriteError, DeviceError, SchedulerCoreError, StatusError, StorageError
 
 GANG_SCHEDULING = "GangScheduling"
 """Plugin of the statuses with which the scheduler itself rejects a pod because of a gang, as in kube-scheduler."""
@@ -53,7 +53,8 @@ class Status:
     Attributes:
         reasons: Messages for users; the message of a failed attempt counts the nodes of each reason.
         plugin: The plugin that returned the status; set by the runtime.
-        is_of_cluster: Whether a write to the cluster failed: an error, but not one of the plugin or the profile.
+        is_of_cluster: Whether a write to the cluster failed, or a volume or device did not become ready: an error, but
+            not one of the plugin or the profile.
         is_success: Whether the code is SUCCESS.
         is_skip: Whether the code is SKIP.
 
@@ -110,9 +111,15 @@ def error(reason: str) -> Status:
     return Status(Code.ERROR, (reason,))
 
 
+_OF_CLUSTER = (ClusterWriteError, StorageError, DeviceError)
+
+
 def failed_write(fault: SchedulerCoreError) -> Status:
-    """Return an error for an exception of a plugin's own write, of the cluster if the API server failed it."""
-    return Status(Code.ERROR, (str(fault),), is_of_cluster=isinstance(fault, ClusterWriteError))
+    """Return an error for an exception of a plugin's write, or of the wait for what a controller or driver does then.
+
+    It is of the cluster if the API server failed the write, or if a volume or device was not ready in time.
+    """
+    return Status(Code.ERROR, (str(fault),), is_of_cluster=isinstance(fault, _OF_CLUSTER))
 
 
 def unschedulable(*reasons: str) -> Status:

@@ -20,6 +20,7 @@ from scheduler_core.metrics.profile_metrics import UNSCHEDULABLE as UNSCHEDULABL
 from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, PodGroup
+from scheduler_core.model.pod_requests import amount_text
 from scheduler_core.placement.requests import Placement, Rejection
 from scheduler_core.placement.subsets import count_domains
 from scheduler_core.ports import Clock, ClusterWriter
@@ -98,8 +99,7 @@ def not_enough_free(instance: FrameworkInstance, nodes: NodeColumns, gang: Gang)
     for name, wanted in group.min_resources.items():
         free = free_amount(nodes, name)
         if free is not None and free < wanted:
-            unit = "m" if name == "cpu" else ""
-            lacking.append(f"{name} {wanted}{unit} of which {free}{unit} are free")
+            lacking.append(f"{name} {amount_text(name, wanted)} of which {amount_text(name, free)} are free")
     if not lacking:
         return None
     message = f"the group's minResources are not free in the cluster: {', '.join(lacking)}"

@@ -148,6 +148,30 @@ MEMORY = "memory"
 EPHEMERAL_STORAGE = "ephemeral-storage"
 PODS = "pods"
 
+_BYTES = frozenset({MEMORY, EPHEMERAL_STORAGE})
+_BINARY_UNITS = (("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
+
+
+def amount_text(resource: str, amount: int) -> str:
+    """Return an amount for display: cores, below one in millicores, bytes with a binary unit, or the plain number.
+
+    Args:
+        amount: In the scheduler's units: thousandths of a CPU, bytes, or a number.
+    """
+    if resource == CPU:
+        return cpu_text(amount)
+    if resource in _BYTES or resource.startswith("hugepages-"):
+        for unit, size in _BINARY_UNITS:
+            if abs(amount) >= size:
+                return f"{amount / size:.1f}".removesuffix(".0") + unit
+    return str(amount)
+
+
+def cpu_text(milli: int) -> str:
+    """Return millicores for display: cores, and below one core millicores."""
+    return f"{milli}m" if 0 < abs(milli) < 1000 else f"{milli / 1000:.3f}".rstrip("0").rstrip(".")
+
+
 # Default requests of containers without requests, used for scoring (kube-scheduler, util/pod_resources.go).
 DEFAULT_MILLI_CPU_REQUEST = 100
 DEFAULT_MEMORY_REQUEST = 200 * 1024 * 1024

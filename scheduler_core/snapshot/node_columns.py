@@ -350,6 +350,13 @@ class NodeColumns:
             return self.exact_requested(column, row)
         return sum(info.requests.accounted.get(resource, 0) for info in self.pods[row].values())
 
+    def labels_of_nodes(self) -> Iterator[Mapping[str, str]]:
+        """Yield the labels of each node."""
+        for row in np.flatnonzero(self.alive).tolist():
+            labels = self._labels_of(row)
+            if labels is not None:
+                yield labels
+
     def _labels_of(self, row: int) -> Mapping[str, str] | None:
         node = self.nodes[row]
         return None if node is None else node.metadata.labels

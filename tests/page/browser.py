@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from selenium.webdriver import Chrome, ChromeOptions, ChromeService
+from selenium.webdriver import Chrome, ChromeOptions, ChromeService, Firefox
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import WebDriverWait
@@ -35,7 +35,7 @@ _FLAGS = (
     "--disable-features=SpareRendererForSitePerProcess",
     "--host-resolver-rules=MAP page.test 127.0.0.1, MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 )
-_LISTEN = """
+LISTEN = """
 window.violations = [];
 document.addEventListener('securitypolicyviolation', (event) =>
   window.violations.push(`${event.violatedDirective} ${event.blockedURI}`));
@@ -46,7 +46,7 @@ def program(name: str) -> str:
     """Return the path of a program; skip the test without it, except in CI."""
     found = shutil.which(name)
     if found is None:
-        message = f"no {name}; on Debian: apt-get install chromium chromium-driver"
+        message = f"no {name}; on Debian: apt-get install chromium chromium-driver, or firefox-esr"
         if os.environ.get("CI"):
             pytest.fail(message, pytrace=False)
         pytest.skip(message)
@@ -63,6 +63,9 @@ class Browser:
         accepted: Texts of console messages that a test expects.
     """
 
+    name = "chromium"
+    driver: Chrome | Firefox
+
     def __init__(self, scratch: Path) -> None:
         options = ChromeOptions()
         options.binary_location = program("chromium")
@@ -71,8 +74,9 @@ class Browser:
         for flag in (*_FLAGS, f"--user-data-dir={scratch}"):
             options.add_argument(flag)
         self.accepted: tuple[str, ...] = ()
-        self.driver = Chrome(options=options, service=ChromeService(program("chromedriver")))
-        self.command("Page.addScriptToEvaluateOnNewDocument", source=_LISTEN)
+        self.chrome = Chrome(options=options, service=ChromeService(program("chromedriver")))
+        self.driver = self.chrome
+        self.command("Page.addScriptToEvaluateOnNewDocument", source=LISTEN)
 
     def open(self, url: str, size: tuple[int, int] = DESKTOP, *, dark: bool = False) -> None:
         """Open an address in a window of a size, in light or dark."""
@@ -99,7 +103,7 @@ class Browser:
 
     def command(self, name: str, **parameters: Any) -> Any:
         """Run a command of the DevTools protocol."""
-        return self.driver.execute_cdp_cmd(name, parameters)
+        return self.chrome.execute_cdp_cmd(name, parameters)
 
     def run(self, script: str, *args: Any) -> Any:
         """Run a function body in the page, and return its value."""
@@ -136,9 +140,12 @@ class Browser:
 
     def new_messages(self) -> list[str]:
         """Return the messages of the console and the policy since the last call, without accepted ones."""
-        logged = [entry["message"] for entry in self.driver.get_log("browser")]  # type: ignore[no-untyped-call]
+        logged = self._logged()
         violations = self.run("const found = window.violations ?? []; window.violations = []; return found")
         return [each for each in (*logged, *violations) if not any(text in each for text in self.accepted)]
+
+    def _logged(self) -> list[str]:
+        return [entry["message"] for entry in self.chrome.get_log("browser")]  # type: ignore[no-untyped-call]
 
     def leave(self) -> None:
         """Leave the page before its server ends; fail if the console or the policy reported anything."""

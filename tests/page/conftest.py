@@ -12,6 +12,7 @@ import pytest
 
 from tests.page.browser import Browser
 from tests.page.documents import documents
+from tests.page.firefox import FirefoxBrowser
 from tests.page.page_server import PageServer
 from tests.page.png_files import compressed
 
@@ -19,22 +20,23 @@ Serve = Callable[[dict[str, Any]], PageServer]
 
 
 @pytest.fixture(scope="session")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    """Start the browser of the session."""
-    browser = Browser(tmp_path_factory.mktemp("chromium"))
+def started_browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """Start the browser of the session: Chromium, or Firefox if PAGE_BROWSER names it."""
+    chosen = {"chromium": Browser, "firefox": FirefoxBrowser}[os.environ.get("PAGE_BROWSER", "chromium")]
+    browser = chosen(tmp_path_factory.mktemp("browser"))
     yield browser
     browser.close()
 
 
 @pytest.fixture
-def browser(chromium: Browser) -> Iterator[Browser]:
+def browser(started_browser: Browser) -> Iterator[Browser]:
     """Return the browser; the test fails if the console or the content security policy reports anything."""
-    chromium.new_messages()
-    yield chromium
+    started_browser.new_messages()
+    yield started_browser
     try:
-        chromium.leave()
+        started_browser.leave()
     finally:
-        chromium.accepted = ()
+        started_browser.accepted = ()
 
 
 @pytest.fixture

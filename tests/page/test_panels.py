@@ -85,8 +85,8 @@ def test_a_pod_name_is_entered(browser: Browser, page: PageServer) -> None:
     browser.shows("#work", "pod default/web")
     field = browser.find('#work input[name="name"]')
     assert field.get_attribute("value") == "default/web"
-    field.clear()
-    field.send_keys("ns/gone", Keys.ENTER)
+    field.send_keys(Keys.CONTROL, "a")
+    field.send_keys(Keys.DELETE, "ns/gone", Keys.ENTER)
     browser.shows("#work", "work?namespace=ns&pod=gone does not exist")
     assert "has no feasible node" not in browser.text("#work")
 

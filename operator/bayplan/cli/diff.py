@@ -45,7 +45,7 @@ from bayplan.settings.feature_gates import FeatureGates, parse_feature_gates
 from bayplan.simulation.admission import AdmittedCluster, admit
 from bayplan.simulation.cluster_files import read_cluster_files
 from bayplan.simulation.cluster_snapshot import list_cluster
-from bayplan.simulation.packing import Packing, amount, devices_title, share
+from bayplan.simulation.packing import Packing, devices_title, share
 from bayplan.simulation.simulated_profiles import without_invalid
 from bayplan.simulation.simulation import PodPlacement, SimulationOptions, cause_of, installed_plugins
 from bayplan.texts.document_formats import PIPED_WIDTH
@@ -53,6 +53,7 @@ from bayplan.texts.html_pages import NO_HEAD, ReportHead
 from bayplan.texts.printable import printable_json, printable_record, printable_yaml
 from bayplan.texts.tables import plain_table, text_of
 from scheduler_core.errors import ConfigError, Problem
+from scheduler_core.model.pod_requests import amount_text
 from scheduler_core.scheduler import Scheduler
 
 SHORT_LIST = 20
@@ -238,7 +239,7 @@ def _requested(packing: Packing, name: str) -> str:
     usage = next((each for each in packing.usages if each.name == name), None)
     if usage is None:
         return "-"
-    both = amount(name, usage.requested), amount(name, usage.allocatable)
+    both = amount_text(name, usage.requested), amount_text(name, usage.allocatable)
     return f"{' of '.join(both)} ({share(usage.requested, usage.allocatable)})"
 
 
@@ -248,7 +249,7 @@ def _in_use(packing: Packing, driver: str) -> str:
 
 
 def _largest(packing: Packing, name: str) -> str:
-    return amount(name, packing.largest_free[name]) if name in packing.largest_free else "-"
+    return amount_text(name, packing.largest_free[name]) if name in packing.largest_free else "-"
 
 
 def _percent(part: float | None) -> str:

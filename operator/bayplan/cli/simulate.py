@@ -29,10 +29,7 @@ from bayplan.simulation.packing import (
     NodeUsage,
     Packing,
     ResourceUsage,
-    amount,
-    cores,
     devices_title,
-    gibibytes,
     share,
 )
 from bayplan.simulation.simulation import (
@@ -50,7 +47,7 @@ from bayplan.texts.document_formats import PIPED_WIDTH, printable_document
 from bayplan.texts.html_pages import NO_HEAD, ReportHead
 from bayplan.texts.printable import printable_json, printable_record, printable_yaml
 from bayplan.texts.tables import text_of
-from scheduler_core.model.pod_requests import CPU, MEMORY
+from scheduler_core.model.pod_requests import CPU, MEMORY, amount_text
 from scheduler_core.scheduler import Scheduler
 
 SHORT_LIST = 50
@@ -224,10 +221,10 @@ def _resource_table(packing: Packing) -> Table:
         unusable = packing.unusable.get(title)
         table.add_row(
             _cell(title),
-            amount(title, usage.requested),
-            amount(title, usage.allocatable),
+            amount_text(title, usage.requested),
+            amount_text(title, usage.allocatable),
             share(usage.requested, usage.allocatable),
-            amount(title, packing.largest_free[title]) if title in packing.largest_free else "-",
+            amount_text(title, packing.largest_free[title]) if title in packing.largest_free else "-",
             "-" if unusable is None else f"{100 * unusable:.0f}%",
         )
     return table
@@ -315,9 +312,9 @@ def _node_table(nodes: Sequence[NodeUsage]) -> Table:
         cells: list[RenderableType] = [
             _cell(node.name),
             f"{node.pods}/{node.allowed_pods}",
-            f"{cores(node.cpu_milli)}/{cores(node.allocatable_cpu_milli)}",
+            f"{amount_text(CPU, node.cpu_milli)}/{amount_text(CPU, node.allocatable_cpu_milli)}",
             share(node.cpu_milli, node.allocatable_cpu_milli),
-            f"{gibibytes(node.memory_bytes)}/{gibibytes(node.allocatable_memory_bytes)}Gi",
+            f"{amount_text(MEMORY, node.memory_bytes)}/{amount_text(MEMORY, node.allocatable_memory_bytes)}",
             share(node.memory_bytes, node.allocatable_memory_bytes),
         ]
         if any(others):
@@ -327,7 +324,7 @@ def _node_table(nodes: Sequence[NodeUsage]) -> Table:
 
 
 def _of_allocatable(title: str, usage: ResourceUsage) -> str:
-    return f"{title} {amount(title, usage.requested)}/{amount(title, usage.allocatable)}"
+    return f"{title} {amount_text(title, usage.requested)}/{amount_text(title, usage.allocatable)}"
 
 
 def _cell(text: str, style: str = "") -> Text:

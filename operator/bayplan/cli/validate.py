@@ -42,7 +42,8 @@ def validate(
     DeschedulerPolicy that a profile of the FILEs works against is a warning.
 
     A reference to a PluginConfig that is not in the FILEs is a warning, since it may already be in the cluster. So is a
-    PluginConfig that no profile of the FILEs references, if there are profiles.
+    PluginConfig that no profile of the FILEs references, if there are profiles; and a PriorityClass or node label that
+    a PodGroup names and none of the FILEs has, if they have PriorityClasses or nodes.
 
     Exit codes: 0 valid, 1 there are problems (with --strict also warnings), 2 a file cannot be read.
     """

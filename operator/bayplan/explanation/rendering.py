@@ -25,7 +25,6 @@ from bayplan.explanation.documents import (
 )
 from bayplan.texts.document_formats import read_answer, renderers
 from bayplan.texts.tables import plain_table, text_of
-from scheduler_core.explain.candidate_events import amount_text
 from scheduler_core.explain.findings import (
     ClaimRejection,
     DeviceExplanation,
@@ -39,6 +38,7 @@ from scheduler_core.explain.findings import (
 )
 from scheduler_core.framework.cluster_events import NODE_ADD
 from scheduler_core.model.pod_group import GroupSource
+from scheduler_core.model.pod_requests import amount_text
 
 _STYLES = {
     Verdict.FITS: "green",

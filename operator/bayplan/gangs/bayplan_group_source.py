@@ -8,16 +8,16 @@ on its groups at once.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from msgspec import Struct
 
+from bayplan.gangs.group_references import missing_references
 from bayplan.gangs.group_translation import from_bayplan
 from bayplan.resources.object_store import Body, ObjectStore
 from bayplan.resources.pod_group import PodGroup
 from bayplan.resources.resource_model import CustomResource
-from scheduler_core.config.validation import did_you_mean
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.model.pod_group import CompositePodGroup, GroupKey, GroupSource
 from scheduler_core.model.pod_group import PodGroup as Group
@@ -158,11 +158,22 @@ class AcceptedGroups:
 
 
 class BayplanGroups:
-    """PodGroups of Bayplan's own API; receives watch events and lists of them, and PriorityClasses."""
+    """PodGroups of Bayplan's own API; receives watch events and lists of them, and PriorityClasses.
 
-    def __init__(self, sink: GroupSink, observer: GroupObserver | None = None) -> None:
+    Args:
+        node_labels: Returns the labels of each node, for warnings of labels that no node has; they are compared when a
+            group changes and with each list of groups.
+    """
+
+    def __init__(
+        self,
+        sink: GroupSink,
+        observer: GroupObserver | None = None,
+        node_labels: Callable[[], Iterable[Mapping[str, str]]] = tuple,
+    ) -> None:
         self._sink = sink
         self._observer = observer
+        self._node_labels = node_labels
         self._store = ObjectStore()
         self._accepted = AcceptedGroups(sink, observer)
         self._validated: dict[GroupKey, Body] = {}
@@ -207,6 +218,9 @@ class BayplanGroups:
         del kind
         if self._store.listed(bodies, resource_version) or self._unhandled:
             self._handle_list()
+        for key, resource in self._valid.items():
+            if resource.spec.topology is not None:
+                self._warn(key, resource)
         self._sink.serve(GroupSource.BAYPLAN)
 
     def _handle_list(self) -> None:
@@ -247,18 +261,12 @@ class BayplanGroups:
             self._warn(key, resource)
 
     def _warn(self, key: GroupKey, resource: PodGroup) -> None:
-        """Report a priority class that does not exist; every cluster has some, so none means that they are unknown."""
-        name = resource.spec.priority_class_name
-        if self._observer is None or not self._priorities:
-            return
-        warnings = []
-        if name and name not in self._priorities:
-            hint = did_you_mean(name, self._priorities)
-            message = (
-                f'there is no PriorityClass "{name}"{hint}; until it exists, the highest priority of the members counts'
-            )
-            warnings.append(Problem("spec.priorityClassName", message))
-        self._observer.warned(key, warnings)
+        if self._observer is not None:
+            self._observer.warned(key, self.missing_references(resource))
+
+    def missing_references(self, resource: PodGroup) -> list[Problem]:
+        """Return a warning for each PriorityClass and node label that a group names and that does not exist."""
+        return list(missing_references(resource, self._priorities, self._node_labels()))
 
     def _delete(self, key: GroupKey) -> None:
         self._validated.pop(key, None)

@@ -83,7 +83,8 @@ class GroupSources:
     ) -> None:
         apis = apis or UsedApis()
         feed = scheduler.group_feed
-        self.bayplan = groups = BayplanGroups(feed, observer)
+        columns = scheduler.context.cache.columns
+        self.bayplan = groups = BayplanGroups(feed, observer, columns.labels_of_nodes)
         if apis.bayplan:
             groups.unlisted("the PodGroups of bayplan.dev have not been listed yet")
         else:

@@ -6,9 +6,8 @@ from msgspec import Struct
 
 from bayplan.page.page_sources import PageSources
 from bayplan.simulation.packing import PODS, devices_title
-from scheduler_core.explain.candidate_events import amount_text
 from scheduler_core.explain.device_problems import taint_text
-from scheduler_core.model.pod_requests import CPU, MEMORY, is_extended_resource
+from scheduler_core.model.pod_requests import CPU, MEMORY, amount_text, is_extended_resource
 from scheduler_core.snapshot.indexes.device_index import DeviceUse
 from scheduler_core.snapshot.pod_info import PodInfo
 

@@ -15,8 +15,8 @@ from bayplan.page.problems import PageProblem, find_problems
 from bayplan.page.rates import Objective, RatesPanel
 from bayplan.page.waiting_gangs import GangsPanel
 from bayplan.resources.resource_model import format_time
-from bayplan.simulation.packing import PODS, amount
-from scheduler_core.model.pod_requests import CPU
+from bayplan.simulation.packing import PODS
+from scheduler_core.model.pod_requests import CPU, amount_text
 
 
 class Utilisation(Struct, frozen=True, rename="camel"):
@@ -142,6 +142,6 @@ class OverviewPanel:
             used = int(columns.requested[column].sum(dtype=np.float64))
             allocatable = int(columns.allocatable[column].sum(dtype=np.float64))
             unit = " cores" if name == CPU else ""
-            text = f"{amount(name, used)} / {amount(name, allocatable)}{unit}"
+            text = f"{amount_text(name, used)} / {amount_text(name, allocatable)}{unit}"
             found.append(Utilisation(name, used, allocatable, text))
         return tuple(found)

@@ -19,9 +19,8 @@ from bayplan.kube.watches.informer import Informer
 from bayplan.page.page_sources import PageSources, Turns
 from bayplan.profiles.profile_status import CONTESTED, CONTESTED_SECONDS, ProfileReading
 from bayplan.texts.document_formats import error_text
-from scheduler_core.explain.candidate_events import amount_text
 from scheduler_core.metrics.profile_metrics import LostBind
-from scheduler_core.model.pod_requests import PODS
+from scheduler_core.model.pod_requests import PODS, amount_text
 from scheduler_core.ports import Clock
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import NO_ROW

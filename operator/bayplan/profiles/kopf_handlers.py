@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mappin
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import aiohttp
 import kopf
@@ -27,11 +27,14 @@ from bayplan.kube.timing import delay_of_try
 from bayplan.kube.watches.watch_stream import LineSplitter
 from bayplan.resources.conditions import problems_message
 from bayplan.resources.object_store import Body
+from bayplan.resources.pod_group import PodGroup
 from bayplan.resources.resource_model import GROUP, VERSION, CustomResource
 from scheduler_core.errors import Problem
 from scheduler_core.ports import Clock
 
 log = logging.getLogger(__name__)
+
+R = TypeVar("R")
 
 _RETRY_SECONDS = 1.0
 _RESTART_SECONDS = 0.5
@@ -81,8 +84,11 @@ class Reviewed:
     warnings: tuple[str, ...] = ()
 
 
-Review = Callable[[Body, Body | None, Callable[[], Sequence[Body]]], Reviewed]
-"""Reviews an object, its old version (None if it is created) and the stored PluginConfigs; called in a thread."""
+Review = Callable[[Body, Body | None, Callable[[], Sequence[Body]], Callable[[PodGroup], Sequence[Problem]]], Reviewed]
+"""Reviews an object, with its old version (None if it is created); called in a thread.
+
+The functions return the stored PluginConfigs, and a warning for each name in a PodGroup that does not exist.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +98,14 @@ class Webhook:
     Attributes:
         files: Returns the files of the certificate and of its key when they can be served.
         plugin_configs: Returns the stored PluginConfigs; called in the scheduler's loop, as ``files``.
+        missing_of_group: Returns a warning for each name in a PodGroup that does not exist; called in that loop too.
     """
 
     address: tuple[str, int]
     files: Callable[[], Coroutine[Any, Any, tuple[Path, Path]]]
     review: Review
     plugin_configs: Callable[[], Sequence[Body]]
+    missing_of_group: Callable[[PodGroup], Sequence[Problem]] = lambda _: ()
 
 
 class EndlessBackoff:
@@ -234,14 +242,17 @@ class KopfOperator:
     ) -> None:
         """Review an object; kopf runs this plain function in a thread, since plugins are built for it."""
 
-        async def plugin_configs() -> Sequence[Body]:
-            return webhook.plugin_configs()
+        async def called(function: Callable[[], Sequence[R]]) -> Sequence[R]:
+            return function()
 
-        def stored() -> Sequence[Body]:
-            return asyncio.run_coroutine_threadsafe(plugin_configs(), self._loop).result(_REVIEW_SECONDS)
+        def in_loop(function: Callable[[], Sequence[R]]) -> Sequence[R]:
+            return asyncio.run_coroutine_threadsafe(called(function), self._loop).result(_REVIEW_SECONDS)
+
+        def missing_of_group(group: PodGroup) -> Sequence[Problem]:
+            return in_loop(partial(webhook.missing_of_group, group))
 
         try:
-            reviewed = webhook.review(body, old, stored)
+            reviewed = webhook.review(body, old, partial(in_loop, webhook.plugin_configs), missing_of_group)
         except Exception:
             log.exception("The admission review failed, and the object is admitted; please report this bug")
             return

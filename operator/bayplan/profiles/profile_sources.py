@@ -190,7 +190,8 @@ class CustomResourceProfiles:
             group.create_task(generated.run())
             files = generated.files
         review = await asyncio.to_thread(make_review)
-        return handlers.Webhook(settings.host_and_port, files, review, partial(self._controller.bodies, PluginConfig))
+        plugin_configs, missing = partial(self._controller.bodies, PluginConfig), self._ports.groups.missing_references
+        return handlers.Webhook(settings.host_and_port, files, review, plugin_configs, missing)
 
     def reconciles(self) -> Mapping[tuple[str, str], int]:
         """Return the controller's number of reconciles by resource and result."""

@@ -14,7 +14,7 @@ from scheduler_core.errors import QuantityError
 from scheduler_core.kernels.resource_scores import imbalance, unusable_shares
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
-from scheduler_core.model.pod_requests import CPU, EPHEMERAL_STORAGE, MEMORY, is_extended_resource, pod_requests
+from scheduler_core.model.pod_requests import CPU, MEMORY, is_extended_resource, pod_requests
 from scheduler_core.snapshot.indexes.device_index import DeviceUse, device_uses
 from scheduler_core.snapshot.interning import CPU_COLUMN, MEMORY_COLUMN
 from scheduler_core.snapshot.node_columns import NodeColumns
@@ -141,25 +141,6 @@ def total_devices(columns: NodeColumns) -> tuple[ResourceUsage, ...]:
 
 def _of_devices(use: DeviceUse) -> ResourceUsage:
     return ResourceUsage(use.driver, use.in_use, use.devices)
-
-
-def amount(resource: str, number: int) -> str:
-    """Return an amount: CPU in cores, memory in Gi, everything else as a number."""
-    if resource == CPU:
-        return cores(number)
-    if resource in (MEMORY, EPHEMERAL_STORAGE) or resource.startswith("hugepages-"):
-        return f"{gibibytes(number)}Gi"
-    return str(number)
-
-
-def cores(milli: int) -> str:
-    """Return millicores as cores without trailing zeros."""
-    return f"{milli / 1000:.3f}".rstrip("0").rstrip(".")
-
-
-def gibibytes(number: int) -> str:
-    """Return bytes as Gi with at most one decimal."""
-    return f"{number / _GIBIBYTE:.1f}".removesuffix(".0")
 
 
 def share(part: int, whole: int) -> str:

@@ -129,7 +129,13 @@ class AdmissionReview:
         self._lock = threading.Lock()
         self._next_at = 0.0
 
-    def __call__(self, body: Body, old: Body | None, plugin_configs: Callable[[], Sequence[Body]]) -> Reviewed:
+    def __call__(
+        self,
+        body: Body,
+        old: Body | None,
+        plugin_configs: Callable[[], Sequence[Body]],
+        missing_of_group: Callable[[PodGroup], Sequence[Problem]] = lambda _: (),
+    ) -> Reviewed:
         # The text, because 1 and True are equal in Python. Finalizers, labels and annotations of an object that was
         # stored without a review may always be changed.
         if old is not None and repr(old.get("spec")) == repr(body.get("spec")):
@@ -140,6 +146,8 @@ class AdmissionReview:
                 wrong = self._rules.problems(plain)
             # Another process may have the plugin.
             unknown = [each for each in wrong if each.path == "spec.plugin" and self._selection is not None]
+            if plain["kind"] == "PodGroup" and not wrong:
+                return _reviewed((), missing_of_group(PodGroup.from_object(plain)))
             return _reviewed(wrong, unknown)
         if self._selection is not None and not self._selection.matches(body["metadata"].get("labels") or {}):
             return Reviewed()

@@ -20,8 +20,10 @@ from bayplan.api_validation.object_validation import (
 )
 from bayplan.configuration.configuration_file import configuration_notes, configuration_problems
 from bayplan.extenders.transport import url_problems
+from bayplan.gangs.group_references import OF_EVERY_CLUSTER, missing_references
 from bayplan.profiles.desired_profiles import shadow_of_shadow
 from bayplan.resources.crd_generation import RESOURCES
+from bayplan.resources.pod_group import PodGroup
 from bayplan.resources.resource_model import API_VERSION
 from bayplan.simulation.cluster_files import READ_KINDS
 from bayplan.validation.admission_review import ObjectRules, plain_object
@@ -29,7 +31,7 @@ from bayplan.validation.descheduler_policies import balance_plugins, counteracti
 from bayplan.validation.manifest_files import Finding, Manifest, Severity
 from scheduler_core.config.plugin_args import API_VERSION as CONFIGURATION_API
 from scheduler_core.config.validation import field_path
-from scheduler_core.errors import Problem
+from scheduler_core.errors import ConfigError, Problem
 
 _KINDS = {resource.definition.kind: resource for resource in RESOURCES}
 
@@ -58,6 +60,7 @@ class ManifestValidation:
             if (of := _shadow_of(each)) in shadows:
                 self._report(each, [shadow_of_shadow(of)], Severity.WARNING)
         self._note_unreferenced(ours)
+        self._note_missing(manifests, ours)
 
     # -- selection ----------------------------------------------------------------------------------------------
 
@@ -181,6 +184,19 @@ class ManifestValidation:
                 )
                 self._report(each, [Problem("metadata.name", message)], Severity.WARNING)
 
+    def _note_missing(self, manifests: Sequence[Manifest], ours: Sequence[Manifest]) -> None:
+        """Warn of PriorityClasses and node labels that groups name, if the files have others."""
+        groups = [each for each in ours if _kind(each) == "PodGroup"]
+        classes = set(_names_of("PriorityClass", manifests))
+        known = classes and {*classes, *OF_EVERY_CLUSTER}
+        node_labels = [_labels(each) for each in manifests if _is_kind(each, "Node")]
+        for each in groups:
+            try:
+                group = PodGroup.from_object(plain_object(each.body))
+            except (ConfigError, KeyError, AttributeError):
+                continue
+            self._report(each, missing_references(group, known, node_labels), Severity.WARNING)
+
     # -- reporting ----------------------------------------------------------------------------------------------
 
     def _note_repetition(self, manifest: Manifest) -> None:
@@ -219,6 +235,20 @@ def _name(manifest: Manifest) -> str:
     metadata = manifest.body.get("metadata")
     name = metadata.get("name") if isinstance(metadata, Mapping) else None
     return name if isinstance(name, str) else ""
+
+
+def _is_kind(manifest: Manifest, kind: str) -> bool:
+    return isinstance(manifest.body, Mapping) and manifest.body.get("kind") == kind
+
+
+def _names_of(kind: str, manifests: Iterable[Manifest]) -> Iterator[str]:
+    return (name for each in manifests if _is_kind(each, kind) and (name := _name(each)))
+
+
+def _labels(manifest: Manifest) -> dict[str, str]:
+    metadata = manifest.body.get("metadata")
+    labels = metadata.get("labels") if isinstance(metadata, Mapping) else None
+    return dict(labels) if isinstance(labels, Mapping) else {}
 
 
 def _shadow_of(manifest: Manifest) -> str:

@@ -49,7 +49,7 @@ def test_prints_tables() -> None:
         "",
         "RESOURCE          REQUESTED  ALLOCATABLE       LARGEST FREE  UNUSABLE",
         "pods                      1           10  10%             9         -",
-        "cpu                     0.5            4  12%           3.5       50%",
+        "cpu                    500m            4  12%           3.5       50%",
         "memory                  1Gi          8Gi  12%           7Gi        0%",
         "example.com/fpga          0            2   0%             2         -",
         "",
@@ -63,8 +63,8 @@ def test_prints_tables() -> None:
             "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
         ),
         "",
-        "NODE  PODS    CPU       MEMORY       OTHER RESOURCES",
-        "n     1/10  0.5/4  12%   1/8Gi  12%  example.com/fpga 0/2",
+        "NODE  PODS     CPU        MEMORY       OTHER RESOURCES",
+        "n     1/10  500m/4  12%  1Gi/8Gi  12%  example.com/fpga 0/2",
     ]
 
 

@@ -146,8 +146,8 @@ MUST_BE_PLACED_TOGETHER = "members that must be placed together"
         add_gang_with_too_large_min_resources,
         GangVerdict.UNSCHEDULABLE,
         (
-            "gang default/train does not fit: the group's minResources are not free in the cluster: cpu 9000m of which "
-            "2000m are free"
+            "gang default/train does not fit: the group's minResources are not free in the cluster: cpu 9 of which "
+            "2 are free"
         ),
     ),
     (

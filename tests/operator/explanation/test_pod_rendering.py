@@ -20,9 +20,9 @@ from bayplan.explanation.documents import (
 from bayplan.explanation.rendering import RENDERERS, lack_text, read_explanation
 
 from scheduler_core.errors import ServerUnavailableError
-from scheduler_core.explain.candidate_events import amount_text
 from scheduler_core.explain.findings import Lack, NodeLacks, Unblocking, Victim
 from scheduler_core.framework.extension_points import Shortage
+from scheduler_core.model.pod_requests import amount_text
 from tests.support.tables import table
 
 UNSCHEDULABLE = Explanation(

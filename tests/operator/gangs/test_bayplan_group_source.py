@@ -170,7 +170,7 @@ def test_a_changed_class_affects_only_its_groups(world: World) -> None:
 def test_a_priority_class_that_does_not_exist_is_a_warning(world: World) -> None:
     """A group of a missing priority class has a warning until the class is created; no classes mean they are unread."""
     world.seen(body(1, priorityClassName="high"))
-    assert world.observer.warnings == {}
+    assert world.observer.warnings[KEY] == ()
     world.groups.class_added(priority_class(1, "hihg"))
     (warning,) = world.observer.warnings[KEY]
     assert warning.path == "spec.priorityClassName"
@@ -181,6 +181,22 @@ def test_a_priority_class_that_does_not_exist_is_a_warning(world: World) -> None
     assert len(world.observer.warnings[KEY]) == 1
     world.seen(body(2))
     assert world.observer.warnings[KEY] == ()
+
+
+def test_a_label_that_no_node_has_is_a_warning() -> None:
+    """A topology whose label no node has is a warning until a list of groups after a node got it."""
+    labels: list[dict[str, str]] = []
+    observer = RecordingObserver()
+    groups = BayplanGroups(RecordingSink(), observer, lambda: labels)
+    group = body(1, topology={"key": "zone"})
+    groups.seen(PodGroup, group)
+    assert observer.warnings[KEY] == (), "the nodes are not known yet"
+    labels.append({"zones": "a"})
+    groups.listed(PodGroup, [group], "1")
+    assert [each.path for each in observer.warnings[KEY]] == ["spec.topology.key"]
+    labels.append({"zone": "a"})
+    groups.listed(PodGroup, [group], "1")
+    assert observer.warnings[KEY] == ()
 
 
 def test_a_global_default_is_not_applied(world: World) -> None:

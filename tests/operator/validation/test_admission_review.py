@@ -53,6 +53,16 @@ def test_the_webhook_refuses_what_the_condition_would_reject(spec: Manifest) -> 
     assert set(reviewed(profile).problems) == set(condition_problems(profile))
 
 
+def test_a_group_that_names_what_does_not_exist_is_admitted_with_warnings() -> None:
+    """Names in a PodGroup that do not exist are warnings, and are looked up only if the group is valid."""
+    group = {"apiVersion": "bayplan.dev/v1alpha1", "kind": "PodGroup", "metadata": {"name": "a", "namespace": "ml"}}
+    missing = [Problem("spec.topology.key", 'no node has the label "zone"')]
+    found = REVIEW({**group, "spec": {"minMember": 2}}, None, list, lambda _: missing)
+    assert (found.problems, found.warnings) == ((), ('spec.topology.key: no node has the label "zone"',))
+    found = REVIEW({**group, "spec": {"minMember": 0}}, None, list, lambda _: missing)
+    assert (paths(found.problems), found.warnings) == (["spec.minMember"], ())
+
+
 @pytest.mark.parametrize("refused", INVALID_MANIFESTS)
 def test_invalid_manifests_are_refused(refused: InvalidManifest) -> None:
     """The review of an invalid manifest, should its definition admit it, names the field of the model."""

@@ -57,6 +57,32 @@ def test_examples_are_valid(path: Path) -> None:
 
 
 @table(
+    "others, paths",
+    ("neither classes nor nodes", [], []),
+    ("another class", ["low"], ["spec.priorityClassName"]),
+    ("the class", ["high"], []),
+    ("another label", [{"zones": "a"}], ["spec.topology.key"]),
+    ("the label", [{"zone": "a"}, {}], []),
+)
+def test_names_of_a_group_that_the_files_lack(others: list[Any], paths: list[str]) -> None:
+    """A PriorityClass or label that a group names is a warning if the files have others."""
+    group = manifest("PodGroup", "a", {"minMember": 1, "priorityClassName": "high", "topology": {"key": "zone"}})
+    objects = [
+        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"n{number}", "labels": each}}
+        if isinstance(each, dict)
+        else {
+            "apiVersion": "scheduling.k8s.io/v1",
+            "kind": "PriorityClass",
+            "metadata": {"name": each},
+            "value": 1,
+        }
+        for number, each in enumerate(others)
+    ]
+    found = findings(group, *objects, code=0)
+    assert [(each["path"], each["severity"]) for each in found] == [(path, "warning") for path in paths]
+
+
+@table(
     "documents, path, words",
     ("not-an-object", [5], "", "is not a Kubernetes object"),
     ("v1", [{**manifest("SchedulerProfile", "a", {}), "apiVersion": "bayplan.dev/v1"}], "apiVersion", API),

@@ -130,7 +130,7 @@ def test_min_resources_that_are_not_free(cluster: Rig) -> None:
     cluster.add(small_node("a", 2))
     add_gang(cluster, *members(2), of=group(min_member=2, min_resources={"cpu": 5000}))
     found = dry_run(cluster)
-    assert found.refusal == "the group's minResources are not free in the cluster: cpu 5000m of which 2000m are free"
+    assert found.refusal == "the group's minResources are not free in the cluster: cpu 5 of which 2 are free"
     assert (found.places, found.tried) == ((), 0)
 
 

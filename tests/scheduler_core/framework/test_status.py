@@ -6,8 +6,23 @@ from typing import Any
 
 import pytest
 
-from scheduler_core.errors import StatusError
-from scheduler_core.framework.status import SKIP, SUCCESS, Code, Status, error, unresolvable, unschedulable
+from scheduler_core.errors import (
+    DeviceBindingTimeoutError,
+    NotFoundError,
+    SchedulerCoreError,
+    StatusError,
+    StorageError,
+)
+from scheduler_core.framework.status import (
+    SKIP,
+    SUCCESS,
+    Code,
+    Status,
+    error,
+    failed_write,
+    unresolvable,
+    unschedulable,
+)
 from tests.support.tables import table
 
 
@@ -61,3 +76,16 @@ def test_invalid_statuses_are_rejected(code: Any, reasons: Any, message: str) ->
     """An invalid code or reason raises StatusError in the constructor."""
     with pytest.raises(StatusError, match=message):
         Status(code, reasons)
+
+
+@table(
+    "fault, is_of_cluster",
+    ("failed write", NotFoundError("gone"), True),
+    ("late volume", StorageError("binding volumes: context deadline exceeded"), True),
+    ("late device", DeviceBindingTimeoutError("device binding timeout"), True),
+    ("other", SchedulerCoreError("bug"), False),
+)
+def test_errors_of_the_cluster_are_no_faults_of_plugins(fault: SchedulerCoreError, *, is_of_cluster: bool) -> None:
+    """A write that failed, and a volume or device that is late, are errors of the cluster, which degrade no profile."""
+    found = failed_write(fault)
+    assert (found.code, found.reasons, found.is_of_cluster) == (Code.ERROR, (str(fault),), is_of_cluster)
