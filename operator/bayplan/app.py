@@ -166,6 +166,9 @@ class Operator:
         await parts.groups.settle()
         parts.profiles.activate()
         self._collector.freeze()
+        if parts.kueue is not None:
+            self._spawn("admission checks of Kueue", parts.kueue.run())
+            await parts.kueue.checks.settle()
         self._spawn("scheduler", parts.scheduler.run())
         self._spawn("statuses of groups", parts.group_statuses.run())
         if parts.owner_groups is not None:

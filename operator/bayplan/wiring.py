@@ -44,6 +44,7 @@ from bayplan.settings.feature_gates import (
     COMPATIBLE_POD_GROUPS,
     COMPOSITE_POD_GROUPS,
     DRA_WORKLOAD_RESOURCE_CLAIMS,
+    KUEUE_ADMISSION_CHECK,
     VOLCANO_POD_GROUPS,
     FeatureGates,
     with_gates,
@@ -57,6 +58,7 @@ from scheduler_core.model.pod_group import GroupKey
 from scheduler_core.scheduler import Scheduler, SchedulerOptions, SchedulerPorts
 
 if TYPE_CHECKING:
+    from bayplan.kueue.kueue_api import KueueAdmission
     from bayplan.recording import Recording
     from bayplan.validation.admission_review import AdmissionReview
 
@@ -89,6 +91,7 @@ class Parts:
 
     Attributes:
         owner_groups: None if no custom resources are read.
+        kueue: None without the feature gate KueueAdmissionCheck.
         profiles: Custom resources, or the file of ``--config``.
     """
 
@@ -107,6 +110,7 @@ class Parts:
     groups: GroupSources
     group_statuses: GroupController
     owner_groups: OwnerGroups | None
+    kueue: KueueAdmission | None
     profiles: ProfileSource
     debugger: CacheDebugger
     election: LeaderElection | None
@@ -144,6 +148,7 @@ def build_parts(settings: Settings, access: ConfiguredAccess, configuration: Run
         groups=groups.sources,
         group_statuses=groups.statuses,
         owner_groups=groups.of_owners,
+        kueue=_kueue(settings, cluster, core),
         profiles=profiles,
         debugger=CacheDebugger(cluster.connection, core.scheduler),
         election=election,
@@ -295,6 +300,17 @@ def _groups(settings: Settings, cluster: _Cluster, core: _Core, configuration: R
     if apis.bayplan:
         of_owners = owner_groups(core.scheduler, sources.bayplan, connection, core.informers, clock)
     return _Groups(late_sources.built(sources), statuses, served, of_owners)
+
+
+def _kueue(settings: Settings, cluster: _Cluster, core: _Core) -> KueueAdmission | None:
+    if not cluster.gates.is_on(KUEUE_ADMISSION_CHECK):
+        return None
+    # Imported here because few processes answer Kueue, and the modules of dry runs cost start-up time.
+    from bayplan.kueue.kueue_api import KueueAdmission  # noqa: PLC0415
+
+    processes = ForkedSearches() if settings.search_in_background else None
+    documents = BackgroundDocuments(core.scheduler.context, processes)
+    return KueueAdmission(core.scheduler, cluster.connection, core.informers, cluster.clock, documents)
 
 
 def _profiles(

@@ -48,6 +48,8 @@ def _enabled_gates(parts: Parts) -> Iterator[str]:
         yield "GangPreemption"
     if parts.scheduler.options.deferred_resizes:
         yield "InPlacePodVerticalScalingSchedulerPreemption"
+    if parts.kueue is not None:
+        yield "KueueAdmissionCheck"
     if parts.scheduler.context.options.reuses_results:
         yield "ResultCache"
     if GroupSource.VOLCANO in read:

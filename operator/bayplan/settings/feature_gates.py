@@ -68,6 +68,7 @@ GANG_PREEMPTION = "GangPreemption"
 DEFERRED_RESIZE_PREEMPTION = "InPlacePodVerticalScalingSchedulerPreemption"
 COMPATIBLE_POD_GROUPS = "CompatiblePodGroups"
 COMPOSITE_POD_GROUPS = "CompositePodGroups"
+KUEUE_ADMISSION_CHECK = "KueueAdmissionCheck"
 VOLCANO_POD_GROUPS = "VolcanoPodGroups"
 
 GATES: tuple[FeatureGate, ...] = (
@@ -159,6 +160,15 @@ GATES: tuple[FeatureGate, ...] = (
         "A running pod whose in-place resize the kubelet has deferred evicts pods of lower priority on its node, "
         "unless spec.podPreemptionPolicy of the node disables that (Kubernetes 1.37, with the gate of the same name of "
         "the API server). Adds DeferredPodScheduling to the default plugins. When off, such a pod waits for room.",
+    ),
+    FeatureGate(
+        KUEUE_ADMISSION_CHECK,
+        False,
+        Stage.ALPHA,
+        "0.1",
+        "AdmissionChecks of Kueue with controllerName bayplan.dev/fit are answered: a Workload with quota is admitted "
+        "only if its pods fit, and their room is held until they are scheduled. When off, a Workload with such a check "
+        "is not admitted.",
     ),
     FeatureGate(
         RESULT_CACHE,

@@ -1,0 +1,450 @@
+"""The controller of Kueue's admission check ``bayplan.dev/fit``.
+
+A Workload with reserved quota is Ready if its pods fit now, or after evictions that the profiles allow; their room is
+held from then on. If they do not fit, the state is Retry: Kueue then releases the quota, so that other Workloads are
+tried, and queues this one again after a delay that doubles. Workloads are answered one after the other, so that no two
+count on the same room.
+
+    quota reserved ──other checks not Ready──▶ Pending
+          │ all others Ready
+          ├──fits──▶ room held ──written──▶ Ready ──all pods have nodes──▶ done, nothing is held
+          │                                  │ the room is lost ──fits elsewhere──▶ room held
+          └──does not fit, room lost, no pod has a node within the time──▶ Retry ──Kueue evicts it──▶ (quota reserved)
+
+After a restart, the room of Workloads that became Ready a short time ago is searched again before the first cycle.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from bayplan.kube.timing import delay_of_try
+from bayplan.kueue.fit_dry_run import FitDryRun
+from bayplan.kueue.workloads import (
+    CONTROLLER,
+    PENDING,
+    READY,
+    RETRY,
+    AdmissionCheck,
+    CheckState,
+    MissingFlavorError,
+    ResourceFlavor,
+    Workload,
+    labels_of,
+    pods_of,
+)
+from scheduler_core.errors import ClusterWriteError, ConfigError, NotFoundError, SchedulerCoreError
+from scheduler_core.gangs.held_room import POD_SET_LABEL, WORKLOAD_LABEL, HeldRoom, HeldWorkload
+from scheduler_core.ports import Clock
+from scheduler_core.scheduler import Scheduler
+from scheduler_core.snapshot.pod_info import NO_ROW
+
+log = logging.getLogger(__name__)
+
+HOLD_SECONDS = 600.0
+"""Maximum time for which room is held; pods with long grace periods may have to end first."""
+SETTLE_SECONDS = 5.0
+"""Maximum time that the first scheduling cycle waits for the room that was held before a restart."""
+_LOOK_SECONDS = 1.0
+_TRIES = 3
+"""Dry runs for one answer; the room may be taken while a copy of the process searches."""
+_RETRY_INITIAL_SECONDS = 2
+_RETRY_MAXIMUM_SECONDS = 30
+_WRITE_INITIAL_SECONDS, _WRITE_MAXIMUM_SECONDS = 0.5, 30.0
+_LONGEST_MESSAGE = 1024
+
+ACTIVE = "Active"
+_ACTIVE_MESSAGE = "Bayplan answers whether the pods of Workloads fit"
+
+
+class StateWrite(Struct, frozen=True):
+    """New state of the check of one Workload, valid for the version of the Workload that it was determined for."""
+
+    workload: Workload
+    check: str
+    state: str
+    message: str
+    since: datetime
+    requeue_after_seconds: int | None = None
+    pod_set_updates: list[dict[str, Any]] | None = None
+
+
+class CheckRequests(Protocol):
+    """Requests of the controller."""
+
+    async def write_state(self, write: StateWrite) -> None:
+        """Write the state of a check; raises ConflictError if the Workload has changed."""
+
+    async def write_active(self, check: AdmissionCheck, message: str, since: datetime) -> None:
+        """Write the condition Active of an AdmissionCheck."""
+
+    async def priority_classes(self) -> Sequence[dict[str, Any]]:
+        """Return the PriorityClasses of the cluster, as manifests."""
+
+
+@dataclass(slots=True)
+class _Record:
+    """What is known about one Workload.
+
+    Attributes:
+        uid: UID of the Workload.
+        done: Time at which the check became Ready in the admission for which nothing is held any more; None for none.
+        held_until: Time at which the room ends.
+        planned: State of the nodes on which room is held, by name.
+        failures: Number of failed writes in succession.
+        answered: Resource version of the Workload for which a state was written; the watch may lag behind the write.
+    """
+
+    uid: str
+    answered: str = ""
+    done: datetime | None = None
+    held_until: float = 0.0
+    planned: tuple[object, ...] = ()
+    failures: int = 0
+
+
+class FitChecks:
+    """Controller of the check; it runs only while this process leads.
+
+    Attributes:
+        restored: Set when the room that was held before a restart is held again, or when there is none.
+    """
+
+    def __init__(self, scheduler: Scheduler, dry_run: FitDryRun, requests: CheckRequests, clock: Clock) -> None:
+        self.restored = asyncio.Event()
+        self._scheduler = scheduler
+        self._held = scheduler.reservations.held
+        self._dry_run = dry_run
+        self._requests = requests
+        self._clock = clock
+        self._workloads: dict[str, Workload] = {}
+        self._checks: dict[str, AdmissionCheck] = {}
+        self._flavors: dict[str, ResourceFlavor] = {}
+        self._records: dict[str, _Record] = {}
+        self._dirty: dict[str, None] = {}
+        self._dirty_checks: dict[str, None] = {}
+        self._has_dirty = asyncio.Event()
+
+    # -- changes ------------------------------------------------------------------------------------------------
+
+    def workload_changed(self, workload: Workload) -> None:
+        self._workloads[workload.key] = workload
+        self._mark(workload.key)
+
+    def workload_deleted(self, workload: Workload) -> None:
+        self._workloads.pop(workload.key, None)
+        self._mark(workload.key)
+
+    def check_changed(self, check: AdmissionCheck) -> None:
+        name = check.metadata.name
+        if check.spec.controller_name != CONTROLLER:
+            self.check_deleted(check)
+            return
+        self._checks[name] = check
+        self._dirty_checks[name] = None
+        self._mark_all()
+
+    def check_deleted(self, check: AdmissionCheck) -> None:
+        if self._checks.pop(check.metadata.name, None) is not None:
+            self._mark_all()
+
+    def flavor_changed(self, flavor: ResourceFlavor) -> None:
+        self._flavors[flavor.metadata.name] = flavor
+        self._mark_all()
+
+    def flavor_deleted(self, flavor: ResourceFlavor) -> None:
+        self._flavors.pop(flavor.metadata.name, None)
+
+    def _mark(self, key: str) -> None:
+        self._dirty[key] = None
+        self._has_dirty.set()
+
+    def _mark_all(self) -> None:
+        self._dirty.update(dict.fromkeys(self._workloads))
+        self._has_dirty.set()
+
+    async def settle(self) -> None:
+        """Wait until :attr:`restored` is set, at most :data:`SETTLE_SECONDS`."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(SETTLE_SECONDS):
+                await self.restored.wait()
+
+    # -- reconciling --------------------------------------------------------------------------------------------
+
+    async def run(self, listed: Awaitable[None]) -> None:
+        """Answer Workloads until cancelled.
+
+        Args:
+            listed: Ends when all objects are listed for the first time.
+        """
+        await listed
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_SECONDS):
+                    await self._has_dirty.wait()
+            self._has_dirty.clear()
+            for name in self._taken(self._dirty_checks):
+                await self._guarded(name, self._announce)
+            await self._look_at_held()
+            dirty = self._taken(self._dirty)
+            for key in sorted(dirty, key=self._turn):
+                await self._guarded(key, self._reconcile)
+            self.restored.set()
+
+    def _taken(self, marks: dict[str, None]) -> list[str]:
+        found = list(marks)
+        marks.clear()
+        return found
+
+    def _turn(self, key: str) -> tuple[bool, int, str]:
+        """Return the sort key of a Workload: those that are Ready first, then by priority and age."""
+        workload = self._workloads.get(key)
+        if workload is None:
+            return False, 0, ""
+        is_ready = any(each.state == READY for each in workload.checks)
+        return not is_ready, -(workload.spec.priority or 0), str(workload.metadata.creation_timestamp)
+
+    async def _guarded(self, key: str, act: Callable[[str], Awaitable[None]]) -> None:
+        try:
+            await act(key)
+        except NotFoundError:
+            return
+        except ClusterWriteError as error:
+            log.warning("The admission check of %s cannot be written: %s", key, error)
+            self._retry_write(key)
+        except Exception:
+            # The other Workloads are answered all the same.
+            log.exception("The admission check of %s failed because of a bug; please report it", key)
+            self._retry_write(key)
+
+    def _retry_write(self, key: str) -> None:
+        record = self._records.get(key)
+        failures = 1
+        if record is not None:
+            record.failures = failures = record.failures + 1
+        delay = delay_of_try(failures, _WRITE_INITIAL_SECONDS, _WRITE_MAXIMUM_SECONDS)
+        if key in self._checks:
+            self._dirty_checks[key] = None
+        self._clock.call_later(delay, partial(self._mark, key))
+
+    async def _announce(self, name: str) -> None:
+        check = self._checks.get(name)
+        if check is None:
+            return
+        conditions = check.status.conditions or ()
+        if not any(
+            each.type == ACTIVE and each.status == "True" and each.message == _ACTIVE_MESSAGE for each in conditions
+        ):
+            await self._requests.write_active(check, _ACTIVE_MESSAGE, self._clock.wall())
+
+    async def _reconcile(self, key: str) -> None:
+        workload, record = self._workloads.get(key), self._records.get(key)
+        if record is not None and (workload is None or workload.metadata.uid != record.uid):
+            await self._end(record.uid)
+            del self._records[key]
+            record = None
+        state = None if workload is None else self._own_state(workload)
+        if workload is None or state is None or not workload.has_quota or state.state not in (PENDING, READY):
+            if record is not None:
+                await self._end(record.uid)
+                record.done = None
+            return
+        record = self._records.setdefault(key, _Record(workload.metadata.uid))
+        if state.state == READY:
+            await self._restore(workload, record, state)
+            return
+        if workload.metadata.resource_version == record.answered:
+            return
+        record.done = None
+        waits = [each.name for each in workload.checks if each.name != state.name and each.state != READY]
+        if waits:
+            await self._end(record.uid)
+            await self._write_pending(workload, state, f"Waits until admission check {waits[0]} is Ready")
+            return
+        await self._answer(workload, record, state)
+
+    def _own_state(self, workload: Workload) -> CheckState | None:
+        return next((each for each in workload.checks if each.name in self._checks), None)
+
+    async def _answer(self, workload: Workload, record: _Record, state: CheckState) -> None:
+        fits, message = await self._hold(workload, record, state.name)
+        if fits is None:
+            await self._write_pending(workload, state, message)
+        elif fits:
+            updates = [
+                {"name": pod_set.name, "labels": labels_of(workload, pod_set.name)}
+                for pod_set in workload.spec.pod_sets or ()
+            ]
+            write = StateWrite(workload, state.name, READY, message, self._clock.wall(), None, updates)
+            try:
+                await self._requests.write_state(write)
+            except ClusterWriteError:
+                await self._end(record.uid)
+                raise
+            log.info("Workload %s fits: %s", workload.key, message)
+        else:
+            await self._write_retry(workload, state, message)
+        record.failures, record.answered = 0, workload.metadata.resource_version
+
+    async def _write_pending(self, workload: Workload, state: CheckState, message: str) -> None:
+        if state.message != message or state.state != PENDING:
+            await self._requests.write_state(StateWrite(workload, state.name, PENDING, message, self._clock.wall()))
+
+    async def _write_retry(self, workload: Workload, state: CheckState, message: str) -> None:
+        await self._end(workload.metadata.uid)
+        delay = min(_RETRY_INITIAL_SECONDS * 2 ** min(state.retry_count or 0, 16), _RETRY_MAXIMUM_SECONDS)
+        log.info("Workload %s is queued again after %d s: %s", workload.key, delay, message)
+        write = StateWrite(
+            workload, state.name, RETRY, message[:_LONGEST_MESSAGE], self._clock.wall(), requeue_after_seconds=delay
+        )
+        await self._requests.write_state(write)
+
+    # -- held room ----------------------------------------------------------------------------------------------
+
+    async def _hold(self, workload: Workload, record: _Record, check: str) -> tuple[bool | None, str]:
+        """Hold room for the pods of a Workload that have no nodes; what was held before ends.
+
+        Returns:
+            Whether the pods fit, and the message; None if that cannot be determined yet.
+        """
+        await self._end(record.uid)
+        target = HeldWorkload(workload.metadata.namespace, workload.metadata.name, workload.metadata.uid)
+        message = ""
+        try:
+            classes = await self._requests.priority_classes()
+            for _ in range(_TRIES):
+                pods = pods_of(workload, check, self._flavors, self._placed(workload))
+                if not pods:
+                    return True, "All pods have nodes"
+                found, room = await self._dry_run.search(target, pods, classes)
+                message = found.message
+                if room is None:
+                    return False, message
+                if await self._begin(room):
+                    record.held_until = self._clock.now() + HOLD_SECONDS
+                    record.planned = self._nodes_of(room)
+                    return True, message
+        except MissingFlavorError as error:
+            return None, f"Waits: {error}"
+        except ConfigError as error:
+            return False, f"The pods cannot be evaluated: {'; '.join(map(str, error.problems))}"
+        except ClusterWriteError:
+            raise
+        except SchedulerCoreError as error:
+            return False, f"The pods cannot be evaluated: {error}"
+        return False, "The room that was found was taken during each of the searches"
+
+    async def _begin(self, room: HeldRoom) -> bool:
+        reservations, began = self._scheduler.reservations, list[bool]()
+        suspension = self._scheduler.context.suspension
+        await suspension.over()
+        suspension.run_or_defer(lambda: began.append(reservations.hold(room)))
+        return began[0]
+
+    async def _end(self, uid: str) -> None:
+        if self._held.of(uid) is not None:
+            suspension = self._scheduler.context.suspension
+            await suspension.over()
+            suspension.run_or_defer(self._held.end, uid)
+
+    def _placed(self, workload: Workload) -> Counter[str]:
+        """Return the number of pods of a Workload that have nodes, by pod set."""
+        uid, namespace, found = workload.metadata.uid, workload.metadata.namespace, Counter[str]()
+        for pods in self._scheduler.context.cache.columns.pods:
+            for info in pods.values():
+                labels = info.pod.metadata.labels
+                if labels.get(WORKLOAD_LABEL) == uid and info.pod.metadata.namespace == namespace:
+                    found[labels.get(POD_SET_LABEL, "")] += 1
+        return found
+
+    async def _restore(self, workload: Workload, record: _Record, state: CheckState) -> None:
+        """Hold the room of a Ready Workload again after a restart."""
+        since = state.last_transition_time
+        if self._held.of(record.uid) is not None or (record.done is not None and record.done == since):
+            return
+        age = HOLD_SECONDS if since is None else (self._clock.wall() - since).total_seconds()
+        record.done = since
+        if age >= HOLD_SECONDS:
+            return
+        fits, message = await self._hold(workload, record, state.name)
+        if fits:
+            record.held_until = self._clock.now() + HOLD_SECONDS - age
+            log.info("The room of Workload %s is held again", workload.key)
+        else:
+            await self._lost(workload, state, message)
+
+    async def _lost(self, workload: Workload, state: CheckState, message: str) -> None:
+        """Let Kueue queue a Workload again, unless some of its pods run already."""
+        placed = self._placed(workload).total()
+        if placed:
+            log.warning("The room of Workload %s is lost, and %d of its pods run: %s", workload.key, placed, message)
+        else:
+            await self._write_retry(workload, state, f"The room that was held is lost. {message}")
+
+    async def _look_at_held(self) -> None:
+        """End room that all pods have taken or whose time is over, and search other room for what is lost."""
+        if not len(self._held):
+            return
+        suspension, complete = self._scheduler.context.suspension, list[HeldWorkload]()
+        await suspension.over()
+        suspension.run_or_defer(lambda: complete.extend(self._held.settle()))
+        for each in complete:
+            log.info("All pods of Workload %s/%s have nodes", each.namespace, each.name)
+            self._done(f"{each.namespace}/{each.name}")
+        for room in self._held:
+            key = f"{room.workload.namespace}/{room.workload.name}"
+            if key in self._dirty or not self._needs_answer(key, room):
+                continue
+            await self._guarded(key, self._look_again)
+
+    def _needs_answer(self, key: str, room: HeldRoom) -> bool:
+        record = self._records.get(key)
+        if record is None or self._clock.now() >= record.held_until:
+            return True
+        return not room.reservation.fits_then() or record.planned != self._nodes_of(room)
+
+    async def _look_again(self, key: str) -> None:
+        workload, record = self._workloads.get(key), self._records.get(key)
+        state = None if workload is None else self._own_state(workload)
+        if workload is None or record is None or state is None:
+            self._mark(key)
+            return
+        self._done(key)
+        if self._clock.now() >= record.held_until:
+            await self._end(record.uid)
+            if not self._placed(workload).total():
+                message = f"No pod was scheduled in {HOLD_SECONDS:.0f} s after the Workload became Ready"
+                await self._write_retry(workload, state, message)
+            return
+        until = record.held_until
+        fits, message = await self._hold(workload, record, state.name)
+        if fits:
+            record.held_until = until
+        else:
+            await self._lost(workload, state, message)
+
+    def _done(self, key: str) -> None:
+        workload, record = self._workloads.get(key), self._records.get(key)
+        state = None if workload is None else self._own_state(workload)
+        if record is not None and state is not None and state.state == READY:
+            record.done = state.last_transition_time
+
+    def _nodes_of(self, room: HeldRoom) -> tuple[object, ...]:
+        """Return what decides whether pods may use the nodes on which room is held."""
+        nodes, found = self._scheduler.context.cache.columns, list[object]()
+        for name in room.reservation.plan.node_names:
+            row = nodes.row_of(name)
+            node = None if row == NO_ROW else nodes.nodes[row]
+            spec = None if node is None else (node.spec.unschedulable, node.spec.taints, node.metadata.labels)
+            found.append(spec)
+        return tuple(found)

@@ -1,0 +1,281 @@
+"""Workloads of Kueue, and the pods that exist when one is admitted.
+
+The pods follow from the pod sets, the flavors and the counts of the admission, and from what the other admission
+checks add. References: Kueue v0.17.0, ``apis/kueue/v1beta2/workload_types.go`` and ``pkg/podset/podset.go``;
+``v1beta1`` differs in the form of topology assignments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct
+
+from scheduler_core.errors import ConfigError, Problem
+from scheduler_core.gangs.held_room import POD_SET_LABEL, WORKLOAD_LABEL
+from scheduler_core.model.meta import ObjectMeta
+
+GROUP = "kueue.x-k8s.io"
+CONTROLLER = "bayplan.dev/fit"
+"""``spec.controllerName`` of the AdmissionChecks that Bayplan answers."""
+
+PENDING, READY, RETRY = "Pending", "Ready", "Retry"
+
+
+class Condition(Struct, frozen=True, rename="camel"):
+    """Condition of an object of Kueue."""
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    last_transition_time: datetime | None = None
+    observed_generation: int = 0
+
+
+class CheckState(Struct, frozen=True, rename="camel"):
+    """State of one admission check of a Workload.
+
+    Attributes:
+        retry_count: Number of times that the check had the state Retry; Kueue counts it.
+        pod_set_updates: What the check adds to the pods of each pod set, as in the API.
+    """
+
+    name: str
+    state: str
+    last_transition_time: datetime | None = None
+    message: str = ""
+    retry_count: int | None = None
+    pod_set_updates: list[dict[str, Any]] | None = None
+
+
+class PodSet(Struct, frozen=True, rename="camel"):
+    """Pods with the same template."""
+
+    template: dict[str, Any]
+    name: str = "main"
+    count: int = 1
+
+
+class WorkloadSpec(Struct, frozen=True, rename="camel"):
+    """``spec`` of a Workload."""
+
+    pod_sets: list[PodSet] | None = None
+    priority: int | None = None
+    active: bool | None = None
+
+
+class PodSetAssignment(Struct, frozen=True, rename="camel"):
+    """What a pod set gets in an admission.
+
+    Attributes:
+        flavors: Name of the ResourceFlavor by resource.
+        count: Number of pods; None for that of the pod set.
+        topology_assignment: Topology domains of the pods, as in the API.
+    """
+
+    name: str = "main"
+    flavors: dict[str, str] | None = None
+    count: int | None = None
+    topology_assignment: dict[str, Any] | None = None
+
+
+class Admission(Struct, frozen=True, rename="camel"):
+    """Quota that is reserved."""
+
+    pod_set_assignments: list[PodSetAssignment] | None = None
+
+
+class ReclaimablePods(Struct, frozen=True):
+    """Number of pods of a pod set that have ended."""
+
+    name: str
+    count: int
+
+
+class WorkloadStatus(Struct, frozen=True, rename="camel"):
+    """``status`` of a Workload."""
+
+    conditions: list[Condition] | None = None
+    admission: Admission | None = None
+    admission_checks: list[CheckState] | None = None
+    reclaimable_pods: list[ReclaimablePods] | None = None
+
+
+class Workload(Struct, frozen=True):
+    """A Workload of ``kueue.x-k8s.io``."""
+
+    metadata: ObjectMeta
+    spec: WorkloadSpec = WorkloadSpec()
+    status: WorkloadStatus = WorkloadStatus()
+
+    @property
+    def key(self) -> str:
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+    def is_true(self, condition: str) -> bool:
+        """Return whether a condition is True."""
+        return any(each.type == condition and each.status == "True" for each in self.status.conditions or ())
+
+    @property
+    def has_quota(self) -> bool:
+        """Whether quota is reserved for it, and it neither ends nor is being evicted."""
+        return (
+            self.status.admission is not None
+            and self.metadata.deletion_timestamp is None
+            and self.is_true("QuotaReserved")
+            and not self.is_true("Evicted")
+            and not self.is_true("Finished")
+        )
+
+    @property
+    def checks(self) -> list[CheckState]:
+        return self.status.admission_checks or []
+
+
+class CheckSpec(Struct, frozen=True, rename="camel"):
+    """``spec`` of an AdmissionCheck."""
+
+    controller_name: str = ""
+
+
+class CheckStatus(Struct, frozen=True):
+    """``status`` of an AdmissionCheck."""
+
+    conditions: list[Condition] | None = None
+
+
+class AdmissionCheck(Struct, frozen=True):
+    """An AdmissionCheck of ``kueue.x-k8s.io``."""
+
+    metadata: ObjectMeta
+    spec: CheckSpec = CheckSpec()
+    status: CheckStatus = CheckStatus()
+
+
+class FlavorSpec(Struct, frozen=True, rename="camel"):
+    """``spec`` of a ResourceFlavor."""
+
+    node_labels: dict[str, str] | None = None
+    tolerations: list[dict[str, Any]] | None = None
+
+
+class ResourceFlavor(Struct, frozen=True):
+    """A ResourceFlavor of ``kueue.x-k8s.io``."""
+
+    metadata: ObjectMeta
+    spec: FlavorSpec = FlavorSpec()
+
+
+class MissingFlavorError(Exception):
+    """A ResourceFlavor of the admission is not known; the message names it."""
+
+
+def labels_of(workload: Workload, pod_set: str) -> dict[str, str]:
+    """Return the labels by which pods of an admitted Workload are recognized."""
+    return {WORKLOAD_LABEL: workload.metadata.uid, POD_SET_LABEL: pod_set}
+
+
+def pods_of(
+    workload: Workload, check: str, flavors: Mapping[str, ResourceFlavor], placed: Mapping[str, int]
+) -> list[dict[str, Any]]:
+    """Return manifests of the pods that a Workload with quota still has to create.
+
+    Args:
+        check: Name of Bayplan's check; what the others add counts.
+        flavors: The ResourceFlavors by name.
+        placed: Number of pods that have nodes already, by pod set.
+
+    Raises:
+        MissingFlavorError: A flavor is not known yet.
+        ConfigError: A topology assignment cannot be read.
+    """
+    admission = workload.status.admission
+    assignments = {each.name: each for each in (admission.pod_set_assignments if admission is not None else None) or ()}
+    ended = {each.name: each.count for each in workload.status.reclaimable_pods or ()}
+    found: list[dict[str, Any]] = []
+    for pod_set in workload.spec.pod_sets or ():
+        assignment = assignments.get(pod_set.name, PodSetAssignment(pod_set.name))
+        count = pod_set.count if assignment.count is None else assignment.count
+        left = max(0, count - ended.get(pod_set.name, 0) - placed.get(pod_set.name, 0))
+        template = _template(workload, pod_set, assignment, check, flavors)
+        specs = _specs(workload, pod_set, assignment, template["spec"])
+        for number in range(left):
+            meta = {
+                "name": f"{workload.metadata.name}-{pod_set.name}-{number}",
+                "namespace": workload.metadata.namespace,
+                "labels": {**template["labels"], **labels_of(workload, pod_set.name)},
+                "annotations": template["annotations"],
+            }
+            found.append({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": next(specs)})
+    return found
+
+
+def _template(
+    workload: Workload,
+    pod_set: PodSet,
+    assignment: PodSetAssignment,
+    check: str,
+    flavors: Mapping[str, ResourceFlavor],
+) -> dict[str, Any]:
+    meta = pod_set.template.get("metadata") or {}
+    spec = pod_set.template.get("spec") or {}
+    labels, annotations = dict(meta.get("labels") or {}), dict(meta.get("annotations") or {})
+    selector, tolerations = dict(spec.get("nodeSelector") or {}), list(spec.get("tolerations") or ())
+    for name in dict.fromkeys((assignment.flavors or {}).values()):
+        flavor = flavors.get(name)
+        if flavor is None:
+            raise MissingFlavorError(f"ResourceFlavor {name} is not known")
+        selector |= flavor.spec.node_labels or {}
+        tolerations += flavor.spec.tolerations or ()
+    for state in workload.checks:
+        for update in state.pod_set_updates or () if state.name != check else ():
+            if update.get("name") == pod_set.name:
+                labels |= update.get("labels") or {}
+                annotations |= update.get("annotations") or {}
+                selector |= update.get("nodeSelector") or {}
+                tolerations += update.get("tolerations") or ()
+    # Gates are removed before the pods are scheduled: by Kueue, or by what the pods wait for.
+    spec = {key: value for key, value in spec.items() if key != "schedulingGates"}
+    spec |= {"nodeSelector": selector, "tolerations": tolerations}
+    return {"labels": labels, "annotations": annotations, "spec": spec}
+
+
+def _specs(
+    workload: Workload, pod_set: PodSet, assignment: PodSetAssignment, spec: dict[str, Any]
+) -> Iterator[dict[str, Any]]:
+    """Yield the spec of each pod; those of one topology domain share it, which makes their validation cheap."""
+    if assignment.topology_assignment is not None:
+        where = f"Workload {workload.key}: status.admission.podSetAssignments[{pod_set.name}].topologyAssignment"
+        for selector, count in _domains(assignment.topology_assignment, where):
+            in_domain = {**spec, "nodeSelector": {**spec["nodeSelector"], **selector}}
+            for _ in range(count):
+                yield in_domain
+    while True:
+        yield spec
+
+
+def _domains(assignment: Mapping[str, Any], where: str) -> Iterator[tuple[dict[str, str], int]]:
+    """Yield the node labels and the number of pods of each topology domain."""
+    levels = assignment.get("levels") or ()
+    try:
+        for domain in assignment.get("domains") or ():
+            yield dict(zip(levels, domain["values"], strict=True)), int(domain["count"])
+        for part in assignment.get("slices") or ():
+            counts, values = part["podCounts"], part["valuesPerLevel"]
+            for number in range(int(part["domainCount"])):
+                selector = {level: _value(each, number) for level, each in zip(levels, values, strict=True)}
+                universal = counts.get("universal")
+                yield selector, int(counts["individual"][number] if universal is None else universal)
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        raise ConfigError([Problem(where, f"cannot be read ({error!r}); upgrade Bayplan")]) from error
+
+
+def _value(values: Mapping[str, Any], number: int) -> str:
+    universal = values.get("universal")
+    if universal is not None:
+        return str(universal)
+    individual = values["individual"]
+    return f"{individual.get('prefix') or ''}{individual['roots'][number]}{individual.get('suffix') or ''}"

@@ -1,0 +1,284 @@
+"""The answers of the admission check to Workloads, and what is held for them, without an API server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+from bayplan.kueue.fit_checks import HOLD_SECONDS, FitChecks, StateWrite
+from bayplan.kueue.fit_dry_run import FitDryRun
+from bayplan.kueue.workloads import AdmissionCheck, Workload, labels_of
+from bayplan.process.background_documents import BackgroundDocuments
+
+from scheduler_core.errors import ConflictError
+from scheduler_core.in_tree import default_plugins
+from tests.support.builders import pod
+from tests.support.gang_preemption import running_pod, small_node, with_pod_groups
+from tests.support.scheduling import Rig, rig
+from tests.support.tables import table
+
+
+class Kueue:
+    """Workloads as the watch delivers them, after each state that the controller writes.
+
+    Attributes:
+        written: States in their order, as ``workload: state``.
+        conflicts: Number of next writes that are rejected because the Workload has changed.
+    """
+
+    def __init__(self, made: Rig) -> None:
+        self.rig = made
+        self.written: list[str] = []
+        self.writes: list[StateWrite] = []
+        self.active: list[str] = []
+        self.conflicts = 0
+        self.checks = self.controller()
+        self._bodies: dict[str, dict[str, Any]] = {}
+        self._version = 0
+
+    def controller(self) -> FitChecks:
+        """Return a controller that has received nothing."""
+        documents = BackgroundDocuments(self.rig.context, None)
+        self.checks = FitChecks(self.rig.scheduler, FitDryRun(self.rig.scheduler, documents), self, self.rig.clock)
+        return self.checks
+
+    async def write_state(self, write: StateWrite) -> None:
+        if self.conflicts:
+            self.conflicts -= 1
+            raise ConflictError("the object has been modified")
+        name = write.workload.metadata.name
+        self.written.append(f"{name}: {write.state}")
+        self.writes.append(write)
+        self.change(name, write.state, write.since, message=write.message)
+
+    async def write_active(self, check: AdmissionCheck, message: str, since: datetime) -> None:
+        del message, since
+        self.active.append(check.metadata.name)
+
+    async def priority_classes(self) -> Sequence[dict[str, Any]]:
+        return ()
+
+    def check(self) -> None:
+        """Deliver the AdmissionCheck."""
+        body = {"metadata": {"name": "fit"}, "spec": {"controllerName": "bayplan.dev/fit"}}
+        self.checks.check_changed(msgspec.convert(body, AdmissionCheck))
+
+    def add(self, name: str, count: int, cpu: int = 1, *, others: Sequence[dict[str, Any]] = (), **fields: Any) -> None:
+        """Create a Workload whose quota is reserved."""
+        container = {"name": "main", "image": "example.com/main", "resources": {"requests": {"cpu": str(cpu)}}}
+        spec = {"containers": [container], **fields}
+        self._bodies[name] = {
+            "metadata": {"name": name, "namespace": "default", "uid": f"uid-of-{name}"},
+            "spec": {"podSets": [{"count": count, "template": {"spec": spec}}]},
+            "status": {
+                "conditions": [{"type": "QuotaReserved", "status": "True"}],
+                "admission": {"podSetAssignments": [{"name": "main"}]},
+                "admissionChecks": [{"name": "fit", "state": "Pending"}, *others],
+            },
+        }
+        self.deliver(name)
+
+    def change(self, name: str, state: str, since: datetime, *conditions: str, message: str = "") -> None:
+        """Set the state of the check, and conditions that are True in addition to QuotaReserved."""
+        status = self._bodies[name]["status"]
+        status["admissionChecks"][0] = {
+            "name": "fit", "state": state, "lastTransitionTime": since, "message": message,
+        }  # fmt: skip
+        status["conditions"] = [{"type": each, "status": "True"} for each in ("QuotaReserved", *conditions)]
+        self.deliver(name)
+
+    def deliver(self, name: str) -> None:
+        """Deliver the present version."""
+        self._version += 1
+        self._bodies[name]["metadata"]["resourceVersion"] = str(self._version)
+        self.checks.workload_changed(self.workload(name))
+
+    def workload(self, name: str) -> Workload:
+        """Return the present version."""
+        return msgspec.convert(self._bodies[name], Workload)
+
+    @property
+    def held(self) -> list[str]:
+        """Names of the Workloads for which room is held."""
+        return sorted(room.workload.name for room in self.rig.scheduler.reservations.held)
+
+    def pods(self, name: str, count: int, first: int = 0) -> None:
+        """Create pods of a Workload."""
+        labels = labels_of(self.workload(name), "main")
+        names = (f"{name}-{number}" for number in range(first, first + count))
+        self.rig.add(*(pod(each, requests={"cpu": "1"}, labels=labels) for each in names))
+
+    async def schedule(self) -> None:
+        """Schedule all active pods."""
+        cycles = self.rig.scheduler.cycles
+        while (queued := self.rig.queue.pop()) is not None:
+            attempt = cycles.pods.schedule(queued)
+            if attempt is not None:
+                await cycles.binding.bind(attempt)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Run the controller inside the block."""
+        task = asyncio.get_running_loop().create_task(self.checks.run(asyncio.sleep(0)))
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Run the controller until a condition holds."""
+        async with self.running():
+            await self.wait(condition)
+
+    async def wait(self, condition: Callable[[], bool]) -> None:
+        """Wait until a condition holds, while the controller runs."""
+        for _ in range(1000):
+            if condition():
+                return
+            await asyncio.sleep(0.01)
+        raise AssertionError(f"the condition does not hold; written: {self.written}, held: {self.held}")
+
+
+@pytest.fixture
+def kueue() -> Kueue:
+    """Return Kueue beside a scheduler with two nodes of two CPUs."""
+    made = with_pod_groups(rig(defaults=default_plugins()))
+    made.add(small_node("a"), small_node("b"))
+    found = Kueue(made)
+    found.check()
+    return found
+
+
+async def test_a_workload_that_fits(kueue: Kueue) -> None:
+    """It is Ready, its pods get labels, and its room is held until all of them have nodes."""
+    kueue.add("job", 4)
+    await kueue.until(lambda: kueue.written == ["job: Ready"])
+    assert kueue.active[0] == "fit"
+    assert kueue.writes[0].pod_set_updates == [{"name": "main", "labels": labels_of(kueue.workload("job"), "main")}]
+    assert kueue.held == ["job"]
+    kueue.rig.add(pod("rival", requests={"cpu": "1"}))
+    await kueue.schedule()
+    assert "rival" not in kueue.rig.bound
+    kueue.pods("job", 4)
+    await kueue.schedule()
+    assert len(kueue.rig.bound) == 4
+    await kueue.until(lambda: not kueue.held)
+    assert kueue.written == ["job: Ready"]
+
+
+async def test_a_workload_that_does_not_fit(kueue: Kueue) -> None:
+    """It is tried again later, with the nearest miss as the message, and nothing is held."""
+    kueue.rig.add(running_pod("one", "a"), running_pod("two", "b"))
+    kueue.add("job", 1, cpu=2)
+    await kueue.until(lambda: kueue.written == ["job: Retry"])
+    write = kueue.writes[0]
+    assert "0 of 1 pods fit now; default/job-main-0: 0/2 nodes are available: 2 Insufficient cpu" in write.message
+    assert write.requeue_after_seconds == 2
+    assert kueue.held == []
+
+
+async def test_two_workloads_for_the_same_room(kueue: Kueue) -> None:
+    """Only one of two Workloads that have quota becomes Ready."""
+    kueue.add("first", 3)
+    kueue.add("second", 3)
+    await kueue.until(lambda: len(kueue.written) == 2)
+    assert sorted(each.split(": ")[1] for each in kueue.written) == ["Ready", "Retry"]
+    assert len(kueue.held) == 1
+
+
+@table(
+    "change, held",
+    ("deleted", lambda kueue: kueue.checks.workload_deleted(kueue.workload("job")), []),
+    ("evicted", lambda kueue: kueue.change("job", "Ready", kueue.rig.clock.wall(), "Evicted"), []),
+    ("finished", lambda kueue: kueue.change("job", "Ready", kueue.rig.clock.wall(), "Finished"), []),
+    ("admitted", lambda kueue: kueue.change("job", "Ready", kueue.rig.clock.wall(), "Admitted"), ["job"]),
+)
+async def test_the_end_of_a_workload(kueue: Kueue, change: Callable[[Kueue], None], held: list[str]) -> None:
+    """Room is freed when the Workload is deleted, evicted or finished."""
+    kueue.add("job", 3)
+    await kueue.until(lambda: kueue.held == ["job"])
+    change(kueue)
+    kueue.add("next", 1, cpu=3)
+    await kueue.until(lambda: "next: Retry" in kueue.written)
+    assert kueue.held == held
+
+
+async def test_other_checks_come_first(kueue: Kueue) -> None:
+    """While another check is not Ready, nothing is held, because it may bring nodes."""
+    kueue.add("job", 1, others=[{"name": "nodes", "state": "Pending"}])
+    await kueue.until(lambda: kueue.written == ["job: Pending"])
+    assert kueue.writes[0].message == "Waits until admission check nodes is Ready"
+    assert kueue.held == []
+
+
+async def test_a_conflict(kueue: Kueue) -> None:
+    """If the Workload has changed meanwhile, the room is freed, and the Workload is answered again."""
+    kueue.conflicts = 1
+    kueue.add("job", 2)
+    async with kueue.running():
+        await kueue.wait(lambda: not kueue.conflicts)
+        assert kueue.held == []
+        kueue.deliver("job")
+        await kueue.wait(lambda: kueue.written == ["job: Ready"])
+    assert kueue.held == ["job"]
+
+
+async def test_after_a_restart(kueue: Kueue) -> None:
+    """The room of a Workload that became Ready a short time ago is held again, before the first cycle."""
+    kueue.add("job", 4)
+    await kueue.until(lambda: kueue.held == ["job"])
+    kueue.rig.scheduler.reservations.held.end("uid-of-job")
+    restarted = kueue.controller()
+    kueue.check()
+    kueue.checks.workload_changed(kueue.workload("job"))
+    async with kueue.running():
+        await restarted.settle()
+        assert kueue.held == ["job"]
+    assert kueue.written == ["job: Ready"]
+
+
+async def test_a_running_workload_after_a_restart(kueue: Kueue) -> None:
+    """Nothing is held for a Workload that has been Ready for long, and it is not evicted."""
+    kueue.add("job", 9)
+    kueue.change("job", "Ready", kueue.rig.clock.wall() - timedelta(seconds=HOLD_SECONDS), "Admitted")
+    async with kueue.running():
+        await kueue.checks.settle()
+    assert kueue.held == []
+    assert kueue.written == []
+
+
+async def test_lost_room(kueue: Kueue) -> None:
+    """Room on a node that is cordoned is replaced by other room; if there is none, the Workload is queued again."""
+    kueue.add("job", 2)
+    await kueue.until(lambda: kueue.held == ["job"])
+    (room,) = kueue.rig.scheduler.reservations.held
+    name = room.reservation.plan.node_names[0]
+    cordoned = msgspec.structs.replace(
+        small_node(name), spec=msgspec.structs.replace(small_node(name).spec, unschedulable=True)
+    )
+    kueue.rig.scheduler.feed.node_updated(small_node(name), cordoned)
+
+    def is_elsewhere() -> bool:
+        return all(name not in each.reservation.plan.node_names for each in kueue.rig.scheduler.reservations.held)
+
+    await kueue.until(lambda: kueue.held == ["job"] and is_elsewhere())
+    assert kueue.written == ["job: Ready"]
+    (other,) = {"a", "b"} - {name}
+    kueue.rig.scheduler.feed.node_deleted(small_node(other))
+    await kueue.until(lambda: kueue.written == ["job: Ready", "job: Retry"])
+    assert "The room that was held is lost" in kueue.writes[1].message
+
+
+async def test_pods_that_do_not_come(kueue: Kueue) -> None:
+    """After the maximum time without a scheduled pod, the room is freed and the Workload is queued again."""
+    kueue.add("job", 2)
+    await kueue.until(lambda: kueue.held == ["job"])
+    kueue.rig.clock.advance(HOLD_SECONDS)
+    await kueue.until(lambda: kueue.written == ["job: Ready", "job: Retry"])
+    assert kueue.held == []

@@ -1,0 +1,116 @@
+"""The pods of a Workload of Kueue when it is admitted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from bayplan.kueue.workloads import MissingFlavorError, ResourceFlavor, Workload, pods_of
+
+from scheduler_core.errors import ConfigError
+from tests.support.tables import table
+
+CPU = {"containers": [{"name": "main", "resources": {"requests": {"cpu": "1"}}}]}
+
+
+def workload(*pod_sets: dict[str, Any], **status: Any) -> Workload:
+    """Return a Workload with reserved quota."""
+    found = [{"template": {"spec": CPU}, **each} for each in pod_sets]
+    body = {
+        "metadata": {"name": "job", "namespace": "ml", "uid": "u1"},
+        "spec": {"podSets": found},
+        "status": {
+            "conditions": [{"type": "QuotaReserved", "status": "True"}],
+            "admission": {"podSetAssignments": [{"name": each.get("name", "main")} for each in pod_sets]},
+            **status,
+        },
+    }
+    return msgspec.convert(body, Workload)
+
+
+def assigned(**fields: Any) -> dict[str, Any]:
+    """Return an admission of the pod set ``main``."""
+    return {"admission": {"podSetAssignments": [{"name": "main", **fields}]}}
+
+
+@table(
+    "status, placed, expected",
+    ("as in the spec", {}, {}, 4),
+    ("partial admission", assigned(count=3), {}, 3),
+    ("pods that have ended", {"reclaimablePods": [{"name": "main", "count": 1}]}, {}, 3),
+    ("pods that have nodes", {}, {"main": 3}, 1),
+    ("more ended than there are", {"reclaimablePods": [{"name": "main", "count": 3}]}, {"main": 2}, 0),
+)
+def test_the_number_of_pods(status: dict[str, Any], placed: dict[str, int], expected: int) -> None:
+    """The number of an admission counts, without pods that have ended or have nodes."""
+    assert len(pods_of(workload({"count": 4}, **status), "fit", {}, placed)) == expected
+
+
+def test_labels_of_the_pods() -> None:
+    """Each pod has labels of its Workload and pod set, beside those of its template."""
+    template = {"metadata": {"labels": {"app": "web"}}, "spec": CPU}
+    pods = pods_of(workload({"name": "driver", "template": template}, {"name": "worker"}), "fit", {}, {})
+    assert [pod["metadata"]["labels"] for pod in pods] == [
+        {"app": "web", "bayplan.dev/admitted-workload": "u1", "bayplan.dev/admitted-pod-set": "driver"},
+        {"bayplan.dev/admitted-workload": "u1", "bayplan.dev/admitted-pod-set": "worker"},
+    ]
+
+
+def test_flavors_and_other_checks() -> None:
+    """Node labels and tolerations of flavors and of other checks count; what the own check added before does not."""
+    flavor = msgspec.convert(
+        {"metadata": {"name": "spot"}, "spec": {"nodeLabels": {"pool": "spot"}, "tolerations": [{"key": "spot"}]}},
+        ResourceFlavor,
+    )
+    checks = [
+        {"name": "other", "state": "Ready", "podSetUpdates": [{"name": "main", "nodeSelector": {"claim": "a"}}]},
+        {"name": "fit", "state": "Pending", "podSetUpdates": [{"name": "main", "nodeSelector": {"old": "x"}}]},
+    ]
+    spec = {**CPU, "nodeSelector": {"own": "1"}, "schedulingGates": [{"name": "kueue.x-k8s.io/topology"}]}
+    given = workload({"template": {"spec": spec}}, **assigned(flavors={"cpu": "spot"}), admissionChecks=checks)
+    (pod,) = pods_of(given, "fit", {"spot": flavor}, {})
+    assert pod["spec"]["nodeSelector"] == {"own": "1", "pool": "spot", "claim": "a"}
+    assert pod["spec"]["tolerations"] == [{"key": "spot"}]
+    assert "schedulingGates" not in pod["spec"]
+    with pytest.raises(MissingFlavorError, match="ResourceFlavor spot is not known"):
+        pods_of(given, "fit", {}, {})
+
+
+SLICES = {
+    "levels": ["block", "host"],
+    "slices": [
+        {
+            "domainCount": 2,
+            "valuesPerLevel": [
+                {"universal": "b1"},
+                {"individual": {"prefix": "h", "suffix": "x", "roots": ["1", "2"]}},
+            ],
+            "podCounts": {"individual": [1, 2]},
+        },
+        {"domainCount": 1, "valuesPerLevel": [{"universal": "b2"}, {"universal": "h9"}], "podCounts": {"universal": 1}},
+    ],
+}
+DOMAINS = {
+    "levels": ["block", "host"],
+    "domains": [
+        {"values": ["b1", "h1x"], "count": 1},
+        {"values": ["b1", "h2x"], "count": 2},
+        {"values": ["b2", "h9"], "count": 1},
+    ],
+}
+
+
+@table("assignment", ("v1beta2", SLICES), ("v1beta1", DOMAINS))
+def test_topology_assignments(assignment: dict[str, Any]) -> None:
+    """Each pod selects the topology domain that Kueue assigned to it."""
+    pods = pods_of(workload({"count": 4}, **assigned(topologyAssignment=assignment)), "fit", {}, {})
+    found = [(pod["spec"]["nodeSelector"]["block"], pod["spec"]["nodeSelector"]["host"]) for pod in pods]
+    assert found == [("b1", "h1x"), ("b1", "h2x"), ("b1", "h2x"), ("b2", "h9")]
+
+
+def test_an_unreadable_topology_assignment() -> None:
+    """A form that a newer version may introduce is an error, not a placement without the topology."""
+    broken = {"levels": ["host"], "slices": [{"domainCount": 1, "valuesPerLevel": [{"new": "x"}], "podCounts": {}}]}
+    with pytest.raises(ConfigError, match="topologyAssignment: cannot be read"):
+        pods_of(workload({"count": 1}, **assigned(topologyAssignment=broken)), "fit", {}, {})

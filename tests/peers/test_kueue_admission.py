@@ -1,0 +1,140 @@
+"""Bayplan's admission check beside real Kueue: Workloads are admitted only if they fit, and their room is held."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from hack.controlplane.api_client import ApiClient, address
+from hack.controlplane.controllers import start_kube_controller_manager
+from hack.controlplane.launcher import ControlPlane
+from hack.controlplane.peers import start_kueue
+from hack.controlplane.schedulers import install_crds
+from tests.support.kueue_checks import KueueChecks
+from tests.support.kueue_gangs import VERSION
+from tests.support.operator_process import OperatorProcess
+from tests.support.owned_gangs import NAMESPACE
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.kwok,
+    pytest.mark.controllers,
+    pytest.mark.kueue,
+    pytest.mark.timeout(240),
+]
+
+GATE = "--feature-gates=KueueAdmissionCheck=true"
+
+
+@pytest.fixture(scope="module")
+def plane() -> Iterator[ControlPlane]:
+    """Start a control plane with controllers and Kueue."""
+    with ControlPlane() as plane:
+        install_crds(plane)
+        plane.start_kwok()
+        start_kube_controller_manager(plane)
+        start_kueue(plane)
+        yield plane
+
+
+@pytest.fixture(scope="module")
+def operator(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorProcess]:
+    """Start an operator with the feature gate."""
+    with OperatorProcess(plane.kubeconfig, tmp_path_factory.mktemp("operator") / "operator.log") as operator:
+        operator.start(GATE)
+        yield operator
+
+
+@pytest.fixture
+def world(plane: ControlPlane, operator: OperatorProcess) -> Iterator[KueueChecks]:
+    """Create a profile."""
+    with ApiClient(plane) as api:
+        world = KueueChecks(api, operator, NAMESPACE)
+        world.profile({})
+        yield world
+        plane.kubectl("delete", "jobs", "--all")
+        plane.kubectl("delete", "workloads.kueue.x-k8s.io", "--all")
+        world.remove_pods()
+        world.clean_up()
+
+
+def test_a_fragmented_cluster(world: KueueChecks, plane: ControlPlane) -> None:
+    """Kueue alone admits Jobs that fit on no node; with the check it admits none, and the check states the miss."""
+    world.nodes("a", "b", "c", cpu="4")
+    world.plain_pods("fill-0", "fill-1", "fill-2", cpu=3)
+    world.until(lambda: all(world.node_of(f"fill-{number}") for number in range(3)), "each node has one CPU left")
+    world.queue("alone", 12)
+    check = world.checked_queue("checked", 12)
+    manifest = {"apiVersion": VERSION, "kind": "AdmissionCheck", "metadata": {"name": check}}
+
+    def is_active() -> bool:
+        conditions = world.api.get(address(manifest)).get("status", {}).get("conditions", ())
+        return any(each["type"] == "Active" and each["status"] == "True" for each in conditions)
+
+    world.until(is_active, "the check is active")
+    alone, checked = [f"alone-{number}" for number in range(3)], [f"checked-{number}" for number in range(3)]
+    for name in alone:
+        world.sized_job(name, "alone", 1, cpu=2)
+    for name in checked:
+        world.sized_job(name, "checked", 1, cpu=2)
+    world.until(lambda: len(world.admitted_without_nodes(*alone)) == 3, "Kueue alone admits what cannot be placed")
+    world.until(lambda: all(world.check_of(name).get("retryCount", 0) >= 1 for name in checked), "all were answered")
+    assert not any(map(world.is_admitted, checked))
+    assert "0 of 1 pods fit now" in world.operator.log
+    plane.kubectl("delete", "jobs", *alone)
+    world.until(lambda: not any(map(world.nodes_of, alone)), "the Jobs of the other queue are gone")
+    world.remove("Pod", "fill-0")
+    world.until(lambda: sum(map(world.is_admitted, checked)) == 2, "two fit on the free node")
+    world.until(lambda: not world.admitted_without_nodes(*checked), "all that is admitted is bound")
+    assert sum(map(world.is_admitted, checked)) == 2
+
+
+def test_two_workloads_with_quota(world: KueueChecks, plane: ControlPlane) -> None:
+    """Of two Workloads for which there is quota but room for one, one runs; the other one follows when it ends."""
+    world.nodes("a", cpu="4")
+    world.checked_queue("team", 8)
+    world.sized_job("first", "team", 3)
+    world.sized_job("second", "team", 3)
+
+    def running() -> list[str]:
+        return [name for name in ("first", "second") if world.is_bound(name, 3)]
+
+    world.until(lambda: len(running()) == 1, "one of them is bound as a whole")
+    (name,) = running()
+    other = "second" if name == "first" else "first"
+    world.until(lambda: world.check_of(other).get("retryCount", 0) >= 1, "the other one was answered")
+    assert not world.is_admitted(other)
+    plane.kubectl("delete", "job", name)
+    world.until(lambda: world.is_bound(other, 3), "the other one is bound")
+
+
+def test_after_evictions(world: KueueChecks) -> None:
+    """A Job that fits after evictions which its profile allows is admitted, and evicts the pods."""
+    world.nodes("a", cpu="4")
+    high = world.cluster_object("PriorityClass", "high", "scheduling.k8s.io/v1", value=1000)
+    world.plain_pods("low-0", "low-1", cpu=2)
+    world.until(lambda: world.node_of("low-0") and world.node_of("low-1"), "the node is full")
+    world.checked_queue("team", 8)
+    world.sized_job("urgent", "team", 2, priorityClassName=high)
+    world.until(lambda: world.is_bound("urgent", 2), "the Job is bound")
+    assert "after the end of 1 pods" in world.check_of("urgent")["message"]
+
+
+def test_room_of_a_workload_without_pods(world: KueueChecks) -> None:
+    """Other pods do not take the room of an admitted Workload, after a restart neither; its deletion frees the room."""
+    world.nodes("a", cpu="4")
+    world.checked_queue("team", 8)
+    world.workload("expected", "team", 3, cpu=1)
+    world.until(lambda: world.is_admitted("expected"), "the Workload is admitted")
+    world.plain_pods("small", cpu=1)
+    world.until(lambda: world.node_of("small"), "a pod is bound beside the room")
+    world.plain_pods("rival", cpu=1)
+    world.until_rejected("rival", "reserved for Workload default/expected")
+    world.operator.terminate()
+    world.operator.start(GATE)
+    world.plain_pods("late", cpu=1)
+    world.until_rejected("late", "reserved for Workload default/expected")
+    assert not world.node_of("rival")
+    world.remove("Workload", "expected", VERSION)
+    world.until(lambda: world.node_of("rival") and world.node_of("late"), "the room is free")
