@@ -15,7 +15,7 @@ from pydantic import Field
 
 from scheduler_core.config.config_model import ConfigModel, RuleProblem
 from scheduler_core.config.validation import did_you_mean, qualified_name_problems
-from scheduler_core.model.gang_owners import CustomSize, OwnerRule, in_order
+from scheduler_core.model.gang_owners import CustomSize, NewGroup, OwnerRule, in_order
 
 _JOBSET_LABELS = ("jobset.sigs.k8s.io/jobset-name", "jobset.sigs.k8s.io/replicatedjob-name")
 _JOBSET_UID = "jobset.sigs.k8s.io/jobset-uid"
@@ -111,6 +111,25 @@ class OwnerSize(ConfigModel):
                 yield RuleProblem((name,), f'must be a label key, such as example.com/size, not "{key[:64]}"')
 
 
+class OwnerTopology(ConfigModel):
+    """Topology domain that all members of a gang share."""
+
+    key: str = Field(
+        min_length=1, description="Node label whose values are the domains, such as topology.kubernetes.io/zone."
+    )
+    mode: Literal["Required", "Preferred"] = Field(
+        default="Required",
+        description="Required (default): all members are placed in one domain, or none is. Preferred: one domain if "
+        "the gang fits, several otherwise.",
+    )
+
+    def rule_problems(self) -> Iterator[RuleProblem]:
+        """Check that the key is a label key."""
+        if qualified_name_problems(self.key):
+            message = f'must be a label key, such as topology.kubernetes.io/zone, not "{self.key[:64]}"'
+            yield RuleProblem(("key",), message)
+
+
 class GangOwner(ConfigModel):
     """Kind of owner whose pods are gangs."""
 
@@ -146,6 +165,15 @@ class GangOwner(ConfigModel):
     )
     size: OwnerSize | None = Field(
         default=None, description="Number of members of a gang; only for kinds that are not known."
+    )
+    topology: OwnerTopology | None = Field(
+        default=None,
+        description="Topology of the PodGroups that are created from now on. Default: any nodes.",
+    )
+    queueing: Literal["Strict", "BestEffort"] | None = Field(
+        default=None,
+        description="Field queueing of the PodGroups that are created from now on: Strict reserves capacity for a gang "
+        "that smaller pods overtake. Default: BestEffort.",
     )
 
     def rule_problems(self) -> Iterator[RuleProblem]:
@@ -203,6 +231,12 @@ class GangOwner(ConfigModel):
     @property
     def rule(self) -> OwnerRule:
         """The rule that the row means."""
+        new_group = NewGroup(queueing=self.queueing or "")
+        if self.topology is not None:
+            new_group = replace(new_group, topology_key=self.topology.key, topology_mode=self.topology.mode)
+        return replace(self._owner_rule(), new_group=new_group)
+
+    def _owner_rule(self) -> OwnerRule:
         if not self.is_custom:
             if self.per == "ReplicatedJob":
                 return _REPLICATED_JOB

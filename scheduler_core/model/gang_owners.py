@@ -44,6 +44,21 @@ class CustomSize:
 
 
 @dataclass(frozen=True, slots=True)
+class NewGroup:
+    """Fields of a PodGroup that is created for an instance; afterwards they belong to users.
+
+    Attributes:
+        topology_key: Node label whose values are the domains; "" for no topology.
+        topology_mode: ``Required`` or ``Preferred``.
+        queueing: ``Strict`` or ``BestEffort``; "" for the default.
+    """
+
+    topology_key: str = ""
+    topology_mode: str = "Required"
+    queueing: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class OwnerRule:
     """Rule by which pods of one kind of owner are gangs.
 
@@ -69,6 +84,7 @@ class OwnerRule:
     shown_labels: tuple[str, ...] = ()
     required_labels: tuple[tuple[str, str], ...] = ()
     size: CustomSize = CustomSize()
+    new_group: NewGroup = NewGroup()
 
     @property
     def api_group(self) -> str:

@@ -2,7 +2,7 @@
 
 The core derives from a pod alone which gang it belongs to, and holds it until the PodGroup of that gang is known. This
 controller creates the PodGroup, with the owner as its owner, and changes ``minMember`` when the owner changes. Other
-fields of the PodGroup belong to users.
+fields, which a row may set for new PodGroups, belong to users.
 
     held: no owner, no size --owner received--> created --owner changed--> patched
        ^                                          |
@@ -42,7 +42,7 @@ from bayplan.kube.watches.cluster_informers import ClusterInformers, FeedSink
 from bayplan.resources.pod_group import PodGroup
 from bayplan.resources.resource_model import API_VERSION
 from scheduler_core.errors import ClusterWriteError, ConflictError, ForbiddenError, NotFoundError, Problem
-from scheduler_core.model.gang_owners import OwnerInstance, OwnerRule
+from scheduler_core.model.gang_owners import NewGroup, OwnerInstance, OwnerRule
 from scheduler_core.model.meta import AnnotatedMeta
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey
@@ -440,7 +440,7 @@ class OwnerGroups:
                 "labels": {MANAGED_BY: MANAGER},
                 "ownerReferences": list(wanted.owners),
             },
-            "spec": {"minMember": wanted.size},
+            "spec": {"minMember": wanted.size, **_new_fields(instance.rule.new_group)},
         }
         try:
             created = await self._requests.create(manifest)
@@ -577,6 +577,11 @@ def _newest(pods: Any) -> Pod:
 
 def _reference(api_version: str, kind: str, name: str, uid: str, *, is_controller: bool) -> dict[str, Any]:
     return {"apiVersion": api_version, "kind": kind, "name": name, "uid": uid, "controller": is_controller}
+
+
+def _new_fields(new: NewGroup) -> dict[str, Any]:
+    topology = {"topology": {"key": new.topology_key, "mode": new.topology_mode}} if new.topology_key else {}
+    return topology | ({"queueing": new.queueing} if new.queueing else {})
 
 
 def _is_managed(body: Mapping[str, Any]) -> bool:

@@ -154,6 +154,16 @@ OVERLAYS: dict[str, dict[str, Any]] = {
             "podAnnotation": {"maxLength": MAX_KEY_LENGTH},
         },
     },
+    "OwnerTopology": {
+        "properties": {
+            "key": {
+                "maxLength": MAX_KEY_LENGTH,
+                "x-kubernetes-validations": [
+                    is_label_key("must be the key of a node label, such as topology.kubernetes.io/zone")
+                ],
+            },
+        },
+    },
     "Plugin": {"properties": {"name": {"maxLength": MAX_NAME_LENGTH}}},
     "PluginSet": {
         "properties": {

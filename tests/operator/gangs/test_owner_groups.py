@@ -56,6 +56,22 @@ async def test_other_fields_are_those_of_users() -> None:
     assert world.requests.objects[world.key(each)]["spec"] == {"minMember": 3, "queueing": "Strict"}
 
 
+async def test_fields_of_new_groups() -> None:
+    """A row sets the topology and the queueing of PodGroups when they are created, and not afterwards."""
+    zone = {"key": "topology.kubernetes.io/zone", "mode": "Preferred"}
+    world, each = OwnedWorld({"kind": "Job", "topology": zone, "queueing": "Strict"}), of_job("a")
+    world.rig.add(each)
+    async with world.running():
+        await world.own("jobs", {"parallelism": 3})
+        body = world.requests.objects[world.key(each)]
+        assert body["spec"] == {"minMember": 3, "topology": zone, "queueing": "Strict"}
+        edited = await world.requests.set_spec(world.key(each), body["metadata"]["uid"], {"queueing": "BestEffort"})
+        world.groups.seen(PodGroup, edited)
+        await world.own("jobs", {"parallelism": 4})
+    spec = {"minMember": 4, "topology": zone, "queueing": "BestEffort"}
+    assert world.requests.objects[world.key(each)]["spec"] == spec
+
+
 async def test_a_group_of_a_user() -> None:
     """A PodGroup of that name that the controller did not create is used and not changed."""
     world = OwnedWorld({"kind": "Job"})

@@ -12,10 +12,11 @@ from scheduler_core.model.gang_owners import MAX_NAME_LENGTH, owner_instance
 from scheduler_core.model.meta import OwnerReference
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup
+from tests.support.binding_gate import Gate
 from tests.support.builders import node, pod
 from tests.support.gangs import group, settle
 from tests.support.presence import present
-from tests.support.scheduling import DEFAULT_NAME, Rig
+from tests.support.scheduling import DEFAULT_NAME, Rig, rig
 
 JOB_SET = {"jobset.sigs.k8s.io/jobset-name": "train", "jobset.sigs.k8s.io/jobset-uid": "u1"}
 REPLICA = {"leaderworkerset.sigs.k8s.io/name": "llama", "leaderworkerset.sigs.k8s.io/group-index": "3"}
@@ -185,6 +186,24 @@ async def test_a_profile_that_gets_rows(cluster: Rig, *, is_parked: bool) -> Non
     await settle(cluster)
     assert len(cluster.bound) == 2
     assert len(cluster.queue.gangs) == 0
+
+
+@pytest.mark.parametrize("at", ["permit", "preBind", "bind"])
+async def test_a_row_while_a_pod_is_bound(at: str) -> None:
+    """A pod that is on its way to its node when the row is added is bound, and counts in the gang of its owner."""
+    cluster = rig([Gate], groups=[GroupSource.BAYPLAN])
+    Gate.stop_at(at)
+    cluster.add(node("a"), owned("a"))
+    async with cluster.running():
+        await cluster.until(lambda: cluster.context.cache.assumed_count == 1)
+        cluster.serve(configured("Job"))
+        gang = cluster.queue.gangs.get(group_of(owned("a"), 1).key)
+        assert gang is not None
+        cluster.scheduler.group_feed.group_changed(group_of(owned("a"), 2))
+        cluster.add(owned("b"))
+        Gate.open(cluster.context.waiting)
+        await cluster.until(lambda: len(cluster.bound) == 2)
+    assert (len(gang.pods), len(gang.placed)) == (2, 2)
 
 
 async def test_running_and_ended_pods_join(cluster: Rig) -> None:
