@@ -416,7 +416,7 @@ async def test_overview(world: PageWorld) -> None:
     found = await panel.build(world.turns)
     assert (found.nodes, found.pods, found.pending, found.places["unschedulable"]) == (3, 1, 1, 1)
     texts = {each.resource: each.text for each in found.utilisation}
-    assert texts == {"pods": "1 / 30", "cpu": "1 / 12 cores", "memory": "0Gi / 24Gi", GPU: "0 / 2"}
+    assert texts == {"pods": "1 / 30", "cpu": "1 / 12 cores", "memory": "0 / 24Gi", GPU: "0 / 2"}
     assert found.cluster.version == "v1.37.1"
 
 
