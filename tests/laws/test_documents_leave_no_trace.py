@@ -74,6 +74,8 @@ class Observer:
             self.built[path.partition("?")[0]] += 1
             self.built.update(re.findall(r"&api=[^&]*", path))
             simulation.loop.virtual_now = at
+            if process.ledger.requested:
+                self.failures.append(f"{path} at {at:.3f} s left reservations: {process.ledger.requested}")
             after = scheduler_state(scheduler), random.getstate()
             differences = changed(before, after)
             if differences:
@@ -154,7 +156,9 @@ def listener() -> Iterator[Listener]:
 def test_documents_leave_no_trace(seed: int, contained: set[str], listener: Listener) -> None:
     """No document changes the state, whatever the cluster contains, and the record of each process replays equally."""
     observer, records = Observer(seed, listener), Records()
-    run_seed(seed, records=records, observe=observer)
+    outcome = run_seed(seed, records=records, observe=observer)
+    # A problem ends the run, and with it the looks.
+    assert outcome.problems == []
     assert observer.failures == []
     replays = [replay_process(process.content) for process in records.processes]
     assert [difference for _, difference in replays if difference is not None] == []

@@ -84,12 +84,19 @@ class RunState:
         self.false_successes.add((uid, node_name))
 
 
+def is_requested(uid: str) -> bool:
+    """Return whether a pod is one of a fit request, and does not exist."""
+    return uid.startswith("fit/")
+
+
 class ReservationLedger:
     """The ledger.
 
     Attributes:
         reservations: Reservations by UID of the pod.
         bound_elsewhere: Pods that another scheduler has bound, as a read but no watch has shown, by UID.
+        requested: Node of each pod of a fit request that is reserved now, by UID. The pod does not exist, and may be on
+            a new node or in the place of victims; it is released before the response.
         is_stopping: Whether attempts are being cancelled.
         is_closed: Whether the process is over, so that nothing is checked any more.
         gangs: Checks of gangs; None for a ledger without a scheduler.
@@ -101,6 +108,7 @@ class ReservationLedger:
         self._run_state = run_state
         self.reservations: dict[str, Reservation] = {}
         self.bound_elsewhere: dict[str, Reservation] = {}
+        self.requested: dict[str, str] = {}
         self.is_closed = False
         self.is_stopping = False
         self._received: ReceivedFeed | None = None
@@ -154,6 +162,9 @@ class ReservationLedger:
             self.report_problem(
                 f"{info.uid} is scheduled although a read has shown it on {self.bound_elsewhere[info.uid].node_name}"
             )
+        if is_requested(info.uid):
+            self.requested[info.uid] = node_name
+            return
         known = self._known(info.key)
         if known is None or known.metadata.uid != info.uid:
             self.report_problem(f"{info.uid} is scheduled although the scheduler has received its deletion")
@@ -173,6 +184,10 @@ class ReservationLedger:
         if self.is_closed:
             return
         self._run_state.log(f"unreserve {info.uid} on {node_name}")
+        if is_requested(info.uid):
+            if self.requested.pop(info.uid, "") != node_name:
+                self.report_problem(f"{info.uid} of a fit request releases {node_name}, which was not reserved for it")
+            return
         now = self._run_state.server.pod(info.pod.metadata.name)
         is_there = now is not None and now.metadata.uid == info.uid and not now.is_terminal
         if is_there and self._run_state.ours.get(info.uid) == node_name and not self.is_stopping:

@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
+import bayplan.fit.operator_answers  # noqa: F401 - a request would import it in a thread
 import msgspec
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
@@ -25,6 +26,7 @@ from bayplan.settings.feature_gates import FeatureGates
 from bayplan.settings.operator_settings import ServingSettings
 
 from scheduler_core.metrics.attempt_reports import AttemptHistory
+from scheduler_core.model.pod_group import POD_GROUP_LABELS, GroupSource
 from scheduler_core.ports import Clock
 from tests.simulation.operator_process import OperatorProcess
 
@@ -32,6 +34,7 @@ _LOOPBACK = "127.0.0.1"
 _OTHER = {
     "/debug/status": (404,),  # no shadow runs
     "/debug/profile": (403,),
+    "/v1/fit": (503,),  # a cycle waits for an extender
     "/debug/explain": (404, 503),  # deleted meanwhile, or a cycle waits for an extender
     "/page/data/work": (404, 503),
     "/": (308,),
@@ -201,8 +204,20 @@ class ServedDocuments:
                 msgspec.json.encode({**pod, "spec": {**pod["spec"], "schedulerName": name}})  # type: ignore[dict-item]
                 for name in names
             ),
-            "/v1/fit": (),  # its answers change no state: tests/laws/test_fit.py
+            "/v1/fit": tuple(map(msgspec.json.encode, self._fit_requests(pod, names[0]))),
         }
+
+    def _fit_requests(self, pod: dict[str, Any], profile: str) -> Iterator[dict[str, Any]]:
+        """Return requests for a pod, for pods that evict others, and for a gang with new nodes."""
+        spec = {**pod["spec"], "schedulerName": profile, "priority": 100}
+        template = {"metadata": {"labels": {POD_GROUP_LABELS[GroupSource.BAYPLAN]: "fit"}}, "spec": spec}
+        group = {"apiVersion": "bayplan.dev/v1alpha1", "kind": "PodGroup", "metadata": {"name": "fit"}}
+        job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "fit"}}
+        gang = [{**group, "spec": {"minMember": 3}}, {**job, "spec": {"parallelism": 3, "template": template}}]
+        yield {"objects": [{**pod, "spec": {**spec, "priority": 0}}]}
+        yield {"objects": [{**pod, "spec": spec}], "count": 4}
+        nodes = [name for name in self._process.scheduler.context.cache.columns.names if name]
+        yield {"objects": gang, "node": nodes[0], "maxNew": 3} if nodes else {"objects": gang}
 
     def _subjects(self) -> tuple[list[tuple[str, str]], tuple[str, ...]]:
         """Return some pods, most of them waiting, and a gang of each API; it may belong to a tree."""
