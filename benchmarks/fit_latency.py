@@ -102,10 +102,10 @@ class Case:
 def _cases(members: int) -> dict[str, Case]:
     return {
         "pod": Case("a pod that fits", 1, 1, 0, 0.25),
-        "nowhere": Case("a pod that fits nowhere now", _CPUS, 1, 0, 0.25),
+        "nowhere": Case("a pod for which no node has room now", _CPUS, 1, 0, 0.25),
         "evicts": Case("a pod that evicts others", _CPUS, 1, 10, 0.5),
         "gang": Case(f"a gang of {members:,} that fits", 1, members, 0, 1.5),
-        "gang-nowhere": Case(f"a gang of {members:,} that fits nowhere now", _CPUS, members, 0, 1.5),
+        "gang-nowhere": Case(f"a gang of {members:,} for which no node has room now", _CPUS, members, 0, 1.5),
     }
 
 

@@ -75,10 +75,10 @@ class RequestQueue:
         queue = self.queue
         gangs: dict[GroupKey, Gang] = {}
         for info in infos:
-            gang = queue.gangs.saw(info.pod)
+            joined = queue.gangs.saw(info.pod)
             queue.add(info)
-            if gang is not None:
-                gangs[gang.key] = gang
+            if joined is not None:
+                gangs[joined.key] = joined
         for each in gangs.values():
             queue.gang_changed(each)
 

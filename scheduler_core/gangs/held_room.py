@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from msgspec import Struct
@@ -44,7 +45,8 @@ class HeldWorkload(Struct, frozen=True):
         return held_key(self.namespace, self.name)
 
 
-class HeldPod(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class HeldPod:
     """A pod that does not exist yet, and its node."""
 
     info: PodInfo

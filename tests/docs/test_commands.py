@@ -34,6 +34,7 @@ SKIPPED = {
     "docs/install.md": 2,
     "docs/bin-packing.md": 1,
     "docs/with-kueue.md": 1,
+    "docs/would-it-fit.md": 1,
     "docs/migrate/from-the-default-scheduler.md": 1,
     "docs/migrate/from-volcano.md": 1,
     "docs/internals/testing.md": 3,

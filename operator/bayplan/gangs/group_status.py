@@ -294,7 +294,7 @@ def _volcano_phase(verdict: Verdict) -> str:
 def _volcano_conditions(
     written: list[dict[str, Any]], kind: str, reason: str, message: str, now: datetime
 ) -> list[dict[str, Any]]:
-    """Return the only condition; its status is always True, and its type tells success from failure."""
+    """Return the only condition; its status is always True, and its type is that of success or failure."""
     old = next((each for each in written if each.get("type") == kind), {})
     since = old.get("lastTransitionTime") or format_time(now.replace(microsecond=0))
     return [{"type": kind, "status": "True", "reason": reason, "message": message, "lastTransitionTime": since}]

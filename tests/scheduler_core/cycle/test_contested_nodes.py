@@ -77,7 +77,7 @@ def test_a_pod_too_many_contests_a_node() -> None:
 
 
 def test_the_first_list_contests_no_node() -> None:
-    """Before the scheduler runs, the order of pods says nothing about who came last."""
+    """Before the scheduler runs, the order of pods does not show which one came last."""
     made = scheduling()
     made.context.contested.is_scheduling = False
     made.add(node("n", allocatable={"cpu": "1", "pods": "10"}), of_rival("first", "n"), of_rival("second", "n"))

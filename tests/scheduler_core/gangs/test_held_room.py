@@ -190,7 +190,7 @@ async def test_anti_affinity_within_the_workload() -> None:
     cluster = with_pod_groups(rig(defaults=default_plugins()))
     cluster.add(*(small_node(name, 4, zone=name) for name in "abc"))
     apart = anti_affinity_to("web")
-    wanted = {"labels": {"app": "web"}, "affinity": apart}
+    wanted: dict[str, Any] = {"labels": {"app": "web"}, "affinity": apart}
     assert hold(cluster, JOB, *pods_of(JOB, 2, **wanted))
     others = await bound(cluster, *(pod(f"other-{number}", labels=app("web").match_labels) for number in range(3)))
     own = await bound(cluster, *(pod_of(JOB, f"own-{number}", **wanted) for number in range(2)))
