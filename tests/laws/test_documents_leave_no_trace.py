@@ -149,7 +149,7 @@ def listener() -> Iterator[Listener]:
     ("devices", 0, {"waiting", "devices"}),
     ("trees", 3, {"waiting", "gangs", "trees"}),
     ("shadow", 7, {"waiting", "nominations"}),
-    ("contention-for-devices", 16, {"waiting", "devices", "nominations"}),
+    ("contention-for-devices", 48, {"waiting", "devices", "nominations"}),
     ("preemption-under-way", 9, {"waiting", "gangs", "nominations"}),
     ("reservations", 41, {"waiting", "gangs", "reservations"}),
 )
