@@ -7,12 +7,13 @@ change later ones: they see other nodes, and ties between nodes with equal score
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from bayplan.explanation.node_preference import node_preferences
 from bayplan.profiles.rollback import ProfileHistory, is_revision
 from bayplan.resources.scheduler_profile import SHADOW_FIELDS
 from bayplan.settings.profile_selection import parse_label_selector
@@ -35,6 +36,7 @@ from scheduler_core.framework.registry import Registry
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, group_key_of
 from scheduler_core.model.selectors import LabelMatcher
+from scheduler_core.scheduler import Scheduler
 
 _STATIC_OWNER = "Node"
 _DAEMON_SET = "DaemonSet"
@@ -213,6 +215,7 @@ class PodDifference:
 
     Attributes:
         runs_on: Node on which the pod runs now; "" for none.
+        reason: Why the decisions differ.
     """
 
     namespace: str
@@ -221,6 +224,7 @@ class PodDifference:
     runs_on: str
     before: Outcome
     after: Outcome
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,10 +286,18 @@ def compare(
     """
     scheduler_name = profiles[0].scheduler_name
     again = choose_pods(cluster, scheduler_name, selection)
-    results = []
+    results: list[SimulationResult] = []
+    preferences: dict[str, str] = {}
+
+    async def read_end(scheduler: Scheduler, placements: Sequence[PodPlacement]) -> None:
+        if inspect is not None:
+            await inspect(scheduler, placements)
+        if results:
+            preferences.update(_preferences(scheduler, results[0].pods, placements))
+
     for profile in profiles:
         changed = with_profile(again.cluster, profile, profiles[0])
-        results.append(simulate(changed, options, registry, again.restarts, inspect))
+        results.append(simulate(changed, options, registry, again.restarts, read_end))
     runs_on = {pod.key: pod.spec.node_name for pod in cluster.pods if pod.spec.node_name}
     sides = [
         _side(profile, scheduler_name, result, cluster, again)
@@ -299,7 +311,7 @@ def compare(
         pending=sides[0].placed + sides[0].unplaced - len(again.chosen),
         rescheduled=len(again.chosen),
         nodes=len(cluster.nodes),
-        differences=tuple(_differences(before, after, runs_on)),
+        differences=tuple(_differences(before, after, runs_on, preferences)),
         notices=(*shared, *again.notices, *_nothing_compared(sides[0], scheduler_name)),
     )
 
@@ -373,8 +385,19 @@ def _outcome(placement: PodPlacement) -> Outcome:
     return Outcome(placement.node, placement.verdict.value, placement.reason)
 
 
+def _preferences(scheduler: Scheduler, before: Iterable[PodPlacement], after: Iterable[PodPlacement]) -> dict[str, str]:
+    """Return why the second profile moves pods, at the end of its run."""
+    nodes = {f"{each.namespace}/{each.name}": each.node for each in after}
+    old = {f"{each.namespace}/{each.name}": each.node for each in before}
+    moved = {key: node for key, node in old.items() if node and nodes.get(key, node) not in ("", node)}
+    return node_preferences(scheduler, set(nodes), moved) if moved else {}
+
+
 def _differences(
-    before: Mapping[str, Outcome], after: Mapping[str, Outcome], runs_on: Mapping[str, str]
+    before: Mapping[str, Outcome],
+    after: Mapping[str, Outcome],
+    runs_on: Mapping[str, str],
+    preferences: Mapping[str, str],
 ) -> list[PodDifference]:
     found = []
     for key in sorted(before.keys() | after.keys()):
@@ -384,7 +407,8 @@ def _differences(
         change = _change(first, second)
         if change is not None:
             namespace, _, name = key.partition("/")
-            found.append(PodDifference(namespace, name, change, runs_on.get(key, ""), first, second))
+            reason = preferences.get(key) or reason_of(change, first, second)
+            found.append(PodDifference(namespace, name, change, runs_on.get(key, ""), first, second, reason))
     order = {change: number for number, change in enumerate(Change)}
     return sorted(found, key=lambda each: order[each.change])
 
@@ -398,6 +422,16 @@ def _change(first: Outcome, second: Outcome) -> Change | None:
         return Change.FITS_NOW if second.node else Change.NO_LONGER_FITS
     same = first.verdict == second.verdict and cause_of(first.reason) == cause_of(second.reason)
     return None if same else Change.OTHER_REASON
+
+
+def reason_of(change: Change, first: Outcome, second: Outcome) -> str:
+    """Return why the decisions differ, which is never empty: what the pod waits for, or which node is preferred."""
+    before, after = (cause_of(side.reason) if side.reason else "" for side in (first, second))
+    if change is Change.OTHER_REASON:
+        return f"{before or first.verdict}; then {after or second.verdict}"
+    if change is Change.MOVES:
+        return f"{second.node} is preferred to {first.node}"
+    return after or before or (first.verdict if second.node else second.verdict)
 
 
 _SUFFIXES = (".yaml", ".yml", ".json")

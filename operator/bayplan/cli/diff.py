@@ -47,7 +47,7 @@ from bayplan.simulation.cluster_files import read_cluster_files
 from bayplan.simulation.cluster_snapshot import list_cluster
 from bayplan.simulation.packing import Packing, devices_title, share
 from bayplan.simulation.simulated_profiles import without_invalid
-from bayplan.simulation.simulation import PodPlacement, SimulationOptions, cause_of, installed_plugins
+from bayplan.simulation.simulation import PodPlacement, SimulationOptions, installed_plugins
 from bayplan.texts.document_formats import PIPED_WIDTH
 from bayplan.texts.html_pages import NO_HEAD, ReportHead
 from bayplan.texts.printable import printable_json, printable_record, printable_yaml
@@ -88,6 +88,7 @@ def as_document(comparison: Comparison) -> dict[str, Any]:
                 "runsOn": each.runs_on or None,
                 "before": _outcome(each.before),
                 "after": _outcome(each.after),
+                "reason": each.reason,
             }
             for each in comparison.differences
         ],
@@ -274,18 +275,8 @@ def pod_row(each: PodDifference) -> tuple[str, str, str, str, str, str]:
         each.runs_on or "-",
         each.before.node or "-",
         each.after.node or "-",
-        _reason(each),
+        each.reason,
     )
-
-
-def _reason(each: PodDifference) -> str:
-    """Return why the decisions differ, which is never empty: what the pod waits for, or which node is preferred."""
-    before, after = (cause_of(side.reason) if side.reason else "" for side in (each.before, each.after))
-    if each.change is Change.OTHER_REASON:
-        return f"{before or each.before.verdict}; then {after or each.after.verdict}"
-    if each.change is Change.MOVES:
-        return f"{each.after.node} is preferred to {each.before.node}"
-    return after or before or (each.before.verdict if each.after.node else each.after.verdict)
 
 
 EXIT_DIFFERENT = 1

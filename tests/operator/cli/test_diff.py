@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from bayplan.cli import bayplan
-from bayplan.cli.diff import pod_row
-from bayplan.comparison import Change, Outcome, PodDifference, ProfileReference, parse_label_query, parse_reference
+from bayplan.comparison import Change, Outcome, ProfileReference, parse_label_query, parse_reference, reason_of
 from click.testing import CliRunner, Result
 
 from scheduler_core.errors import ConfigError
@@ -55,10 +54,10 @@ def test_prints_tables() -> None:
         "zone skew (pods)                          2                      4",
         "",
         "POD         CHANGE  RUNS ON  BEFORE    AFTER     REASON",
-        "shop/web-0  moves   -        zone-a-1  zone-a-2  zone-a-2 is preferred to zone-a-1",
-        "shop/web-1  moves   -        zone-c-1  zone-a-2  zone-a-2 is preferred to zone-c-1",
-        "shop/web-2  moves   -        zone-a-1  zone-a-2  zone-a-2 is preferred to zone-a-1",
-        "shop/web-3  moves   -        zone-c-1  zone-a-2  zone-a-2 is preferred to zone-c-1",
+        "shop/web-0  moves   -        zone-a-1  zone-a-2  NodeResourcesFit scores zone-a-2 27, zone-a-1 9",
+        "shop/web-1  moves   -        zone-c-1  zone-a-2  NodeResourcesFit scores zone-a-2 37, zone-c-1 11",
+        "shop/web-2  moves   -        zone-a-1  zone-a-2  NodeResourcesFit scores zone-a-2 46, zone-a-1 9",
+        "shop/web-3  moves   -        zone-c-1  zone-a-2  NodeResourcesFit scores zone-a-2 56, zone-c-1 11",
     ]
 
 
@@ -70,7 +69,7 @@ def test_every_difference_has_a_reason(change: Change, reasons: tuple[str, str])
         change, ("", "")
     )
     before, after = (Outcome(node, "Gated", reason) for node, reason in zip(nodes, reasons, strict=True))
-    reason = pod_row(PodDifference("shop", "web", change, "", before, after))[-1]
+    reason = reason_of(change, before, after)
     assert reason
     assert (change is Change.OTHER_REASON) == ("; then " in reason)
 
@@ -100,6 +99,7 @@ def test_documents_have_everything(output: str) -> None:
         "runsOn": None,
         "before": {"node": "zone-a-1", "verdict": "Placed", "reason": None},
         "after": {"node": "zone-a-2", "verdict": "Placed", "reason": None},
+        "reason": "NodeResourcesFit scores zone-a-2 27, zone-a-1 9",
     }
     assert (found["before"]["profile"], found["before"]["emptyNodes"], found["after"]["emptyNodes"]) == ("spread", 1, 2)
     assert found["after"]["resources"]["cpu"]["requested"] == 18600

@@ -94,6 +94,23 @@ def test_a_pending_pod_moves(files: Any) -> None:
     assert (found.before.packing.empty_nodes, found.after.packing.empty_nodes) == (0, 1)
 
 
+def test_a_pod_that_moves_has_the_reason_of_its_decision(files: Any) -> None:
+    """The reason has the scores at the decision, without the pods that were decided later."""
+    cluster = files(node("a"), node("b"), pod("runs", "2", on="a"), pod("new"), pod("next", "500m"))
+    reasons = {each.name: each.reason for each in compare_profiles(cluster, PACK).differences}
+    # CPU and memory have weight 1, and no request of memory counts as 200 MB: (75 + 2) / 2 on a, (25 + 1) / 2 on b.
+    assert reasons["new"] == "NodeResourcesFit scores a 38, b 13"
+
+
+def test_a_pod_whose_old_node_is_rejected_has_the_filter_as_reason(files: Any) -> None:
+    """If the second profile rejects the old node, the reason is that of the plugin that rejects it."""
+    cluster = files(node("a"), node("b", unschedulable=True), pod("runs", "2", on="a"), pod("new"))
+    lenient = {"plugins": {"multiPoint": {"disabled": [{"name": "NodeUnschedulable"}, {"name": "TaintToleration"}]}}}
+    (found,) = compare_profiles(cluster, {}, before=lenient).differences
+    assert (found.before.node, found.after.node) == ("b", "a")
+    assert found.reason == "NodeUnschedulable rejects b: node(s) were unschedulable"
+
+
 def test_feasibility_changes(files: Any) -> None:
     """A pod that no longer fits or fits now is a difference with the reason of its PodScheduled condition."""
     cluster = files(node("a"), pod("large", "9"))
