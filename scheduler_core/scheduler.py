@@ -117,7 +117,7 @@ class Scheduler:
         cache = ClusterCache(self.options.bounds, DeviceIndex(self.options.device_features, steps))
         cache.columns.devices.group_claims = self.options.group_claims
         cache.columns.devices.turns.steps = ports.journal.steps
-        metrics, suspension, waiting = SchedulerMetrics(), Suspension(steps), WaitingPods(clock)
+        metrics, suspension, waiting = SchedulerMetrics(), Suspension(), WaitingPods(clock)
         self._rules = ProfileQueueingRules(
             self.options.initial_backoff_seconds, self.options.max_backoff_seconds, metrics, timing
         )

@@ -52,11 +52,8 @@ class CycleSlices:
     def cycle_ended(self) -> None:
         """Apply the changes that were deferred while the cycle was interrupted."""
         if self.has_suspended:
-            try:
-                self._suspension.end()
-            finally:
-                # Last, because slices of the buffered changes suspend again.
-                self.has_suspended = False
+            self.has_suspended = False
+            self._suspension.end()
 
     @types.coroutine
     def _in_greenlet(self, loop: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:

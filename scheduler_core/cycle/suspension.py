@@ -4,8 +4,6 @@ Meanwhile nothing may change the state that the cycle reads, such as columns and
 
     running ──begin──▶ suspended (changes buffered in order, binding tasks wait) ──end──▶ running, changes applied
 
-Many buffered changes are applied in slices: they stay in order, and no cycle begins before the last one is applied.
-
 Buffering is cheaper than copying the columns for each cycle, because extenders respond within seconds. Changes that
 only requeue pods (backoff timers, activation, profile swaps) are not buffered, because a cycle does not read the queue.
 """
@@ -20,20 +18,13 @@ from contextlib import contextmanager
 from functools import partial
 from typing import ParamSpec
 
-from scheduler_core.step_counter import StepCounter
-
 log = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 
-_STEPS_OF_CHANGE = 10
-
 
 class Suspension:
     """State of the suspension, and the changes buffered until it ends.
-
-    Args:
-        steps: Counts applied changes, so that the event loop runs between slices of them.
 
     Attributes:
         is_on: Whether a cycle is suspended now: no state that cycles read may change, and no dry run may start.
@@ -44,8 +35,7 @@ class Suspension:
         on_error: Called if a change that is reported now is buffered and fails when it is applied; None for nothing.
     """
 
-    def __init__(self, steps: StepCounter) -> None:
-        self._steps = steps
+    def __init__(self) -> None:
         self.is_on = False
         self.is_midway = False
         self.reported = self.failed = 0
@@ -67,22 +57,18 @@ class Suspension:
                 raise
 
     @contextmanager
-    def of_cycle(self, *, in_slices: bool = True) -> Iterator[None]:
-        """Suspend other changes for a cycle that may await; apply the buffered changes on exit, even after an error.
-
-        Args:
-            in_slices: As in :meth:`end`.
-        """
+    def of_cycle(self) -> Iterator[None]:
+        """Suspend other changes for a cycle that may await; apply the buffered changes on exit, even after an error."""
         self.begin()
         try:
             yield
         finally:
             try:
-                self.end(in_slices=in_slices)
+                self.end()
             except Exception:
                 # Without its end nothing would change any more.
                 log.exception("the end of a suspended cycle failed; it is repeated")
-                self.end(in_slices=False)
+                self.end()
 
     async def over(self) -> None:
         """Wait until no cycle is suspended; the caller continues before another cycle can be suspended."""
@@ -103,38 +89,19 @@ class Suspension:
         self.is_on = True
         self._over.clear()
 
-    def end(self, *, in_slices: bool = True) -> None:
-        """Apply the buffered changes, those included that arrive between slices of them.
-
-        Args:
-            in_slices: Whether the event loop may run between changes, if the caller can be interrupted.
-        """
-        # Changes that arrive as fast as they are applied do not keep the next cycle from beginning.
-        interruptible = 2 * len(self._deferred) if in_slices else 0
-        try:
-            while self._deferred:
-                self._apply_next()
-                interruptible -= 1
-                if interruptible > 0 and self._deferred:
-                    # Suspended again, so that changes that arrive meanwhile wait for their turn.
-                    self._steps.upkeep(_STEPS_OF_CHANGE)
-        finally:
-            # The scheduler stops if this was interrupted between two slices.
-            while self._deferred:
-                self._apply_next()
-            self.is_on = False
-            self._over.set()
-
-    def _apply_next(self) -> None:
+    def end(self) -> None:
+        """Apply the buffered changes."""
         self.is_on = False
-        take, on_error = self._deferred.popleft()
-        self.reported += 1
-        try:
-            take()
-        except Exception:
-            log.exception("a change that arrived while a cycle was suspended could not be applied; it is repeated")
-            self.failed += 1
-            self._repeat(take, on_error)
+        while self._deferred:
+            take, on_error = self._deferred.popleft()
+            self.reported += 1
+            try:
+                take()
+            except Exception:
+                log.exception("a change that arrived while a cycle was suspended could not be applied; it is repeated")
+                self.failed += 1
+                self._repeat(take, on_error)
+        self._over.set()
 
     def _repeat(self, take: Callable[[], None], on_error: Callable[[], None] | None) -> None:
         try:

@@ -24,7 +24,6 @@ from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.runtime.profile_table import ProfileTable
 from scheduler_core.snapshot.pod_info import PodInfo
-from scheduler_core.step_counter import StepCounter
 
 
 class _PreviewRules(QueueingRules):
@@ -65,7 +64,7 @@ class RequestQueue:
         Args:
             infos: The compiled pods of the request, in their order.
         """
-        feed = GroupFeed(self.queue, Suspension(StepCounter()), self.freed)
+        feed = GroupFeed(self.queue, Suspension(), self.freed)
         own = {group.key: group for group in request.groups}
         known = self._named(request.pods, own)
         for group in [*known.values(), *own.values()]:

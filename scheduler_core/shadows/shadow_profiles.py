@@ -81,8 +81,7 @@ class ShadowProfiles:
         if not plan:
             return
         self.journal.suspending()
-        # In one step, because the slices of shadows are not recorded.
-        with self.suspension.of_cycle(in_slices=False):
+        with self.suspension.of_cycle():
             try:
                 await self.clock.sleep(0)
                 await self._compare(pods, plan)

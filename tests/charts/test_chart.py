@@ -27,7 +27,10 @@ _OTHER_DEFAULTS: dict[str, Any] = {
     "leaderElection": {"leaderElect": True},
 }
 # The chart's bound is narrower because Helm reads numbers as doubles.
-_OTHER_BOUNDS = {"seed": {"minimum": 0, "maximum": 2**53 - 1}}
+_OTHER_BOUNDS = {
+    "seed": {"minimum": 0, "maximum": 2**53 - 1},
+    "contestedNodeBackoff": {"minimum": 0, "maximum": 3600},  # the schema of the model has them within anyOf
+}
 # Values that are copied into the pod or the ServiceMonitor; the API server validates their fields.
 _KUBERNETES = {
     "recordVolume",

@@ -106,7 +106,8 @@ def _queue_problems(process: OperatorProcess, server: ApiServer) -> Iterator[str
         if pod.spec.node_name or pod.is_terminal or pod.metadata.deletion_timestamp is not None:
             continue
         placed = cache.get(uid)
-        is_moving = is_on and queue.find(uid) is not None
+        # A change that arrived during a suspended cycle takes effect at its end.
+        is_moving = is_on and (queue.find(uid) is not None or bool(context.suspension._deferred))
         if uid not in places and placed is None and not is_moving and _is_pending(server, pod):
             yield f"{uid} is pending, and is not in the queue"
         is_tried = is_on and places.get(uid) in ([_PARKED], [_ACTIVE], [_GATED])

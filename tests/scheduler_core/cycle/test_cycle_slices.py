@@ -23,7 +23,7 @@ class Interrupted:
 
     def __init__(self) -> None:
         self.steps = StepCounter(SLICE, attempt_steps=100, dry_run_steps=30)
-        self.suspension = Suspension(self.steps)
+        self.suspension = Suspension()
         self.slices = CycleSlices(self.steps, self.suspension, VirtualClock(), Journal())
         self.seen: list[bool] = []
         self.applied: list[int] = []
@@ -64,9 +64,8 @@ async def test_other_tasks_run_between_slices_and_their_changes_wait() -> None:
         return world.cycle(35)
 
     assert await world.run(loop()) == 0
-    assert world.seen[:3] == [True] * 3
-    assert world.applied == sorted(world.applied)
-    assert world.applied[:3] == [1, 2, 3]
+    assert world.seen == [True] * 3
+    assert world.applied == [1, 2, 3]
     assert not world.suspension.is_on
 
 
@@ -167,81 +166,3 @@ def test_each_member_of_a_gang_raises_the_limit_a_little(pods: int, limit: int) 
         steps.spend(limit)
         with pytest.raises(AttemptLimitError, match=f"after {limit} steps"):
             steps.spend()
-
-
-class Buffered(Interrupted):
-    """A cycle during which many changes arrive, each of which notes whether changes wait and how often others ran."""
-
-    def __init__(self, count: int) -> None:
-        super().__init__()
-        self.count = count
-        self.turns: list[int] = []
-
-    def cycle_with_changes(self) -> None:
-        """Run a cycle of two slices, and let the changes arrive in the second one."""
-        try:
-            self._spend(SLICE)
-            for number in range(self.count):
-                self.suspension.run_or_defer(self._apply, number)
-        finally:
-            self.slices.cycle_ended()
-
-    def _apply(self, number: int) -> None:
-        assert not self.suspension.is_on
-        self.applied.append(1_000 + number)
-        self.turns.append(len(self.seen))
-
-
-async def test_many_buffered_changes_are_applied_in_slices() -> None:
-    """Other tasks run between buffered changes; what they change waits until all changes before it are applied."""
-    world, after = Buffered(20), list[int]()
-
-    async def loop() -> None:
-        world.cycle_with_changes()
-        after.append(len(world.applied))
-        assert (world.suspension.is_on, world.slices.has_suspended) == (False, False)
-
-    await world.run(loop())
-    assert world.applied[: after[0]] == world.applied
-    assert [each for each in world.applied if each >= 1_000] == [1_000 + number for number in range(20)]
-    assert world.applied.index(2) > world.applied.index(1_019)
-    assert len(set(world.turns)) > 10
-    assert all(world.seen)
-
-
-async def test_changes_without_end_do_not_delay_the_next_cycle() -> None:
-    """The end of a cycle is reached if each turn of the event loop brings as many changes as it applies."""
-    world = Buffered(3)
-
-    def endless(number: int) -> None:
-        world.applied.append(number)
-        if number < 10_000:
-            world.suspension.begin()
-            world.suspension.run_or_defer(endless, number + 1)
-
-    async def loop() -> int:
-        world.suspension.begin()
-        world.slices.has_suspended = True
-        for _ in range(3):
-            world.suspension.run_or_defer(endless, 9_980)
-        world.slices.cycle_ended()
-        return len(world.seen)
-
-    assert await world.run(loop()) <= 6
-
-
-async def test_a_cancellation_while_buffered_changes_are_applied() -> None:
-    """The rest of the changes is applied at once, and the cancellation ends the loop."""
-    world = Buffered(20)
-
-    async def loop() -> None:
-        world.cycle_with_changes()
-
-    task = asyncio.create_task(world.run(loop()))
-    while len(world.turns) < 5:  # noqa: ASYNC110 - a slice has no event for it
-        await asyncio.sleep(0)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert len(world.turns) == 20
-    assert not world.suspension.is_on

@@ -20,7 +20,6 @@ from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.workloads import Namespace
 from scheduler_core.ports import StorageWriter
-from scheduler_core.step_counter import StepCounter
 from tests.support.builders import node, pod
 from tests.support.presence import present
 from tests.support.recording_plugins import Journal, recorder
@@ -48,7 +47,7 @@ async def settle() -> None:
 
 def test_changes_are_applied_at_once_or_in_order_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
     """Changes are buffered during a suspension, and a change that fails does not prevent the others."""
-    suspension, applied = Suspension(StepCounter()), list[int]()
+    suspension, applied = Suspension(), list[int]()
     suspension.run_or_defer(applied.append, 0)
     with suspension.of_cycle():
         suspension.run_or_defer(applied.append, 1)
@@ -61,7 +60,7 @@ def test_changes_are_applied_at_once_or_in_order_at_the_end(caplog: pytest.LogCa
 
 async def test_waiting_tasks_continue_before_the_next_suspension() -> None:
     """A task that waits for a suspension also waits for the next one."""
-    suspension = Suspension(StepCounter())
+    suspension = Suspension()
     await suspension.over()
     with suspension.of_cycle():
         waiting = asyncio.ensure_future(suspension.over())

@@ -218,7 +218,7 @@ async def test_min_resources_that_are_not_free(cluster: Rig) -> None:
     await settle(cluster, *members(2))
     assert cluster.bound == {}
     assert cluster.condition.message == (
-        "the group's minResources are not free in the cluster: cpu 6000m of which 4000m are free"
+        "the group's minResources are not free in the cluster: cpu 6 of which 4 are free"
     )
     cluster.add(node("b"))
     await settle(cluster, after=20.0)
