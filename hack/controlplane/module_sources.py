@@ -49,22 +49,34 @@ def source_of(module: str, requiring: Path) -> Path:
     Raises:
         ModuleSourceError: Go is missing, or the download failed.
     """
+    return Path(download(module, requiring, go_environment())["Dir"])
+
+
+def download(module: str, directory: Path, environment: Mapping[str, str]) -> dict[str, str]:
+    """Download a module into Go's cache, and return what Go reports of it: ``Dir``, ``Sum`` and more.
+
+    Args:
+        module: Path of the module, with a version unless the module in *directory* requires it.
+
+    Raises:
+        ModuleSourceError: Go is missing, or the download failed.
+    """
     if shutil.which("go") is None:
         raise ModuleSourceError("go is not on PATH")
     command = ["go", "mod", "download", "-json", module]
     outcome = subprocess.run(
         command,
-        cwd=requiring,
-        env=go_environment(),
+        cwd=directory,
+        env=environment,
         capture_output=True,
         text=True,
         timeout=_DOWNLOAD_SECONDS,
         check=False,
     )
-    found = json.loads(outcome.stdout or "{}")
+    found: dict[str, str] = json.loads(outcome.stdout or "{}")
     if outcome.returncode or "Dir" not in found:
         raise ModuleSourceError(f"`{' '.join(command)}` failed: {found.get('Error') or outcome.stderr.strip()}")
-    return Path(found["Dir"])
+    return found
 
 
 def prepare_edited(module: str, requiring: Path, edits: Sequence[SourceEdit], directory: Path) -> None:

@@ -4,14 +4,13 @@ They come out of a Go module, because the module proxy also provides the rest of
 that the content is what was reviewed. The copies are in the per-user cache.
 """
 
-import json
 import os
 import shutil
-import subprocess
 import tempfile
 from pathlib import Path
 
 from hack.controlplane.binaries import MissingBinary
+from hack.controlplane.module_sources import ModuleSourceError, download, go_environment
 
 _MODULE = "github.com/prometheus-operator/prometheus-operator"
 _VERSION = "v0.85.0"
@@ -20,7 +19,6 @@ _DIRECTORY = "example/prometheus-operator-crd"
 DEFINITIONS = ("monitoring.coreos.com_prometheusrules.yaml", "monitoring.coreos.com_servicemonitors.yaml")
 """One file for each definition."""
 
-_DOWNLOAD_SECONDS = 300.0
 _REMEDY = "Install Go 1.26 or newer (https://go.dev/dl) with a reachable module proxy."
 
 
@@ -58,24 +56,11 @@ def _download() -> Path:
     Raises:
         MissingBinary: Go is missing, the download fails, or the content has another hash.
     """
-    if shutil.which("go") is None:
-        raise MissingBinary(DEFINITIONS, ["go is not on PATH"], _REMEDY)
-    command = ["go", "mod", "download", "-json", f"{_MODULE}@{_VERSION}"]
-    environment = os.environ | {"GOFLAGS": "-mod=mod", "GOWORK": "off"}
-    with tempfile.TemporaryDirectory() as elsewhere:
-        outcome = subprocess.run(
-            command,
-            cwd=elsewhere,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=_DOWNLOAD_SECONDS,
-            check=False,
-        )
-    module = json.loads(outcome.stdout or "{}")
-    if outcome.returncode or "Dir" not in module:
-        reason = module.get("Error") or outcome.stderr.strip()
-        raise MissingBinary(DEFINITIONS, [f"`{' '.join(command)}` failed: {reason}"], _REMEDY)
+    try:
+        with tempfile.TemporaryDirectory() as elsewhere:
+            module = download(f"{_MODULE}@{_VERSION}", Path(elsewhere), go_environment("mod"))
+    except ModuleSourceError as error:
+        raise MissingBinary(DEFINITIONS, [str(error)], _REMEDY) from error
     if module["Sum"] != _SUM:
         reason = f"{_MODULE}@{_VERSION} has the hash {module['Sum']}, and {_SUM} was reviewed"
         raise MissingBinary(DEFINITIONS, [reason], "Check GOPROXY to find out which proxy changed it.")

@@ -83,6 +83,8 @@ class ContestedNodes:
         self._avoided_seconds = avoided_seconds
         self._is_timed = False
         self._by_name: dict[str, ContestedNode] = {}
+        self._avoided_rows: NDArray[np.intp] | None = None
+        """Rows of the avoided nodes; None if they are to be determined. A node keeps its row until it is removed."""
 
     def rival_bound(self, info: PodInfo, profiles: ProfileTable) -> None:
         """Handle a pod that another client bound, and that is counted on its node now.
@@ -120,17 +122,22 @@ class ContestedNodes:
         if len(self._by_name) > MAX_NODES:
             dropped = next(iter(self._by_name))
             del self._by_name[dropped]
-            self.avoided.pop(dropped, None)
+            self._stop_avoiding(dropped)
         self.counts[rival] = self.counts.get(rival, 0) + 1
         if self._avoided_seconds > 0:
             self.avoided[name] = now + self._avoided_seconds
+            self._avoided_rows = None
             if not self._is_timed:
                 self._is_timed = True
                 self._clock.call_later(self._avoided_seconds, self._end_avoidance)
 
     def node_removed(self, name: str) -> None:
         self._by_name.pop(name, None)
+        self._stop_avoiding(name)
+
+    def _stop_avoiding(self, name: str) -> None:
         self.avoided.pop(name, None)
+        self._avoided_rows = None
 
     def current(self) -> list[ContestedNode]:
         """Return the nodes that are contested now, the last overcommitted first."""
@@ -147,12 +154,14 @@ class ContestedNodes:
 
     def others(self, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
         """Return bool per given row: whether pods do not avoid it; call it only if ``avoided`` has any."""
-        return ~np.isin(rows, [self._columns.row_of(name) for name in self.avoided])
+        if self._avoided_rows is None:
+            self._avoided_rows = np.array([self._columns.row_of(name) for name in self.avoided], dtype=np.intp)
+        return ~np.isin(rows, self._avoided_rows)
 
     def _end_avoidance(self) -> None:
         now = self._clock.now()
         for name in [name for name, until in self.avoided.items() if until <= now]:
-            del self.avoided[name]
+            self._stop_avoiding(name)
         self._is_timed = bool(self.avoided)
         if self.avoided:
             self._clock.call_later(min(self.avoided.values()) - now, self._end_avoidance)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.ports import Clock, Timer
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
@@ -35,6 +36,13 @@ def delayed(instance: FrameworkInstance, since: float | None, started: float) ->
         return ""
     due = (started if since is None else since) + seconds
     return delay_text(instance) if started + _EARLY_SECONDS < due else ""
+
+
+def delay_of(attempt: Attempt) -> str:
+    """Return the message of a pod's attempt that must not preempt yet; "" if it may, as a pod with a node may."""
+    if attempt.info.pod.spec.node_name:
+        return ""
+    return delayed(attempt.instance, attempt.queued.unschedulable_since, attempt.started)
 
 
 class PreemptionDelays:

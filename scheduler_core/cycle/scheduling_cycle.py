@@ -21,7 +21,7 @@ from scheduler_core.cycle.gang_constraints import MemberDomains
 from scheduler_core.cycle.internal_errors import InternalErrors, try_twice
 from scheduler_core.cycle.moved_pods import MovedPods, SeatedPod
 from scheduler_core.cycle.percentage_of_nodes import NodeOrder
-from scheduler_core.cycle.preemption_delay import delayed
+from scheduler_core.cycle.preemption_delay import delay_of
 from scheduler_core.cycle.reuse_or_search import NodeChoice
 from scheduler_core.errors import AttemptLimitError, SchedulerCoreError, error_message
 from scheduler_core.framework.cycle_state import CycleStage
@@ -242,8 +242,7 @@ class SchedulingCycle:
     def _post_filter(self, attempt: Attempt, diagnosis: Diagnosis) -> Failure:
         """Run the PostFilter plugins for a pod without a feasible node, and return why it has none."""
         attempt.state.recorder.enter(_POST_FILTER)
-        instance, info, queued = attempt.instance, attempt.info, attempt.queued
-        delay = "" if info.pod.spec.node_name else delayed(instance, queued.unschedulable_since, attempt.started)
+        instance, info, delay = attempt.instance, attempt.info, delay_of(attempt)
         planned = plan_post_filters(instance, attempt.state, info, self._cache.columns, diagnosis, delay=delay)
         outcome = planned.outcome
         if not self._background.is_copy:

@@ -19,7 +19,7 @@ from scheduler_core.cycle.failure_handler import Failure, no_fit
 from scheduler_core.cycle.filter_and_score import Feasible, NodeSelection, score_feasible
 from scheduler_core.cycle.gang_constraints import ReservationRejections
 from scheduler_core.cycle.internal_errors import InternalErrors
-from scheduler_core.cycle.preemption_delay import delayed
+from scheduler_core.cycle.preemption_delay import delay_of
 from scheduler_core.cycle.reuse_or_search import note_reserved
 from scheduler_core.cycle.scheduling_cycle import SchedulingCycle, failure_of
 from scheduler_core.cycle.suspension import Suspension
@@ -113,10 +113,9 @@ class ExtendedChoice:
         """
         consultation = PreemptionConsultation(attempt.instance.extenders, self._nodes)
         attempt.state.recorder.enter(CycleStage.POST_FILTER)
-        instance, info = attempt.instance, attempt.info
-        since = attempt.queued.unschedulable_since
-        delay = "" if info.pod.spec.node_name else delayed(instance, since, attempt.started)
-        outcome = await run_post_filters_with(instance, attempt.state, info, diagnosis, consultation, delay=delay)
+        outcome = await run_post_filters_with(
+            attempt.instance, attempt.state, attempt.info, diagnosis, consultation, delay=delay_of(attempt)
+        )
         attempt.state.recorder.leave(CycleStage.POST_FILTER, outcome.status.code)
         diagnosis.post_filter_message = outcome.status.message
         return outcome.nominated_node

@@ -38,7 +38,7 @@ from scheduler_core.model.devices import (
     ResourceSliceSpec,
 )
 from scheduler_core.model.meta import AnnotatedMeta, ObjectMeta
-from scheduler_core.model.node import Node, NodeSpec, NodeStatus
+from scheduler_core.model.node import HOSTNAME, Node, NodeSpec, NodeStatus
 from scheduler_core.model.pod import Pod, PodSpec, PodStatus, Quantities
 from scheduler_core.model.pod_requests import CPU, PODS, amount_text, value
 from scheduler_core.model.pod_volumes import ClaimReference
@@ -66,7 +66,6 @@ from scheduler_core.snapshot.indexes.device_index import DeviceIndex
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
 
-_HOSTNAME = "kubernetes.io/hostname"
 _NEW_NODE = "new-node"
 _NEW_POD = "new-pod"
 _MAX_PODS = 2000
@@ -148,7 +147,7 @@ def _labelled(pod: Pod, node: Node) -> Iterator[Candidate]:
         wanted = node_labels(pod, term, labels)
         for key in _topology_keys(pod):
             wanted.setdefault(key, name)
-        if wanted == labels or wanted.get(_HOSTNAME) != labels.get(_HOSTNAME):
+        if wanted == labels or wanted.get(HOSTNAME) != labels.get(HOSTNAME):
             # The host name label is the node's identity.
             continue
         changed = replace(node, metadata=replace(node.metadata, labels=wanted))
@@ -187,7 +186,7 @@ def nodes_added(info: PodInfo, columns: NodeColumns, misses: Sequence[NodeLacks]
     keys = _topology_keys(info.pod)
     domains: list[dict[str, str]] = [{}]
     for node in _nodes_of(columns, misses):
-        domain = {key: node.metadata.labels[key] for key in keys if key in node.metadata.labels and key != _HOSTNAME}
+        domain = {key: node.metadata.labels[key] for key in keys if key in node.metadata.labels and key != HOSTNAME}
         if domain and domain not in domains:
             domains.append(domain)
     for term in required_terms(info.pod):
@@ -197,9 +196,9 @@ def nodes_added(info: PodInfo, columns: NodeColumns, misses: Sequence[NodeLacks]
             continue
         for domain in domains:
             own = node_labels(info.pod, term, domain)
-            if own.get(_HOSTNAME) in taken:
+            if own.get(HOSTNAME) in taken:
                 continue
-            labels = {_HOSTNAME: name, **dict.fromkeys(keys, name), **own}
+            labels = {HOSTNAME: name, **dict.fromkeys(keys, name), **own}
             node = Node(ObjectMeta(name, uid=f"uid-of-{name}", labels=labels), NodeSpec(), status)
             label_texts = [f"{key}={value}" for key, value in sorted(own.items())]
             words = f"a node {name} added" if name in names else "a node added"

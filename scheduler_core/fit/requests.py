@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from scheduler_core.model.devices import ResourceClaim
-from scheduler_core.model.node import Node
+from scheduler_core.model.node import HOSTNAME, Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import CompositePodGroup, PodGroup
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 
-HOSTNAME = "kubernetes.io/hostname"
 _OF_ONE_NODE = "node.kubernetes.io/"
 """Prefix of the taints that describe the state of one node, such as not-ready and unschedulable."""
 _DAEMON_SET = "DaemonSet"

@@ -11,6 +11,7 @@ from dataclasses import replace
 from scheduler_core.errors import SchedulerCoreError
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.gangs.failure_handler import UNSCHEDULABLE, GangFailure
+from scheduler_core.model.node import HOSTNAME
 from scheduler_core.model.pod import Pod
 from scheduler_core.placement.requests import PlacementRequest, Rejection
 from scheduler_core.runtime.equivalence import class_key, filter_class
@@ -18,7 +19,6 @@ from scheduler_core.runtime.filtering import run_pre_filters
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
 
-_HOSTNAME = "kubernetes.io/hostname"
 _MAX_CLASSES = 16
 """Pod classes that are examined; members of further ones count as helped by nodes."""
 
@@ -46,7 +46,7 @@ def with_node_help(
 
 def _lasting_problem(nodes: NodeColumns, request: PlacementRequest, rejection: Rejection) -> str:
     for topology, gangs in request.gang.topologies:
-        if topology.is_required and topology.key == _HOSTNAME and any(gang.placed for gang in gangs):
+        if topology.is_required and topology.key == HOSTNAME and any(gang.placed for gang in gangs):
             return "scheduled members have set the node of the group"
     # In another domain than that of its node, any member with such a node is rejected.
     tries = () if request.gang.topologies else rejection.tries
@@ -87,13 +87,13 @@ def _problem_of(nodes: NodeColumns, request: PlacementRequest, infos: list[PodIn
 def is_pinned(pod: Pod) -> bool:
     """Return whether a pod may only use nodes that it names by their hostname label."""
     spec = pod.spec
-    if _HOSTNAME in spec.node_selector:
+    if HOSTNAME in spec.node_selector:
         return True
     affinity = None if spec.affinity is None else spec.affinity.node_affinity
     required = None if affinity is None else affinity.required
     if required is None or not required.node_selector_terms:
         return False
     return all(
-        any(each.key == _HOSTNAME and each.operator == "In" for each in term.match_expressions)
+        any(each.key == HOSTNAME and each.operator == "In" for each in term.match_expressions)
         for term in required.node_selector_terms
     )

@@ -8,6 +8,9 @@ from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.pod import Quantities
 from scheduler_core.model.taints import Taint
 
+HOSTNAME = "kubernetes.io/hostname"
+"""Label with the name of a node."""
+
 
 class PodPreemptionPolicy(Struct, gc=False, frozen=True, rename="camel"):
     """``spec.podPreemptionPolicy``: the owners that have disabled preemption for deferred resizes on the node."""

@@ -13,6 +13,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from bayplan.fit.workload_pods import MAX_PODS
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.gangs.held_room import POD_SET_LABEL, WORKLOAD_LABEL
 from scheduler_core.model.meta import ObjectMeta
@@ -190,7 +191,7 @@ def pods_of(
 
     Raises:
         MissingFlavorError: A flavor is not known yet.
-        ConfigError: A topology assignment cannot be read.
+        ConfigError: A topology assignment cannot be read, or there are too many pods.
     """
     admission = workload.status.admission
     assignments = {each.name: each for each in (admission.pod_set_assignments if admission is not None else None) or ()}
@@ -200,6 +201,9 @@ def pods_of(
         assignment = assignments.get(pod_set.name, PodSetAssignment(pod_set.name))
         count = pod_set.count if assignment.count is None else assignment.count
         left = max(0, count - ended.get(pod_set.name, 0) - placed.get(pod_set.name, 0))
+        if len(found) + left > MAX_PODS:
+            where = f"Workload {workload.key}: spec.podSets[{pod_set.name}].count"
+            raise ConfigError([Problem(where, f"more than {MAX_PODS} pods cannot be evaluated; use smaller Workloads")])
         template = _template(workload, pod_set, assignment, check, flavors)
         specs = _specs(workload, pod_set, assignment, template["spec"])
         for number in range(left):

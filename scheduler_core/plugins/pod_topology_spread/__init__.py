@@ -42,11 +42,10 @@ from scheduler_core.framework.handle import Handle
 from scheduler_core.framework.status import SKIP, SUCCESS, Status, error
 from scheduler_core.kernels.domain_counts import DomainIds, domain_sums, domains_present
 from scheduler_core.kernels.go_arithmetic import natural_logarithm
-from scheduler_core.model.node import Node
+from scheduler_core.model.node import HOSTNAME, Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.plugins.pod_topology_spread.filtering import (
     DO_NOT_SCHEDULE,
-    HOSTNAME,
     REASONS,
     REQUIRED,
     SCHEDULE_ANYWAY,

@@ -26,6 +26,7 @@ from scheduler_core.framework.cycle_state import StateKey
 from scheduler_core.framework.extension_points import Codes
 from scheduler_core.framework.status import unresolvable, unschedulable
 from scheduler_core.kernels.domain_counts import DomainIds, DomainTable, domains_present
+from scheduler_core.model.node import HOSTNAME
 from scheduler_core.model.pod import Pod, TopologySpreadConstraint
 from scheduler_core.model.selectors import LabelMatcher, PodQuery, all_of, compile_label_selector, equality_matcher
 from scheduler_core.plugins.taint_toleration import TolerationTables
@@ -179,7 +180,6 @@ def _met(mask: Mask | None, condition: Mask | None) -> Mask | None:
     return mask & condition
 
 
-HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
 
 SYSTEM_DEFAULTS = (

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from bayplan.fit.workload_pods import MAX_PODS
 from bayplan.kueue.workloads import MissingFlavorError, ResourceFlavor, Workload, pods_of
 
 from scheduler_core.errors import ConfigError
@@ -114,3 +115,10 @@ def test_an_unreadable_topology_assignment() -> None:
     broken = {"levels": ["host"], "slices": [{"domainCount": 1, "valuesPerLevel": [{"new": "x"}], "podCounts": {}}]}
     with pytest.raises(ConfigError, match="topologyAssignment: cannot be read"):
         pods_of(workload({"count": 1}, **assigned(topologyAssignment=broken)), "fit", {}, {})
+
+
+def test_too_many_pods() -> None:
+    """A count of any size costs nothing: no pod is made for a Workload with too many."""
+    for sets in (({"count": 2**31 - 1},), ({"count": MAX_PODS}, {"name": "more", "count": 1})):
+        with pytest.raises(ConfigError, match=r"count: more than 5000 pods cannot be evaluated"):
+            pods_of(workload(*sets), "fit", {}, {})

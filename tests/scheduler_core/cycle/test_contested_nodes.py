@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from scheduler_core.cycle import contested_nodes
@@ -213,6 +214,26 @@ async def test_a_contested_node_is_used_if_only_such_nodes_are_feasible() -> Non
     await overcommitted(made)
     with_pods_that_end(made)
     assert await attempts(made, "a", "b", "c") == ["busy"] * 3
+
+
+async def test_the_rows_of_avoided_nodes_follow_changes() -> None:
+    """Rows that were determined for one decision are not used for nodes that came, ended or returned since then."""
+    made = scheduling()
+    contested, columns = made.context.contested, made.context.cache.columns
+
+    def avoided() -> set[str]:
+        rows = np.flatnonzero(columns.alive)
+        return {columns.node_name(row) for row in rows[~contested.others(rows)].tolist()}
+
+    await overcommitted(made, "a")
+    assert avoided() == {"a"}
+    await overcommitted(made, "b")
+    assert avoided() == {"a", "b"}
+    made.scheduler.feed.node_deleted(node("a"))
+    made.add(node("other"), node("a"))
+    assert avoided() == {"b"}
+    made.clock.advance(AVOIDED_SECONDS)
+    assert avoided() == set()
 
 
 async def test_without_the_setting_contested_nodes_have_no_effect_on_decisions() -> None:
