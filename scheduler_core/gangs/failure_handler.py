@@ -173,7 +173,6 @@ def of_rejection(instance: FrameworkInstance, needed: int, rejection: Rejection)
         f"{text}; {rejection.device_search}" if rejection.device_search else text,
         UNSCHEDULABLE, frozenset(rejected), frozenset(pending),
         tuple(classes.values()), best.reached, needed, best.nearest, untried=len(best.untried), lacks=rejection.lacks,
-        is_helped_by_nodes=bool(best.failed or not rejection.lack),
     )  # fmt: skip
 
 
