@@ -74,7 +74,7 @@ test: install ## Run all tests, including those on the real control plane (WORKE
 # All steps run, also after one that fails. NIGHT is the random seed; the date of a night repeats it.
 NIGHT ?= $(shell date +%Y%m%d)
 HOURS ?= build/nightly/simulated-hours.jsonl
-NIGHTLY := tests releases floors pythons firefox faults twins parity scenarios soak upstream e2e
+NIGHTLY := tests peers releases floors pythons firefox faults twins parity scenarios soak upstream e2e
 
 .PHONY: nightly
 nightly: controlplane ## Run what CI samples or leaves out: long campaigns, planted bugs, soak, floors (hours; NIGHT=20261122)
@@ -86,6 +86,9 @@ nightly: controlplane ## Run what CI samples or leaves out: long campaigns, plan
 nightly-tests: install
 	@K8S=1.36 $(BIN)/python -m hack.controlplane.binaries
 	@$(BIN)/pytest --numprocesses=$(WORKERS) --no-loadscope-reorder --nightly -m "nightly or hypothesis" $(PYTEST_ARGS)
+
+nightly-peers: controlplane
+	@$(BIN)/pytest --numprocesses=2 --no-loadscope-reorder --nightly $(PYTEST_ARGS) tests/peers
 
 nightly-releases: install
 	@for release in 1.36 1.35; do echo "==> Kubernetes $$release"; K8S=$$release $(BIN)/python -m hack.controlplane.binaries && \
