@@ -244,9 +244,17 @@ class Scheduler:
     @cached_property
     def shadows(self) -> ShadowProfiles:
         """Shadow profiles; their modules are imported when the first is served."""
-        from scheduler_core.shadow_assembly import build_shadows  # noqa: PLC0415 - most schedulers have none
+        from scheduler_core.shadows.shadow_profiles import build_shadows  # noqa: PLC0415 - most schedulers have none
 
-        return build_shadows(self.context, self.cycles, self.reservations, self._timing, self._journal)
+        cycles = self.cycles
+        return build_shadows(
+            self.context,
+            cycles.decided,
+            cycles.selection,
+            self.reservations,
+            clock=self._timing,
+            journal=self._journal,
+        )
 
     def activate(self, instances: Iterable[FrameworkInstance]) -> None:
         """Make instances live together; they replace those of the same names.

@@ -5,13 +5,13 @@ Literals that types do not restrict, such as patterns, are validated afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import cast
 
+from scheduler_core.cel import conversions, kubernetes_functions, list_functions, operators, string_functions
 from scheduler_core.cel import syntax_tree as ast
 from scheduler_core.cel.conversions import parse_duration, parse_timestamp
-from scheduler_core.cel.functions import FUNCTIONS
-from scheduler_core.cel.overloads import Overload
+from scheduler_core.cel.overloads import Function, Overload, function, merged
 from scheduler_core.cel.problems import EvaluationError, InvalidExpressionError, Problems
 from scheduler_core.cel.string_functions import check_format, compile_pattern
 from scheduler_core.cel.value_types import (
@@ -44,6 +44,32 @@ from scheduler_core.cel.value_types import (
     unwrap_optional,
 )
 from scheduler_core.cel.values import TypeValue, Uint
+
+# No variable has these types, so that calls fail; expressions with dyn compile.
+_AUTHORIZATION = [
+    function("allowed", "Decision.() -> bool"),
+    function("check", "PathCheck.(string) | ResourceCheck.(string) -> Decision", cost=350_000),
+    function("error", "Decision.() -> string"),
+    function("errored", "Decision.() -> bool"),
+    function("group", "Authorizer.(string) -> GroupCheck"),
+    function("path", "Authorizer.(string) -> PathCheck"),
+    function("reason", "Decision.() -> string"),
+    function("resource", "GroupCheck.(string) -> ResourceCheck"),
+    function("serviceAccount", "Authorizer.(string, string) -> Authorizer"),
+    *[
+        function(name, "ResourceCheck.(string) -> ResourceCheck")
+        for name in ("fieldSelector", "labelSelector", "name", "namespace", "subresource")
+    ],
+]
+FUNCTIONS: Mapping[str, Function] = merged(
+    *_AUTHORIZATION,
+    *operators.FUNCTIONS,
+    *conversions.FUNCTIONS,
+    *string_functions.FUNCTIONS,
+    *list_functions.FUNCTIONS,
+    *kubernetes_functions.FUNCTIONS,
+)
+"""The functions and operators that device selectors may call, by name."""
 
 _DEVICE = Type("struct", "kubernetes.DRADevice")
 _FIELDS: dict[str, Type] = {

@@ -318,6 +318,7 @@ FUNCTIONS = [
     *_order("_>=_", lambda left, right, _frame: compare(left, right, "_>=_") >= 0),
     *_order("_>_", lambda left, right, _frame: compare(left, right, "_>_") > 0),
     function("_?_:_", "(bool, A, A) -> A"),
+    function("cel.@mapInsert", "(map(K, V), K, V) | (map(K, V), map(K, V)) -> map(K, V)"),
     function("_?._", "(dyn, string) -> optional(V)"),
     function(
         "_[?_]", "(list(V), int) | (optional(list(V)), int) | (map(K, V), K) | (optional(map(K, V)), K) -> optional(V)"

@@ -8,7 +8,7 @@ those of cel-go's tracker and Kubernetes' estimator (pkg/cel/library). An error 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil
 from typing import Any
@@ -295,6 +295,15 @@ def function(
 def operator(name: str, signatures: str, run: Implementation, exact: CallCost | None = None) -> Function:
     """Return a row of an operator or function whose implementation serves all overloads and checks types itself."""
     return Function(name, ((signatures, None, exact),), run)
+
+
+def merged(*rows: Function) -> dict[str, Function]:
+    """Return the rows by name; rows of one name become one, in their order."""
+    functions: dict[str, Function] = {}
+    for row in rows:
+        known = functions.get(row.name)
+        functions[row.name] = replace(known, rows=known.rows + row.rows) if known else row
+    return functions
 
 
 def _overload(form: str, result: str, run: Implementation | None, cost: CallCost | None) -> Overload:

@@ -14,7 +14,7 @@ from scheduler_core.framework.status import Code
 from scheduler_core.framework.waiting_pods import WaitingPods
 from scheduler_core.model.devices import ClaimConsumer
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
-from scheduler_core.runtime.reserve_and_permit import run_permit, run_reserve, run_unreserve
+from scheduler_core.runtime.binding import run_permit, run_reserve, run_unreserve
 from scheduler_core.snapshot.cluster_cache import ClusterCache
 
 log = logging.getLogger(__name__)

@@ -147,9 +147,6 @@ class CycleState:
     """Data of one scheduling attempt.
 
     Attributes:
-        skip_filter: Names of the plugins whose PreFilter returned Skip.
-        skip_score: Names of the plugins whose PreScore returned Skip.
-        skip_pre_bind: Names of the plugins whose PreBindPreFlight returned Skip.
         recorder: Records the stages and plugins of the cycle; a clone records nothing.
         evaluations: Counts evaluations; those of a clone are counted, too, as kube-scheduler counts its dry runs.
         bind_annotations: Annotations that the bind adds to the pod, see :func:`annotate_bind`.

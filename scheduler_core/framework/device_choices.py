@@ -36,7 +36,6 @@ class NodeClaims(Struct, frozen=True):
 
     Attributes:
         to_allocate: Claims without an allocation, in the order of the search.
-        unavailable: Allocated claims that the pod cannot use on the node.
     """
 
     to_allocate: tuple[ResourceClaim, ...] = ()
@@ -61,11 +60,7 @@ class StepBudget:
         self.spent = 0
 
     def spend(self) -> None:
-        """Count one step.
-
-        Raises:
-            StepLimitError: No step is left.
-        """
+        """Count one step. Raises StepLimitError: no step is left."""
         if self.spent >= self.limit:
             raise StepLimitError(self.limit)
         self.spent += 1

@@ -25,14 +25,11 @@ class Diagnosis(Struct):
     """Result of the filters in a failed attempt.
 
     Attributes:
-        node_count: Number of nodes in the cluster.
         verdicts: One per row; 0 for rows that have no node or were not evaluated.
         evaluated: bool per row: the row has a node and the filters ran on it.
-        decode: Returns the status for a verdict other than 0.
         pre_filter: PreFilter's rejection of the pod as a whole; Success if there was none.
         rejected_by: Plugins that rejected the pod on a node or as a whole.
         pending_on: Those of them that returned Pending.
-        post_filter_message: Text that PostFilter adds.
         reserved_for: Gangs whose reserved nodes are among those that rejected the pod; empty if a node is feasible.
     """
 

@@ -230,8 +230,6 @@ class PostFilterPreview:
     """What PostFilter would do.
 
     Attributes:
-        result: What it would return.
-        candidates: All nodes that it would consider.
         evicted, withdrawn: Pods that it would evict; pods whose nomination it would clear.
         released: Keys of the objects that it would release.
     """

@@ -49,7 +49,6 @@ class MemberCandidates:
     """Preemption candidates of a gang member.
 
     Attributes:
-        candidates: Nodes with their victims; no more than are needed to choose from.
         is_row_local: Whether changes on other rows cannot affect the candidates.
     """
 

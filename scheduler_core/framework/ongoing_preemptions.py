@@ -21,11 +21,6 @@ class Preemptor(Struct, frozen=True):
     Attributes:
         uid: UID of the pod, or of the gang's PodGroup.
         kind: ``pod`` or ``podgroup``, as in kube-scheduler's messages.
-        key: ``namespace/name``.
-        scheduler_name: The profile that schedules it.
-        reference: The object, for events.
-        pod: The pod; None for a gang.
-        group: The gang; None for a pod.
     """
 
     uid: str
@@ -59,12 +54,10 @@ class Preemption(Struct, eq=False):
     """A preemption whose evictions are not all issued yet.
 
     Attributes:
-        preemptor: The pod or gang that preempts.
         node_name: The node of the victims; "" for several nodes.
         victim_count: Number of victims, including those that already terminate.
         waiting_for: Number of victims before the last that are still to be evicted.
         last: The last victim, once its eviction is issued.
-        has_failed: Whether the eviction of a victim failed.
         has_held: Whether it gated the preemptor, or any member of a gang, when the preemptor was last due for an
             attempt. The event that caused the attempt has passed, and later events may matter only to plugins that
             have not rejected the pod yet.

@@ -39,20 +39,14 @@ class QueuedPod:
     """A pod and its history in the queue.
 
     Attributes:
-        info: The compiled pod; replaced when the pod is updated.
-        profile: The pod's ``spec.schedulerName``.
-        place: The part of the queue that contains it.
         timestamp: When it was added, or last returned from an attempt, in the clock's seconds; activation, backoff and
             gates do not change it, so a pod keeps its position among equals.
-        attempts: Number of scheduling attempts.
         unschedulable_count: Number of attempts that ended in a rejection; backoff grows with it.
         error_count: Number of consecutive errors; they have a backoff of their own.
         backoff_until: When its backoff ends; 0 for none, or not computed yet.
         rejected_by: Plugins that rejected it in its last attempt, and gates that have held it since.
         counted_rejections: Those of them that the queue counts for its metrics; only the queue changes it.
-        pending_on: Those of them that returned Pending.
         gated_by: The PreEnqueue plugin that gates it, "" for none.
-        gate_reasons: The reasons of that plugin.
         is_faulty: Whether an error in the queue or of its gate delays it, so that its gates are checked again later.
         is_nomination_withheld: Whether its nomination does not count until its gate opens.
         was_flushed: Whether it is retried only because it was unschedulable for too long.
@@ -63,7 +57,6 @@ class QueuedPod:
         was_given_up: Whether its last attempt took all steps that it may.
         unschedulable_since: Start of its first rejected attempt, in the clock's seconds; None for none.
         first_attempt: When it first entered the active queue; 0 before that.
-        group: The gang of the pod; None for none.
         reported_condition: The PodScheduled condition that was last written, which the pod may not show yet; None for
             none.
     """
@@ -160,7 +153,6 @@ class QueuedGang(QueuedPod):
     Attributes:
         members: Members that wait, by UID; the gang adds and removes them.
         rejected_members: Rejected members, one per pod class; queueing hints are called for them.
-        tried_at: When its last attempt began, in the clock's seconds.
         busy_since: When this process began or continued its last attempt, whose search was in another process before.
     """
 

@@ -86,9 +86,6 @@ class Registry:
     def decoded_types(self, *, reads_marks: bool = False) -> DecodedTypes:
         """Return the types as which nodes, pods and other kinds are decoded to contain what every plugin declares.
 
-        Args:
-            reads_marks: Whether the annotations of pods that name gangs of other schedulers are decoded.
-
         Raises:
             RegistryError: Two plugins declare the same field or kind in different forms.
         """
@@ -178,11 +175,7 @@ def _may_be_served(missing: Problem, found: Sequence[Problem]) -> bool:
 
 
 def merged_sets(custom: Plugins, defaults: Plugins) -> dict[str, PluginSet]:
-    """Merge a profile's plugins with the defaults, point by point, without expanding multiPoint.
-
-    Returns:
-        The merged set of each extension point and of ``multiPoint``.
-    """
+    """Merge a profile's plugins with the defaults, by point or ``multiPoint``, without expanding multiPoint."""
     default_sets, custom_sets = defaults.points(), custom.points()
     return {point: _merge(default_sets[point], custom_sets[point]) for point in default_sets}
 
@@ -283,9 +276,6 @@ def warnings_without_effect(config: ProfileConfig, resolved: ResolvedPlugins, re
 
     Args:
         resolved: The plugins of ``config`` with the defaults.
-
-    Yields:
-        The warnings, with paths from the profile's root.
     """
     for point, plugin_set in config.plugins.points().items():
         for index, entry in enumerate(plugin_set.disabled):

@@ -55,8 +55,6 @@ class Status:
         plugin: The plugin that returned the status; set by the runtime.
         is_of_cluster: Whether a write to the cluster failed, or a volume or device did not become ready: an error, but
             not one of the plugin or the profile.
-        is_success: Whether the code is SUCCESS.
-        is_skip: Whether the code is SKIP.
 
     Raises:
         StatusError: The code is not a Code, or the reasons are not a tuple of str. The constructor raises it because

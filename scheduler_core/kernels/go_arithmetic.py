@@ -25,14 +25,7 @@ _LARGEST_SCALED_WHOLE = (2**63 - 1) // PERCENT
 
 
 def truncated_quotients(dividends: NDArray[np.int64], divisors: NDArray[np.int64] | int) -> NDArray[np.int64]:
-    """Divide and round towards zero.
-
-    Args:
-        divisors: int64[n] or one number; none of them 0.
-
-    Returns:
-        int64[n].
-    """
+    """Divide and round towards zero; no divisor is 0."""
     quotients: NDArray[np.int64] = np.floor_divide(dividends, divisors)
     below_zero = quotients < 0
     if below_zero.any():

@@ -54,14 +54,7 @@ class ResourceUse(Struct, frozen=True):
 
 
 def least_allocated(uses: Sequence[ResourceUse]) -> Integers:
-    """Score by the free share: 100 for an empty node, 0 for a full or overcommitted one.
-
-    Args:
-        uses: The resources, at least one.
-
-    Returns:
-        int64[n], 0 to 100.
-    """
+    """Score by the free share, int64[n]: 100 for an empty node, 0 for a full or overcommitted one."""
 
     def free(use: ResourceUse) -> Integers:
         parts = np.subtract(use.capacity, use.used)
@@ -72,11 +65,7 @@ def least_allocated(uses: Sequence[ResourceUse]) -> Integers:
 
 
 def most_allocated(uses: Sequence[ResourceUse]) -> Integers:
-    """Score by the used share: 100 for a full or overcommitted node.
-
-    Returns:
-        int64[n], 0 to 100.
-    """
+    """Score by the used share, int64[n]: 100 for a full or overcommitted node."""
     return _weighted_percentages(uses, _taken)
 
 
@@ -84,7 +73,6 @@ def requested_to_capacity_ratio(uses: Sequence[ResourceUse], table: Integers) ->
     """Score by a function of the used share; a resource for which it is 0 does not count.
 
     Args:
-        uses: The resources, at least one.
         table: int64[101], the score by whole percent used, 0 to 100; see :func:`scores_by_percentage`.
 
     Returns:
@@ -317,9 +305,6 @@ Amounts = NDArray[np.int64] | NDArray[np.float64]
 
 def imbalance(requested: Amounts, allocatable: Amounts) -> float | None:
     """Return the standard deviation of the nodes' utilization, 0 to 0.5.
-
-    Args:
-        allocatable: Amount per node; nodes with 0 do not count.
 
     Returns:
         None if fewer than two nodes have the resource, or none of it is requested.

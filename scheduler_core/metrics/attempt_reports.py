@@ -34,11 +34,7 @@ class EndedAttempt(NamedTuple):
     """Result of an attempt.
 
     Attributes:
-        ended: End of the attempt, in the clock's seconds.
-        profile: Scheduler name of the profile.
         result: ``scheduled``, ``unschedulable`` or ``error``; of a gang the reason of its condition.
-        node_name: The chosen node, "" for none.
-        message: Why the attempt failed, "" if it succeeded.
     """
 
     ended: float
@@ -128,12 +124,7 @@ _PAUSE_SECONDS = 1.0
 
 
 class CycleSubject(Struct, frozen=True):
-    """Subject of a cycle.
-
-    Attributes:
-        pod: ``namespace/name`` of the pod.
-        candidates: Number of feasible nodes.
-    """
+    """Subject of a cycle."""
 
     pod: str
     profile: str

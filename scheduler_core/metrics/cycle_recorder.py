@@ -36,8 +36,6 @@ class CycleRecorder:
     Attributes:
         times: The start of the cycle, then the end of each stage, in seconds.
         left: :data:`CYCLE_STARTED`, then the number of each stage with its status, see :data:`STAGE_ENDS`.
-        enter: Records the start of a stage.
-        plugin_left: Records that a plugin of the current stage returned.
         leave: Records the end of the current stage; a closure is faster than a method.
     """
 

@@ -20,11 +20,7 @@ Bounds = tuple[float, ...]
 
 
 def exponential_bounds(first: float, factor: float, count: int) -> Bounds:
-    """Return bounds that grow by a factor, multiplied one by one so that they equal kube-scheduler's to the last bit.
-
-    Args:
-        factor: Ratio of each bound to the one before it.
-    """
+    """Return bounds that grow by *factor*, multiplied one by one to equal kube-scheduler's to the last bit."""
     bounds = [first]
     while len(bounds) < count:
         bounds.append(bounds[-1] * factor)

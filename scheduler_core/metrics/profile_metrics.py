@@ -68,14 +68,11 @@ class ProfileMetrics:
     """Metrics of the attempts of one profile.
 
     Attributes:
-        stages: Durations of stages, of scheduling and binding cycles.
         attempts: Seconds of attempts by result, including binding.
-        evaluations: Number of evaluations per plugin.
         groups: Seconds of gangs' attempts by result, from the pop until binding begins.
         gang_waits: Seconds from when a gang had its quorum until it was scheduled.
         scheduled: Seconds of attempts that succeeded, not counted yet.
         gates: Seconds of PreEnqueue by status, not counted yet.
-        reused: Number of pods whose node was chosen from reused results.
         reuse_errors: Errors in the reuse of results, by plugin; "" for the scheduler's own.
     """
 
@@ -113,14 +110,7 @@ class ProfileMetrics:
 
 @dataclass(frozen=True, slots=True)
 class LostBind:
-    """A pod that another scheduler bound while it was being bound here.
-
-    Attributes:
-        pod: ``namespace/name`` of the pod.
-        node_name: The node that was chosen here.
-        rival_node_name: The node to which the other scheduler bound it.
-        when: Time of the discovery, UTC.
-    """
+    """A pod that another scheduler bound, to *rival_node_name*, while it was being bound here."""
 
     pod: str
     node_name: str
@@ -133,14 +123,9 @@ class ProfileRecord:
     """Counts of a profile since the process started, over all of its revisions.
 
     Attributes:
-        scheduled: Pods bound.
         unschedulable: Attempts that ended in a rejection.
         errors: Attempts that ended in an error.
         faults: Those of them whose error is of a plugin, an extender or the profile, not a failed write to the cluster.
-        last_fault: The last of these errors.
-        last_scheduled: Time of the last successful bind, UTC.
-        last_error_at: Time of the last error, UTC.
-        lost_binds: Pods that another scheduler bound while they were being bound here.
     """
 
     scheduled: int = 0
@@ -180,7 +165,6 @@ class DeviceMetrics:
     """Metrics of the allocation of devices.
 
     Attributes:
-        claim_creations: Claims that were created for extended resources, by status.
         binding_waits: Seconds of waits for binding conditions, by profile, driver and status.
         conditional_devices: Allocated devices with binding conditions, by profile, driver and status.
         allocations: New allocations of claims that PreBind wrote, by profile and result.

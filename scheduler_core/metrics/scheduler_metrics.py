@@ -58,20 +58,14 @@ class SchedulerMetrics:
     """Metrics of the scheduler.
 
     Attributes:
-        profiles: By scheduler name; created on the first lookup.
-        records: Counts of the profiles, by scheduler name.
         algorithm: Seconds of the search for a node, including PostFilter.
         group_algorithm: Seconds of the search for nodes for a whole gang, including Reserve and Permit.
         attempts_to_schedule: Attempts of pods that were bound.
         sli: Seconds from a pod's first attempt until it was bound, by its attempts.
         plugins: Seconds of plugins in sampled cycles, by stage, plugin and status.
-        permit_waits: Seconds of waits at Permit, by status.
-        events: Seconds of the handling of events, by event.
         hints: Seconds of queueing hints, by plugin, event and result (Queue, QueueSkip or Error).
         internal_errors: Errors of the scheduler's own code, or of plugins outside of attempts, after which it went on.
-        victims: Victims of preemptions.
         preemptions: Seconds until the victims of a preemption are evicted, by result.
-        devices: Metrics of the allocation of devices.
         cycles: Number of scheduling cycles, to sample some.
         searches: Of ``algorithm``, not counted yet.
         events_backlog: Of ``events``, not counted yet.
@@ -130,11 +124,7 @@ class SchedulerMetrics:
             _observe(self.plugins, (stage, plugin, code), PLUGIN_BOUNDS, seconds)
 
     def group_attempted(self, profile: str, result: str, algorithm: float, seconds: float) -> None:
-        """Count an attempt of a gang.
-
-        Args:
-            seconds: Seconds of the whole attempt, until binding began or the failure was reported.
-        """
+        """Count an attempt of a gang; *seconds* last until binding began or the failure was reported."""
         self.group_algorithm.observe(algorithm)
         self.profiles[profile].groups[result].observe(seconds)
 

@@ -326,11 +326,7 @@ def _compiled_selector(selector: NodeSelector) -> NodeMatcher:
 
 
 def compile_readable_node_selector(selector: NodeSelector) -> NodeMatcher:
-    """Compile a node selector that must be entirely valid.
-
-    Raises:
-        SelectorError: All problems of all terms.
-    """
+    """Compile a node selector that must be entirely valid. Raises SelectorError: all problems of all terms."""
     matcher = compile_node_selector(selector)
     if matcher.problems:
         raise SelectorError("; ".join(matcher.problems))

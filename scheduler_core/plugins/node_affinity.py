@@ -85,11 +85,7 @@ class NodeAffinity(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin):
     normalization = Normalization.MAX
 
     def __init__(self, args: Any, handle: Handle) -> None:
-        """Compile the added affinity.
-
-        Raises:
-            SelectorError: The added affinity is invalid; validated args never are.
-        """
+        """Compile the added affinity. Raises SelectorError: the added affinity is invalid; validated args never are."""
         super().__init__(args, handle)
         self._added: NodeMatcher | None = None
         self._added_preferred: tuple[PreferredNodeTerm, ...] = ()

@@ -83,10 +83,8 @@ class NodeRanking:
             anything in freed rows.
         keys: int64 per row: the weighted sum of the reused scores, higher is better; :data:`INFEASIBLE` where the pods
             do not fit.
-        feasible_count: Rows on which they fit.
         normalized: Score plugins, with weights, whose scores are normalised over the feasible rows and added for each
             pod.
-        nbytes: Memory that the arrays take, in bytes.
         raw: int64 per row: the scores before normalisation of those that read Node objects alone, by plugin.
     """
 
@@ -111,11 +109,7 @@ class NodeRanking:
         """Call the plugins on all rows.
 
         Args:
-            scoring: A pod of the class with an untimed state that PreFilter and PreScore prepared, on all rows.
             plugins: The plugins; every result depends on the row and on Node objects alone.
-
-        Raises:
-            PluginError: A plugin raised, or returned what its point does not allow.
         """
         nodes = scoring.nodes
         self._state, self._pod = scoring.state, scoring.pod
@@ -135,14 +129,7 @@ class NodeRanking:
         self.nbytes = verdicts + scores
 
     def refresh(self, instance: FrameworkInstance, nodes: NodeColumns) -> bool:
-        """Filter and score the rows that changed since the last call.
-
-        Returns:
-            False if the ranking must be rebuilt.
-
-        Raises:
-            PluginError: A plugin raised, or returned what its point does not allow.
-        """
+        """Filter and score the rows that changed since the last call; return False to rebuild the ranking."""
         changes = nodes.changes
         if nodes.version != self._version:
             return False
@@ -245,11 +232,7 @@ _encode = Encoder().encode
 
 
 def class_key(info: PodInfo, looseness: int = 0) -> bytes:
-    """Return the key of a pod's class; pods with equal keys differ in identity and the aspects left out alone.
-
-    Returns:
-        The encoded pod, or its digest if that is long. The strict key is computed once for each version of the pod.
-    """
+    """Return the key of a pod's class; pods with equal keys differ in identity and the aspects left out alone."""
     pod = info.pod
     if not looseness and info.class_key is not None and info.class_key[0] is pod:
         return info.class_key[1]
@@ -293,7 +276,6 @@ class ReuseBounds(Struct, frozen=True):
     """Bounds of what a profile's revision stores.
 
     Attributes:
-        classes: Classes; the least recently used one is dropped first.
         ranking_bytes: Memory of all rankings, in bytes; as above. A ranking that is larger by itself is not stored.
         seen_keys: Keys of classes of which one pod was seen, for each looseness; the oldest is dropped first.
     """
@@ -343,7 +325,6 @@ class Evaluation(Struct, frozen=True):
     """The outcome of Filter and Score for one pod.
 
     Attributes:
-        state: The cycle state, as the plugins prepared it.
         feasible_count: Nodes on which the pod fits; at least two.
         best: intp[k], the rows with the highest total.
     """
@@ -357,9 +338,6 @@ class PodClass(Struct):
     """Pods that the plugins cannot distinguish except ``rerun``, with what their first full cycle prepared.
 
     Attributes:
-        pod: The pod that was in the full cycle, as it was then.
-        prepared: What the reused plugins prepared for it.
-        rerun: The plugins that are called for every pod.
         checks: All are true while the reused plugins would prepare the same.
         ranking: All nodes; None until a second pod needs it.
     """
@@ -371,11 +349,7 @@ class PodClass(Struct):
     ranking: NodeRanking | None = None
 
     def is_current(self, instance: FrameworkInstance, nodes: NodeColumns) -> bool:
-        """Bring the ranking up to date; False if the class must be stored again.
-
-        Raises:
-            PluginError: A plugin raised, or returned what its point does not allow.
-        """
+        """Bring the ranking up to date; return False if the class must be stored again."""
         for check in self.checks:
             if not check():
                 return False
@@ -416,9 +390,6 @@ class PodClass(Struct):
         Returns:
             None to fall back to the full scheduling cycle, which also explains a rejection: fewer than two nodes are
             feasible, or a PreFilter rejects the pod or narrows the nodes.
-
-        Raises:
-            PluginError: A plugin raised, or returned what its point does not allow.
         """
         ranking, rerun = self.ranking, self.rerun
         assert ranking is not None, "is_current() comes first"
@@ -497,9 +468,6 @@ class PodClasses:
         Returns:
             None if there is none, or if the pod is the second of a stricter class, whose results are stored after the
             full scheduling cycle.
-
-        Raises:
-            PluginError: A plugin raised, or returned what its point does not allow.
         """
         if not self._classes:
             return None
@@ -525,11 +493,7 @@ class PodClasses:
         return None
 
     def store(self, instance: FrameworkInstance, info: PodInfo, state: CycleState, nodes: NodeColumns) -> None:
-        """Store what a full scheduling cycle prepared, once two pods of a class were seen.
-
-        Args:
-            info: The pod, for which PreFilter, Filter, PreScore and Score were run on all nodes.
-        """
+        """Store what a full scheduling cycle prepared, once two pods of a class were seen."""
         for looseness, seen in enumerate(self._seen):
             key = class_key(info, looseness)
             if key in self._classes:
@@ -573,10 +537,7 @@ class PodClasses:
             del seen[next(iter(seen))]
 
     def _make_room_for(self, built: PodClass) -> bool:
-        """Drop the least recently used classes until a ranking that was just built fits; return whether it does.
-
-        Rankings are built after their classes are stored, so their memory is bounded here.
-        """
+        """Drop classes until a ranking that was just built, after its class was stored, fits."""
         assert built.ranking is not None
         left = self._bounds.ranking_bytes - built.ranking.nbytes
         used = sum(each.ranking.nbytes for each in self._classes.values() if each.ranking is not None)

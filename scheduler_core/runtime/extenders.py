@@ -69,7 +69,6 @@ class OpenExtenders(Struct, frozen=True):
     """The extenders of one instance with open clients.
 
     Attributes:
-        runners: In calling order.
         close: Closes the clients; called once, when the instance is closed.
     """
 
@@ -94,11 +93,7 @@ async def run_extender_filters(
     """Run the filters of the extenders one after the other, each on the nodes that remain.
 
     Args:
-        extenders: The extenders of the profile, in calling order.
         rejections: Receives the reasons for rejected nodes, by name; an extender may reject nodes without a reason.
-
-    Returns:
-        The names of the nodes that pass all extenders.
 
     Raises:
         ExtenderError: An extender that is not ignorable failed.
@@ -164,7 +159,6 @@ class PreemptionConsultation:
     """Calls the extenders during preemption; see :class:`PreemptionExtenders` of the extension points.
 
     Args:
-        extenders: The extenders of the profile, in calling order.
         nodes: The columns, to find victims by UID; they must not change during the calls.
     """
 
@@ -239,11 +233,7 @@ MakeClient = Callable[[str, Extender], ExtenderClient]
 
 
 class ExtenderClients:
-    """All open clients.
-
-    Args:
-        make_client: Creates a client; None if no extender is called.
-    """
+    """All open clients; without *make_client*, no extender is called."""
 
     def __init__(self, make_client: MakeClient | None) -> None:
         self._make = make_client
@@ -251,11 +241,7 @@ class ExtenderClients:
         self._closing: set[asyncio.Task[None]] = set()
 
     def open(self, profile: ProfileConfig) -> OpenExtenders:
-        """Create the clients of a new instance.
-
-        Raises:
-            ConfigError: A client cannot be created; those created before are closed.
-        """
+        """Create the clients of a new instance. Raises ConfigError: one cannot be created; none stays open."""
         if self._make is None:
             return OpenExtenders()
         runners: list[ExtenderRunner] = []

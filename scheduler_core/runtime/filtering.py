@@ -47,11 +47,7 @@ def extended(instance: FrameworkInstance, state: CycleState) -> Iterator[tuple[P
 
 
 def pod_added(instance: FrameworkInstance, state: CycleState, pod: PodInfo, added: PodInfo, nodes: NodeColumns) -> None:
-    """Call AddPod of all plugins after ``added`` was added to its row.
-
-    Raises:
-        PluginError: A plugin raised, or returned a status other than Success.
-    """
+    """Call AddPod of all plugins after ``added`` was added to its row. Raises PluginError: one failed."""
     for plugin, extension in extended(instance, state):
         try:
             status = checked(extension.add_pod(state, pod, added, nodes, added.row), Status, plugin.name, _ADD_POD)
@@ -67,14 +63,7 @@ def pod_removed(
     removal: tuple[PodInfo, int],
     nodes: NodeColumns,
 ) -> None:
-    """Call RemovePod of all plugins after a pod was removed from a row.
-
-    Args:
-        nodes: The columns, without the removed pod.
-
-    Raises:
-        PluginError: A plugin raised, or returned a status other than Success.
-    """
+    """Call RemovePod of all plugins after a pod was removed from a row of *nodes*. Raises PluginError: one failed."""
     removed, row = removal
     for plugin, extension in extended(instance, state):
         try:
@@ -104,7 +93,6 @@ class PreFilterOutcome(Struct):
     Attributes:
         status: Success, or the rejection of the pod as a whole with its plugin.
         node_names: The only nodes to consider; None for all.
-        narrowing: Plugins that restricted the nodes.
     """
 
     status: Status = SUCCESS
@@ -124,9 +112,6 @@ def run_pre_filters(
 
     After Unschedulable the remaining plugins still run, because preemption needs their state; after
     UnschedulableAndUnresolvable they do not.
-
-    Raises:
-        PluginError: A plugin raised, or returned a value that its extension point does not allow.
     """
     outcome = PreFilterOutcome()
     narrowing: list[str] = []
@@ -205,9 +190,6 @@ def run_filters(
         int32 per requested row: 0 if every plugin accepts it, else the verdict of the first plugin that rejects it. A
         node that is held has a verdict below those of all plugins.
         Rows without a node have arbitrary values.
-
-    Raises:
-        PluginError: A plugin raised, or returned a value that its extension point does not allow.
     """
     count = nodes.size if isinstance(rows, slice) else len(rows)
     verdicts: Verdicts = np.zeros(count, dtype=np.int32)
@@ -353,7 +335,6 @@ class SumFilters(Struct, frozen=True):
     """The filters of an attempt.
 
     Attributes:
-        pod: The pod to schedule.
         summing: The filters that read sums, with their positions.
         rows: intp[k], ascending.
         fixed: int32[k], the verdicts of the other filters, which do not depend on pods.
@@ -366,11 +347,7 @@ class SumFilters(Struct, frozen=True):
     fixed: Verdicts
 
     def verdicts(self, sums: RowSums) -> Verdicts:
-        """Return the verdicts on the rows, int32[k], for these sums.
-
-        Raises:
-            PluginError: A plugin raised.
-        """
+        """Return the verdicts on the rows, int32[k], for these sums."""
         verdicts = self.fixed
         for position, plugin in self.summing:
             codes = plugin.filter_sums(self.state, self.pod, sums)
@@ -382,11 +359,7 @@ class SumFilters(Struct, frozen=True):
 def sum_filters(
     instance: FrameworkInstance, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Sequence[int]
 ) -> SumFilters | None:
-    """Return the filters of an attempt for rows in ascending order; None if they do not depend on sums alone.
-
-    Raises:
-        PluginError: A plugin raised, or returned a value that its extension point does not allow.
-    """
+    """Return the filters of an attempt for rows in ascending order; None if they do not depend on sums alone."""
     if pod.pod.has_deferred_resize or any(True for _ in extended(instance, state)):
         # The sums do not show how much of them is the running pod's own.
         return None

@@ -61,12 +61,7 @@ class FrameworkInstance:
 
     Attributes:
         name: The scheduler name of the profile.
-        revision: The hash of the configuration.
         resolved: Plugin names and weights per point, for the status.
-        plugins: All plugin instances by name.
-        built_in: Names of the plugins that are built in.
-        scores: Score plugins with their weights.
-        registrations: Event registrations of the plugins that can reject a pod, by plugin.
         capacity_plugins: Plugins whose queueing hints requeue a pod when a node has more free resources.
         label_plugins: Plugins whose queueing hints requeue a pod when the labels of a node change.
         not_for_resizes: Plugins that are not called for running pods whose resize is deferred.
@@ -199,11 +194,7 @@ class InstanceReference:
         self._instance: FrameworkInstance | None = None
 
     def __call__(self) -> FrameworkInstance:
-        """Return the instance.
-
-        Raises:
-            PluginError: The instance is not built yet.
-        """
+        """Return the instance. Raises PluginError: the instance is not built yet."""
         if self._instance is None:
             raise PluginError(
                 "", "filter", f'profile "{self._profile_name}" is not built yet; call this only from extension points'
@@ -227,7 +218,6 @@ class ProfilePlan(Struct, frozen=True):
     """Validated configuration of a profile, before plugins are instantiated. Instances may share it.
 
     Attributes:
-        revision: The hash of the profile.
         resolved: Plugin names and weights per point.
         args: Valid args of each enabled plugin; None for a plugin that takes none.
         problems: Problems of the profile; with any of them no instance is built.
@@ -247,9 +237,6 @@ def plan_profile(
 
     Args:
         validated: Args by plugin that are the result of validating the same args before; a copy of them is used.
-
-    Returns:
-        The plan, with all problems: unknown plugins, invalid args, not exactly one QueueSort plugin, no Bind plugin.
     """
     resolved, found = resolve(config.plugins, defaults, registry)
     problems = list(found)

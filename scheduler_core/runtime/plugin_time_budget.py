@@ -90,9 +90,6 @@ def _point_of(method: str) -> str:
 class PluginTimeBudget:
     """Watches what is not built in, as an instance is built.
 
-    Args:
-        watchdog: Interrupts calls that take too long; None for no limit.
-
     Attributes:
         calls: Number of calls in progress. A plugin may catch what ends a long search within its call, or stop midway.
     """

@@ -50,11 +50,7 @@ class PostFilterOutcome:
 
 @dataclass(frozen=True, slots=True)
 class PlannedOutcome:
-    """What PostFilter returns, and what is still to be done for it.
-
-    Attributes:
-        actions: By name of the plugin, in the order of the calls.
-    """
+    """What PostFilter returns, and what is still to be done for it."""
 
     outcome: PostFilterOutcome
     actions: tuple[tuple[str, PostFilterAction], ...] = ()
@@ -124,11 +120,7 @@ async def run_post_filters_with(
     *,
     delay: str = "",
 ) -> PostFilterOutcome:
-    """Run PostFilter, with extenders that plugins may call; plugins act at once.
-
-    Args:
-        delay: Why plugins that preempt are not called yet; "" to call them.
-    """
+    """Run PostFilter, with extenders that plugins may call; plugins act at once."""
     walk, recorder = _PostFilterRun(instance, pod), state.recorder
     for plugin in _called(instance, pod):
         try:
@@ -157,7 +149,6 @@ class HelpedMembers:
 
     Attributes:
         members: The members that may become feasible, by plugin; plugins without any are left out.
-        planned: What is still to be released, by plugin.
     """
 
     members: dict[str, tuple[PodInfo, ...]]
@@ -239,11 +230,7 @@ def _called(instance: FrameworkInstance, pod: PodInfo) -> Sequence[PostFilterPlu
 
 
 class _PostFilterRun:
-    """Combines the results of the plugins; without plugins, a rejection that clears the nomination.
-
-    Attributes:
-        ended: The outcome, if no more plugins are to be called.
-    """
+    """Combines the results of the plugins; without plugins, a rejection that clears the nomination."""
 
     def __init__(self, instance: FrameworkInstance, pod: PodInfo) -> None:
         self.ended: PostFilterOutcome | None = None
@@ -252,14 +239,7 @@ class _PostFilterRun:
         self._rejection = Status(Code.UNSCHEDULABLE)
 
     def take(self, plugin: PostFilterPlugin, answer: object) -> Code:
-        """Add the result of one plugin.
-
-        Returns:
-            Its status code.
-
-        Raises:
-            PluginError: It has the wrong type.
-        """
+        """Add the result of one plugin; return its code. Raises PluginError: the result has the wrong type."""
         result = checked(answer, PostFilterResult, plugin.name, _POINT)
         status = result.status
         if status.is_success or status.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE:

@@ -53,11 +53,7 @@ class Scoring(Struct, frozen=True):
 def run_pre_scores(
     instance: FrameworkInstance, scoring: Scoring, *, among: Sequence[PreScorePlugin] | None = None
 ) -> None:
-    """Run PreScore of the plugins in ``among``, or of all.
-
-    Raises:
-        PluginError: A plugin raised, or returned neither Success nor Skip.
-    """
+    """Run PreScore of the plugins in ``among``, or of all. Raises PluginError: one failed."""
     state, pod, nodes, rows = scoring.state, scoring.pod, scoring.nodes, scoring.rows
     left, now, evaluated = state.recorder.plugin_left, state.recorder.now, state.evaluations.pre_score
     for plugin in instance.pre_score if among is None else among:
@@ -77,14 +73,7 @@ def run_pre_scores(
 
 
 def run_scores(instance: FrameworkInstance, scoring: Scoring, *, keep_parts: bool = False) -> ScoreTable:
-    """Run Score and NormalizeScore and return the totals.
-
-    Args:
-        keep_parts: Whether to return the scores of each plugin, for an explanation.
-
-    Raises:
-        PluginError: A plugin raised, or returned a value that its extension point does not allow.
-    """
+    """Run Score and NormalizeScore; return the totals, with *keep_parts* those of each plugin as well."""
     wanted = [each for each in instance.scores if each[0].name not in scoring.state.skip_score]
     return add_scores(scoring, wanted, keep_parts=keep_parts)
 
@@ -99,12 +88,7 @@ def add_scores(
     """Run Score and NormalizeScore of some plugins, each with its weight, and return the totals.
 
     Args:
-        wanted: The plugins, without those that were skipped.
         known: Raw scores that are known already, by plugin.
-        keep_parts: Whether to return the scores of each plugin, for an explanation.
-
-    Raises:
-        PluginError: A plugin raised, or returned a value that its extension point does not allow.
     """
     rows = scoring.rows
     count = scoring.nodes.size if isinstance(rows, slice) else len(rows)
@@ -131,11 +115,7 @@ def add_scores(
 
 
 def raw_scores(scoring: Scoring, plugin: ScoreRunner) -> Scores:
-    """Return the raw scores of a plugin, int64 per row.
-
-    Raises:
-        PluginError: The plugin raised, or returned a value that its extension point does not allow.
-    """
+    """Return the raw scores of a plugin, int64 per row. Raises PluginError: the plugin failed."""
     rows = scoring.rows
     scoring.state.evaluations.score[plugin.name] += scoring.nodes.count if isinstance(rows, slice) else len(rows)
     try:
@@ -184,11 +164,7 @@ _LARGEST_SCALED = (2**63 - 1) // _MAX_SCORE
 
 
 def normalize_max(raw: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Scale so that the highest score is 100.
-
-    Returns:
-        int64[n]: ``100 * raw / max`` in Go's integers, or ``raw`` itself if no score is above 0.
-    """
+    """Scale to 100 for the highest score, in Go's integers; return *raw* itself if no score is above 0."""
     highest = int(raw.max(initial=0))
     if highest == 0:
         return raw
@@ -196,11 +172,7 @@ def normalize_max(raw: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def normalize_reverse_max(raw: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Scale so that the highest score is 0 and the score 0 is 100.
-
-    Returns:
-        int64[n]: ``100 - 100 * raw / max`` in Go's integers, or 100 for all if no score is above 0.
-    """
+    """Scale so that the highest score is 0, and 0 is 100, in Go's integers; 100 for all if all are 0."""
     highest = int(raw.max(initial=0))
     if highest == 0:
         return np.full(raw.shape, _MAX_SCORE, dtype=np.int64)

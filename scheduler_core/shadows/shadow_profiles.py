@@ -14,17 +14,47 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from scheduler_core.config.profile_config import ShadowSettings
+from scheduler_core.cycle.cycle_context import CycleContext
 from scheduler_core.cycle.decided_pods import STATE_CHANGED, DecidedPod, DecidedPods
+from scheduler_core.cycle.filter_and_score import NodeSelection
 from scheduler_core.cycle.journal import Journal
+from scheduler_core.cycle.reuse_or_search import NodeChoice
+from scheduler_core.cycle.scheduling_cycle_with_extenders import ExtendedChoice
 from scheduler_core.cycle.suspension import Suspension
+from scheduler_core.gangs.reservation_lifecycle import GangReservations
+from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics
 from scheduler_core.ports import Clock
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.runtime.profile_table import ProfileTable
 from scheduler_core.shadows.ledger import ShadowLedger
 from scheduler_core.shadows.shadow import HAS_EXTENDERS, NOT_SAMPLED, OVER_BUDGET, PAUSED, ComparisonRecord, Shadow
-from scheduler_core.shadows.slice_comparison import SliceComparison
+from scheduler_core.shadows.slice_comparison import ShadowChoice, SliceComparison
 from scheduler_core.shadows.time_budget import TimeBudget
 from scheduler_core.snapshot.cluster_cache import ClusterCache
+
+
+def build_shadows(
+    context: CycleContext,
+    decided: DecidedPods,
+    selection: NodeSelection,
+    reservations: GangReservations,
+    *,
+    clock: Clock,
+    journal: Journal,
+) -> ShadowProfiles:
+    """Return the shadow profiles of a scheduler, none yet.
+
+    Args:
+        clock: Time; not recorded, because shadows have no effect on decisions.
+    """
+    options = context.options
+    bounds = options.reuse_bounds if options.reuses_results else None
+    # Metrics of their own: the results that shadows reuse are not those of live profiles.
+    choice = NodeChoice(selection, context.queue.nominator, reservations, SchedulerMetrics(), bounds)
+    recorders = context.recording.recorders
+    decide = ShadowChoice(choice, ExtendedChoice(selection), context.node_order, recorders, clock, context.steps)
+    comparison = SliceComparison(context.cache.columns, decide, selection, clock)
+    return ShadowProfiles(context.cache, decided, comparison, context.suspension, context.profiles, clock, journal)
 
 
 @dataclass(slots=True)

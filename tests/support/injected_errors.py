@@ -80,7 +80,7 @@ _SUSPENDABLE = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GE
 
 FINAL = {
     "runtime/binding.py:run_post_binds": "PostBind cannot fail a bound pod: what a plugin raises is logged",
-    "runtime/reserve_and_permit.py:_is_unreserved": "an exception here is one of a plugin that must not fail",
+    "runtime/binding.py:_is_unreserved": "an exception here is one of a plugin that must not fail",
 }
 """Functions at whose calls no exception is injected, with the reason."""
 _BEFORE_A_BIND = "cycle/binding_cycle.py:BindingCycle._steps"

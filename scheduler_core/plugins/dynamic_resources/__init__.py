@@ -1,8 +1,7 @@
 """DynamicResources: allocates the devices of a pod's resource claims, and reserves the claims for the pod.
 
-:mod:`.pod_claims` looks the claims up and turns extended resources into device requests, :mod:`.node_allocation` and
-:mod:`.row_filter` find devices on nodes, :mod:`.claim_binding` writes claims. The search itself is in
-:mod:`scheduler_core.devices`.
+:mod:`.pod_claims` looks the claims up and turns extended resources into device requests, :mod:`.node_allocation` finds
+devices on nodes, :mod:`.claim_binding` writes claims. The search itself is in :mod:`scheduler_core.devices`.
 
 Follows kube-scheduler v1.37.1, ``pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go``.
 """
@@ -60,6 +59,8 @@ from scheduler_core.plugins.dynamic_resources.node_allocation import (
     BindingLimit,
     GangChoices,
     PodDevices,
+    RowFilter,
+    raw_scores,
 )
 from scheduler_core.plugins.dynamic_resources.pod_claims import (
     claim_in_memory,
@@ -77,7 +78,6 @@ from scheduler_core.plugins.dynamic_resources.pod_claims import (
     served_amounts,
     skips_operations,
 )
-from scheduler_core.plugins.dynamic_resources.row_filter import RowFilter, raw_scores
 from scheduler_core.snapshot.indexes.device_index import DeviceIndex
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import count
+from weakref import WeakKeyDictionary
 
 import msgspec
 import numpy as np
@@ -21,8 +22,16 @@ from numpy.typing import NDArray
 
 from scheduler_core.config.plugin_args import DynamicResourcesArgs
 from scheduler_core.devices.allocator import Allocator, NodeAllocation
+from scheduler_core.devices.behaviours import BehaviourTable
 from scheduler_core.devices.pools import PoolView
-from scheduler_core.errors import AllocationError, AllocationTimeoutError, DeviceError, InvalidPoolsError
+from scheduler_core.devices.search import size_ranks
+from scheduler_core.errors import (
+    AllocationError,
+    AllocationTimeoutError,
+    DeviceError,
+    InvalidPoolsError,
+    UndecidedRowsError,
+)
 from scheduler_core.framework.cycle_state import CycleState, StateKey
 from scheduler_core.framework.device_choices import (
     DeviceChoice,
@@ -32,8 +41,9 @@ from scheduler_core.framework.device_choices import (
     StepBudget,
     UnavailableClaim,
 )
+from scheduler_core.framework.extension_points import Codes, Scores
 from scheduler_core.framework.handle import Handle
-from scheduler_core.framework.status import Status, error, unresolvable
+from scheduler_core.framework.status import Code, Status, error, unresolvable
 from scheduler_core.model.devices import AllocationResult, ClaimConsumer, ResourceClaim
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import ExtendedResourceRequest
@@ -47,9 +57,11 @@ from scheduler_core.plugins.dynamic_resources.pod_claims import (
     served_amounts,
     supports_skipping,
     unsupported,
+    unsupporting_rows,
     with_requests,
 )
 from scheduler_core.snapshot.node_columns import NodeColumns
+from scheduler_core.snapshot.node_selector_matching import NodeMatching
 from scheduler_core.snapshot.pod_info import PodInfo
 from scheduler_core.snapshot.row_cache import StaleDeviceRows
 
@@ -538,3 +550,160 @@ def _key(attempt: PodDevices, claims: Sequence[ResourceClaim], allocations: Sequ
         )
         parts.append(("" if own else claim.metadata.uid, devices, _encode(allocation.node_selector)))
     return frozenset(parts)
+
+
+# -- Filter and Score on rows: one search for each class of nodes, and no loop over nodes -----------------------------
+
+_CODES = {reason: number for number, reason in enumerate(REASONS, 1)}
+_FAILED = -1
+_FIT_STEPS = 100
+"""Weight of alternatives beside sizes: the best size counts less than the next better alternative."""
+
+
+class RowFilter:
+    """Searches devices on rows."""
+
+    def __init__(self, nodes: NodeColumns, plugin: str) -> None:
+        self.nodes = nodes
+        self._plugin = plugin
+        self._matching = NodeMatching(nodes)
+        self._classes: WeakKeyDictionary[BehaviourTable, NodeClasses] = WeakKeyDictionary()
+
+    def filter(self, attempt: PodDevices, rows: NDArray[np.intp], limits: BindingLimit) -> Codes:
+        """Return int16 per row: 0 for a feasible node, else one more than the index of the reason.
+
+        Raises:
+            UndecidedRowsError: A claim or a class is wrong; kube-scheduler fails the attempt, too.
+        """
+        codes: Codes = np.zeros(len(rows), dtype=np.int16)
+        unsupporting = unsupporting_rows(self.nodes, rows) if attempt.skipping else None
+        if attempt.extended_claim is None:
+            positions: NDArray[np.intp] | slice = slice(None)
+            if unsupporting is not None:
+                _check_pending(attempt, unsupporting, codes)
+                positions = np.flatnonzero(codes == 0)
+            self._search(attempt, attempt.search(frozenset()), rows, positions, codes)
+        elif attempt.extended_claim.spec.devices.request_list is not None:
+            codes[:] = _CODES[STALE_EXTENDED_CLAIM]
+            return codes
+        else:
+            numbers, sets = attempt.provided_through_devices(rows)
+            codes[numbers < 0] = _CODES[CANNOT_FIT]
+            if unsupporting is not None:
+                _check_pending(attempt, unsupporting, codes)
+            for number, names in enumerate(sets):
+                if names or attempt.has_user_claims:
+                    searched = np.flatnonzero((numbers == number) & (codes == 0))
+                    self._search(attempt, attempt.search(names), rows, searched, codes)
+        self._check_allocated(attempt, rows, limits, codes, unsupporting)
+        return codes
+
+    def _search(
+        self,
+        attempt: PodDevices,
+        search: NodeSearch,
+        rows: NDArray[np.intp],
+        positions: NDArray[np.intp] | slice,
+        codes: Codes,
+    ) -> None:
+        """Set the codes of rows that provide the same resources through devices."""
+        allocator, nodes = search.allocator, self.nodes
+        searched = rows[positions]
+        if attempt.is_found or allocator is None or not len(searched):
+            return
+        search.classes = self._refreshed(allocator)
+        distinct, first, inverse = np.unique(search.classes[searched], return_index=True, return_inverse=True)
+        by_class: Codes = np.zeros(len(distinct), dtype=np.int16)
+        for position in np.argsort(first).tolist():
+            node = nodes.nodes[searched.item(first.item(position))]
+            if node is None:
+                continue
+            status = search.run(distinct.item(position), node)
+            if status is not None and status.code is Code.ERROR:
+                by_class[position] = _FAILED
+                codes[positions] = by_class[inverse]
+                raise UndecidedRowsError(self._plugin, codes, {_FAILED: status.message})
+            if status is not None:
+                by_class[position] = _CODES[status]
+        codes[positions] = by_class[inverse]
+
+    def _refreshed(self, allocator: Allocator) -> NDArray[np.int64]:
+        stored = self._classes.get(allocator.table)
+        if stored is None:
+            stored = self._classes[allocator.table] = NodeClasses(self.nodes)
+        return stored.refresh(allocator)
+
+    def _check_allocated(
+        self,
+        attempt: PodDevices,
+        rows: NDArray[np.intp],
+        limits: BindingLimit,
+        codes: Codes,
+        unsupporting: NDArray[np.bool_] | None,
+    ) -> None:
+        """Reject rows that cannot reach or use the devices of an allocated claim, or where these failed."""
+        passed = (codes == 0) & self.nodes.alive[rows]
+        for index, matcher in enumerate(attempt.matchers):
+            blocked = passed
+            if attempt.is_usable(index, limits):
+                lacking = unsupporting if index in attempt.skipping else None
+                if matcher is None and lacking is None:
+                    continue
+                blocked = np.zeros_like(passed) if matcher is None else passed & ~self._matching.selector(matcher, rows)
+                if lacking is not None:
+                    blocked |= passed & lacking
+            if blocked.any():
+                attempt.unavailable.add(index)
+                codes[blocked] = _CODES[NOT_AVAILABLE]
+
+
+def _check_pending(attempt: PodDevices, unsupporting: NDArray[np.bool_], codes: Codes) -> None:
+    """Reject rows that cannot skip operations, if an allocation that is not written yet needs that."""
+    if attempt.pending_skipping is not None:
+        codes[unsupporting & (codes == 0)] = UNSUPPORTED_CODE
+
+
+def raw_scores(attempt: PodDevices, rows: NDArray[np.intp], *, best_fit: bool) -> Scores:
+    """Return int64 per row: the sum, over requests with alternatives, of 8 minus the index of the one in use.
+
+    With ``best_fit`` that counts 100 times, and 99 is added for the smallest devices among the rows down to 0 for the
+    largest ones.
+    """
+    scores: Scores = np.zeros(len(rows), dtype=np.int64)
+    if not best_fit and not attempt.has_alternatives:
+        return scores
+    parts = _found(attempt, rows)
+    values = iter(_values([each for found, _, _ in parts for each in found if each], attempt, best_fit=best_fit))
+    for found, positions, inverse in parts:
+        scores[positions] = np.array([0 if each is None else next(values) for each in found], dtype=np.int64)[inverse]
+    return scores
+
+
+def _values(found: Sequence[NodeAllocation], attempt: PodDevices, *, best_fit: bool) -> list[int]:
+    preferred = [attempt.preference(each) for each in found]
+    if not best_fit:
+        return preferred
+    ranks = size_ranks([each.size for each in found])
+    largest = max(1, *ranks) if ranks else 1
+    fits = [(_FIT_STEPS - 1) * (largest - rank) // largest for rank in ranks]
+    return [value * _FIT_STEPS + fit for value, fit in zip(preferred, fits, strict=True)]
+
+
+def _found(
+    attempt: PodDevices, rows: NDArray[np.intp]
+) -> list[tuple[list[NodeAllocation | None], NDArray[np.intp], NDArray[np.intp]]]:
+    """Return what Filter found by class of nodes, the positions of the searched rows, and the class of each of them."""
+    if attempt.extended_claim is None:
+        numbers: NDArray[np.int64] = np.zeros(len(rows), dtype=np.int64)
+        sets = [frozenset[str]()]
+    else:
+        numbers, sets = attempt.provided_through_devices(rows)
+    parts = []
+    for number, names in enumerate(sets):
+        search = attempt.searches.get(names)
+        if search is None or not len(search.classes):
+            continue
+        positions = np.flatnonzero(numbers == number)
+        distinct, inverse = np.unique(search.classes[rows[positions]], return_inverse=True)
+        parts.append(([search.by_class.get(each) for each in distinct.tolist()], positions, inverse))
+    return parts

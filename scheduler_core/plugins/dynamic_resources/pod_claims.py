@@ -79,11 +79,7 @@ def require_lists(devices: DeviceIndex) -> None:
 
 
 def require_readable(claim_key: str, devices: DeviceIndex) -> None:
-    """Check that a claim could be decoded.
-
-    Raises:
-        DeviceError: It could not.
-    """
+    """Check that a claim could be decoded. Raises DeviceError: it could not."""
     if claim_key in devices.unreadable_claims:
         raise DeviceError(f'ResourceClaim "{claim_key}" could not be decoded')
 

@@ -67,11 +67,7 @@ Constraints = tuple[SpreadConstraint, ...]
 
 
 def compiled(constraints: Iterable[TopologySpreadConstraint], labels: Mapping[str, str], action: str) -> Constraints:
-    """Compile the constraints with one action.
-
-    Raises:
-        SelectorError: A selector is invalid.
-    """
+    """Compile the constraints with one action. Raises SelectorError: a selector is invalid."""
     return tuple(_compiled(one, labels) for one in constraints if one.when_unsatisfiable == action)
 
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from scheduler_core.errors import ConflictError, NotFoundError
 from scheduler_core.model.storage import SELECTED_NODE, StorageObject
-from scheduler_core.plugins.volume_binding.binding import bound_volume
+from scheduler_core.plugins.volume_binding import bound_volume
 from scheduler_core.scheduler import Scheduler
 from scheduler_core.snapshot.indexes.storage_index import StorageIndex
 from tests.support.presence import present

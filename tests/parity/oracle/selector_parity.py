@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from hack.controlplane.binaries import resolve
+from scheduler_core.cel.checker import FUNCTIONS
 from scheduler_core.cel.device_selector import (
     AttributeValue,
     DeviceFacts,
@@ -24,7 +25,6 @@ from scheduler_core.cel.device_selector import (
     Version,
     compile_selector,
 )
-from scheduler_core.cel.functions import FUNCTIONS
 from tests.parity.oracle.generation.selectors import selector_case
 
 COMPILE_DIFFERENCES = frozenset({"later compile errors", "compile error", "compile error position"})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scheduler_core.cel.functions import FUNCTIONS
+from scheduler_core.cel.checker import FUNCTIONS
 
 AUTHORIZATION = frozenset({
     "allowed", "check", "error", "errored", "fieldSelector", "group", "labelSelector", "name", "namespace", "path",

@@ -8,7 +8,7 @@ from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import PermitResult
 from scheduler_core.framework.status import SUCCESS, Code, Status, unschedulable
 from scheduler_core.framework.waiting_pods import WaitingPods
-from scheduler_core.runtime.reserve_and_permit import run_permit
+from scheduler_core.runtime.binding import run_permit
 from scheduler_core.snapshot.node_columns import NodeColumns
 from tests.support.builders import pod
 from tests.support.recording_plugins import Journal, recorder
