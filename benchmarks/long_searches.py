@@ -141,6 +141,14 @@ class Run:
             feed.added(slice_of(published, node=f"n{number}"))
         CollectorPause().freeze()
 
+    async def index_devices(self, sizes: Sizes) -> None:
+        """Publish the devices, and schedule a pod with a claim, whose search reads all slices once."""
+        if self.world.pod("ns", "first") is not None:
+            return
+        self.add_devices(sizes.nodes, sizes.devices)
+        self.claimant("first")
+        await self.until(lambda: self.is_bound("ns", "first"))
+
     def claimant(self, name: str, *selectors: str) -> QueuedPod:
         """Create a pod with a claim for a device, and return it in the queue."""
         made = claim(exactly("r", *selectors), name=f"{name}-claim")
@@ -276,8 +284,7 @@ async def _explain(made: Run, sizes: Sizes) -> AsyncIterator[Awaitable[None]]:
 
 
 async def _claim(made: Run, sizes: Sizes) -> AsyncIterator[Awaitable[None]]:
-    made.add_devices(sizes.nodes, sizes.devices)
-    await asyncio.sleep(1.0)
+    await made.index_devices(sizes)
 
     async def search() -> None:
         made.claimant("claimant", f'{_UUID} != "u0-0"')
@@ -287,8 +294,7 @@ async def _claim(made: Run, sizes: Sizes) -> AsyncIterator[Awaitable[None]]:
 
 
 async def _exhaust(made: Run, sizes: Sizes) -> AsyncIterator[Awaitable[None]]:
-    made.add_devices(sizes.nodes, sizes.devices)
-    await asyncio.sleep(1.0)
+    await made.index_devices(sizes)
 
     async def search() -> None:
         queued = made.claimant("costly", f'{_TENS}.all(a, {_TENS}.all(b, a + b > 0 && {_UUID} != "u"))')
