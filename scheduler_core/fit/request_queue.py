@@ -15,8 +15,9 @@ from scheduler_core.fit.requests import FitRequest
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.status import Status
 from scheduler_core.gangs.reservation_lifecycle import GangReservations
+from scheduler_core.model.gang_owners import OwnerInstance
 from scheduler_core.model.pod import Pod
-from scheduler_core.model.pod_group import CompositePodGroup, GroupKey, GroupSource, PodGroup
+from scheduler_core.model.pod_group import CompositePodGroup, GroupKey, GroupSource, GroupTopology, PodGroup
 from scheduler_core.ports import Clock
 from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.queueing.queueing_rules import QueueingRules
@@ -79,6 +80,8 @@ class RequestQueue:
             if joined is not None:
                 gangs[joined.key] = joined
         for each in gangs.values():
+            if each.owner is not None and each.group is None:
+                feed.group_changed(_group_of_owner(each, each.owner))
             queue.gang_changed(each)
 
     def _named(
@@ -139,3 +142,18 @@ class RequestQueue:
             queue.gang_changed(copied)
         for waiting in sorted(gang.waiting.values(), key=lambda pod: pod.sequence):
             queue.add(waiting.info)
+
+
+def _group_of_owner(gang: Gang, owner: OwnerInstance) -> PodGroup:
+    """Return the PodGroup that the operator creates for an owner; the request has all pods of the owner."""
+    new, size = owner.rule.new_group, len(gang.pods)
+    is_required = new.topology_mode == "Required"
+    return PodGroup(
+        gang.key,
+        f"fit/{gang.key}",
+        size,
+        topology=GroupTopology(new.topology_key, is_required=is_required) if new.topology_key else None,
+        is_strict=new.queueing == "Strict",
+        # The operator creates no object for one pod.
+        is_basic=size == 1,
+    )

@@ -120,6 +120,49 @@ def test_bad_input(cluster: Path, text: str, options: list[str], message: str) -
     assert message in " ".join(result.stderr.split())
 
 
+OWNERS = """
+apiVersion: bayplan.dev/v1alpha1
+kind: SchedulerProfile
+metadata: {name: batch}
+spec:
+  gangs:
+    fromOwners:
+    - {kind: Job, topology: {key: zone}}
+    - {kind: LeaderWorkerSet}
+"""
+_POD = "{schedulerName: batch, restartPolicy: Never, containers: [{name: main, image: x, resources: {requests: {cpu: 2}}}]}"
+OWNED_JOB = f"""
+apiVersion: batch/v1
+kind: Job
+metadata: {{name: train}}
+spec: {{parallelism: 2, template: {{spec: {_POD}}}}}
+"""
+OWNED_SET = f"""
+apiVersion: leaderworkerset.x-k8s.io/v1
+kind: LeaderWorkerSet
+metadata: {{name: serve}}
+spec: {{replicas: 1, leaderWorkerTemplate: {{size: 2, workerTemplate: {{spec: {_POD}}}}}}}
+"""
+
+
+@table(
+    "text, count, code, nodes",
+    ("one-zone", OWNED_JOB, 2, 0, ["b", "b"]),
+    ("no-zone-has-room", OWNED_JOB, 3, 12, []),
+    ("one-pod-is-no-gang", OWNED_JOB, 1, 0, ["b"]),
+    ("replica", OWNED_SET, 1, 0, ["b", "b"]),
+    ("replica-that-does-not-fit", OWNED_SET, 2, 12, ["b", "b"]),
+)
+def test_gangs_by_owner(cluster: Path, text: str, count: int, code: int, nodes: list[str]) -> None:
+    """The pods of an owner that a row of the profile names are a gang, although its PodGroup does not exist yet."""
+    with (cluster / "cluster.yaml").open("a") as file:
+        file.write(f"---{OWNERS}")
+    result = fit(cluster, text, "--count", str(count), "-o", "json")
+    found = json.loads(result.stdout)
+    assert result.exit_code == code, found
+    assert [each["node"] for each in found["placed"]] == nodes
+
+
 def test_one_source_of_the_cluster(cluster: Path) -> None:
     """At most one source of the cluster is specified."""
     result = fit(cluster, JOB, "--offline")
