@@ -130,7 +130,8 @@ spec:
     - {kind: Job, topology: {key: zone}}
     - {kind: LeaderWorkerSet}
 """
-_POD = "{schedulerName: batch, restartPolicy: Never, containers: [{name: main, image: x, resources: {requests: {cpu: 2}}}]}"
+_CONTAINER = "{name: main, image: x, resources: {requests: {cpu: 2}}}"
+_POD = f"{{schedulerName: batch, restartPolicy: Never, containers: [{_CONTAINER}]}}"
 OWNED_JOB = f"""
 apiVersion: batch/v1
 kind: Job
