@@ -20,9 +20,7 @@ class Qualifier:
 
     Attributes:
         key: The key; MISSING if it is computed.
-        compute: Computes the key; None for a constant.
         optional: Whether an absent key yields ``optional.none()``.
-        test_only: Whether only the presence counts, as in ``has()``.
     """
 
     key: Any
@@ -37,7 +35,6 @@ class Attribute:
 
     Attributes:
         choices: The attributes for true and false; empty for no choice.
-        is_device: Whether the value is the variable ``device``.
     """
 
     base: Run

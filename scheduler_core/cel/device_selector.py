@@ -74,7 +74,6 @@ class DeviceFacts:
     """What a selector can read of a device.
 
     Attributes:
-        allow_multiple_allocations: Whether the device allows multiple allocations.
         attributes: Attributes by the name in the slice, ``name`` or ``domain/name``. Names without a domain are in
             the driver's.
         capacity: Capacities, as quantity text, by the name in the slice.
@@ -276,21 +275,13 @@ def compile_selector(expression: str, steps: StepCounter | None = None) -> Devic
 
 
 def compile_conditions(expression: str) -> list[tuple[Node, DeviceSelector]]:
-    """Compile the operands of the top-level ``&&`` of a selector; return their checked trees, too.
-
-    Raises:
-        SelectorCompileError: As :func:`compile_selector`.
-    """
+    """Compile the operands of the top-level ``&&`` of a selector; return their checked trees, too."""
     parts = _compiled(expression, _require_bool, None, _conjuncts)
     return [(tree, DeviceSelector(expression, *compiled)) for tree, compiled in parts]
 
 
 def compile_derived_attribute(expression: str, steps: StepCounter | None = None) -> DerivedExpression:
-    """Compile the expression of a derived attribute, whose value is a scalar or a list of scalars.
-
-    Raises:
-        SelectorCompileError: The expression is invalid, too long or too complex, or evaluates to another type.
-    """
+    """Compile a derived attribute. Raises SelectorCompileError: it is no scalar or list of scalars."""
     ((_, compiled),) = _compiled(expression, _require_attribute, steps)
     return DerivedExpression(expression, *compiled)
 

@@ -53,11 +53,7 @@ class _Plan:
 
 
 def compile_tree(tree: ast.Node) -> tuple[Run, int]:
-    """Return a function that evaluates a checked tree, and the number of slots of its frame.
-
-    Raises:
-        InvalidExpressionError: A constant in the tree cannot be evaluated.
-    """
+    """Return a function that evaluates a checked tree, and the number of slots of its frame."""
     planner = _Planner()
     plan = planner.plan(tree)
     return plan.run, planner.slots.count
@@ -564,13 +560,7 @@ def _initialize(frame: Frame, slot: int, unread: _Unread) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """The parts of a comprehension; variables are slots.
-
-    Attributes:
-        second: The second variable; None if there is one variable.
-        initial_constant: The initial value if it is constant, else MISSING.
-        condition: Evaluates whether to go on; None for always.
-    """
+    """The parts of a comprehension; variables are slots, and a missing condition is true."""
 
     iter_range: Run
     accumulator: int

@@ -390,11 +390,7 @@ _PATH_SAFE = re.compile(r"[^A-Za-z0-9\-_.~$&+,/:;=@!'()*\[\]%]")
 
 
 def parse_url(text: str, _frame: Frame | None = None) -> Url:
-    """Parse an absolute URL or a path, as Go's ``url.ParseRequestURI`` accepts them.
-
-    Raises:
-        EvaluationError: The text is neither.
-    """
+    """Parse an absolute URL or a path as Go's ``url.ParseRequestURI``; raise EvaluationError for others."""
 
     def failed(reason: str) -> EvaluationError:
         return EvaluationError(f"URL parse error during conversion from string: parse {go_quoted(text)}: {reason}")

@@ -57,11 +57,7 @@ def _unsupported(name: str, left: Any, kinds: frozenset[type] = _NUMBERS) -> Eva
 
 
 def equal(left: Any, right: Any, frame: Frame) -> bool:
-    """Return whether two values are equal; values of different types are not, numbers excepted.
-
-    Raises:
-        EvaluationError: The left value is a quantity or a version and the right one is of another type.
-    """
+    """Return whether values are equal: not if types differ, except numbers; an error beside a quantity or version."""
     kind = type(left)
     if kind is str:
         return type(right) is str and left == right
@@ -128,11 +124,7 @@ def contains(elements: tuple[Any, ...], value: Any, frame: Frame) -> bool:
 
 
 def compare(left: Any, right: Any, name: str) -> int:
-    """Return -1, 0 or 1 by the order of two values.
-
-    Raises:
-        EvaluationError: The types have no order, or a number is NaN.
-    """
+    """Return -1, 0 or 1 by the order of two values; raise EvaluationError if there is none."""
     kind = type(left)
     if kind in _NUMBERS:
         if left != left or (type(right) is float and right != right):  # noqa: PLR0124

@@ -31,7 +31,6 @@ class Frame:
     """State of one evaluation.
 
     Attributes:
-        cost: The cost so far, as the reference counts it.
         work: Elements and characters processed so far that the reference does not count.
     """
 
@@ -48,12 +47,7 @@ class Frame:
         self._work_to_check = _MAX_WORK if steps is None else _WORK_BETWEEN_CHECKS
 
     def charge(self, amount: int) -> None:
-        """Add to the cost.
-
-        Raises:
-            AttemptLimitError: The attempt took more steps than it may.
-            CostLimitError: The evaluation exceeds the limit.
-        """
+        """Add to the cost; raise CostLimitError or, if the attempt took too many steps, AttemptLimitError."""
         self.cost += amount
         if self.cost > self.cost_to_check:
             self.check()
@@ -230,7 +224,6 @@ class Overload:
     """One signature of a function.
 
     Attributes:
-        member: Whether the first argument is written before the name.
         run: The implementation; None if calls fail, or if that of the function serves all overloads.
         cost: The cost if this is the only overload that matches by type, None for that of the function.
     """
@@ -251,7 +244,6 @@ class Function:
         rows: Signatures, their implementation, and the cost if one of these overloads is the only one that matches.
         run: Implementation for all overloads, which checks types itself; None if the overloads have one each.
         cost: The cost if no overload has its own.
-        guarded: Whether the types of arguments are checked before an overload is called.
     """
 
     name: str
@@ -287,7 +279,6 @@ def function(
     Args:
         signatures: Signatures such as ``(int) -> bool; string.(int) | string.() -> string``.
         exact: The cost of a call if one of these overloads is the only one that matches by type.
-        guarded: Whether types are checked before *run* is called.
     """
     return Function(name, ((signatures, run, exact),), cost=cost, guarded=guarded)
 

@@ -33,11 +33,7 @@ class MacroError(Exception):
 
 
 def expand(offset: int, function: str, args: list[ast.Node], target: ast.Node | None) -> ast.Node | None:
-    """Return the expansion of a call, None if the call is no macro.
-
-    Raises:
-        MacroError: The call is a macro with wrong arguments.
-    """
+    """Return the expansion of a call, None if the call is no macro. Raises MacroError: arguments are wrong."""
     if target is None:
         return _has(offset, args[0]) if function == "has" and len(args) == 1 else None
     macro, counts = _MACROS.get(function, (None, ()))
@@ -305,11 +301,7 @@ class _LiteralError(Exception):
 
 
 def _literal_value(kind: str, text: str, sign: str) -> Any:
-    """Return the value of a literal token; *sign* is ``-`` if a minus sign precedes a number.
-
-    Raises:
-        _LiteralError: A number exceeds its type, or an escape is invalid.
-    """
+    """Return the value of a literal after *sign*. Raises _LiteralError: it exceeds its type, or is invalid."""
     if kind in ("NUM_INT", "NUM_UINT"):
         unsigned = kind == "NUM_UINT"
         number = _integer("", text[:-1]) if unsigned else _integer(sign, text)
@@ -386,11 +378,7 @@ class _SyntaxError(Exception):
 
 
 def parse(problems: Problems) -> ast.Node:
-    """Parse the expression of *problems*.
-
-    Raises:
-        InvalidExpressionError: The expression is not CEL, or is nested too deeply.
-    """
+    """Parse the expression of *problems*. Raises InvalidExpressionError: it is not CEL, or nested too deeply."""
     parser = _Parser(problems, _tokenize(problems))
     try:
         tree = parser.parse()

@@ -67,11 +67,7 @@ class Problems:
         self._reports.append((position, message))
 
     def raise_if_any(self) -> None:
-        """Raise the problems recorded before, if any.
-
-        Raises:
-            InvalidExpressionError: At least one problem was recorded.
-        """
+        """Raise an InvalidExpressionError with the problems recorded before, if any."""
         if not self._reports:
             return
         shown = sorted(self._reports[:_MAX_REPORTS], key=lambda report: report[0])

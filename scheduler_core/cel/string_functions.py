@@ -179,14 +179,7 @@ def _format(template: str, args: tuple[Any, ...], frame: Frame) -> str:
 
 
 def check_format(template: str, kinds: list[str]) -> tuple[str, int]:
-    """Check the types of the arguments of a constant template.
-
-    Args:
-        kinds: Names of the types of the arguments; ``dyn`` is checked only when it is evaluated.
-
-    Returns:
-        What is wrong, empty for nothing, and the index of the argument that is wrong, -1 for none.
-    """
+    """Return what is wrong with the types of a template's arguments, and the index of the wrong one or -1."""
     failed = -1
 
     def checked(verb: str, _precision: int, index: int) -> str:

@@ -102,11 +102,7 @@ class ConfigModel(BaseModel):
 
 
 def raise_rule_problems(title: str, problems: Iterable[RuleProblem]) -> None:
-    """Raise all problems as one pydantic error, which keeps their locations within the outer models.
-
-    Raises:
-        ValidationError: There is at least one problem.
-    """
+    """Raise all problems as one pydantic error, which keeps their locations within the outer models."""
     details = [
         InitErrorDetails(
             type=PydanticCustomError(RULE_ERROR_TYPE, "{message}", {"message": problem.message}),
@@ -154,13 +150,7 @@ def seconds(value: float) -> Duration:
 
 
 def parse_duration(text: str) -> Duration:
-    """Parse a duration in Go's notation.
-
-    Args:
-        text: One or more numbers with units, such as ``1h15m30.918s``; ``0`` needs no unit.
-
-    Returns:
-        The duration; digits below a nanosecond are dropped.
+    """Parse a duration in Go's notation, such as ``1h15m30.918s``; digits below a nanosecond are dropped.
 
     Raises:
         ConfigError: The text is not a duration, exceeds 292 years, or has more than 128 characters.

@@ -508,12 +508,6 @@ def read_args(plugin: str, model: type[Args], args: Mapping[str, Any], prefix: s
     Args:
         args: The args; ``apiVersion`` and ``kind`` are checked and removed.
         prefix: Field path of the args, such as ``spec.pluginConfig[1].args``.
-
-    Returns:
-        The args with their defaults.
-
-    Raises:
-        ConfigError: All problems.
     """
     problems = list(_type_problems(plugin, args, prefix))
     fields = {name: value for name, value in args.items() if name not in ("apiVersion", "kind")}

@@ -155,7 +155,6 @@ class BuiltInBehaviour(Struct, frozen=True):
     """The work of one plugin of kube-scheduler.
 
     Attributes:
-        points: Extension points that the plugin has in kube-scheduler.
         behaviour: What the scheduler core does instead, as a clause.
     """
 
@@ -191,10 +190,6 @@ POD_GROUP_POINTS: Mapping[str, frozenset[str]] = MappingProxyType(
 def unavailable_plugin(name: str, point: str) -> str | None:
     """Return why a plugin of kube-scheduler cannot be enabled.
 
-    Args:
-        name: A plugin that is not in the registry.
-        point: The extension point at which a profile enables it, or ``multiPoint``.
-
     Returns:
         The message; "" if the plugin can be enabled; None if kube-scheduler has no such plugin.
     """
@@ -207,14 +202,7 @@ def unavailable_plugin(name: str, point: str) -> str | None:
 
 
 def disabled_problems(plugins: Plugins) -> Iterator[Problem]:
-    """Find disabled plugins whose work cannot be switched off.
-
-    Args:
-        plugins: Plugins of a profile. ``*`` is ignored: it stands for the plugins of the default set.
-
-    Yields:
-        A problem for each entry, with a path from the profile's root.
-    """
+    """Yield a problem for each disabled plugin whose work cannot be switched off; ``*`` is ignored."""
     for point, plugin_set in plugins.points().items():
         for index, entry in enumerate(plugin_set.disabled):
             known = BUILT_IN_BEHAVIOUR.get(entry.name)

@@ -111,12 +111,7 @@ class Extender(ConfigModel):
 
 
 def extender_problems(extenders: Sequence[Extender]) -> Iterator[RuleProblem]:
-    """Check the extenders of one configuration or profile.
-
-    Yields:
-        A problem for each scoring extender without weight, each invalid or duplicate managed resource and each
-        binder after the first.
-    """
+    """Yield scoring extenders without weight, bad or repeated managed resources, and second binders."""
     seen: set[str] = set()
     has_binder = False
     for index, extender in enumerate(extenders):
@@ -242,11 +237,7 @@ class ProfileConfig(ProfileSettings):
 
 
 def backoff_problems(initial: int | None, maximum: int | None) -> Iterator[RuleProblem]:
-    """Check that the maximum backoff is not shorter than the initial one.
-
-    Yields:
-        The problem, if there is one.
-    """
+    """Yield the problem of a maximum backoff that is shorter than the initial one."""
     if initial is not None and maximum is not None and maximum < initial:
         yield RuleProblem(
             ("podMaxBackoffSeconds",), f"must be at least podInitialBackoffSeconds ({initial}), not {maximum}"

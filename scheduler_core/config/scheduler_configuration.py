@@ -167,11 +167,7 @@ class KubeSchedulerConfiguration(ConfigModel):
         yield from extender_problems(self.extenders)
 
     def profile_configs(self) -> tuple[ProfileConfig, ...]:
-        """Return the profiles, each complete with the settings that apply to all of them.
-
-        Returns:
-            The profiles in the order of the file. An unset percentage is 0, the adaptive formula, as in kube-scheduler.
-        """
+        """Return the complete profiles in the order of the file; an unset percentage is 0, as in kube-scheduler."""
         return tuple(
             ProfileConfig(
                 scheduler_name=profile.scheduler_name,
@@ -225,10 +221,7 @@ class KubeSchedulerConfiguration(ConfigModel):
 
 
 def parse_configuration(document: Mapping[str, Any]) -> KubeSchedulerConfiguration:
-    """Validate a KubeSchedulerConfiguration.
-
-    Returns:
-        The configuration with its defaults. Args of built-in plugins are validated, those of others are not.
+    """Validate a KubeSchedulerConfiguration; args of plugins that are not built in are not validated.
 
     Raises:
         ConfigError: All problems with their field paths.

@@ -45,11 +45,7 @@ def validate(model: type[Model], document: object, prefix: str = "") -> Model:
     """Validate a document by a model.
 
     Args:
-        document: The document, parsed from YAML or JSON; not modified.
         prefix: Field path of the document within a larger one, such as ``spec``.
-
-    Returns:
-        The model.
 
     Raises:
         ConfigError: All problems that were found, in the order of their discovery; beyond 1,000 they are only counted.
@@ -86,11 +82,7 @@ def validate(model: type[Model], document: object, prefix: str = "") -> Model:
 
 
 def field_path(prefix: str, location: Iterable[str | int]) -> str:
-    """Return a location as a Kubernetes field path.
-
-    Returns:
-        A path such as ``profiles[0].plugins.score.enabled[2].name`` or ``minResources[example.com/gpu]``.
-    """
+    """Return a field path such as ``profiles[0].plugins.score.enabled[2]`` or ``minResources[example.com/gpu]``."""
     path = prefix
     for part in location:
         if part == "[key]":  # pydantic's mark for a mapping's key rather than its value
@@ -103,11 +95,7 @@ def field_path(prefix: str, location: Iterable[str | int]) -> str:
 
 
 def path_steps(path: str) -> list[tuple[str, str]]:
-    """Split a field path of :func:`field_path`.
-
-    Returns:
-        For each step the index or key in brackets, or "", and the field name, or "".
-    """
+    """Split a field path into steps: each with its index or key in brackets, or "", and its field name, or ""."""
     return _STEP.findall(path)
 
 
@@ -123,11 +111,7 @@ def repeated(names: Sequence[str]) -> list[int]:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Suggest a similar name.
-
-    Returns:
-        Text that starts with a space, or an empty text.
-    """
+    """Return a suggestion of a similar name, which starts with a space, or an empty text."""
     nearest = nearest_name(name, known)
     return f' (did you mean "{nearest}"?)' if nearest else ""
 
@@ -290,11 +274,7 @@ _QUOTA_PREFIX = "requests."
 
 
 def qualified_name_problems(name: str) -> list[str]:
-    """Check a label key or resource name: an optional DNS prefix with a slash, then a name.
-
-    Returns:
-        Messages; empty for a valid name.
-    """
+    """Return what is wrong with a label key or resource name: an optional DNS prefix with a slash, then a name."""
     prefix, slash, local = name.rpartition("/")
     if "/" in prefix:
         return [f'"{name}" must have at most one slash: an optional DNS prefix, "/" and a name']
@@ -321,11 +301,7 @@ def label_value_problems(value: str) -> list[str]:
 
 
 def extended_resource_problems(name: str) -> list[str]:
-    """Check the name of an extended resource, which a device plugin or an extender provides.
-
-    Returns:
-        Messages; empty for a valid name.
-    """
+    """Return what is wrong with a resource name of a device plugin or an extender."""
     problems = qualified_name_problems(name)
     if problems:
         return problems

@@ -168,16 +168,12 @@ class Device(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
     """A device of a slice.
 
     Attributes:
-        name: Unique in its pool.
         attributes: By name; a name without a domain belongs to the domain of the driver.
-        consumes_counters: Counters of the pool that its allocation consumes.
         node_name: The node of the device, if the slice has ``perDeviceNodeSelection``.
         node_selector: The nodes that reach the device, if the slice has ``perDeviceNodeSelection``.
         all_nodes: Whether all nodes reach the device, if the slice has ``perDeviceNodeSelection``.
         taints: Taints of the driver; those of DeviceTaintRules are not included.
         binds_to_node: Whether an allocation is usable only on the node for which it was made.
-        binding_conditions: Conditions that must be True before the pod is bound.
-        binding_failure_conditions: Conditions of which none may be True.
         allow_multiple_allocations: Whether several requests can share the device.
         node_allocatable_resources: Resources of the node that an allocation consumes, by name.
     """
@@ -355,8 +351,6 @@ class ExactDeviceRequest(Struct, gc=False, frozen=True, omit_defaults=True, rena
         allocation_mode: ExactCount, or All for every matching device of the node.
         count: Number of devices for ExactCount.
         admin_access: Whether devices in use are allocated too, for an administrator.
-        tolerations: Taints that are accepted.
-        capacity: Amounts that each device must provide.
         derived_attributes: Attributes that constraints read instead of those of the devices.
     """
 
@@ -434,11 +428,7 @@ class DeviceRequestResult(Struct, gc=False, frozen=True, omit_defaults=True, ren
     Attributes:
         request: Name of the request, or ``request/alternative``.
         admin_access: True for admin access, which does not count as use of the device; else None.
-        binding_conditions: Conditions that must be True before the pod is bound.
-        binding_failure_conditions: Conditions of which none may be True.
         share_id: Identity of a share of a device that allows multiple allocations; else None.
-        consumed_capacity: Capacity that a share consumes.
-        skip_node_operations: Operations of the driver that the kubelet skips for the device.
     """
 
     request: str

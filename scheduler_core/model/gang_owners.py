@@ -34,8 +34,6 @@ class CustomSize:
 
     Attributes:
         owner_fields: Paths of fields of the owner, such as ``spec.replicas``, whose values are added up.
-        pod_label: Label of the pods with the size.
-        pod_annotation: Annotation of the pods with the size.
     """
 
     owner_fields: tuple[str, ...] = ()
@@ -69,9 +67,7 @@ class OwnerRule:
         instance_labels: Labels whose values identify the instance; a pod without one of them does not belong to the
             kind. Empty if pods belong to their controller.
         name_label: Label with the owner's name; "" for the name of the controller.
-        uid_label: Label with the owner's UID; "" for none.
         shown_labels: Labels whose values, after the owner's name, begin the name of the PodGroup.
-        required_labels: Further labels that a pod must have, with their values.
     """
 
     kind: str
@@ -93,13 +89,7 @@ class OwnerRule:
 
 @dataclass(frozen=True, slots=True)
 class OwnerInstance:
-    """The instance that a pod belongs to: the pods of one gang.
-
-    Attributes:
-        key: Key of its PodGroup of ``bayplan.dev``.
-        owner_name: Name of the owner, in the namespace of the pod.
-        owner_uid: UID of the owner; "" if the pod does not have it.
-    """
+    """The instance that a pod belongs to, with the key of its PodGroup; *owner_uid* "" if the pod has none."""
 
     key: GroupKey
     rule: OwnerRule
@@ -111,19 +101,12 @@ class OwnerInstance:
 
 
 def in_order(rules: Sequence[OwnerRule]) -> tuple[OwnerRule, ...]:
-    """Return rules in the order in which they are applied: those by labels first, because they are about outer owners.
-
-    The pods of a JobSet are also pods of its Jobs.
-    """
+    """Return rules in the order of their application: by labels first, as the pods of a JobSet are also its Jobs'."""
     return tuple(sorted(rules, key=lambda rule: not rule.instance_labels))
 
 
 def owner_instance(pod: Pod, rules: Sequence[OwnerRule]) -> OwnerInstance | None:
-    """Return the instance that a pod belongs to by the first rule that applies; None for none.
-
-    Args:
-        rules: In the order of :func:`in_order`.
-    """
+    """Return the instance that a pod belongs to by the first rule, in the order of :func:`in_order`, or None."""
     labels = pod.metadata.labels
     if labels.get(OPT_OUT_LABEL) == "false":
         return None

@@ -113,7 +113,6 @@ class GroupTopology:
     Attributes:
         key: Node label whose values are the domains.
         levels: Node labels of nested domains, from broad to narrow; the narrowest feasible one is chosen.
-        is_required: Whether the group must be scheduled in one domain of ``key``.
         prefers_allocated: Whether domains are ranked as in kube-scheduler, by feasible members and allocated share;
             else the domain with the least free resources is tried first.
     """
@@ -145,17 +144,12 @@ class PodGroup:
 
     Attributes:
         min_member: Number of members that are scheduled together or not at all; at least 1.
-        created: The creation timestamp, UTC.
         min_resources: Total requests of ``min_member`` members, in the units of
             :class:`scheduler_core.model.pod_requests.PodRequests` (millicores, bytes, counts).
         schedule_timeout_seconds: Time without success after which other groups go first; None for never.
-        priority: Priority in the queue; None for the highest of its members.
-        topology: The domain to share; None for any nodes.
         disrupts_whole: Whether a preemption evicts all members or none.
         is_strict: Whether nodes are reserved for it when smaller pods would be scheduled before it.
-        version: Version of the API in which the object was read; "" for the newest one.
         preemption_policy: ``PreemptLowerPriority`` or ``Never``; None if the policies of its members apply.
-        preempts_in_domain: Whether it may preempt although it has a topology constraint.
         is_uniform: Whether an attempt fails if members differ in ``schedulerName``, priority or preemption policy from
             each other or from the group.
         waits_for_gated: Whether none of its waiting members is scheduled while a PreEnqueue plugin gates one of them.
@@ -209,12 +203,8 @@ class CompositePodGroup:
 
     Attributes:
         min_groups: Number of child groups that are scheduled together or not at all; at least 1.
-        parent: Name of the CompositePodGroup that it is a child of, in its namespace; "" for a root.
         priority: Priority; that of a root counts for the whole tree.
         preemption_policy: ``PreemptLowerPriority`` or ``Never``; None if the policies of the pods apply.
-        topology: The domain to share; None for any nodes.
-        disrupts_whole: Whether a preemption evicts all pods below it or none.
-        version: Version of the API in which the object was read; "" for the newest one.
     """
 
     key: GroupKey

@@ -45,13 +45,7 @@ def _ceil_div(numerator: int, denominator: int) -> int:
 
 @lru_cache(maxsize=16_384)
 def nano(quantity: str | float) -> int:
-    """Parse a quantity.
-
-    Args:
-        quantity: Text such as ``1``, ``250m``, ``1.5Gi`` or ``1e3``; numbers are parsed as their text.
-
-    Returns:
-        Nano-units, rounded away from zero and clamped to the range of int64 whole units.
+    """Return the nano-units of a quantity, rounded away from zero, within the range of int64 whole units.
 
     Raises:
         QuantityError: The text is not a quantity.
@@ -119,11 +113,7 @@ def notation(quantity: str | float) -> str:
 
 
 def canonical_text(nano_units: int, form: str) -> str:
-    """Return the text of a quantity as the API server writes it.
-
-    Args:
-        form: Its notation; a binary one applies to whole numbers from 1024 only.
-    """
+    """Return a quantity as the API server writes it; a binary *form* is for whole numbers from 1024 only."""
     if nano_units == 0:
         return "0"
     sign, amount = ("-", -nano_units) if nano_units < 0 else ("", nano_units)
@@ -153,11 +143,7 @@ _BINARY_UNITS = (("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
 
 
 def amount_text(resource: str, amount: int) -> str:
-    """Return an amount for display: cores, below one in millicores, bytes with a binary unit, or the plain number.
-
-    Args:
-        amount: In the scheduler's units: thousandths of a CPU, bytes, or a number.
-    """
+    """Return millicores, bytes or a number for display: cores, below one in millicores; bytes with a binary unit."""
     if resource == CPU:
         return cpu_text(amount)
     if resource in _BYTES or resource.startswith("hugepages-"):
@@ -214,9 +200,7 @@ class PodRequests(Struct, frozen=True):
         fit: What must be free on a node, by the spec alone, without resources that are not counted.
         accounted: What counts on the pod's node: the spec or, during a resize, the granted resources.
         nonzero_cpu_milli: Accounted CPU, with a default for containers without a request.
-        nonzero_memory: Accounted memory in bytes, with a default for containers without a request.
         scored_cpu_milli: CPU for scoring; differs from nonzero only with pod-level resources.
-        scored_memory: Memory for scoring, in bytes.
     """
 
     fit: Mapping[str, int]
@@ -267,26 +251,13 @@ def same_granted_resources(old: Pod, new: Pod) -> bool:
 
 
 def accounted_milli(pod: Pod) -> dict[str, int]:
-    """Return what ``pod`` uses on its node, in thousandths, including resources that are not counted.
-
-    This is finer than :attr:`PodRequests.accounted`, to detect whether a pod was scaled down.
-
-    Raises:
-        QuantityError: A quantity of the pod is invalid.
-    """
+    """Return what ``pod`` uses on its node, in thousandths, to detect whether a pod was scaled down."""
     amounts = _requests(pod, use_status=_is_resized(pod), missing={})
     return {name: milli_units(amount) for name, amount in amounts.items()}
 
 
 def in_units(amounts: Mapping[str, int], largest: int = LARGEST_REQUEST) -> dict[str, int]:
-    """Convert nano-units to the scheduler's units: CPU to millicores, the rest to whole units.
-
-    Args:
-        largest: Upper bound of each result: :data:`LARGEST_REQUEST`, or :data:`LARGEST_CAPACITY` for a node.
-
-    Returns:
-        Amounts by resource name, 0 to ``largest``, without resources that the scheduler does not count.
-    """
+    """Convert nano-units to CPU in millicores and whole units, 0 to *largest*, of the resources that are counted."""
     counted: dict[str, int] = {}
     for name, amount in amounts.items():
         if name == CPU:
@@ -417,12 +388,7 @@ def _granted(pod: Pod, missing: Mapping[str, int]) -> NanoUnits:
 
 
 def _sum(pod: Pod, amounts: Callable[[Container], Quantities], missing: Mapping[str, int]) -> NanoUnits:
-    """Sum containers and sidecars, at least the largest init step.
-
-    Args:
-        amounts: Returns the resources of a container.
-        missing: Amounts of a container without its own.
-    """
+    """Sum containers and sidecars, at least the largest init step; *missing* are amounts of a container without any."""
     total: NanoUnits = {}
     sidecars: NanoUnits = {}
     largest_init_step: NanoUnits = {}

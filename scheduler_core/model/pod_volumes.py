@@ -38,7 +38,6 @@ class InTreePlugin(Struct, frozen=True):
     """An in-tree volume plugin and the CSI driver that replaces it.
 
     Attributes:
-        source: The field of a volume or pod volume with the plugin's source.
         topology_key: The driver's label for zones; "" if affinity is not translated.
         is_migrated: Whether the scheduler counts and translates its volumes.
     """
@@ -82,11 +81,7 @@ def translated_handle(volume: PersistentVolume, plugin: InTreePlugin) -> str:
 
 
 def translated_inline_handle(volume: Volume, plugin: InTreePlugin) -> str:
-    """Return the CSI volume handle of an in-tree volume in a pod's spec.
-
-    Raises:
-        StorageError: The source cannot be translated.
-    """
+    """Return the CSI volume handle of an in-tree volume. Raises StorageError: it has none."""
     handle: _InlineHandle = _INLINE_HANDLES[plugin.source]
     return handle(volume)
 
@@ -247,7 +242,6 @@ class PodVolumes(Struct, gc=False, frozen=True):
     """The volumes of a pod that scheduling reads.
 
     Attributes:
-        claims: Claims in the order of the volumes, with duplicates.
         disks: Inline disks of kinds that may conflict.
         inline: In-tree volumes that count as volumes of a CSI driver.
         drivers: CSI drivers of all in-tree inline volumes, counted or not.

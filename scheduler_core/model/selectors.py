@@ -164,7 +164,6 @@ def compile_label_selector(selector: LabelSelector | None) -> LabelMatcher:
 
     Raises:
         SelectorTooLargeError: It has more than :data:`MOST_LISTED` requirements and values.
-        SelectorError: An operator, key or value is invalid.
     """
     if selector is None:
         return MATCH_NOTHING
@@ -188,11 +187,7 @@ def _sorted(requirements: Iterable[LabelRequirement]) -> tuple[LabelRequirement,
 
 
 def compile_requirement(expression: Requirement) -> LabelRequirement:
-    """Compile one expression on a label of a pod or node.
-
-    Raises:
-        SelectorError: The operator, key or a value is invalid, or the values do not suit the operator.
-    """
+    """Compile one expression on a label of a pod or node. Raises SelectorError: it is invalid."""
     if len(expression.values) <= _FEW_VALUES:
         return _compiled_requirement(expression)
     return _compiled_requirement.__wrapped__(expression)
@@ -341,11 +336,7 @@ class PreferredNodeTerm(Struct, gc=False, frozen=True):
 
 
 def compile_preferred_terms(terms: tuple[PreferredSchedulingTerm, ...]) -> tuple[PreferredNodeTerm, ...]:
-    """Compile preferred terms; those of weight 0 and empty ones are skipped without validation.
-
-    Raises:
-        SelectorError: All problems of all other terms.
-    """
+    """Compile preferred terms; those of weight 0 and empty ones are skipped without validation."""
     is_short = _is_short([preferred.preference for preferred in terms])
     return _compiled_preferences(terms) if is_short else _compiled_preferences.__wrapped__(terms)
 
@@ -365,12 +356,7 @@ def _compiled_preferences(terms: tuple[PreferredSchedulingTerm, ...]) -> tuple[P
 
 
 class RequiredNodeAffinity(Struct, gc=False, frozen=True):
-    """Requirements of a pod on its node's labels and name.
-
-    Attributes:
-        node_selector: Requirements of ``spec.nodeSelector``; all must match.
-        affinity: Required node affinity, None if the pod has none.
-    """
+    """Requirements of a pod on its node's labels (``spec.nodeSelector`` and node affinity) and name."""
 
     node_selector: tuple[LabelRequirement, ...] = ()
     affinity: NodeMatcher | None = None
@@ -408,22 +394,14 @@ def required_node_affinity(pod: Pod) -> RequiredNodeAffinity:
 
 
 class PodQuery(Struct, gc=False, frozen=True):
-    """Selects pods by their labels, in namespaces that are named or selected by labels.
-
-    Attributes:
-        namespace_selector: Selects namespaces in addition to the named ones.
-    """
+    """Selects pods by their labels, in namespaces that are named or, in addition, selected by labels."""
 
     selector: LabelMatcher
     namespaces: frozenset[str] = frozenset()
     namespace_selector: LabelMatcher = MATCH_NOTHING
 
     def matches(self, namespace: str, labels: Mapping[str, str], namespace_labels: Mapping[str, str] | None) -> bool:
-        """Return whether the query selects a pod.
-
-        Args:
-            namespace_labels: The labels of the namespace; None if they are not known.
-        """
+        """Return whether the query selects a pod; *namespace_labels* are None if they are not known."""
         if namespace not in self.namespaces:
             everything = self.namespace_selector.is_everything
             if not everything and (namespace_labels is None or not self.namespace_selector.matches(namespace_labels)):

@@ -236,12 +236,7 @@ class CsiNode(Struct, gc=False, frozen=True, rename="camel"):
 
 
 class CsiDriverSpec(Struct, gc=False, frozen=True, rename="camel"):
-    """``spec`` of a CSIDriver.
-
-    Attributes:
-        storage_capacity: Whether the driver reports its capacity.
-        prevent_pod_scheduling_if_missing: Whether pods with its volumes need nodes where the driver is installed.
-    """
+    """``spec`` of a CSIDriver; with *storage_capacity* the driver reports its capacity."""
 
     storage_capacity: bool | None = None
     prevent_pod_scheduling_if_missing: bool | None = None

@@ -76,9 +76,7 @@ class Record:
         order: Its sort key at that time; lower goes first.
         backed_off_until: Until when none of its members is tried, in the clock's seconds.
         has_room_until: Until when the check of its ``minResources`` need not be repeated.
-        held: Members that PreEnqueue gates, by UID.
         backoffs: Number of backoffs since it was scheduled; each is longer than the one before.
-        timer: Ends the backoff.
     """
 
     __slots__ = ("backed_off_until", "backoffs", "failed_at", "has_room_until", "held", "order", "timer")
@@ -143,7 +141,6 @@ class Records:
             seconds: The minimum duration. The actual one starts at 1 second and doubles each time up to 10 seconds.
                 Without it, members that take turns on released resources would be tried forever, because the queue pops
                 backing-off pods early while it has nothing else to try.
-            then: Called with the group when the backoff is over.
         """
         if self.is_backed_off(key):
             return
@@ -480,14 +477,7 @@ def _group_order(view: GroupView, member: PodInfo) -> Order:
 
 
 def missing_resources(group: PodGroup, nodes: NodeColumns, own: Sequence[PodInfo]) -> Mapping[str, int]:
-    """Return the missing resources.
-
-    Args:
-        group: The group; one pod slot for each of ``min_member`` pods is added to its ``minResources``.
-
-    Returns:
-        Missing amounts by resource, CPU in millicores, the rest in whole units; empty if nothing is missing.
-    """
+    """Return missing amounts, CPU in millicores, the rest in whole units; a pod slot for each member is added."""
     required = {**group.min_resources, PODS: group.min_member}
     with ColumnsOverlay(nodes) as overlay:
         overlay.remove(own)

@@ -68,11 +68,7 @@ class ImageLocality(ScorePlugin):
 
 
 def full_image_name(name: str) -> str:
-    """Complete an image name like container runtimes do.
-
-    Returns:
-        The name with ``:latest`` unless it has a tag or a digest; the colon before a registry's port is not a tag.
-    """
+    """Return the name with ``:latest`` unless it has a tag or a digest; a registry's port is not a tag."""
     return f"{name}:latest" if name.rfind(":") <= name.rfind("/") else name
 
 

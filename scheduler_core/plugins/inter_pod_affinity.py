@@ -76,7 +76,6 @@ class RequiredAffinity:
         affinity: Existing pods that match all required affinity terms, by the key of each term.
         anti: Existing pods that match a required anti-affinity term, by its key; summed over terms of one key.
         existing: Required anti-affinity terms of existing pods that match the pod, by their key.
-        affinity_query: All required affinity terms as one query; None without any.
         is_own_match: Whether the pod matches its own affinity, so that it may be the first of its group.
     """
 

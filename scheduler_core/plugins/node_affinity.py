@@ -168,11 +168,7 @@ class NodeAffinity(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin):
         return SUCCESS
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Scores:
-        """Return the sum of the weights of the matching terms, int64 per row.
-
-        Raises:
-            SelectorError: A preferred term is invalid; only if PreScore, which detects that, is not enabled.
-        """
+        """Return the sum of the weights of the matching terms, int64 per row."""
         terms = state.get(_PREFERRED)
         if terms is None:
             affinity = _node_affinity(pod.pod)

@@ -33,11 +33,7 @@ from scheduler_core.snapshot.row_cache import RowCache, StaleDeviceRows
 
 @dataclass(frozen=True, slots=True)
 class ScoredResource:
-    """A resource that a profile scores.
-
-    Attributes:
-        is_scalar: Whether it is scored only for pods that request it.
-    """
+    """A resource that a profile scores; a scalar only for pods that request it."""
 
     name: str
     weight: int
@@ -49,9 +45,7 @@ class Demand:
     """Requests of one pod.
 
     Attributes:
-        amounts: The pod's request of each, in the resource's integer unit.
         nonzero: Whether the nodes' sums of CPU and memory include defaults for containers without requests.
-        scored: The columns of the scored resources, see :func:`scored_columns`.
         version: Version of the resources' columns for which ``scored`` holds.
     """
 
@@ -68,11 +62,7 @@ def scored_resource(name: str, weight: int = 1) -> ScoredResource:
 
 
 class ScoredColumn(Struct, frozen=True):
-    """A resource that is scored for a pod.
-
-    Attributes:
-        is_nonzero: Whether to use the nodes' sums with defaults.
-    """
+    """A resource that is scored for a pod, by the nodes' sums with defaults if *is_nonzero*."""
 
     column: int
     amount: int
@@ -85,13 +75,7 @@ class ScoredColumn(Struct, frozen=True):
 
 
 def scored_columns(demand: Demand, nodes: NodeColumns) -> Sequence[ScoredColumn]:
-    """Return the resources that are scored for a pod, in the order of the profile.
-
-    They are looked up again only after resources have changed columns.
-
-    Returns:
-        The resources, without those that no node has.
-    """
+    """Return the resources that are scored for a pod and that a node has, until resources change columns."""
     if demand.version == nodes.resources.version:
         return demand.scored
     found = []
@@ -162,11 +146,7 @@ class ScoreCache:
         self._cached: dict[tuple[tuple[int, int], ...], _CachedFormula] = {}
 
     def scores(self, scored: Sequence[ScoredColumn], nodes: NodeColumns, rows: Rows) -> Scores | None:
-        """Score rows.
-
-        Returns:
-            int64 per row; None if the cache is not worth it, or a number is too large.
-        """
+        """Score rows, int64; None if the cache is not worth it, or a number is too large."""
         if not isinstance(rows, slice) and len(rows) * _WORTH_ALL < nodes.size:
             return None
         found = self._formula_for(scored, nodes).scores([each.amount for each in scored])
@@ -214,12 +194,7 @@ _MAX_CLASSES = 16
 
 
 class _CountedDevices:
-    """Devices of one class on each row; only rows whose node or devices changed are counted again.
-
-    Attributes:
-        capacity: Devices of each row, int64.
-        used: Those in use, int64.
-    """
+    """Devices of one class on each row, int64; only rows that changed are counted again."""
 
     __slots__ = ("_nodes", "_stale", "capacity", "used")
 

@@ -63,8 +63,6 @@ class TolerationTable:
     Attributes:
         codes: int16 by taint list, 1 if a NoSchedule or NoExecute taint is not tolerated.
         counts: int64 by taint list, the number of PreferNoSchedule taints that are not tolerated.
-        rejects: Whether any of ``codes`` is not 0.
-        counts_any: Whether any of ``counts`` is not 0.
         position: Position in the log of new taint lists up to which the table is current.
     """
 
@@ -100,11 +98,7 @@ class TolerationTable:
 
 
 class TolerationTables:
-    """Cache of tables by tolerations, for the columns of the last call.
-
-    Args:
-        bounds: Bounds of the number of tables and of the tolerations that they list.
-    """
+    """Cache of tables by tolerations, for the columns of the last call."""
 
     __slots__ = ("_steps", "_tables", "_taint_lists")
 

@@ -67,10 +67,7 @@ class ObjectTypes:
         return self._paths.get(kind) or kind.__name__, cast("msgspec.Raw", value)
 
     def change(self, old: Any, new: Any) -> Content:
-        """Return what is encoded for a new version of an object whose old one is known.
-
-        The spec of a pod hardly changes but for its node, and is the largest part of it.
-        """
+        """Return what is encoded for a new version; the spec of a pod is left out if only its node changed."""
         if isinstance(new, Pod):
             node_name = new.spec.node_name
             if replace(old.spec, node_name=node_name) == new.spec:
@@ -83,11 +80,7 @@ class ObjectTypes:
         return self.value(("Pod", content[1]) if content[0] == _SAME_SPEC else content)
 
     def changed(self, old: Any, content: Content) -> Any:
-        """Return the decoded new version of an object.
-
-        Raises:
-            RecordError: The type is unknown, or the object is invalid.
-        """
+        """Return the decoded new version of an object. Raises RecordError: it cannot be decoded."""
         if content[0] != _SAME_SPEC:
             return self.value(content)
         new = self.value(("Pod", content[1]))

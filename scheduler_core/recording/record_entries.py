@@ -30,11 +30,7 @@ class _Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Fed(_Entry, frozen=True, tag=1):
-    """A call of a feed.
-
-    Attributes:
-        args: Its arguments, each as (type, content); a content of None is the object as it was delivered last.
-    """
+    """A call of a feed with arguments as (type, content); a content of None is the object as it was delivered last."""
 
     feed: str
     method: str
@@ -54,12 +50,7 @@ class TimerFired(_Entry, frozen=True, tag=3):
 
 
 class Answered(_Entry, frozen=True, tag=4):
-    """A call of a port returned, and its task continues.
-
-    Attributes:
-        call: The port, and the number of the call among those of the port.
-        error: Name of the exception's type; "" for none.
-    """
+    """A call of a port, by its number there, returned or raised *error*, and its task continues."""
 
     call: str
     error: str

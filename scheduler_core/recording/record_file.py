@@ -48,9 +48,7 @@ class RecordHeader(msgspec.Struct, frozen=True, kw_only=True):
     """Circumstances of a record.
 
     Attributes:
-        run: Random identifier of the process run; the files of a run have the same one.
         part: Number of the file within the run, from 0; only a run with part 0 can be replayed exactly.
-        has_storage, has_claims: Whether volumes and resource claims can be written.
         notes: What the creator of the record adds, such as the state of test plugins.
     """
 
@@ -67,11 +65,7 @@ class RecordHeader(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Some entries.
-
-    Attributes:
-        wall_microseconds: Date and time of the first entry, in microseconds since 1970 (UTC).
-    """
+    """Some entries, with the date and time of the first in microseconds since 1970 (UTC)."""
 
     wall_microseconds: int
     entries: Sequence[Entry]
@@ -84,11 +78,7 @@ def start_of_file(header: RecordHeader, wall_microseconds: int) -> bytes:
 
 
 def frame_of(encoded: bytes | bytearray, wall_microseconds: int) -> bytes:
-    """Return a frame.
-
-    Args:
-        encoded: Encoded entries, each with a comma behind it; at least one.
-    """
+    """Return a frame of at least one encoded entry, each with a comma behind it."""
     return _frame(_ENTRIES, b"[" + encoded[:-1] + b"]", wall_microseconds)
 
 
@@ -103,9 +93,6 @@ class RecordReader:
 
     Attributes:
         note: Why the end of the file is missing; "" if it is complete. Set when all frames were read.
-
-    Raises:
-        RecordError: The file is not a record of this format version.
     """
 
     def __init__(self, file: BinaryIO, name: str) -> None:
@@ -134,11 +121,7 @@ class RecordReader:
             raise RecordError(f"{name}: the header is corrupt: part {self.header.part} is not a part of a record")
 
     def frames(self) -> Iterator[Frame]:
-        """Yield the frames up to the end, or up to the first that is incomplete or corrupt; see :attr:`note`.
-
-        Raises:
-            RecordError: A frame whose checksum is right has an unknown content.
-        """
+        """Yield the frames up to the end, or up to the first that is incomplete or corrupt; see :attr:`note`."""
         while (found := self._next()) is not None:
             kind, wall_microseconds, payload = found
             if kind != _ENTRIES:

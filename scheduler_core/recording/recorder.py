@@ -93,12 +93,7 @@ class PortNumbers:
 
 
 class Recorder(Journal):
-    """Journal that records, and the clock of the recorded core, whose readings and timers are recorded.
-
-    Attributes:
-        objects: Types of objects; set when the scheduler is built.
-        is_building: Whether the instance that is built is recorded.
-    """
+    """Journal that records, and the clock of the recorded core, whose readings and timers are recorded."""
 
     objects: ObjectTypes
     follows_binds = True

@@ -28,13 +28,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The first entry that a replay does not reach as recorded.
-
-    Attributes:
-        number: Number of decisions before it, which are equal.
-        recorded: What was recorded; None for nothing.
-        computed: What the replay computed; None for nothing.
-    """
+    """The first entry that a replay does not reach as recorded, after *number* equal decisions; None for nothing."""
 
     number: int
     recorded: entries.Entry | None
@@ -48,19 +42,15 @@ class RecordedInput(Journal):
     ones.
 
     Attributes:
-        objects: Types of objects; set when the scheduler is built.
-        head: The next entry; None at the end.
         changed: Diagnoses that are not as recorded, and placements on other nodes; the replay goes on from the
             recorded state.
         difference: The first difference after which the replay cannot go on; None for none.
         last_seconds, last_wall: The last readings of the clock.
-        is_closed: Whether the replay is over, so that tasks end.
         is_paused: Whether shadows decide, and everything else waits.
         on_input: Called when the next entry is neither a step nor an answer nor a decision.
         on_decision: Called with each decision that is equal or changed; returns whether the replay ends there.
         move: Moves a placed pod to the recorded node; returns whether it could be moved.
         timers, deletions: Callbacks by the number of the timer, and by the call.
-        on_search_ended: Callback of the search that another process made; None for no search.
     """
 
     objects: ObjectTypes

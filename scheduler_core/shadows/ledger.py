@@ -49,12 +49,7 @@ class StateFigures(Struct, frozen=True):
 
 
 class LedgerFigures(Struct, frozen=True):
-    """Estimate of the effect of a shadow's choices.
-
-    Attributes:
-        since: Start of the period, UTC.
-        moved: Number of those that have another node than in the cluster, or none.
-    """
+    """Estimate of the effect of a shadow's choices; *moved* pods have another node than in the cluster, or none."""
 
     since: datetime
     pods: int
@@ -68,12 +63,7 @@ Decide = Callable[[DecidedPod], str | None]
 
 
 class _Carried(Struct):
-    """A pod with the shadow's choice.
-
-    Attributes:
-        live_node: Its node in the cluster, "" for none.
-        node_name: The shadow's choice, "" for none.
-    """
+    """A pod with its node in the cluster and the shadow's choice, "" for none."""
 
     info: PodInfo
     live_node: str
@@ -86,8 +76,6 @@ class _Period(Struct):
 
     Attributes:
         started: Start, in the clock's seconds.
-        since: Start, UTC.
-        pods: Carried pods by UID.
         moved: UIDs of those whose choice differs from the cluster.
     """
 
@@ -101,7 +89,6 @@ class ShadowLedger:
     """Choices of one shadow that are carried forward.
 
     Attributes:
-        figures: The last estimate; None before the first.
         seconds: Time that the last call of :meth:`carry` took; set by its caller.
     """
 
@@ -120,11 +107,7 @@ class ShadowLedger:
         return bool(self._period.moved)
 
     def carry(self, pods: Iterable[DecidedPod], decide: Decide) -> None:
-        """Carry decisions forward and update the estimate.
-
-        Args:
-            pods: The decisions in their order, the last of the live state. Those with ``skipped`` stay as they are.
-        """
+        """Carry decisions, the last of the live state, forward; those with ``skipped`` stay as they are."""
         self._start_again_if_due()
         decided = list(pods)
         with ColumnsOverlay(self._nodes) as overlay:

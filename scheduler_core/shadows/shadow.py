@@ -31,10 +31,6 @@ class ShadowDifference(Struct, frozen=True):
     """One decision that differs.
 
     Attributes:
-        when: Time of the decision, UTC.
-        pod: ``namespace/name``.
-        live_node: The node of the live profile, "" for none.
-        shadow_node: The node of the shadow, "" for none.
         reason: Why they differ; for nodes that both allow, the plugins whose scores decide.
         live_points: Total score of the live node minus that of the shadow's node, by the live profile; None if the live
             profile rejects the shadow's node, or scores were not compared.
@@ -73,12 +69,9 @@ class ComparisonRecord(Struct):
     """Results since the shadow or its live profile changed last.
 
     Attributes:
-        since: Start, UTC.
         agreed: Number of those that were equal: the same node, or no node.
         kinds: Number of those that differed, by kind.
         skipped: Number of decisions that were not compared, by reason.
-        last_error: Message of the last of these.
-        differences: The last differences, oldest first.
         figures: Effect of the shadow's choices on packing and spread; None before the first estimate.
     """
 
@@ -119,11 +112,7 @@ FAILURES_BEFORE_PAUSE = 5
 
 
 class Shadow(Struct):
-    """A running shadow profile.
-
-    Attributes:
-        paused_until: End of the pause after errors, in the clock's seconds.
-    """
+    """A running shadow profile."""
 
     name: str
     settings: ShadowSettings

@@ -42,11 +42,7 @@ def build_shadows(
     clock: Clock,
     journal: Journal,
 ) -> ShadowProfiles:
-    """Return the shadow profiles of a scheduler, none yet.
-
-    Args:
-        clock: Time; not recorded, because shadows have no effect on decisions.
-    """
+    """Return the shadow profiles of a scheduler; the clock is not recorded, as they do not affect decisions."""
     options = context.options
     bounds = options.reuse_bounds if options.reuses_results else None
     # Metrics of their own: the results that shadows reuse are not those of live profiles.
@@ -59,13 +55,7 @@ def build_shadows(
 
 @dataclass(slots=True)
 class ShadowProfiles:
-    """The shadows of all live profiles.
-
-    Attributes:
-        decided: Decisions of live profiles.
-        suspension: Defers changes while shadows decide.
-        journal: Notes when changes are deferred.
-    """
+    """The shadows of all live profiles; changes are deferred while they decide, which the journal notes."""
 
     cache: ClusterCache
     decided: DecidedPods

@@ -38,11 +38,7 @@ _NO_TIME = "not explained, because the time budget was used up"
 
 
 class _Task(Struct):
-    """What one shadow does in this slice.
-
-    Attributes:
-        decisions: Its decisions by place.
-    """
+    """What one shadow does in this slice: its decisions by place."""
 
     shadow: Shadow
     places: set[int]
@@ -55,13 +51,7 @@ class _Task(Struct):
 
 
 class ShadowDecision(NamedTuple):
-    """What a shadow decides.
-
-    Attributes:
-        node_name: The node, "" for none.
-        message: Why no node is feasible, "" if one is.
-        error: Why the decision failed, "" if it did not.
-    """
+    """What a shadow decides: the node, "" for none, and why not; or why the decision failed."""
 
     node_name: str = ""
     message: str = ""
@@ -73,10 +63,6 @@ class ShadowChoice:
     """Decides pods under profiles that are not live: the steps of a scheduling cycle up to the choice of the node.
 
     Reserve, Permit, PreBind, Bind and PostFilter are not run, because they may act on the cluster.
-
-    Attributes:
-        choice: Chooses nodes, with metrics of its own.
-        order: Start of the next search of a percentage of the nodes; restored after each decision.
     """
 
     choice: NodeChoice
@@ -164,11 +150,7 @@ def _failed(error: Exception) -> ShadowDecision:
 
 
 class _Preference(NamedTuple):
-    """Comparison of a profile's own node with another node.
-
-    Attributes:
-        points: Total score of its own node minus that of the other; None if the other is rejected.
-    """
+    """Comparison of a profile's own node with another; *points* are None if it rejects the other."""
 
     points: int | None
     text: str
@@ -229,7 +211,6 @@ class SliceComparison:
         """Make, compare and charge the decisions; the state is as before when this returns.
 
         Args:
-            pods: The decisions of the slice in their order, the last of the present state.
             chosen: The shadows, and the places of the decisions that each makes; not empty.
         """
         tasks = [_Task(shadow, places, 0.0, {}) for shadow, places in chosen]

@@ -15,11 +15,7 @@ _WEIGHT = 0.1
 
 
 class TimeBudget:
-    """Credit of one shadow profile.
-
-    Args:
-        share: Share of the time, above 0 and at most 1.
-    """
+    """Credit of one shadow profile, for a share of the time above 0 and at most 1."""
 
     def __init__(self, share: float, now: Callable[[], float]) -> None:
         self._share = share

@@ -66,7 +66,6 @@ class ClusterCache:
         devices: Index of claims and devices; None for an empty one with the default feature gates.
 
     Attributes:
-        columns: The columns that cycles read.
         placed: All scheduled pods by UID; only for reading.
     """
 
@@ -213,11 +212,7 @@ class ClusterCache:
         return info
 
     def confirm(self, placed: PlacedPod, pod: Pod) -> bool:
-        """Confirm an assumed pod by a version of it that differs from the assumed one in what a bind writes at most.
-
-        Returns:
-            False for any other version, without an effect; :meth:`add_pod` handles it.
-        """
+        """Confirm an assumed pod by a version with no more than what a bind writes; return False for others."""
         info = placed.info
         if placed.placement is Placement.ADDED or info.node_name != pod.spec.node_name:
             return False
@@ -314,8 +309,6 @@ class CacheDifference(Struct, frozen=True, order=True):
 
     Attributes:
         kind: Node or Pod.
-        name: The node, or the pod as ``namespace/name``.
-        what: Description of the difference.
     """
 
     kind: str
@@ -327,14 +320,9 @@ class CacheDifference(Struct, frozen=True, order=True):
 
 
 def differences(cache: ClusterCache, expected: ClusterCache) -> list[CacheDifference]:
-    """Compare a cache with the API server's state.
+    """Return the differences of a cache from one built of the API server's objects, sorted by kind and name.
 
-    Args:
-        expected: A cache built from the API server's nodes and scheduled pods. Pods that only ``cache`` assumes are
-            added to it, because an assumed pod is not a difference.
-
-    Returns:
-        The differences, sorted by kind and name; empty if there are none.
+    Pods that only ``cache`` assumes are added to *expected*, because an assumed pod is not a difference.
     """
     for placed in cache.placed_pods():
         info = placed.info

@@ -33,11 +33,8 @@ class SnapshotBounds(Struct, frozen=True):
     """Maximum size of each table.
 
     Attributes:
-        changes: Rows in the change log.
         resources: Columns of resources that nodes offer, besides CPU, memory and ephemeral storage.
         taint_lists: Entries in the log of new taint lists.
-        queries: Queries whose pods are counted.
-        query_bytes: Memory for these counts.
         idle_checks: Pods that are compared with a query after its last use before its counts are dropped. If there are
             more pods on nodes, their number applies, because recounting costs as much.
         toleration_tables: Lists of tolerations, each compared with all taint lists.
@@ -178,11 +175,7 @@ class CountingInterner(Generic[K]):
 
 
 class LoggedInterner(CountingInterner[K]):
-    """Counting interner that records which numbers get a new key, for tables by number.
-
-    Attributes:
-        assigned: The numbers in the order in which they got a key.
-    """
+    """Counting interner that records which numbers get a new key, in order, for tables by number."""
 
     __slots__ = ("assigned",)
 
@@ -216,7 +209,6 @@ class ResourceNames:
     Attributes:
         find: Returns the column of a resource, or None if it has none.
         keys: Resource of each column; "" for a free one and for :data:`UNOFFERED_COLUMN`.
-        version: Raised when a resource gets or loses its column.
     """
 
     __slots__ = ("_free", "_ids", "_limit", "_offers", "find", "keys", "version")
@@ -298,7 +290,6 @@ class LabelColumn:
     """Values of one label key.
 
     Attributes:
-        values: Interned values in use.
         version: Incremented when the value of a node changes, to detect stale masks.
     """
 
@@ -334,11 +325,7 @@ class LabelColumn:
         return True
 
     def table(self, predicate: Callable[[str | None], bool]) -> NDArray[np.bool_]:
-        """Call ``predicate`` once per distinct value.
-
-        Returns:
-            bool[values + 1], to index with :attr:`ids`; the last slot is for nodes without the key.
-        """
+        """Call ``predicate`` once per distinct value; return bool[values + 1] for :attr:`ids`, the last for none."""
         keys = self.values.keys
         table = np.zeros(len(keys) + 1, dtype=np.bool_)
         for number, value in enumerate(keys):

@@ -55,11 +55,7 @@ from scheduler_core.snapshot.pod_info import (
 
 
 class ExactSums:
-    """Exact sums.
-
-    Attributes:
-        sums: By column and row, only for clamped sums.
-    """
+    """Exact sums."""
 
     __slots__ = ("sums",)
 
@@ -78,15 +74,7 @@ class ExactSums:
                 sums[column][positions[row]] = exact
 
     def clamp(self, column: int, row: int, total: int, amount: int) -> int:
-        """Clamp a sum to ``LARGEST_REQUEST``; store the exact sum, so that removals restore it.
-
-        Args:
-            total: The column's value plus ``amount``.
-            amount: The added amount, negative for a removal.
-
-        Returns:
-            The column's new value.
-        """
+        """Return *total* clamped to ``LARGEST_REQUEST``; store the exact sum, so that removals restore it."""
         exact = self.sums.pop((column, row), total - amount) + amount
         if exact <= LARGEST_REQUEST:
             return exact
@@ -241,23 +229,13 @@ class NodeColumns:
     """Columns of all nodes.
 
     Attributes:
-        bounds: Maximum sizes of the tables here and in plugins.
         size: Number of rows including unused ones; the length of every column.
-        count: Number of nodes.
         names, nodes: Name and object of each row's node, None for an unused row.
-        pods: Pods of each row by UID.
         resources: Columns of the resources that nodes offer, the first axis of the two resource matrices.
         taint_sets: Numbers of the distinct taint lists of nodes.
-        images: Rows by image.
-        host_ports: Rows by host port in use.
-        namespaces: Labels of namespaces.
         storage, devices: Storage objects, and objects of Dynamic Resource Allocation.
-        disruption_budgets: PodDisruptionBudgets by namespace.
         workloads: Services and owners of pods, whose selectors are the default of spread constraints.
-        priorities: Number of pods of each priority by row.
         pod_index: Counts of pods by row, for queries and for the pods' affinity terms.
-        held: Nodes that accept no pods, see :meth:`hold_node`.
-        changes: Log of changed rows.
         version: Incremented when a Node object is added, changed or removed, also by a dry run.
         dry_run_changes: How many of these changes were made, and undone, by dry runs.
         is_broken: Whether a :meth:`rebuild` raised, so that nothing here can be relied on until it is repeated.
@@ -303,10 +281,7 @@ class NodeColumns:
         self._allocate(_FIRST_CAPACITY, len(self.resources))
 
     def undo_overlays(self, count: int) -> None:
-        """Undo the hypothetical changes of all but the first overlays, the last one first.
-
-        Overlays undo themselves; this is for one whose undo raised.
-        """
+        """Undo all but the first overlays, the last one first; for an overlay whose own undo raised."""
         while len(self.overlays) > count:
             overlay = self.overlays[-1]
             try:
@@ -364,15 +339,7 @@ class NodeColumns:
     # -- nodes --------------------------------------------------------------------------------------------------
 
     def add_node(self, node: Node) -> int:
-        """Add a node.
-
-        Returns:
-            Its row.
-
-        Raises:
-            CacheError: There is a node of that name.
-            QuantityError: A quantity of its status is invalid; nothing was added.
-        """
+        """Add a node and return its row. Raises CacheError, QuantityError: its name is taken, or an amount invalid."""
         name = node.metadata.name
         if name in self.row_by_name:
             raise CacheError(f'node "{name}" is already in the columns; update it instead')
@@ -412,12 +379,7 @@ class NodeColumns:
         return row
 
     def update_node(self, node: Node) -> int:
-        """Update a node; its pods stay.
-
-        Raises:
-            CacheError: There is no node of that name.
-            QuantityError: A quantity of its status is invalid; nothing was changed.
-        """
+        """Update a node; its pods stay. Raises CacheError or QuantityError: nothing was changed."""
         row = self.row_by_name.get(node.metadata.name)
         old = None if row is None else self.nodes[row]
         if row is None or old is None:
@@ -435,14 +397,7 @@ class NodeColumns:
         return row
 
     def remove_node(self, name: str) -> list[PodInfo]:
-        """Remove a node.
-
-        Returns:
-            The pods that were counted on it; they are counted nowhere now.
-
-        Raises:
-            CacheError: There is no node of that name.
-        """
+        """Remove a node; return its pods, which are counted nowhere now. Raises CacheError: there is none."""
         row = self.row_by_name.get(name)
         node = None if row is None else self.nodes[row]
         if row is None or node is None:

@@ -128,24 +128,14 @@ class ColumnsOverlay:
     # -- nodes --------------------------------------------------------------------------------------------------
 
     def add_node(self, node: Node, pods: Iterable[PodInfo] = ()) -> None:
-        """Add a node with pods that are on no row.
-
-        Raises:
-            CacheError: There is a node of that name.
-            QuantityError: A quantity of its status is invalid; nothing was added.
-        """
+        """Add a node with pods that are on no row; errors are those of the columns."""
         row = self._change_node(partial(self._nodes.add_node, node))
         self._log.append(partial(self._change_node, partial(self._nodes.remove_node, node.metadata.name)))
         for info in pods:
             self.add(info, row)
 
     def update_node(self, node: Node) -> None:
-        """Update a node; its pods stay.
-
-        Raises:
-            CacheError: There is no node of that name.
-            QuantityError: A quantity of its status is invalid; nothing was changed.
-        """
+        """Update a node; its pods stay; errors are those of the columns."""
         nodes, row, sizes = self._nodes, self._nodes.row_of(node.metadata.name), dict[str, int]()
         old = None if row == NO_ROW else nodes.nodes[row]
         if old is not None:
@@ -177,11 +167,7 @@ class ColumnsOverlay:
     # -- devices ------------------------------------------------------------------------------------------------
 
     def replace_device_object(self, old: DeviceObject | None, new: DeviceObject | None) -> None:
-        """Replace a claim, class, slice or taint rule; None for one that does not exist before, or after.
-
-        Raises:
-            SchedulerCoreError: The new object cannot be read; nothing was changed.
-        """
+        """Replace a claim, class, slice or taint rule; None for one that does not exist before, or after."""
         devices = self._nodes.devices
         if new is not None:
             devices.assign(new)

@@ -119,21 +119,16 @@ class PodInfo:
     """A compiled pod; plugins may refer to it weakly, to store data until it is dropped.
 
     Attributes:
-        pod: The pod as decoded.
         key: ``namespace/name``.
         priority: ``spec.priority``, 0 if it is not set.
         requests: Sums over its containers, by resource name.
         fit_names: Resources that it requests: those with fixed columns in their order, then the others by name.
         scalars: Resources without a fixed column that count for its node.
-        host_ports: Host ports of its containers and sidecars.
-        terms: Its terms of inter-pod affinity and anti-affinity.
         volumes: Its claims, and its inline volumes that are counted or may conflict.
-        node_name: The node on which it runs or is assumed; "" for none.
         row: The row of the node while it is counted there, else -1.
         is_cancelled: Whether a preemption has cancelled its attempt, which has not released it yet.
         demands: Number of its scheduling constraints, as :func:`demand_count` counts them; 0 if it is not known.
         is_findable: Whether :func:`compiled_pod` finds it, because hints were called for it.
-        hint_cost: Cost of its queueing hints, as the queue estimates it; 0 until it is needed.
         numbered: What :attr:`accounted` returns, if ``numbering`` is the version of the resources' columns.
         numbering: The version of the resources' columns that it was numbered for.
         class_key: The strict key of its pod class, and the version of the pod it is for; None until it is needed.
@@ -268,7 +263,6 @@ def compiled_once(read: Callable[[PodInfo], T], compute: Callable[[Pod], T]) -> 
 
     Args:
         read: Returns the form that a compiled pod stores.
-        compute: Computes the form of another pod, which is that of the event.
     """
     of_event = once_per_event(compute)
 

@@ -106,7 +106,6 @@ class RowSums:
 
     Attributes:
         allocatable: int64[resource column, k], in the columns' units.
-        allowed_pods: int64[k], the pod limit of each node.
     """
 
     __slots__ = ("_pod_count", "_requested", "allocatable", "allowed_pods")
@@ -155,9 +154,6 @@ def free_amount(nodes: NodeColumns, name: str) -> int | None:
 
     It may be spread over many nodes, so a sufficient sum proves little; an insufficient one proves that a group cannot
     be scheduled.
-
-    Args:
-        name: The resource; ``pods`` for the number of further pods.
 
     Returns:
         Millicores for CPU, whole units for the rest; 0 for a resource that no node has. Exact for any number of nodes.

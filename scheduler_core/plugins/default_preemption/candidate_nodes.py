@@ -120,8 +120,6 @@ class RowOutcome:
 
     Attributes:
         verdict: 0 if the pod fits without ``victims``; else why it does not fit without all pods of lower priority.
-        victims: Pods to evict, most important first.
-        pdb_violations: How many of them violate a PodDisruptionBudget.
     """
 
     row: int
@@ -143,14 +141,7 @@ class Trial:
         """Find the victims on rows.
 
         Args:
-            dry_run: The dry run; removed pods stay removed.
             rows: Rows with at least one pod of lower priority; more than one only if the dry run is local to rows.
-
-        Returns:
-            The outcomes in the order of ``rows``.
-
-        Raises:
-            PluginError: A plugin raised, or returned a value that its extension point does not allow.
         """
         removal: SimulatedRemoval | None = dry_run.by_sums(rows) if dry_run.is_row_local else None
         if removal is None:
@@ -227,7 +218,6 @@ class DryRunResult(Struct):
 
     Attributes:
         candidates: Nodes where the pod would fit, those without PodDisruptionBudget violations first.
-        failures: Why other nodes are not candidates, with their number.
         is_row_local: Whether rows were tried independently of each other; valid only if rows were tried.
     """
 
@@ -264,7 +254,6 @@ class Walk(Struct, frozen=True):
     """Rows on which candidates are searched.
 
     Attributes:
-        rows: Rows in the order in which they are tried, each with a pod that may be preempted.
         wanted: Number of candidates at which the search ends, provided that one of them violates no budget.
         without_victims: Number of further rows where preemption could help but that have no pods to preempt.
     """

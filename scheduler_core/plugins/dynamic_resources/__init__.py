@@ -284,11 +284,7 @@ class DynamicResources(
         return None if view is None else view.key
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
-        """Search devices on each row.
-
-        Raises:
-            UndecidedRowsError: A claim or a class is wrong; kube-scheduler fails the attempt, too.
-        """
+        """Search devices on each row."""
         attempt = state.read(ATTEMPT)
         if not attempt.claims:
             return None
@@ -351,11 +347,7 @@ class DynamicResources(
                 self._release(pod, claim, group_uid)
 
     def _to_release(self, state: CycleState, group_uid: str = "") -> ReleasedClaim | None:
-        """Return the claim to deallocate or delete, None for none.
-
-        Args:
-            group_uid: UID of the pod's PodGroup if that may lose its claims, else "".
-        """
+        """Return the claim to deallocate or delete; *group_uid* if that may be one of the PodGroup."""
         attempt = state.get(ATTEMPT)
         if attempt is None or self.handle.claim_writer is None:
             return None

@@ -78,12 +78,8 @@ class ClaimBinder:
         is unknown is settled by reading the claim: devices that are allocated must not be free for other pods until a
         watch shows the allocation. kube-scheduler does neither.
 
-        Returns:
-            The claim as written; the index has it, too.
-
         Raises:
             DeviceError: The claim was deleted, allocated or deallocated meanwhile.
-            ClusterWriteError: A write failed.
         """
         reserver = WaitingConsumer(consumer, allocation or claim.status.allocation)
         async with self._devices.turns.turn(claim, reserver) as waiting:
@@ -106,12 +102,7 @@ class ClaimBinder:
         raise AssertionError("the last try returns or raises")
 
     async def read_again(self, claim: ResourceClaim) -> ResourceClaim:
-        """Return the newest version of a claim.
-
-        Raises:
-            DeviceError: The claim was deleted.
-            ClusterWriteError: It cannot be read.
-        """
+        """Return the newest version of a claim. Raises DeviceError: the claim was deleted."""
         try:
             found = await self._writer.read(claim)
         except NotFoundError as problem:
@@ -153,11 +144,7 @@ class ClaimBinder:
         return await self._writer.write_reservation(reserved)
 
     async def create(self, claim: ResourceClaim) -> ResourceClaim:
-        """Create the claim for a pod's extended resources, with the finalizer that kube-scheduler writes later.
-
-        Raises:
-            DeviceError: The write failed.
-        """
+        """Create the claim for extended resources, with the finalizer that kube-scheduler writes later."""
         metrics = self._handle.device_metrics
         protected = replace(claim, metadata=replace(claim.metadata, finalizers=(DELETE_PROTECTION,)))
         try:
@@ -177,7 +164,6 @@ class ClaimBinder:
 
         Raises:
             DeviceError: There are no mappings, because a device plugin provides the resources.
-            ClusterWriteError: The write failed.
         """
         if not mappings:
             raise DeviceError(f"nil or empty request mappings, no update of pod {pod.key} ExtendedResourceClaimStatus")
@@ -193,9 +179,6 @@ class ClaimBinder:
         """Remove a pod from ``reservedFor``, which the index does already; the allocation stays.
 
         A write that is rejected leaves the reservation in the index, too.
-
-        Raises:
-            ClusterWriteError: The write was rejected.
         """
         await self._remove(
             claim,
@@ -245,9 +228,6 @@ class ClaimBinder:
         """Remove the allocation of a claim, unless another version of it is used by others than the pod or its group.
 
         The index has the outcome when this returns, so that the next attempt does not rely on the allocation.
-
-        Raises:
-            ClusterWriteError: The write was rejected.
         """
 
         def is_left(found: ResourceClaim) -> bool:
@@ -365,11 +345,7 @@ _PENDING = "BindingConditionsPending"
 
 
 class PodBinding:
-    """PreBind of one pod.
-
-    Args:
-        attempt: The pod's claims; each is replaced by what was written.
-    """
+    """PreBind of one pod; the claims of its attempt are replaced by what was written."""
 
     def __init__(self, handle: Handle, binder: ClaimBinder, attempt: PodDevices, node_name: str) -> None:
         self._handle = handle
@@ -381,21 +357,13 @@ class PodBinding:
         self._in_flight: dict[int, str] = {}
 
     async def read_claims(self) -> None:
-        """Read the claims again, after writes of earlier attempts, so that the index has the newest versions.
-
-        Raises:
-            SchedulerCoreError: A claim cannot be read, or was deleted.
-        """
+        """Read the claims again, after writes of earlier attempts, so that the index has the newest versions."""
         for claim in self._attempt.claims:
             if claim is not self._attempt.extended_claim:
                 await self._binder.read_again(claim)
 
     async def write_claims(self) -> None:
-        """Write the allocation and the reservation of every claim that is not reserved for the pod yet.
-
-        Raises:
-            SchedulerCoreError: A claim cannot be bound.
-        """
+        """Write the allocation and the reservation of every claim that is not reserved for the pod yet."""
         for index, decided in enumerate(self._attempt.claims):
             if decided.status.allocation is None:
                 await self._write(index, decided)
@@ -549,11 +517,7 @@ _ENCODER = msgspec.json.Encoder()
 
 
 def planned_claims(attempt: PodDevices, node: Node) -> dict[str, dict[str, Any]]:
-    """Return the claims by name, in plain JSON types, as they would be stored if the pod were bound to a feasible node.
-
-    Raises:
-        AllocationError: A slice has a node selector that cannot be written into a claim.
-    """
+    """Return the claims by name, in plain JSON types, as they would be stored after a bind to a feasible node."""
     new = iter(attempt.allocations(node) or ())
     extended = attempt.extended_on(node)
     planned = {}

@@ -161,7 +161,6 @@ class ExtendedClaim(Struct, frozen=True):
     """What stands for extended resources on nodes that provide the same ones through devices.
 
     Attributes:
-        claim: The claim with its requests.
         mappings: Which request of that claim provides each extended resource of each container.
     """
 
@@ -204,18 +203,15 @@ class PodDevices(Struct):
     """The claims of a pod within one attempt.
 
     Attributes:
-        new_uid: Returns a random UUID for a share of a device.
         consumers: What each claim of ``spec.resourceClaims`` is reserved for: the pod, or its PodGroup.
         claims: Its claims, the one for extended resources last; PreBind replaces them by what it wrote.
         extended_claim: The last claim as PreFilter found or made it; None without extended resources.
-        extended_amounts: Requested amount of each extended resource, in whole units.
         matchers: Nodes from which each claim's allocation is reachable; None for all, or without an allocation.
         skipping: Indices of the claims whose allocation, written or not, needs a node that can skip operations.
         pending: Allocation of each claim that is not written to it yet: from Reserve, or shared by a gang's member.
         make_allocator: Makes the search for the claims that have no allocation; None if all have one.
         unavailable: Indices of allocated claims that some node cannot reach, or whose devices failed.
         searches: Searches of Filter, by the extended resources that nodes provide through devices.
-        assumed_consumers: UIDs of claims and of what uses them, as Reserve counted them.
         reserved_extended: What stands for the extended resources on the node of Reserve; None before, or for nothing.
         is_found: Whether the devices on the only node to evaluate are known, so that Filter does not search them.
     """
@@ -382,11 +378,7 @@ class PodDevices(Struct):
         return any(request.first_available for claim in self.claims for request in claim.spec.devices.requests)
 
     def preference(self, found: NodeAllocation | None) -> int:
-        """Return the sum, over all prioritized lists, of 8 minus the index of the alternative that is used.
-
-        Args:
-            found: Devices for the claims that have no allocation yet; None if all have one.
-        """
+        """Return the sum, over prioritized lists, of 8 minus the index of the alternative in use; 0 for None."""
         chosen = iter(() if found is None else found.alternatives)
         total = 0
         for index, claim in enumerate(self.claims):
@@ -433,11 +425,7 @@ class PodDevices(Struct):
         return [self.pending[index] or next(results) for index in self.to_allocate()]
 
     def all_allocations(self, node: Node, on_step: Callable[[], None]) -> Iterator[list[AllocationResult]]:
-        """Yield every list that :meth:`allocations` could return for a feasible node, the one that it returns first.
-
-        Raises:
-            AllocationError: An object is invalid.
-        """
+        """Yield every list that :meth:`allocations` could return for a feasible node, its own first."""
         extended, indices = self.extended_on(node), self.to_allocate()
         if all(self.pending[index] is not None for index in indices):
             yield [pending for pending in self.pending if pending is not None]
@@ -515,9 +503,6 @@ def choices_on(attempt: PodDevices, node: Node, budget: StepBudget) -> Iterator[
     """Yield the allocations on a feasible node, each use of devices once.
 
     The choices end at an invalid selector or class that the search meets, as the search of Filter does.
-
-    Raises:
-        StepLimitError: No step is left.
     """
     indices = attempt.to_allocate()
     if not indices:
@@ -570,11 +555,7 @@ class RowFilter:
         self._classes: WeakKeyDictionary[BehaviourTable, NodeClasses] = WeakKeyDictionary()
 
     def filter(self, attempt: PodDevices, rows: NDArray[np.intp], limits: BindingLimit) -> Codes:
-        """Return int16 per row: 0 for a feasible node, else one more than the index of the reason.
-
-        Raises:
-            UndecidedRowsError: A claim or a class is wrong; kube-scheduler fails the attempt, too.
-        """
+        """Return int16 per row: 0 for a feasible node, else one more than the index of the reason."""
         codes: Codes = np.zeros(len(rows), dtype=np.int16)
         unsupporting = unsupporting_rows(self.nodes, rows) if attempt.skipping else None
         if attempt.extended_claim is None:

@@ -58,22 +58,14 @@ def claims_of_pod(pod: Pod, devices: DeviceIndex) -> list[ResourceClaim]:
 
 
 def referenced_claims(pod: Pod, devices: DeviceIndex) -> list[tuple[ResourceClaimReference, ResourceClaim]]:
-    """Return the claims of a pod, each with the entry of ``spec.resourceClaims`` that names it.
-
-    Raises:
-        DeviceError: As :func:`claims_of_pod`.
-    """
+    """Return the claims of a pod, each with its entry of ``spec.resourceClaims``. Raises DeviceError."""
     if pod.spec.resource_claims:
         require_lists(devices)
     return [(reference, _usable_claim(pod, name, must_own, devices)) for reference, name, must_own in _claim_names(pod)]
 
 
 def require_lists(devices: DeviceIndex) -> None:
-    """Check that all claims and slices are known: without them a device that is in use seems free.
-
-    Raises:
-        DeviceError: They are not.
-    """
+    """Raise DeviceError unless all claims and slices are known: without them a device in use seems free."""
     if devices.withheld:
         raise DeviceError(f"resource claims cannot be allocated: {devices.withheld}")
 
@@ -137,11 +129,7 @@ def _is_of_group(claim: ResourceClaim, group: str) -> bool:
 
 
 def is_reserved_for(claim: ResourceClaim, pod: Pod, *, accepts_group: bool = False) -> bool:
-    """Return whether a claim's ``status.reservedFor`` names the pod.
-
-    Args:
-        accepts_group: Whether its PodGroup may be named instead; pods contain only the name of their group.
-    """
+    """Return whether a claim's ``status.reservedFor`` names the pod or, with *accepts_group*, its PodGroup."""
     group = _group_name(pod) if accepts_group else ""
     of_group = (GroupSource.NATIVE.value, _PODGROUPS, group)
     return any(
@@ -187,7 +175,6 @@ class NodeRequests(Struct, frozen=True):
     """Device requests that stand for a pod's extended resources.
 
     Attributes:
-        requests: Device requests, sorted by name.
         mappings: Which request provides each extended resource of each container.
     """
 

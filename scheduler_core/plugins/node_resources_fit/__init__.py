@@ -91,11 +91,7 @@ from scheduler_core.snapshot.row_cache import RowSums
 
 
 def after_pod_change(pod: Pod, old: object | None, new: object | None) -> Hint:
-    """Return whether a pod that was deleted or scaled down may free resources.
-
-    Returns:
-        Queue if it was scheduled or nominated and freed something that ``pod`` requests; also if that is unknown.
-    """
+    """Queue if a scheduled or nominated pod freed something that ``pod`` requests, or that is unknown."""
     if not isinstance(old, Pod):
         return Hint.QUEUE
     if new is None:
@@ -156,11 +152,7 @@ _ROW_KERNELS: Mapping[str, Callable[[Sequence[RowUse]], int]] = {
 
 
 class FitScorer:
-    """A scoring strategy.
-
-    Attributes:
-        row_kernel: Scores one row; None if only the array form supports the strategy.
-    """
+    """A scoring strategy."""
 
     __slots__ = ("_device_uses", "_kernel", "_resources", "_score_cache", "row_kernel")
 

@@ -51,14 +51,7 @@ class FreeColumns(RowCache):
         self._least: dict[int, int] = {}
 
     def short(self, column: int, amount: int, rows: Rows) -> NDArray[np.bool_] | None:
-        """Compare free amounts with a request.
-
-        Args:
-            column: Column of the resource, or ``PLACES``.
-
-        Returns:
-            bool per row, True where too little is free; None if every row has enough.
-        """
+        """Return bool per row, True if less than *amount* of a column, or ``PLACES``, is free; None for none."""
         if not isinstance(rows, slice) and len(rows) * _WORTH_CACHING < self.nodes.size:
             free = self._difference(column, rows)
         else:
@@ -127,7 +120,6 @@ class FitDemand:
     Attributes:
         amounts: (resource column, positive amount): CPU, memory, ephemeral storage, then the others by name, so that a
             code keeps its meaning when a resource gets another column.
-        names: The names of the resources in the same order.
         by_devices: Those that a device class serves: a node that offers none of one may provide it through devices, so
             that DynamicResources decides there.
     """
@@ -199,11 +191,7 @@ class FitDemand:
         return codes
 
     def code_of(self, short: Sequence[bool], *, too_many_pods: bool, too_small: bool) -> int:
-        """Return the code of a row.
-
-        Args:
-            short: Whether too little of each resource is free, in the order of ``names``.
-        """
+        """Return the code of a row; *short* is whether too little of each resource is free, by ``names``."""
         marks = [too_many_pods, *short, too_small]
         if not any(marks):
             return 0
@@ -279,7 +267,6 @@ class OwnPlace(Struct, frozen=True):
     """Where a running pod counts, and with how much.
 
     Attributes:
-        row: The row of its node, -1 if the node is not known.
         counted: What its node counts for it, by resource.
     """
 

@@ -168,11 +168,7 @@ class _Domains(NamedTuple):
 
 
 class SpreadScoring(Struct, frozen=True):
-    """Arguments of the score: a pod on rows.
-
-    Attributes:
-        needs_all_keys: Whether nodes without the key of any constraint are ignored.
-    """
+    """Arguments of the score: a pod on rows; with *needs_all_keys* nodes without a key are ignored."""
 
     pod: PodInfo
     nodes: NodeColumns

@@ -48,8 +48,6 @@ class SpreadConstraint(Struct, gc=False, frozen=True):
     """One topology spread constraint.
 
     Attributes:
-        max_skew: How many more pods a domain may have than the domain with the fewest.
-        selector: Selects the pods in the pod's namespace that count.
         min_domains: With fewer domains, the minimum counts as 0.
         honors_affinity: Whether only nodes count that match the pod's node selector and affinity.
         honors_taints: Whether only nodes count whose taints the pod tolerates.
@@ -233,11 +231,7 @@ def matching_pods(nodes: NodeColumns, namespace: str, constraint: SpreadConstrai
 
 
 class DomainSkew:
-    """Counts of one constraint over its domains.
-
-    Attributes:
-        table: Matching pods per domain; its ids are -1 for rows that do not count.
-    """
+    """Counts of one constraint over its domains; ids of the table are -1 for rows that do not count."""
 
     __slots__ = ("_codes", "_is_domain", "_is_own_match", "_row_ids", "constraint", "table")
 

@@ -194,10 +194,8 @@ class _Attempt(Struct):
     """State of one attempt.
 
     Attributes:
-        claims: The pod's claims; None for a pod without any.
         evaluation: Result for all nodes; None before Filter.
         reserved: Volumes and claims assumed for the chosen node; None if there are none.
-        is_all_bound: Whether there is nothing to bind.
     """
 
     claims: PodClaims | None = None
@@ -370,7 +368,6 @@ class NodeVolumes(Struct):
     """What has to be done for a pod's claims on one node.
 
     Attributes:
-        bindings: Claims that get existing volumes.
         provisions: Claims that get new volumes, as last assumed or written.
     """
 
@@ -391,9 +388,6 @@ def decided_volumes(evaluation: Evaluation, row: int) -> NodeVolumes:
 
 def assume(storage: StorageIndex, decided: NodeVolumes, node_name: str) -> NodeVolumes:
     """Assume all volumes and claims in the state in which they will be written.
-
-    Returns:
-        The volumes and claims as assumed.
 
     Raises:
         StorageError: One of them does not exist or has changed; nothing remains assumed.
@@ -445,12 +439,7 @@ _POLL_SECONDS = 1.0
 
 
 class VolumeBinder(Struct, frozen=True):
-    """Binds the volumes of a pod.
-
-    Attributes:
-        nodes: The columns, with their storage index.
-        timeout_seconds: How long the wait after the writes may take.
-    """
+    """Binds the volumes of a pod."""
 
     nodes: NodeColumns
     clock: Clock
@@ -459,9 +448,6 @@ class VolumeBinder(Struct, frozen=True):
 
     async def bind(self, pod: PodInfo, node_name: str, held: NodeVolumes) -> None:
         """Write everything and wait until the pod's claims are fully bound.
-
-        Args:
-            held: What was assumed; its objects are replaced by the results of the writes.
 
         Raises:
             ClusterWriteError: A write failed; objects that were not written are no longer assumed.

@@ -68,7 +68,6 @@ class PodClaims(Struct):
     """A pod's claims, each list in the order of the pod's volumes.
 
     Attributes:
-        delayed: Unbound claims to bind when the pod is scheduled.
         immediate: Unbound claims that should have been bound independently of the pod.
     """
 
@@ -103,11 +102,7 @@ def rejection_of_claims(pod: PodInfo, storage: StorageIndex) -> str:
 
 
 def claims_of_pod(pod: PodInfo, storage: StorageIndex) -> PodClaims:
-    """Classify the claims in their assumed or reported state.
-
-    Raises:
-        StorageError: A claim does not exist, or its class has no volume binding mode.
-    """
+    """Classify the claims in their assumed or reported state."""
     sorted_claims = PodClaims()
     for reference in pod.volumes.claims:
         claim = storage.claims.current(reference.key)
@@ -155,11 +150,7 @@ _Mask = NDArray[np.bool_]
 
 
 def provision_codes(matching: NodeMatching, delayed: DelayedClaim) -> tuple[Codes, Capacities | None]:
-    """Evaluate every row for one claim that needs a new volume.
-
-    Returns:
-        int16[row]: 0, CANNOT_BIND or NO_SPACE; and the storage capacity of the rows, None if the driver reports none.
-    """
+    """Return int16[row], 0, CANNOT_BIND or NO_SPACE; and the capacity of the rows if the driver reports it."""
     size = matching.nodes.size
     storage_class = delayed.storage_class
     if storage_class.provisioner in ("", NO_PROVISIONER):
@@ -261,15 +252,8 @@ def match_volumes(
 ) -> tuple[list[NDArray[np.int32]], list[KnownVolume]]:
     """Choose a volume for each claim on each row.
 
-    Args:
-        claims: Claims in the order in which volumes are chosen, the smallest first.
-        looking: bool[row], the rows to choose for.
-
     Returns:
         Per claim int32[row], the number of its volume or -1; and the volumes by number.
-
-    Raises:
-        SelectorError: The selector of a claim is invalid.
     """
     assigned: list[NDArray[np.int32]] = []
     volumes: list[KnownVolume] = []
@@ -396,10 +380,8 @@ class Evaluation(Struct):
     Attributes:
         codes: int16[row], bits of :data:`REASONS`; or one of ``problems``.
         problems: Why a row cannot be evaluated, by its code.
-        preselected: Claims with a selected node, which wait for their volume there.
         matched: Claims that were matched with volumes, the smallest first.
         assigned: Per claim of ``matched``, int32[row]: index of its volume in ``volumes``, -1 for none.
-        volumes: All volumes that a claim gets on any row.
         capacities: Storage capacity by row for each claim that may get a new volume, by the claim's key.
     """
 

@@ -54,11 +54,7 @@ log = logging.getLogger(__name__)
 
 
 class WaitingConsumer(Struct, frozen=True, gc=False):
-    """A pod or PodGroup whose reservation has not been written yet.
-
-    Attributes:
-        allocation: The allocation that it relies on.
-    """
+    """A pod or PodGroup whose reservation has not been written yet, with the allocation that it relies on."""
 
     consumer: ClaimConsumer
     allocation: AllocationResult | None
@@ -90,9 +86,6 @@ class ClaimTurns:
     ) -> AsyncIterator[Sequence[WaitingConsumer]]:
         """Wait until no other write to a claim runs, and keep others waiting until the context ends.
 
-        Args:
-            reserver: The consumer for which the write reserves the claim; an earlier turn may reserve it.
-
         Yields:
             All consumers that wait for a reservation when the turn begins, the reserver first.
         """
@@ -112,11 +105,7 @@ class ClaimTurns:
                 del self._writes[claim.metadata.uid]
 
     def start(self, what: str, claim: ResourceClaim, write: Coroutine[Any, Any, None]) -> None:
-        """Run a write in the background; PreBind of the same claim waits for it.
-
-        Args:
-            what: For the log, if it fails; the claim is added.
-        """
+        """Run a write in the background, *what* in the log if it fails; PreBind of the same claim waits for it."""
         task = asyncio.get_running_loop().create_task(self.steps(self._logged(f"{what} {claim.key}", write)))
         self._background[task] = claim.metadata.uid
 
@@ -161,7 +150,6 @@ class InFlightAllocation(Struct):
     """An allocation that is not written yet.
 
     Attributes:
-        claim: The claim, as it was before.
         sharers: UIDs of the pods that are reserved with it.
         group: Key of the pod group whose members may share it; None if it belongs to a single pod.
     """
@@ -236,11 +224,8 @@ class DeviceIndex:
     Attributes:
         withheld: Why claims cannot be allocated now, for example because they are not listed yet; "" if they can.
         are_lists_expected: Whether claims are withheld only until the first lists are complete.
-        unreadable_claims: Keys of the claims that cannot be decoded; no pod may use them.
         group_claims: Whether PodGroups may have claims (gate DRAWorkloadResourceClaims).
         classes_version: Incremented by every change of a class.
-        hardware: Devices of all slices, with the taints of the rules, and those in use.
-        turns: Turns of the writes to claims.
         on_freed: Called with a claim as it would have been allocated, and without an allocation, if it is not written.
     """
 
@@ -340,11 +325,7 @@ class DeviceIndex:
         self.hardware.inventory.hold(source, ())
 
     def assign_claim(self, claim: ResourceClaim) -> None:
-        """Set a claim as a watch or a write delivered it, unless a newer version is stored.
-
-        Raises:
-            QuantityError: A capacity that it consumes cannot be read.
-        """
+        """Set a claim as a watch or a write delivered it, unless a newer version is stored."""
         allocation = claim.status.allocation
         for result in () if allocation is None else allocation.devices.results:
             for quantity in result.consumed_capacity.values():
@@ -502,7 +483,6 @@ class DeviceUse(Struct):
 
     Attributes:
         node_name: The node; "" for devices that are not bound to a node by name.
-        devices: Number of published devices.
         in_use: Number of those that an allocation has, written or in flight, without admin access.
     """
 
@@ -535,11 +515,7 @@ def devices_in_use(devices: DeviceIndex) -> set[tuple[PoolKey, str]]:
 
 
 def device_uses(devices: DeviceIndex) -> tuple[DeviceUse, ...]:
-    """Return the devices by driver and node, counted over the whole cluster, not as the search of one node sees them.
-
-    Returns:
-        One entry for each driver and node with devices, by driver, then by node.
-    """
+    """Return the devices by driver, then by node, over the whole cluster, not as the search of one node sees them."""
     steps = count_device_uses(devices)
     while True:
         try:
@@ -550,10 +526,7 @@ def device_uses(devices: DeviceIndex) -> tuple[DeviceUse, ...]:
 
 
 def count_device_uses(devices: DeviceIndex) -> Generator[None, None, tuple[DeviceUse, ...]]:
-    """Return what :func:`device_uses` returns, and yield after each slice, so that other work can run meanwhile.
-
-    What changes after the first step is counted or not.
-    """
+    """Return what :func:`device_uses` returns, and yield after each slice; later changes count or do not."""
     used = devices_in_use(devices)
     slices_of = newest_slices(list(devices.hardware.inventory.slices()))
     found: dict[tuple[str, str], DeviceUse] = {}

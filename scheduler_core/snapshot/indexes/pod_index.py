@@ -54,7 +54,6 @@ class QueryCounts:
     Attributes:
         total: int32[capacity], all pods.
         ending: int32[capacity], those that are being deleted.
-        version: Incremented by every change.
         idle_checks: Number of pods that were compared with the query since its last use.
     """
 
@@ -79,10 +78,6 @@ class TermCounts:
 
     A column is allocated only for a term that pods on many rows have: a pod may have hundreds of terms that no other
     pod has, and a column for each of them would take more memory than all other data of the pod.
-
-    Attributes:
-        sum: The number over all rows.
-        version: Incremented by every change.
     """
 
     __slots__ = ("_capacity", "_column", "_rows", "kind", "sum", "term", "version")
@@ -143,7 +138,6 @@ class PodIndex:
         bounds: Maximum number of queries, and memory for their counts; a few dozen queries always fit.
 
     Attributes:
-        namespaces: Labels of namespaces.
         terms_version: Incremented when the first pod with a term is added, or the last one is removed.
     """
 
@@ -207,11 +201,7 @@ class PodIndex:
             self._query_buckets.add(_namespaces_of(query), query.selector, query)
 
     def relabel(self, info: PodInfo, pod: Pod, row: int) -> None:
-        """Update the counts for a pod that differs only in labels.
-
-        Args:
-            info: The compiled pod, still with the version that was counted.
-        """
+        """Update the counts for a pod that differs only in labels; *info* has the version that was counted."""
         self._dry_queries.clear()
         if not self._queries:
             return
@@ -224,11 +214,7 @@ class PodIndex:
                 self._queries[query].count(info, row, sign)
 
     def query(self, query: PodQuery) -> QueryCounts:
-        """Return the counts of a query; they are computed from all pods on first use and updated from then on.
-
-        Raises:
-            AttemptLimitError: The attempt took more steps than it may.
-        """
+        """Return the counts of a query, computed from all pods on first use and updated from then on."""
         if self._namespaces_version != self.namespaces.version:
             self._drop_namespace_queries()
         counts = self._queries.get(query)

@@ -138,11 +138,7 @@ class NamespaceBuckets(Generic[T]):
         return len(self._by_namespace)
 
     def add(self, namespaces: Collection[str] | None, selector: LabelMatcher, thing: T) -> None:
-        """Add an object.
-
-        Args:
-            namespaces: The namespaces that it applies to; None for any.
-        """
+        """Add an object that applies to these namespaces; None for any."""
         if namespaces is None or len(namespaces) > _FEW_NAMESPACES:
             self._wide.add(selector, thing)
             return
@@ -189,11 +185,7 @@ _LookupKey = tuple[str, frozenset[tuple[str, str]], OwnerReference | None]
 
 
 class WorkloadIndex:
-    """Selectors of the workloads.
-
-    Attributes:
-        version: Incremented when a selector is added, changed or removed.
-    """
+    """Selectors of the workloads; *version* grows when one is added, changed or removed."""
 
     __slots__ = ("_known", "_limit", "_selectors", "_service_buckets", "version")
 
@@ -301,9 +293,7 @@ class DisruptionBudget(Struct, frozen=True):
     """A compiled budget.
 
     Attributes:
-        selector: Selects the pods that it protects.
-        disruptions_allowed: Number of allowed disruptions.
-        disrupted_pods: Names of pods whose disruption is included in that number already.
+        disrupted_pods: Names of pods whose disruption is included in ``disruptions_allowed`` already.
     """
 
     name: str
@@ -321,11 +311,7 @@ _UNEVALUATED = (DisruptionBudget("", MATCH_NOTHING, 0, frozenset()),)
 
 
 class _NamespaceBudgets:
-    """Budgets of a namespace by name, and which of them select its pods.
-
-    Attributes:
-        selecting: Stored results, which depend only on the names and selectors.
-    """
+    """Budgets of a namespace by name, and which of them select its pods."""
 
     __slots__ = ("_buckets", "_ranks", "by_name", "selecting")
 
@@ -352,11 +338,7 @@ class _NamespaceBudgets:
         self.selecting = WeakKeyDictionary()
 
     def select(self, labels: Mapping[str, str], steps: StepCounter) -> tuple[str, ...] | None:
-        """Return the names of the budgets that select a pod, in the order in which they were added.
-
-        Returns:
-            None if that takes more than :data:`MOST_EVALUATIONS`.
-        """
+        """Return the names of the budgets that select a pod, in order; None above :data:`MOST_EVALUATIONS`."""
         if not labels:
             return ()
         candidates = list(islice(self._buckets.candidates(labels), MOST_EVALUATIONS + 1))

@@ -53,11 +53,7 @@ def object_key(metadata: ObjectMeta) -> str:
 
 
 class ObjectTable(Generic[T]):
-    """Objects of a kind by key, with their assumed versions.
-
-    Attributes:
-        version: Incremented by every change of an object of the API server.
-    """
+    """Objects of a kind by key, with their assumed versions; *version* counts changes by the API server."""
 
     __slots__ = ("_assumed", "_shown", "version")
 
@@ -80,11 +76,7 @@ class ObjectTable(Generic[T]):
         return self._assumed.get(key) or self._shown.get(key)
 
     def assign(self, key: str, shown: T) -> T | None:
-        """Set the object of the API server; an assumed object of another version is dropped.
-
-        Returns:
-            The previous object of the API server.
-        """
+        """Set the object of the API server and return the previous one; an assumed other version is dropped."""
         old = self._shown.get(key)
         self._shown[key] = shown
         assumed = self._assumed.get(key)
@@ -99,11 +91,7 @@ class ObjectTable(Generic[T]):
         return self._shown.pop(key, None)
 
     def assume(self, key: str, changed: T) -> None:
-        """Assume ``changed`` until the API server reports another version.
-
-        Raises:
-            StorageError: The object does not exist, or the API server's object has another version.
-        """
+        """Assume a version until the API server reports another. Raises StorageError: the object has changed."""
         shown = self._shown.get(key)
         if shown is None:
             raise StorageError(f'"{key}" not found')
@@ -157,16 +145,7 @@ _SizeAndName = tuple[int, str]
 
 
 class StorageIndex:
-    """All storage objects.
-
-    Attributes:
-        volumes: PersistentVolumes by name.
-        claims: PersistentVolumeClaims by ``namespace/name``.
-        drivers: CSIDrivers by name.
-        capacities: CSIStorageCapacities by ``namespace/name``.
-        attachments: VolumeAttachments by name.
-        use: Volumes in use by row.
-    """
+    """All storage objects."""
 
     def __init__(
         self, row_of: Callable[[str], int], steps: StepCounter, pods: Sequence[Mapping[str, PodInfo]] = ()
@@ -220,11 +199,7 @@ class StorageIndex:
     # -- what the API server shows ------------------------------------------------------------------------------
 
     def assign(self, shown: StorageObject) -> None:
-        """Add or replace an object of the API server.
-
-        Raises:
-            QuantityError: A quantity is invalid; nothing was changed.
-        """
+        """Add or replace an object of the API server. Raises QuantityError: a quantity is invalid."""
         key = object_key(shown.metadata)
         with self._repaired():
             match shown:
@@ -307,11 +282,7 @@ class StorageIndex:
     # -- what is assumed ----------------------------------------------------------------------------------------
 
     def assume_volume(self, changed: PersistentVolume) -> None:
-        """Assume a volume; its class and size must not change.
-
-        Raises:
-            StorageError: The volume does not exist, or has another version.
-        """
+        """Assume a volume of the same class and size. Raises StorageError: it has another version."""
         name = changed.metadata.name
         with self._repaired():
             self.volumes.assume(name, changed)
