@@ -13,6 +13,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct, structs
+
 from bayplan.explanation.node_preference import node_preferences
 from bayplan.profiles.rollback import ProfileHistory, is_revision
 from bayplan.resources.scheduler_profile import SHADOW_FIELDS
@@ -20,7 +22,7 @@ from bayplan.settings.profile_selection import parse_label_selector
 from bayplan.simulation.admission import AdmittedCluster
 from bayplan.simulation.cluster_files import STANDARD_INPUT, Placed, read_cluster_files
 from bayplan.simulation.cluster_snapshot import LIVE
-from bayplan.simulation.packing import Packing, measure_packing, zones_of
+from bayplan.simulation.packing import DeviceUsage, ResourceTotal, devices_title, measure_packing, zones_of
 from bayplan.simulation.simulation import (
     Inspect,
     PodPlacement,
@@ -194,58 +196,75 @@ class Change(Enum):
     SPARED = "Spared"
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """Decision of one profile on a pod.
 
     Attributes:
-        node: Its node; "" for none.
         verdict: The verdict; ``Preempted`` for a running pod that is preempted.
-        reason: Why it has no node; "" if it has one.
+        reason: Why it has no node; None if it has one.
     """
 
-    node: str
+    node: str | None
     verdict: str
-    reason: str = ""
+    reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PodDifference:
+class PodDifference(Struct, frozen=True, rename="camel"):
     """A pod on which the profiles decide differently.
 
     Attributes:
-        runs_on: Node on which the pod runs now; "" for none.
+        runs_on: Node on which the pod runs now.
         reason: Why the decisions differ.
     """
 
     namespace: str
     name: str
     change: Change
-    runs_on: str
+    runs_on: str | None
     before: Outcome
     after: Outcome
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Side:
+class DeviceTotal(DeviceUsage, frozen=True):
+    """Devices of one driver, and the standard deviation of the nodes' utilisation."""
+
+    imbalance: float | None
+
+
+class Side(Struct, frozen=True, rename="camel"):
     """Results of one profile.
 
     Attributes:
-        moved: Number of running pods that it places on another node than now, or on none.
+        profile: The profile as the user named it.
+        moved_running_pods: Number of running pods that it places on another node than now, or on none.
+        resources: Totals by resource; pods, CPU and memory first.
+        devices: Devices by driver.
+        zone_skew: Difference between the zones with the most and the fewest decided pods; None without two zones.
     """
 
-    title: str
-    placed: int
-    unplaced: int
-    moved: int
-    packing: Packing
+    profile: str
+    scheduled: int
+    unscheduled: int
+    moved_running_pods: int
+    empty_nodes: int
+    resources: dict[str, ResourceTotal]
+    devices: dict[str, DeviceTotal]
+    zone_skew: int | None
     notices: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """Comparison of two profiles.
+class ComparisonSummary(Struct, frozen=True):
+    """Numbers of nodes, of decided pods, and of pods with each kind of difference."""
+
+    nodes: int
+    pending: int
+    rescheduled: int
+    differences: dict[Change, int]
+
+
+class Comparison(Struct, frozen=True):
+    """Comparison of two profiles; CPU in millicores, shares from 0 to 1.
 
     Attributes:
         differences: The pods that are decided differently, by kind, namespace and name.
@@ -253,15 +272,9 @@ class Comparison:
 
     before: Side
     after: Side
-    pending: int
-    rescheduled: int
-    nodes: int
+    summary: ComparisonSummary
     differences: tuple[PodDifference, ...]
     notices: tuple[str, ...]
-
-    def count(self, change: Change) -> int:
-        """Return the number of pods with a kind of difference."""
-        return sum(each.change is change for each in self.differences)
 
 
 def compare(
@@ -303,21 +316,26 @@ def compare(
         _side(profile, scheduler_name, result, cluster, again)
         for profile, result in zip(profiles, results, strict=True)
     ]
-    before, after = (_outcomes(result) for result in results)
+    before, after = map(_outcomes, results)
+    differences = tuple(_differences(before, after, runs_on, preferences))
+    counts = Counter(each.change for each in differences)
     shared = [notice for notice in sides[0].notices if notice in sides[1].notices]
     return Comparison(
         before=_without_notices(sides[0], shared),
         after=_without_notices(sides[1], shared),
-        pending=sides[0].placed + sides[0].unplaced - len(again.chosen),
-        rescheduled=len(again.chosen),
-        nodes=len(cluster.nodes),
-        differences=tuple(_differences(before, after, runs_on, preferences)),
+        summary=ComparisonSummary(
+            nodes=len(cluster.nodes),
+            pending=sides[0].scheduled + sides[0].unscheduled - len(again.chosen),
+            rescheduled=len(again.chosen),
+            differences={change: counts[change] for change in Change},
+        ),
+        differences=differences,
         notices=(*shared, *again.notices, *_nothing_compared(sides[0], scheduler_name)),
     )
 
 
 def _nothing_compared(side: Side, scheduler_name: str) -> list[str]:
-    if side.placed or side.unplaced:
+    if side.scheduled or side.unscheduled:
         return []
     return [f"there is no pending pod with schedulerName {scheduler_name}, and no running one is decided again"]
 
@@ -366,30 +384,41 @@ def _side(
     pods: list[Pod] = [pod for pod in cluster.pods if pod.key in names]
     placed = [each.node for each in compared if each.node]
     packing = measure_packing(result.nodes, result.packing.devices, pods, zones_of(cluster.nodes), placed)
-    return Side(profile.title, len(placed), len(compared) - len(placed), len(moved), packing, result.notices)
+    return Side(
+        profile=profile.title,
+        scheduled=len(placed),
+        unscheduled=len(compared) - len(placed),
+        moved_running_pods=len(moved),
+        empty_nodes=packing.empty_nodes,
+        resources=packing.resources,
+        devices={
+            driver: DeviceTotal(use.requested, use.allocatable, packing.imbalance.get(devices_title(driver)))
+            for driver, use in packing.devices.items()
+        },
+        zone_skew=packing.zone_skew,
+        notices=result.notices,
+    )
 
 
 def _without_notices(side: Side, shared: Iterable[str]) -> Side:
     known = set(shared)
-    return replace(side, notices=tuple(notice for notice in side.notices if notice not in known))
+    return structs.replace(side, notices=tuple(notice for notice in side.notices if notice not in known))
 
 
 def _outcomes(result: SimulationResult) -> dict[str, Outcome]:
-    outcomes = {f"{each.namespace}/{each.name}": _outcome(each) for each in result.pods}
+    outcomes = {
+        f"{each.namespace}/{each.name}": Outcome(each.node, each.verdict.value, each.reason) for each in result.pods
+    }
     for key in result.preempted:
-        outcomes.setdefault(key, Outcome("", Change.PREEMPTED.value, "preempted"))
+        outcomes.setdefault(key, Outcome(None, Change.PREEMPTED.value, "preempted"))
     return outcomes
-
-
-def _outcome(placement: PodPlacement) -> Outcome:
-    return Outcome(placement.node, placement.verdict.value, placement.reason)
 
 
 def _preferences(scheduler: Scheduler, before: Iterable[PodPlacement], after: Iterable[PodPlacement]) -> dict[str, str]:
     """Return why the second profile moves pods, at the end of its run."""
     nodes = {f"{each.namespace}/{each.name}": each.node for each in after}
     old = {f"{each.namespace}/{each.name}": each.node for each in before}
-    moved = {key: node for key, node in old.items() if node and nodes.get(key, node) not in ("", node)}
+    moved = {key: node for key, node in old.items() if node and nodes.get(key, node) not in (None, node)}
     return node_preferences(scheduler, set(nodes), moved) if moved else {}
 
 
@@ -402,13 +431,13 @@ def _differences(
     found = []
     for key in sorted(before.keys() | after.keys()):
         # A running pod without a decision is preempted under one profile only.
-        unchanged = Outcome(runs_on.get(key, ""), Verdict.PLACED.value)
+        unchanged = Outcome(runs_on.get(key), Verdict.PLACED.value)
         first, second = before.get(key, unchanged), after.get(key, unchanged)
         change = _change(first, second)
         if change is not None:
             namespace, _, name = key.partition("/")
             reason = preferences.get(key) or reason_of(change, first, second)
-            found.append(PodDifference(namespace, name, change, runs_on.get(key, ""), first, second, reason))
+            found.append(PodDifference(namespace, name, change, runs_on.get(key), first, second, reason))
     order = {change: number for number, change in enumerate(Change)}
     return sorted(found, key=lambda each: order[each.change])
 
@@ -420,7 +449,7 @@ def _change(first: Outcome, second: Outcome) -> Change | None:
         return None if first.node == second.node else Change.MOVES
     if first.node or second.node:
         return Change.FITS_NOW if second.node else Change.NO_LONGER_FITS
-    same = first.verdict == second.verdict and cause_of(first.reason) == cause_of(second.reason)
+    same = first.verdict == second.verdict and cause_of(first.reason or "") == cause_of(second.reason or "")
     return None if same else Change.OTHER_REASON
 
 

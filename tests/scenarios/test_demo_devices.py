@@ -38,7 +38,7 @@ def outcome(directory: Path, machines: Machines, *workloads: Workload) -> Simula
 
 def nodes_of(result: SimulationResult, workload: Workload) -> list[str]:
     """Return the node of each pod; "" for none."""
-    nodes = {pod.name: pod.node for pod in result.pods}
+    nodes = {pod.name: pod.node or "" for pod in result.pods}
     return [nodes[name] for name in workload.pod_names]
 
 
@@ -91,4 +91,4 @@ def test_the_impossible_claim(tmp_path: Path) -> None:
     """No device satisfies the claim even if all are free; the message is kube-scheduler's."""
     result = outcome(tmp_path, devices.MACHINES | LATE, devices.IMPOSSIBLE)
     assert nodes_of(result, devices.IMPOSSIBLE) == [""]
-    assert "4 cannot allocate all claims" in result.pods[0].reason
+    assert "4 cannot allocate all claims" in (result.pods[0].reason or "")

@@ -65,4 +65,4 @@ def test_the_cluster_is_full_before_the_preemption(tmp_path: Path) -> None:
     """The developers' pods and the nightly gang leave no GPU free, so the urgent gang needs victims."""
     result = outcome(tmp_path, gangs.DEVELOPERS, gangs.NIGHTLY)
     assert result.count(Verdict.PLACED) == gangs.DEVELOPERS.workers + gangs.NIGHTLY.workers
-    assert sum(usage.requested for node in result.nodes for usage in node.others) == gangs.GPUS
+    assert sum(usage.requested for node in result.nodes for usage in node.others.values()) == gangs.GPUS

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import click
+import msgspec
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -20,7 +20,6 @@ from bayplan.comparison import (
     Change,
     ComparedProfile,
     Comparison,
-    Outcome,
     PodDifference,
     PodSelection,
     ProfileReference,
@@ -45,7 +44,7 @@ from bayplan.settings.feature_gates import FeatureGates, parse_feature_gates
 from bayplan.simulation.admission import AdmittedCluster, admit
 from bayplan.simulation.cluster_files import read_cluster_files
 from bayplan.simulation.cluster_snapshot import list_cluster
-from bayplan.simulation.packing import Packing, devices_title, share
+from bayplan.simulation.packing import ResourceTotal, devices_title, share
 from bayplan.simulation.simulated_profiles import without_invalid
 from bayplan.simulation.simulation import PodPlacement, SimulationOptions, installed_plugins
 from bayplan.texts.document_formats import PIPED_WIDTH
@@ -67,76 +66,6 @@ WORDS = {
     Change.PREEMPTED: "is preempted",
     Change.SPARED: "is no longer preempted",
 }
-
-
-def as_document(comparison: Comparison) -> dict[str, Any]:
-    """Return a comparison as plain JSON types; CPU in millicores, shares from 0 to 1."""
-    return {
-        "before": _side(comparison.before),
-        "after": _side(comparison.after),
-        "summary": {
-            "nodes": comparison.nodes,
-            "pending": comparison.pending,
-            "rescheduled": comparison.rescheduled,
-            "differences": {change.value: comparison.count(change) for change in Change},
-        },
-        "differences": [
-            {
-                "namespace": each.namespace,
-                "name": each.name,
-                "change": each.change.value,
-                "runsOn": each.runs_on or None,
-                "before": _outcome(each.before),
-                "after": _outcome(each.after),
-                "reason": each.reason,
-            }
-            for each in comparison.differences
-        ],
-        "notices": list(comparison.notices),
-    }
-
-
-def _side(side: Side) -> dict[str, Any]:
-    packing = side.packing
-    return {
-        "profile": side.title,
-        "scheduled": side.placed,
-        "unscheduled": side.unplaced,
-        "movedRunningPods": side.moved,
-        "emptyNodes": packing.empty_nodes,
-        "resources": {
-            usage.name: {
-                "requested": usage.requested,
-                "allocatable": usage.allocatable,
-                "largestFreeOnOneNode": packing.largest_free.get(usage.name, 0),
-                "unusableShareOfFree": packing.unusable.get(usage.name),
-                "imbalance": packing.imbalance.get(usage.name),
-            }
-            for usage in packing.usages
-        },
-        "devices": {
-            usage.name: {
-                "inUse": usage.requested,
-                "published": usage.allocatable,
-                "imbalance": packing.imbalance.get(devices_title(usage.name)),
-            }
-            for usage in packing.devices
-        },
-        "zoneSkew": packing.zone_skew,
-        "notices": list(side.notices),
-    }
-
-
-def _outcome(outcome: Outcome) -> dict[str, Any]:
-    return {"node": outcome.node or None, "verdict": outcome.verdict, "reason": outcome.reason or None}
-
-
-def as_json(comparison: Comparison) -> str:
-    return printable_json(json.dumps(as_document(comparison), indent=2))
-
-
-def as_yaml(comparison: Comparison) -> str:
-    return printable_yaml(as_document(comparison), PIPED_WIDTH)
 
 
 def as_table(comparison: Comparison, *, every: bool) -> str:
@@ -164,11 +93,11 @@ def as_html(comparison: Comparison, documents: ReportDocuments, head: ReportHead
         sections.append(Group(Text("Pods", style="bold"), _pod_table(comparison.differences)))
     notices = [
         *comparison.notices,
-        *(f"with {side.title}: {each}" for side in (comparison.before, comparison.after) for each in side.notices),
+        *(f"with {side.profile}: {each}" for side in (comparison.before, comparison.after) for each in side.notices),
     ]
     if notices:
         sections.append(Group(Text("Notes", style="bold"), *map(Text, notices)))
-    return report_of(f"{comparison.before.title} and {comparison.after.title}", documents, sections, head)
+    return report_of(f"{comparison.before.profile} and {comparison.after.profile}", documents, sections, head)
 
 
 def _figure_table(comparison: Comparison) -> Table:
@@ -186,13 +115,14 @@ def _pod_table(differences: Sequence[PodDifference]) -> Table:
 
 
 def summary(comparison: Comparison) -> str:
-    decided = f"{comparison.pending} pending"
-    if comparison.rescheduled:
-        decided += f" and {comparison.rescheduled} running"
-    text = f"{decided} pods decided on {comparison.nodes} nodes: "
+    numbers = comparison.summary
+    decided = f"{numbers.pending} pending"
+    if numbers.rescheduled:
+        decided += f" and {numbers.rescheduled} running"
+    text = f"{decided} pods decided on {numbers.nodes} nodes: "
     if not comparison.differences:
         return text + "no difference"
-    counts = [f"{count} {_counted(change, count)}" for change in Change if (count := comparison.count(change))]
+    counts = [f"{count} {_counted(change, count)}" for change, count in numbers.differences.items() if count]
     return text + ", ".join(counts)
 
 
@@ -213,44 +143,53 @@ def _counted(change: Change, count: int) -> str:
 def figure_rows(comparison: Comparison) -> Iterator[tuple[str, str, str]]:
     """Yield name and both values of each figure."""
     before, after = comparison.before, comparison.after
-    yield "profile", before.title, after.title
-    yield "pods scheduled", str(before.placed), str(after.placed)
-    yield "pods not scheduled", str(before.unplaced), str(after.unplaced)
-    yield "running pods that would move", str(before.moved), str(after.moved)
-    yield "nodes without pods", str(before.packing.empty_nodes), str(after.packing.empty_nodes)
-    for name in [usage.name for usage in before.packing.usages if usage.allocatable and usage.requested]:
-        yield f"{name} requested", _requested(before.packing, name), _requested(after.packing, name)
-    for usage in before.packing.devices:
-        name = usage.name
-        yield f"{devices_title(name)} in use", _in_use(before.packing, name), _in_use(after.packing, name)
-    for name in sorted(before.packing.unusable.keys() | after.packing.unusable.keys()):
-        yield f"largest free {name} on one node", _largest(before.packing, name), _largest(after.packing, name)
-    for title, figure in (("free {} that no compared pod can use", "unusable"), ("imbalance of {}", "imbalance")):
-        values: tuple[dict[str, float], dict[str, float]] = (
-            getattr(before.packing, figure),
-            getattr(after.packing, figure),
-        )
-        for name in sorted(values[0].keys() | values[1].keys()):
+    yield "profile", before.profile, after.profile
+    yield "pods scheduled", str(before.scheduled), str(after.scheduled)
+    yield "pods not scheduled", str(before.unscheduled), str(after.unscheduled)
+    yield "running pods that would move", str(before.moved_running_pods), str(after.moved_running_pods)
+    yield "nodes without pods", str(before.empty_nodes), str(after.empty_nodes)
+    first, second = before.resources, after.resources
+    for name in [name for name, total in first.items() if total.allocatable and total.requested]:
+        yield f"{name} requested", _requested(first, name), _requested(second, name)
+    for driver in before.devices:
+        yield f"{devices_title(driver)} in use", _in_use(before, driver), _in_use(after, driver)
+    unusable = [{name: total.unusable_share_of_free for name, total in side.items()} for side in (first, second)]
+    for name in _names(unusable):
+        yield f"largest free {name} on one node", _largest(first, name), _largest(second, name)
+    for title, values in (
+        ("free {} that no compared pod can use", unusable),
+        ("imbalance of {}", [_imbalances(side) for side in (before, after)]),
+    ):
+        for name in _names(values):
             yield title.format(name), _percent(values[0].get(name)), _percent(values[1].get(name))
-    if before.packing.zone_skew is not None:
-        yield "zone skew (pods)", str(before.packing.zone_skew), str(after.packing.zone_skew)
+    if before.zone_skew is not None:
+        yield "zone skew (pods)", str(before.zone_skew), str(after.zone_skew)
 
 
-def _requested(packing: Packing, name: str) -> str:
-    usage = next((each for each in packing.usages if each.name == name), None)
-    if usage is None:
+def _names(values: Iterable[Mapping[str, float | None]]) -> list[str]:
+    return sorted({name for side in values for name, value in side.items() if value is not None})
+
+
+def _imbalances(side: Side) -> dict[str, float | None]:
+    devices = {devices_title(driver): total.imbalance for driver, total in side.devices.items()}
+    return {name: total.imbalance for name, total in side.resources.items()} | devices
+
+
+def _requested(totals: Mapping[str, ResourceTotal], name: str) -> str:
+    total = totals.get(name)
+    if total is None:
         return "-"
-    both = amount_text(name, usage.requested), amount_text(name, usage.allocatable)
-    return f"{' of '.join(both)} ({share(usage.requested, usage.allocatable)})"
+    both = amount_text(name, total.requested), amount_text(name, total.allocatable)
+    return f"{' of '.join(both)} ({share(total.requested, total.allocatable)})"
 
 
-def _in_use(packing: Packing, driver: str) -> str:
-    usage = next((each for each in packing.devices if each.name == driver), None)
-    return "-" if usage is None else f"{usage.requested} of {usage.allocatable}"
+def _in_use(side: Side, driver: str) -> str:
+    total = side.devices.get(driver)
+    return "-" if total is None else f"{total.requested} of {total.allocatable}"
 
 
-def _largest(packing: Packing, name: str) -> str:
-    return amount_text(name, packing.largest_free[name]) if name in packing.largest_free else "-"
+def _largest(totals: Mapping[str, ResourceTotal], name: str) -> str:
+    return amount_text(name, totals[name].largest_free_on_one_node) if name in totals else "-"
 
 
 def _percent(part: float | None) -> str:
@@ -374,7 +313,7 @@ def diff(
     comparison = compare(cluster, profiles, selection, options, installed_plugins(), inspect=inspect)
     if output == "html":
         sides = (comparison.before, comparison.after)
-        packed = (with_packing(each, side.packing) for each, side in zip(documents, sides, strict=True))
+        packed = (with_packing(each, side.resources) for each, side in zip(documents, sides, strict=True))
         found = compared((before, after), *packed)
         click.echo(as_html(comparison, found, report_head(context, summary(comparison), profiles=revisions)), nl=False)
     else:
@@ -385,15 +324,15 @@ def diff(
 
 def _print(comparison: Comparison, output: str, *, every: bool) -> None:
     if output == "json":
-        click.echo(as_json(comparison))
+        click.echo(printable_json(json.dumps(msgspec.to_builtins(comparison), indent=2)))
     elif output == "yaml":
-        click.echo(as_yaml(comparison), nl=False)
+        click.echo(printable_yaml(msgspec.to_builtins(comparison), PIPED_WIDTH), nl=False)
     else:
         for notice in comparison.notices:
             click.echo(printable_record(f"note: {notice}"), err=True)
         for side in (comparison.before, comparison.after):
             for notice in side.notices:
-                click.echo(printable_record(f"note: with {side.title}: {notice}"), err=True)
+                click.echo(printable_record(f"note: with {side.profile}: {notice}"), err=True)
         click.echo(as_table(comparison, every=every))
 
 

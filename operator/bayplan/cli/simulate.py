@@ -7,10 +7,10 @@ import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import click
 import msgspec
+from msgspec import Struct
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -26,10 +26,13 @@ from bayplan.simulation.admission import admit
 from bayplan.simulation.cluster_files import read_cluster_files
 from bayplan.simulation.packing import (
     PODS,
+    DeviceUsage,
     NodeUsage,
     Packing,
+    ResourceTotal,
     ResourceUsage,
     devices_title,
+    is_notable,
     share,
 )
 from bayplan.simulation.simulation import (
@@ -74,81 +77,50 @@ class Lists:
     nodes: bool = False
 
 
-def as_document(result: SimulationResult, claims: ExplainedPods | None = None) -> dict[str, Any]:
-    """Return a result as plain JSON types; CPU in millicores, everything else in whole units.
+class SimulationSummary(Struct, frozen=True, rename="camel"):
+    """Numbers of pods by verdict, amounts of the cluster, and causes for which pods are not scheduled."""
 
-    Args:
+    placed: int
+    unschedulable: int
+    gated: int
+    no_profile: int
+    errors: int
+    running: int
+    resources: dict[str, ResourceTotal]
+    devices: dict[str, DeviceUsage]
+    causes: tuple[RejectionCause, ...]
+
+
+class SimulationDocument(Struct, frozen=True):
+    """Result of a simulation; CPU in millicores, everything else in whole units.
+
+    Attributes:
         claims: Explanations of pods whose claims cannot be allocated.
     """
-    return {
-        "pods": _placements(result.pods),
-        "nodes": [
-            {
-                "name": node.name,
-                "pods": node.pods,
-                "allowedPods": node.allowed_pods,
-                "cpuMilli": node.cpu_milli,
-                "allocatableCpuMilli": node.allocatable_cpu_milli,
-                "memoryBytes": node.memory_bytes,
-                "allocatableMemoryBytes": node.allocatable_memory_bytes,
-                "otherResources": _amounts(node.others),
-                "devices": _devices(node.devices),
-            }
-            for node in result.nodes
-        ],
-        "gangs": _placements(result.gangs),
-        "summary": {
-            "placed": result.count(Verdict.PLACED),
-            "unschedulable": result.count(Verdict.UNSCHEDULABLE),
-            "gated": result.count(Verdict.GATED),
-            "noProfile": result.count(Verdict.NO_PROFILE),
-            "errors": result.count(Verdict.ERROR),
-            "running": result.running,
-            "resources": _totals(result.packing),
-            "devices": _devices(result.packing.devices),
-            "causes": [
-                {"verdict": cause.verdict.value, "cause": cause.text, "pods": cause.pods, "example": cause.example}
-                for cause in rejection_causes(result.pods)
-            ],
-        },
-        "claims": msgspec.to_builtins(claims or ExplainedPods()),
-        "notices": list(result.notices),
-    }
+
+    pods: tuple[PodPlacement, ...]
+    nodes: tuple[NodeUsage, ...]
+    gangs: tuple[GangPlacement, ...]
+    summary: SimulationSummary
+    claims: ExplainedPods
+    notices: tuple[str, ...]
 
 
-def _placements(found: Sequence[PodPlacement | GangPlacement]) -> list[dict[str, Any]]:
-    """Return placements with null where there is no node, domain or reason."""
-    return [
-        {name: None if value == "" else value for name, value in each.items()} for each in msgspec.to_builtins(found)
-    ]
-
-
-def _amounts(usages: Sequence[ResourceUsage]) -> dict[str, dict[str, int]]:
-    return {usage.name: {"requested": usage.requested, "allocatable": usage.allocatable} for usage in usages}
-
-
-def _totals(packing: Packing) -> dict[str, dict[str, int | float | None]]:
-    return {
-        name: {
-            **amounts,
-            "largestFreeOnOneNode": packing.largest_free.get(name, 0),
-            "unusableShareOfFree": packing.unusable.get(name),
-            "imbalance": packing.imbalance.get(name),
-        }
-        for name, amounts in _amounts(packing.usages).items()
-    }
-
-
-def _devices(usages: Sequence[ResourceUsage]) -> dict[str, dict[str, int]]:
-    return {usage.name: {"inUse": usage.requested, "published": usage.allocatable} for usage in usages}
-
-
-def as_json(result: SimulationResult, claims: ExplainedPods | None = None) -> str:
-    return printable_json(json.dumps(as_document(result, claims), indent=2))
-
-
-def as_yaml(result: SimulationResult, claims: ExplainedPods | None = None) -> str:
-    return printable_yaml(as_document(result, claims), PIPED_WIDTH)
+def as_document(result: SimulationResult, claims: ExplainedPods | None = None) -> SimulationDocument:
+    summed = SimulationSummary(
+        placed=result.count(Verdict.PLACED),
+        unschedulable=result.count(Verdict.UNSCHEDULABLE),
+        gated=result.count(Verdict.GATED),
+        no_profile=result.count(Verdict.NO_PROFILE),
+        errors=result.count(Verdict.ERROR),
+        running=result.running,
+        resources=result.packing.resources,
+        devices=result.packing.devices,
+        causes=rejection_causes(result.pods),
+    )
+    return SimulationDocument(
+        result.pods, result.nodes, result.gangs, summed, claims or ExplainedPods(), result.notices
+    )
 
 
 def as_table(result: SimulationResult, lists: Lists | None = None, claims: ExplainedPods | None = None) -> str:
@@ -174,7 +146,7 @@ def as_html(
     sections = _sections(result, lists, claims, sys.maxsize)
     if result.notices:
         sections.append(Group(Text("Notes", style="bold"), *map(Text, result.notices)))
-    return report_of("Simulation", with_packing(documents, result.packing), sections, head)
+    return report_of("Simulation", with_packing(documents, result.packing.resources), sections, head)
 
 
 def _sections(
@@ -215,10 +187,11 @@ def _resource_table(packing: Packing) -> Table:
     table.add_column("RESOURCE", overflow="fold")
     for heading in ("REQUESTED", "ALLOCATABLE", "", "LARGEST FREE", "UNUSABLE"):
         table.add_column(heading, justify="right", no_wrap=True)
-    resources = [(usage.name, usage) for usage in packing.usages if usage.name in _BASIC or usage.is_notable]
-    devices = [(devices_title(usage.name), usage) for usage in packing.devices]
-    for title, usage in (*resources, *devices):
-        unusable = packing.unusable.get(title)
+    devices = {devices_title(driver): usage for driver, usage in packing.devices.items()}
+    for title, usage in (packing.resources | devices).items():
+        if title not in _BASIC and not is_notable(title, usage):
+            continue
+        unusable = usage.unusable_share_of_free if isinstance(usage, ResourceTotal) else None
         table.add_row(
             _cell(title),
             amount_text(title, usage.requested),
@@ -272,7 +245,7 @@ def _pod_table(pods: Sequence[PodPlacement]) -> Table:
     table.add_column("REASON", overflow="fold", ratio=1)
     for pod in pods:
         node = _cell(pod.node or "-", _STYLES[pod.verdict])
-        table.add_row(_cell(f"{pod.namespace}/{pod.name}"), _cell(pod.profile), node, _cell(pod.reason))
+        table.add_row(_cell(f"{pod.namespace}/{pod.name}"), _cell(pod.profile), node, _cell(pod.reason or ""))
     return table
 
 
@@ -287,7 +260,7 @@ def _gang_table(gangs: Sequence[GangPlacement]) -> Table:
         placed = Text(str(gang.placed), style="yellow" if gang.reason else "green")
         counts = (str(gang.min_member), str(gang.members))
         name, domain = _cell(f"{gang.namespace}/{gang.name}"), _cell(gang.domain or "-")
-        table.add_row(name, *counts, placed, domain, _cell(gang.reason))
+        table.add_row(name, *counts, placed, domain, _cell(gang.reason or ""))
     return table
 
 
@@ -299,8 +272,8 @@ def _node_table(nodes: Sequence[NodeUsage]) -> Table:
     others = [
         ", ".join(
             _of_allocatable(title, usage)
-            for title, usage in node.by_resource.items()
-            if title not in _BASIC and (title != usage.name or usage.is_notable)
+            for title, usage in node.by_title.items()
+            if title not in _BASIC and is_notable(title, usage)
         )
         for node in nodes
     ]
@@ -437,9 +410,9 @@ def simulate(
 
     result = run_simulation(cluster, SimulationOptions(seed, percentage, gates=gates), registry, inspect=read_end)
     if output == "json":
-        click.echo(as_json(result, claims))
+        click.echo(printable_json(json.dumps(msgspec.to_builtins(as_document(result, claims)), indent=2)))
     elif output == "yaml":
-        click.echo(as_yaml(result, claims), nl=False)
+        click.echo(printable_yaml(msgspec.to_builtins(as_document(result, claims)), PIPED_WIDTH), nl=False)
     elif output == "html":
         head = report_head(context, summary(result), profiles=profiles)
         click.echo(as_html(result, Lists(pods, gangs, nodes), claims, documents, head), nl=False)

@@ -26,7 +26,7 @@ from bayplan.page.profiles_panel import ProfilesPanel
 from bayplan.page.rates import RatesPanel
 from bayplan.page.waiting_gangs import GangsPanel, WaitingGangs
 from bayplan.resources.resource_model import format_time
-from bayplan.simulation.packing import Packing
+from bayplan.simulation.packing import ResourceTotal
 from bayplan.texts.document_formats import error_text
 from scheduler_core.metrics.attempt_reports import AttemptHistory
 from scheduler_core.model.pod import Pod
@@ -275,7 +275,7 @@ def profile_revisions(scheduler: Scheduler) -> list[str]:
     return sorted(f"{instance.name} revision {instance.revision}" for instance in scheduler.context.profiles)
 
 
-def with_packing(documents: ReportDocuments, packing: Packing) -> ReportDocuments:
+def with_packing(documents: ReportDocuments, totals: Mapping[str, ResourceTotal]) -> ReportDocuments:
     """Return the documents of a simulation with the fragmentation of its tables: all nodes, for decided pods."""
     nodes = documents.panels.get("nodes")
     if not isinstance(nodes, NodeMap):
@@ -283,9 +283,11 @@ def with_packing(documents: ReportDocuments, packing: Packing) -> ReportDocument
     figures = tuple(
         replace(
             each,
-            largest_free=packing.largest_free.get(each.resource, each.largest_free),
-            unusable_share=packing.unusable.get(each.resource),
+            largest_free=totals[each.resource].largest_free_on_one_node,
+            unusable_share=totals[each.resource].unusable_share_of_free,
         )
+        if each.resource in totals
+        else replace(each, unusable_share=None)
         for each in nodes.fragmentation
     )
     shown = replace(nodes, fragmentation=figures, unusable_by="decided pods")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct, field
 
 from scheduler_core.cycle.percentage_of_nodes import ZONE_LABEL
 from scheduler_core.errors import QuantityError
@@ -15,7 +16,7 @@ from scheduler_core.kernels.resource_scores import imbalance, unusable_shares
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_requests import CPU, MEMORY, is_extended_resource, pod_requests
-from scheduler_core.snapshot.indexes.device_index import DeviceUse, device_uses
+from scheduler_core.snapshot.indexes.device_index import device_uses
 from scheduler_core.snapshot.interning import CPU_COLUMN, MEMORY_COLUMN
 from scheduler_core.snapshot.node_columns import NodeColumns
 
@@ -24,28 +25,34 @@ PODS = "pods"
 _GIBIBYTE = 1 << 30
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceUsage:
+class ResourceUsage(Struct, frozen=True, rename="camel"):
     """Amounts of one resource; CPU in milli, everything else in whole units.
 
     Attributes:
-        name: Name of the resource, such as ``nvidia.com/gpu``; for devices the driver.
-        requested: Sum of the requests of the pods that are bound there; for devices those in use.
-        allocatable: Allocatable amount of the node or the cluster; for devices those that are published.
+        requested: Sum of the requests of the pods that are bound there.
+        allocatable: Allocatable amount of the node or the cluster.
     """
 
-    name: str
     requested: int
     allocatable: int
 
-    @property
-    def is_notable(self) -> bool:
-        """Whether the resource is worth showing: an extended resource, or one that a pod requests."""
-        return self.requested > 0 or is_extended_resource(self.name)
+
+class DeviceUsage(ResourceUsage, frozen=True):
+    """Devices of one driver: those in use, and those that are published."""
+
+    requested: int = field(name="inUse")
+    allocatable: int = field(name="published")
 
 
-@dataclass(frozen=True, slots=True)
-class NodeUsage:
+class ResourceTotal(ResourceUsage, frozen=True, rename="camel"):
+    """Amounts of one resource of the cluster, and how they are spread over the nodes; see :class:`Packing`."""
+
+    largest_free_on_one_node: int
+    unusable_share_of_free: float | None
+    imbalance: float | None
+
+
+class NodeUsage(Struct, frozen=True, rename="camel"):
     """Amounts of one node; CPU in milli, memory in bytes.
 
     Attributes:
@@ -60,38 +67,43 @@ class NodeUsage:
     allocatable_cpu_milli: int
     memory_bytes: int
     allocatable_memory_bytes: int
-    others: tuple[ResourceUsage, ...] = ()
-    devices: tuple[ResourceUsage, ...] = ()
+    others: dict[str, ResourceUsage] = field(name="otherResources", default_factory=dict)
+    devices: dict[str, DeviceUsage] = field(default_factory=dict)
 
     @property
-    def by_resource(self) -> dict[str, ResourceUsage]:
+    def by_title(self) -> dict[str, ResourceUsage]:
         """Amounts of the node by title: pods, CPU, memory, the other resources, and devices of each driver."""
-        first = (
-            ResourceUsage(PODS, self.pods, self.allowed_pods),
-            ResourceUsage(CPU, self.cpu_milli, self.allocatable_cpu_milli),
-            ResourceUsage(MEMORY, self.memory_bytes, self.allocatable_memory_bytes),
-        )
-        devices = {devices_title(usage.name): usage for usage in self.devices}
-        return {usage.name: usage for usage in (*first, *self.others)} | devices
+        return {
+            PODS: ResourceUsage(self.pods, self.allowed_pods),
+            CPU: ResourceUsage(self.cpu_milli, self.allocatable_cpu_milli),
+            MEMORY: ResourceUsage(self.memory_bytes, self.allocatable_memory_bytes),
+            **self.others,
+            **{devices_title(driver): usage for driver, usage in self.devices.items()},
+        }
+
+
+def is_notable(title: str, usage: ResourceUsage) -> bool:
+    """Return whether amounts are worth showing: of devices, of an extended resource, or if a pod requests some."""
+    return usage.requested > 0 or isinstance(usage, DeviceUsage) or is_extended_resource(title)
 
 
 def node_usages(columns: NodeColumns) -> tuple[NodeUsage, ...]:
     """Read the amounts of every node, by name."""
     names = columns.resources.keys
     others = np.setdiff1d(np.arange(len(names)), (CPU_COLUMN, MEMORY_COLUMN))
-    devices: dict[str, list[ResourceUsage]] = {}
+    devices: dict[str, dict[str, DeviceUsage]] = {}
     for use in device_uses(columns.devices):
-        devices.setdefault(use.node_name, []).append(_of_devices(use))
+        devices.setdefault(use.node_name, {})[use.driver] = DeviceUsage(use.in_use, use.devices)
 
-    def others_of(row: int) -> tuple[ResourceUsage, ...]:
+    def others_of(row: int) -> dict[str, ResourceUsage]:
         amounts = zip(
             others.tolist(),
             columns.requested[others, row].tolist(),
             columns.allocatable[others, row].tolist(),
             strict=True,
         )
-        found = [ResourceUsage(names[column], *both) for column, *both in amounts if names[column] and any(both)]
-        return tuple(sorted(found, key=lambda each: each.name))
+        found = {names[column]: ResourceUsage(*both) for column, *both in amounts if names[column] and any(both)}
+        return dict(sorted(found.items()))
 
     usages = [
         NodeUsage(
@@ -103,7 +115,7 @@ def node_usages(columns: NodeColumns) -> tuple[NodeUsage, ...]:
             memory_bytes=int(columns.requested[MEMORY_COLUMN, row]),
             allocatable_memory_bytes=int(columns.allocatable[MEMORY_COLUMN, row]),
             others=others_of(row),
-            devices=tuple(devices.get(name, ())),
+            devices=devices.get(name, {}),
         )
         for row, name in enumerate(columns.names)
         if name is not None
@@ -111,36 +123,18 @@ def node_usages(columns: NodeColumns) -> tuple[NodeUsage, ...]:
     return tuple(sorted(usages, key=lambda node: node.name))
 
 
-def total_usage(nodes: Iterable[NodeUsage]) -> tuple[ResourceUsage, ...]:
-    """Sum the amounts of all nodes: pods, CPU and memory first, then the other resources by name; devices left out."""
-    requested, allocatable = Counter[str](), Counter[str]()
-    for node in nodes:
-        for title, usage in node.by_resource.items():
-            if title == usage.name:
-                requested[title] += usage.requested
-                allocatable[title] += usage.allocatable
-    first = (PODS, CPU, MEMORY)
-    names = [*first, *sorted(requested.keys() - set(first))] if requested else []
-    return tuple(ResourceUsage(name, requested[name], allocatable[name]) for name in names)
-
-
 def devices_title(driver: str) -> str:
     """Return the title of the devices of a driver; no resource has such a name."""
     return f"devices of {driver}"
 
 
-def total_devices(columns: NodeColumns) -> tuple[ResourceUsage, ...]:
+def total_devices(columns: NodeColumns) -> dict[str, DeviceUsage]:
     """Count the devices of the cluster by driver, those that several nodes reach included."""
-    found: dict[str, DeviceUse] = {}
+    found: dict[str, DeviceUsage] = {}
     for use in device_uses(columns.devices):
-        total = found.setdefault(use.driver, DeviceUse(use.driver, ""))
-        total.devices += use.devices
-        total.in_use += use.in_use
-    return tuple(map(_of_devices, found.values()))
-
-
-def _of_devices(use: DeviceUse) -> ResourceUsage:
-    return ResourceUsage(use.driver, use.in_use, use.devices)
+        total = found.get(use.driver, DeviceUsage(0, 0))
+        found[use.driver] = DeviceUsage(total.requested + use.in_use, total.allocatable + use.devices)
+    return found
 
 
 def share(part: int, whole: int) -> str:
@@ -156,21 +150,21 @@ class Packing:
     """Figures of one state of a cluster.
 
     Attributes:
+        resources: Totals by resource: pods, CPU and memory first, then the others by name. The unusable share is that
+            of the free amount that the decided pods cannot use: for each pod that requests the resource, the free
+            amount on nodes where the pod does not fit, divided by the free amount of all nodes, and averaged over the
+            pods; 0 to 1, None without free amounts. The imbalance is that of ``imbalance``.
         devices: Devices in use and published devices of the cluster, by driver.
         empty_nodes: Nodes without pods.
-        unusable: By resource, the share of its free amount that the decided pods cannot use: for each pod that
-            requests the resource, the free amount on nodes where the pod does not fit, divided by the free amount of
-            all nodes, and averaged over the pods. 0 to 1; resources without free amounts are missing.
         imbalance: By title of a resource or of a driver's devices, the standard deviation of the nodes' utilisation, 0
             to 0.5.
         largest_free: By title, the largest free amount on one node.
         zone_skew: Difference between the zones with the most and the fewest decided pods; None without two zones.
     """
 
-    usages: tuple[ResourceUsage, ...]
-    devices: tuple[ResourceUsage, ...]
+    resources: dict[str, ResourceTotal]
+    devices: dict[str, DeviceUsage]
     empty_nodes: int
-    unusable: dict[str, float]
     imbalance: dict[str, float]
     largest_free: dict[str, int]
     zone_skew: int | None
@@ -178,23 +172,40 @@ class Packing:
 
 def measure_packing(
     nodes: Sequence[NodeUsage],
-    devices: Sequence[ResourceUsage],
+    devices: dict[str, DeviceUsage],
     pods: Sequence[Pod],
     zones: dict[str, str],
     placed: Sequence[str],
 ) -> Packing:
     per_zone = Counter(dict.fromkeys(zones.values(), 0))
     per_zone.update(zones[node] for node in placed if node in zones)
-    usages = [node.by_resource for node in nodes]
+    usages = [node.by_title for node in nodes]
+    unusable, deviations, largest_free = _unusable(nodes, usages, pods), _imbalance(usages), _largest_free(usages)
     return Packing(
-        usages=total_usage(nodes),
-        devices=tuple(devices),
+        resources={
+            name: ResourceTotal(
+                usage.requested, usage.allocatable, largest_free[name], unusable.get(name), deviations.get(name)
+            )
+            for name, usage in _totals(usages).items()
+        },
+        devices=devices,
         empty_nodes=sum(not node.pods for node in nodes),
-        unusable=_unusable(nodes, usages, pods),
-        imbalance=_imbalance(usages),
-        largest_free=_largest_free(usages),
+        imbalance=deviations,
+        largest_free=largest_free,
         zone_skew=max(per_zone.values()) - min(per_zone.values()) if len(per_zone) > 1 else None,
     )
+
+
+def _totals(usages: Sequence[dict[str, ResourceUsage]]) -> dict[str, ResourceUsage]:
+    requested, allocatable = Counter[str](), Counter[str]()
+    for usage in usages:
+        for title, each in usage.items():
+            if not isinstance(each, DeviceUsage):
+                requested[title] += each.requested
+                allocatable[title] += each.allocatable
+    first = (PODS, CPU, MEMORY)
+    names = [*first, *sorted(requested.keys() - set(first))] if requested else []
+    return {name: ResourceUsage(requested[name], allocatable[name]) for name in names}
 
 
 def zones_of(nodes: Iterable[Node]) -> dict[str, str]:

@@ -45,8 +45,8 @@ class GangPlacement(Struct, frozen=True, rename="camel"):
 
     Attributes:
         min_member: minMember of the PodGroup; 0 if there is no PodGroup.
-        domain: Topology domain in which they were scheduled together; "" for none.
-        reason: Why the quorum is not scheduled; "" if it is.
+        domain: Topology domain in which they were scheduled together.
+        reason: Why the quorum is not scheduled; None if it is.
     """
 
     namespace: str
@@ -55,9 +55,9 @@ class GangPlacement(Struct, frozen=True, rename="camel"):
     min_member: int
     members: int
     placed: int
-    domain: str
+    domain: str | None
     phase: str
-    reason: str
+    reason: str | None
 
 
 def gang_placements(gangs: Iterable[Gang]) -> tuple[GangPlacement, ...]:
@@ -86,9 +86,9 @@ def _gang_placement(gang: Gang) -> GangPlacement:
         min_member=0 if group is None else group.min_member,
         members=gang.members,
         placed=len(gang.placed),
-        domain=outcome.domain if outcome is not None and outcome.is_scheduled else "",
+        domain=outcome.domain if outcome is not None and outcome.is_scheduled and outcome.domain else None,
         phase=phase.value,
-        reason=reason,
+        reason=reason or None,
     )
 
 
@@ -136,16 +136,16 @@ class PodPlacement(Struct, frozen=True, rename="camel"):
     """Result for one pending pod.
 
     Attributes:
-        node: Node to which it is scheduled; "" for none.
-        reason: Why it is not scheduled, as in the PodScheduled condition; "" if it is.
+        node: Node to which it is scheduled.
+        reason: Why it is not scheduled, as in the PodScheduled condition; None if it is.
     """
 
     namespace: str
     name: str
     profile: str = msgspec.field(name="schedulerName")
     verdict: Verdict
-    node: str
-    reason: str
+    node: str | None
+    reason: str | None
     attempts: int
 
 
@@ -316,8 +316,8 @@ def _placement(scheduler: Scheduler, world: MemoryCluster, given: Pod, queued: Q
         name=meta.name,
         profile=given.spec.scheduler_name,
         verdict=verdict,
-        node=pod.spec.node_name,
-        reason=reason,
+        node=pod.spec.node_name or None,
+        reason=reason or None,
         attempts=0 if queued is None else queued.attempts,
     )
 
@@ -386,8 +386,7 @@ NO_ROOM_FOR_GANG = "no room for its gang: "
 _OUTSIDE_DOMAIN = "node(s) were outside the gang's domain"
 
 
-@dataclass(frozen=True, slots=True)
-class RejectionCause:
+class RejectionCause(Struct, frozen=True):
     """Cause for which pods are not scheduled.
 
     Attributes:
@@ -395,7 +394,7 @@ class RejectionCause:
     """
 
     verdict: Verdict
-    text: str
+    text: str = msgspec.field(name="cause")
     pods: int
     example: str
 
@@ -405,7 +404,7 @@ def rejection_causes(pods: Iterable[PodPlacement]) -> tuple[RejectionCause, ...]
     counts, examples = Counter[tuple[Verdict, str]](), dict[tuple[Verdict, str], str]()
     for pod in pods:
         if pod.verdict is not Verdict.PLACED:
-            key = pod.verdict, cause_of(pod.reason)
+            key = pod.verdict, cause_of(pod.reason or "")
             counts[key] += 1
             examples.setdefault(key, f"{pod.namespace}/{pod.name}")
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0][1], item[0][0].value))

@@ -49,13 +49,16 @@ def test_a_large_cluster_is_summarised(large_result: SimulationResult) -> None:
 def test_totals_are_the_sums_of_nodes_and_pods(large_result: SimulationResult) -> None:
     """The amounts of a resource are the sums over the nodes and over the scheduled pods."""
     document = as_document(large_result)
-    total = {key: document["summary"]["resources"][GPU][key] for key in ("requested", "allocatable")}
-    amounts = [node["otherResources"][GPU] for node in document["nodes"] if node["otherResources"]]
-    assert total == {key: sum(amount[key] for amount in amounts) for key in ("requested", "allocatable")}
-    assert total["requested"] == sum(
+    total = document.summary.resources[GPU]
+    amounts = [node.others[GPU] for node in document.nodes if node.others]
+    assert (total.requested, total.allocatable) == (
+        sum(amount.requested for amount in amounts),
+        sum(amount.allocatable for amount in amounts),
+    )
+    assert total.requested == sum(
         (0, 1, 1, 2)[int(pod.name[-4:]) % 4] for pod in large_result.pods if pod.verdict is Verdict.PLACED
     )
-    assert sum(cause["pods"] for cause in document["summary"]["causes"]) == PODS - document["summary"]["placed"]
+    assert sum(cause.pods for cause in document.summary.causes) == PODS - document.summary.placed
 
 
 def result_with(
@@ -65,7 +68,7 @@ def result_with(
     running: int = 0,
 ) -> SimulationResult:
     """Return a result without devices and claims."""
-    return SimulationResult(pods, nodes, measure_packing(nodes, (), (), {}, ()), running, (), gangs)
+    return SimulationResult(pods, nodes, measure_packing(nodes, {}, (), {}, ()), running, (), gangs)
 
 
 def result_of(count: int) -> SimulationResult:
@@ -122,11 +125,11 @@ def test_causes_beyond_the_limit_are_counted() -> None:
 
 def test_other_resources_of_a_node() -> None:
     """Extended resources are always shown, other resources only if a pod requests them."""
-    others = (
-        ResourceUsage("ephemeral-storage", 0, 100 * GIBIBYTE),
-        ResourceUsage("example.com/fpga", 0, 2),
-        ResourceUsage("hugepages-2Mi", GIBIBYTE, 2 * GIBIBYTE),
-    )
+    others = {
+        "ephemeral-storage": ResourceUsage(0, 100 * GIBIBYTE),
+        "example.com/fpga": ResourceUsage(0, 2),
+        "hugepages-2Mi": ResourceUsage(GIBIBYTE, 2 * GIBIBYTE),
+    }
     nodes = (NodeUsage("a", 1, 10, 1000, 2000, 0, GIBIBYTE, others), NodeUsage("b", 0, 10, 0, 2000, 0, GIBIBYTE))
     lines = as_table(result_with((), nodes, running=1)).splitlines()
     assert lines[-2].endswith("example.com/fpga 0/2, hugepages-2Mi 1Gi/2Gi")

@@ -10,6 +10,7 @@ from bayplan.simulation.cluster_files import read_cluster_files
 from bayplan.simulation.simulation import SimulationResult, simulate
 
 from scheduler_core.errors import ConfigError
+from tests.support.presence import present
 from tests.support.tables import table
 
 HOST = "kubernetes.io/hostname"
@@ -72,7 +73,7 @@ def simulate_documents(path: Path, *documents: str) -> SimulationResult:
 
 
 def nodes_of(result: SimulationResult) -> dict[str, str]:
-    return {placement.name: placement.node for placement in result.pods}
+    return {placement.name: placement.node or "" for placement in result.pods}
 
 
 @table(
@@ -110,7 +111,7 @@ def test_a_claim_determines_the_node_of_its_pod(tmp_path: Path, documents: tuple
     """A pod is scheduled to a node from which the volume of its claim is accessible."""
     result = simulate_documents(tmp_path, node("n1", "a"), node("n2", "b"), pod_with_claim("p"), *documents)
     (placement,) = result.pods
-    assert placement.reason == ""
+    assert placement.reason is None
     assert placement.node in ({"n1", "n2"} if expected == "any" else {expected})
 
 
@@ -128,8 +129,8 @@ def test_a_pod_with_an_unbindable_claim_is_unschedulable(
 ) -> None:
     """A pod whose claim cannot be bound is unschedulable, with the scheduler's message."""
     (placement,) = simulate_documents(tmp_path, node("n1"), pod_with_claim("p"), *documents).pods
-    assert placement.node == ""
-    assert reason in placement.reason
+    assert placement.node is None
+    assert reason in present(placement.reason)
 
 
 def test_a_volume_serves_one_claim(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 from bayplan.cli.explain import from_files
 from bayplan.cli.object_names import PodName
@@ -12,10 +13,11 @@ from bayplan.explanation.documents import Explanation
 from bayplan.settings.feature_gates import FeatureGates
 from bayplan.simulation.admission import admit
 from bayplan.simulation.cluster_files import read_cluster_files
-from bayplan.simulation.packing import ResourceUsage
+from bayplan.simulation.packing import DeviceUsage
 from bayplan.simulation.simulation import SimulationOptions, SimulationResult, Verdict, simulate
 
 from scheduler_core.errors import ConfigError
+from tests.support.presence import present
 from tests.support.tables import table
 
 API = "apiVersion: resource.k8s.io/v1\n"
@@ -64,7 +66,7 @@ def simulate_documents(path: Path, *documents: str) -> SimulationResult:
 
 
 def placements(result: SimulationResult) -> list[tuple[str, Verdict, str]]:
-    return [(each.name, each.verdict, each.node) for each in result.pods]
+    return [(each.name, each.verdict, each.node or "") for each in result.pods]
 
 
 def test_each_pod_has_a_claim_of_its_template(tmp_path: Path) -> None:
@@ -77,7 +79,7 @@ def test_each_pod_has_a_claim_of_its_template(tmp_path: Path) -> None:
         ("b", Verdict.PLACED, "n"),
         ("x", Verdict.UNSCHEDULABLE, ""),
     ]
-    assert "cannot allocate all claims" in result.pods[2].reason
+    assert "cannot allocate all claims" in present(result.pods[2].reason)
     allocated = {
         each.status.reserved_for[0].name: each.status.allocation.devices.results[0].device
         for each in result.claims
@@ -114,10 +116,14 @@ def test_devices_are_counted_by_node_and_driver(tmp_path: Path) -> None:
     result = simulate_documents(
         tmp_path, node("m"), node("n"), slice_of("n", "{name: d0}, {name: d1}"), network, CLASS, TEMPLATE, pod("a")
     )
-    assert result.packing.devices == (ResourceUsage("gpu.example.com", 1, 2), ResourceUsage("nic.example.com", 0, 3))
-    assert [each.devices for each in result.nodes] == [(), (ResourceUsage("gpu.example.com", 1, 2),)]
+    assert result.packing.devices == {"gpu.example.com": DeviceUsage(1, 2), "nic.example.com": DeviceUsage(0, 3)}
+    assert [each.devices for each in result.nodes] == [{}, {"gpu.example.com": DeviceUsage(1, 2)}]
     assert result.packing.largest_free["devices of gpu.example.com"] == 1
-    assert as_document(result)["summary"]["devices"]["gpu.example.com"] == {"inUse": 1, "published": 2}
+    document = msgspec.to_builtins(as_document(result))
+    assert document["summary"]["devices"]["gpu.example.com"] == {
+        "inUse": 1,
+        "published": 2,
+    }
     lines = [line.split() for line in as_table(result).splitlines()]
     assert ["devices", "of", "gpu.example.com", "1", "2", "50%", "1", "-"] in lines
     assert ["devices", "of", "nic.example.com", "0", "3", "0%", "-", "-"] in lines
@@ -197,7 +203,7 @@ def test_gates_of_attributes(
     file = write_documents(tmp_path, node("n"), slice_of("n", _LINKS), CLASS, template, pod("a"))
     options = SimulationOptions(gates=FeatureGates(gates))
     result = simulate(admit(read_cluster_files([file])), options)
-    assert reason in result.pods[0].reason
+    assert reason in (result.pods[0].reason or "")
     found = [each.status.allocation for each in result.claims if each.status.allocation is not None]
     assert [one.device for each in found for one in each.devices.results] == devices
     explanation = from_files(admit(read_cluster_files([file])), PodName("default", "a"), options, others_placed=False)

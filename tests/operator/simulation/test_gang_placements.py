@@ -15,6 +15,7 @@ from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupTopology, PodGroup
 from tests.support.gang_preemption import running_pod, small_node
 from tests.support.gangs import group, members
+from tests.support.presence import present
 from tests.support.tables import table
 
 
@@ -26,7 +27,7 @@ def simulate_objects(*objects: Node | Pod | PodGroup) -> tuple[dict[str, GangPla
         groups=tuple(each for each in objects if isinstance(each, PodGroup)),
     )
     result = simulate(cluster)
-    return {gang.name: gang for gang in result.gangs}, {pod.name: pod.node for pod in result.pods}
+    return {gang.name: gang for gang in result.gangs}, {pod.name: pod.node or "" for pod in result.pods}
 
 
 def test_gangs_are_scheduled_completely_or_not() -> None:
@@ -34,9 +35,9 @@ def test_gangs_are_scheduled_completely_or_not() -> None:
     gangs, nodes = simulate_objects(
         small_node("n", 3), group("a", 2), group("b", 2), *members(2, "a"), *members(2, "b")
     )
-    assert (gangs["a"].placed, gangs["a"].phase, gangs["a"].reason) == (2, "Scheduled", "")
+    assert (gangs["a"].placed, gangs["a"].phase, gangs["a"].reason) == (2, "Scheduled", None)
     assert (gangs["b"].placed, gangs["b"].phase) == (0, "Scheduling")
-    assert gangs["b"].reason.startswith("1 of the 2 members that must be placed together fit; ")
+    assert present(gangs["b"].reason).startswith("1 of the 2 members that must be placed together fit; ")
     assert nodes == {"a-0": "n", "a-1": "n", "b-0": "", "b-1": ""}
 
 
@@ -148,4 +149,4 @@ def test_claims_of_a_full_node_are_deallocated(tmp_path: Path, topology: dict[st
     file = tmp_path / "cluster.yaml"
     file.write_text(yaml.safe_dump_all(documents))
     result = simulate(admit(read_cluster_files([str(file)])))
-    assert sorted(each.node for each in result.pods if each.name.startswith("g-")) == ["b", "c"]
+    assert sorted(each.node or "" for each in result.pods if each.name.startswith("g-")) == ["b", "c"]

@@ -11,6 +11,7 @@ from bayplan.simulation.simulation import Verdict, simulate
 
 from scheduler_core.errors import ConfigError
 from scheduler_core.model.pod_group import GroupSource, PodGroup
+from tests.support.presence import present
 from tests.support.tables import table
 
 BAYPLAN = "{apiVersion: bayplan.dev/v1alpha1, kind: PodGroup, metadata: {name: g}, spec: {minMember: 2}}"
@@ -105,9 +106,9 @@ def test_an_unsupported_group(tmp_path: Path, field: str, problem: str) -> None:
     cluster = admit_documents(tmp_path, NODE, POD_WITH_GROUP_NAME, plain, unsupported, allow_invalid=True)
     result = simulate(cluster)
     gated, scheduled = result.pods
-    assert problem in result.gangs[0].reason
-    assert (gated.verdict, gated.node, scheduled.node) == (Verdict.GATED, "", "n")
-    assert f"cannot be scheduled: spec.{field.partition(':')[0]}: {problem}" in gated.reason
+    assert problem in present(result.gangs[0].reason)
+    assert (gated.verdict, gated.node, scheduled.node) == (Verdict.GATED, None, "n")
+    assert f"cannot be scheduled: spec.{field.partition(':')[0]}: {problem}" in present(gated.reason)
     assert any(problem in notice for notice in cluster.notices)
 
 
@@ -171,10 +172,10 @@ def test_a_missing_priority_class(tmp_path: Path) -> None:
 def test_a_pod_without_its_group_is_gated(tmp_path: Path, document: str, group: str, remedy: str) -> None:
     """A pod waits for its missing group with a remedy, and with the group it waits for the quorum."""
     (placed,) = simulate(admit_documents(tmp_path, NODE, document)).pods
-    assert (placed.verdict, placed.node) == (Verdict.GATED, "")
-    assert placed.reason.startswith(
+    assert (placed.verdict, placed.node) == (Verdict.GATED, None)
+    assert present(placed.reason).startswith(
         'waiting for pods\'s pod group "g" to appear in scheduling queue: no valid PodGroup default/g'
     )
-    assert remedy in placed.reason
+    assert remedy in present(placed.reason)
     (placed,) = simulate(admit_documents(tmp_path, NODE, document, group)).pods
     assert placed.reason == "waits for gang default/g: 1 of 2 members exist; 1 more is needed."
