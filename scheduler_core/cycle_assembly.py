@@ -8,31 +8,80 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from scheduler_core.cycle.assume_and_reserve import AssumedPods
-from scheduler_core.cycle.binding_cycle import BindingCycle
+from scheduler_core.cycle.background_search import BackgroundSearches
+from scheduler_core.cycle.binding_cycle import BindingCycle, IdleBinds
 from scheduler_core.cycle.binding_outcomes import BindingOutcomes
-from scheduler_core.cycle.cycle_context import CycleContext
-from scheduler_core.cycle.cycle_report import CycleReport
+from scheduler_core.cycle.contested_nodes import ContestedNodes
+from scheduler_core.cycle.cycle_report import CycleRecording, CycleReport
 from scheduler_core.cycle.decided_pods import DecidedPods
 from scheduler_core.cycle.failure_handler import FailedAttempts
 from scheduler_core.cycle.filter_and_score import NodeSelection
 from scheduler_core.cycle.freed_capacity_event import FreedCapacity
+from scheduler_core.cycle.gang_constraints import MemberDomains
 from scheduler_core.cycle.internal_errors import InternalErrors
 from scheduler_core.cycle.moved_pods import MovedPods
-from scheduler_core.cycle.percentage_of_nodes import PartialSearch
+from scheduler_core.cycle.percentage_of_nodes import NodeOrder, PartialSearch
+from scheduler_core.cycle.plugin_handle import PluginServices
 from scheduler_core.cycle.preemption_delay import PreemptionDelays
 from scheduler_core.cycle.reuse_or_search import NodeChoice
 from scheduler_core.cycle.scheduling_cycle import SchedulingCycle
 from scheduler_core.cycle.scheduling_cycle_with_extenders import ExtendedChoice, ExtendedCycle
+from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.explain.nearest_nodes import NearestNodesOfGangs
 from scheduler_core.explain.pod_dry_run import Examiner
+from scheduler_core.framework.waiting_pods import WaitingPods
 from scheduler_core.gangs.failure_handler import FailedGangs
 from scheduler_core.gangs.group_cycle import GangPlacing, GangRejection, GangScheduler, QuorumCommit
 from scheduler_core.gangs.moved_search import ResultCheck
 from scheduler_core.gangs.preemption import GangPreemption
 from scheduler_core.gangs.reservation_cycle import Reserving
 from scheduler_core.gangs.reservation_lifecycle import GangReservations
+from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics
 from scheduler_core.placement.worlds import CycleWorld, SearchWorld
+from scheduler_core.ports import Clock, ClusterWriter
+from scheduler_core.queueing.scheduling_queue import SchedulingQueue
+from scheduler_core.runtime.profile_table import ProfileTable
+from scheduler_core.scheduler_options import SchedulerOptions
+from scheduler_core.snapshot.cluster_cache import ClusterCache
+from scheduler_core.step_counter import StepCounter
+
+
+@dataclass(slots=True)
+class CycleContext:
+    """The shared state of cycles, which only this module takes as a whole.
+
+    Attributes:
+        node_order: Order of the nodes and start of the next search, for profiles that evaluate a percentage of them.
+        suspension: Whether a cycle waits for an extender; meanwhile nothing may change the state that cycles read.
+        member_domains: Domains of gangs that require one.
+        options: Options that apply to all profiles.
+        services: Parts that plugins use.
+        steps: Counts the steps of attempts and dry runs.
+        idle_binds: Counts binding cycles that wait for something other than the API server.
+        background: Long searches that continue in another process.
+        contested: Nodes that other schedulers have overcommitted.
+    """
+
+    cache: ClusterCache
+    queue: SchedulingQueue
+    profiles: ProfileTable
+    waiting: WaitingPods
+    clock: Clock
+    writer: ClusterWriter
+    node_order: NodeOrder
+    suspension: Suspension
+    member_domains: MemberDomains
+    options: SchedulerOptions
+    services: PluginServices
+    recording: CycleRecording
+    metrics: SchedulerMetrics
+    steps: StepCounter
+    idle_binds: IdleBinds
+    background: BackgroundSearches
+    contested: ContestedNodes
 
 
 class Cycles:

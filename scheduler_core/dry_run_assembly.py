@@ -1,7 +1,8 @@
-"""Builds the parts of dry runs: the classes of the cycles, with sinks of their own.
+"""Builds what explains decisions and answers "would it fit?": the classes of the cycles, with sinks of their own.
 
 Metrics, recorders, cached results, the position of the next partial search and the pods at Permit are those of one dry
-run. What it writes there is dropped with it, so that it leaves no trace in the running scheduler.
+run. What it writes there is dropped with it, so that it leaves no trace in the running scheduler. The scheduling
+path does not import this module.
 """
 
 from __future__ import annotations
@@ -10,13 +11,18 @@ import copy
 import math
 
 from scheduler_core.cycle.assume_and_reserve import AssumedPods
-from scheduler_core.cycle.cycle_context import CycleContext
 from scheduler_core.cycle.cycle_report import CycleRecording, CycleReport
 from scheduler_core.cycle.filter_and_score import NodeSelection
 from scheduler_core.cycle.freed_capacity_event import FreedCapacity
 from scheduler_core.cycle.percentage_of_nodes import PartialSearch
 from scheduler_core.cycle.reuse_or_search import NodeChoice
 from scheduler_core.cycle.scheduling_cycle_with_extenders import ExtendedChoice
+from scheduler_core.cycle_assembly import CycleContext, Cycles
+from scheduler_core.explain.gang_dry_run import GroupDryRuns, NextMembers
+from scheduler_core.explain.unblocking_events import UnblockingEvents
+from scheduler_core.fit.answers import FitSearch
+from scheduler_core.fit.request_queue import RequestQueue
+from scheduler_core.fit.trial import TrialParts
 from scheduler_core.framework.waiting_pods import WaitingPods
 from scheduler_core.gangs.group_cycle import GangPlacing
 from scheduler_core.gangs.preemption import GangPreemption
@@ -73,3 +79,48 @@ class DryRunParts:
             preemptions=context.services.preemptions,
             is_enabled=options.gangs_preempt,
         )
+
+
+class Explainers:
+    """Dry runs of decisions, for one explanation.
+
+    Args:
+        context: The shared state of cycles; only its cache and nominator are changed, and changed back.
+
+    Attributes:
+        unblocking: Finds unblocking events of rejected pods.
+        gangs: Dry-runs group cycles.
+    """
+
+    def __init__(self, context: CycleContext, cycles: Cycles, reservations: GangReservations) -> None:
+        cache, queue, examiner = context.cache, context.queue, cycles.examiner
+        parts = DryRunParts(context, queue, cycles.freed, reservations)
+        self.unblocking = UnblockingEvents(cache, parts.selection, examiner)
+        self.gangs = GroupDryRuns(
+            cache=cache,
+            nominator=queue.nominator,
+            reservations=reservations,
+            world=parts.world,
+            placing=parts.placing,
+            next_members=NextMembers(cache.columns, examiner, self.unblocking),
+            preemption=parts.preemption,
+        )
+
+
+def fit_search(context: CycleContext, reservations: GangReservations) -> FitSearch:
+    """Return the search on the state of a scheduler; it is used between two cycles."""
+
+    def make_parts() -> TrialParts:
+        queue = RequestQueue(context.queue, context.profiles, reservations, context.clock)
+        parts = DryRunParts(context, queue.queue, queue.freed, reservations)
+        return TrialParts(
+            cache=context.cache,
+            profiles=context.profiles,
+            nominator=context.queue.nominator,
+            queue=queue,
+            world=parts.world,
+            placing=parts.placing,
+            preemption=parts.preemption,
+        )
+
+    return FitSearch(make_parts)

@@ -20,17 +20,15 @@ from scheduler_core.config.plugin_set_types import Plugins
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.background_search import BackgroundSearches, MovedSearch
+from scheduler_core.cycle.binding_cycle import IdleBinds
 from scheduler_core.cycle.contested_nodes import ContestedNodes
-from scheduler_core.cycle.cycle_context import CycleContext
 from scheduler_core.cycle.cycle_report import CycleRecording
 from scheduler_core.cycle.cycle_slices import CycleSlices
-from scheduler_core.cycle.idle_binds import IdleBinds
 from scheduler_core.cycle.internal_errors import RepeatedTimers, try_twice
 from scheduler_core.cycle.percentage_of_nodes import NodeOrder
 from scheduler_core.cycle.plugin_handle import PluginHandle, PluginServices, PluginWriters, ReportedDeletions
-from scheduler_core.cycle.profile_queueing_rules import ProfileQueueingRules
 from scheduler_core.cycle.suspension import Suspension
-from scheduler_core.cycle_assembly import Cycles
+from scheduler_core.cycle_assembly import CycleContext, Cycles
 from scheduler_core.feeds.object_feed import DeclaredFeed, DeviceFeed, NodeHolds, StorageFeed, WorkloadFeed
 from scheduler_core.feeds.pod_and_node_feed import EventHandling, PodAndNodeFeed
 from scheduler_core.feeds.pod_group_feed import GroupFeed
@@ -46,14 +44,15 @@ from scheduler_core.gangs.reservation_lifecycle import GangReservations
 from scheduler_core.in_tree import default_plugins, in_tree_registry
 from scheduler_core.metrics.attempt_reports import SlowCycles
 from scheduler_core.metrics.cycle_recorder import RecorderPool
-from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics, TimedPreemptions
+from scheduler_core.metrics.scheduler_metrics import QueueMetrics, SchedulerMetrics, TimedPreemptions
 from scheduler_core.model.pod import Pod
 from scheduler_core.placement.subsets import GangDomains
 from scheduler_core.ports import Clock, ClusterWriter
+from scheduler_core.queueing.queueing_rules import QueueingRules
 from scheduler_core.queueing.scheduling_queue import FLUSH_INTERVAL_SECONDS, SchedulingQueue
 from scheduler_core.runtime.extenders import ExtenderClients
 from scheduler_core.runtime.framework_instance import FrameworkInstance, ProfilePlan, build_planned, plan_profile
-from scheduler_core.runtime.profile_table import ProfileTable
+from scheduler_core.runtime.profile_table import ProfileTable, queue_sort_of
 from scheduler_core.scheduler_options import SchedulerOptions, SchedulerPorts
 from scheduler_core.snapshot.cluster_cache import ClusterCache
 from scheduler_core.snapshot.indexes.device_index import DeviceIndex
@@ -161,7 +160,7 @@ class Scheduler:
             node_order=NodeOrder(cache.columns),
             suspension=suspension,
             member_domains=GangDomains(cache, queue.gangs),
-            options=self.options.of_cycles(),
+            options=self.options,
             services=services,
             recording=CycleRecording(
                 RecorderPool(timing.now), SlowCycles(self.options.slow_cycle_seconds), ports.tracer, ports.attempts
@@ -544,3 +543,53 @@ class Scheduler:
                 await self.unconfirmed_pods.settle(self.feed, self.options.confirm_after_seconds)
             except Exception as fault:
                 self._survived("the settling of unconfirmed pods", fault)
+
+
+class ProfileQueueingRules:
+    """Queueing rules of the live profiles by scheduler name: gates, hints, order, backoff."""
+
+    def __init__(
+        self, initial_backoff_seconds: float, max_backoff_seconds: float, metrics: SchedulerMetrics, clock: Clock
+    ) -> None:
+        self._initial_backoff_seconds = initial_backoff_seconds
+        self._max_backoff_seconds = max_backoff_seconds
+        self._metrics = metrics
+        self._clock = clock
+        self._rules: dict[str, QueueingRules] = {}
+        self._queue_sort: tuple[str, str] | None = None
+
+    def get(self, name: str) -> QueueingRules | None:
+        """Return the rules of a profile, None if it is not live."""
+        return self._rules.get(name)
+
+    def update(self, name: str, profiles: ProfileTable) -> bool:
+        """Update the rules of a profile that went live, was replaced or was withdrawn.
+
+        Returns:
+            Whether the order of the queue changed. All profiles change their QueueSort plugin at once, so the rules of
+            all of them are updated then.
+        """
+        instance = profiles.get(name)
+        if instance is None:
+            self._rules.pop(name, None)
+            return False
+        self._rules[name] = self._of(instance)
+        before, self._queue_sort = self._queue_sort, queue_sort_of(instance)
+        if before in (None, self._queue_sort):
+            return False
+        self._rules.update((live.name, self._of(live)) for live in profiles)
+        return True
+
+    def _of(self, instance: FrameworkInstance) -> QueueingRules:
+        config = instance.config
+        initial, longest = config.pod_initial_backoff_seconds, config.pod_max_backoff_seconds
+        return QueueingRules(
+            instance.pre_enqueue,
+            instance.registrations,
+            instance.queue_sort.sort_key,
+            self._initial_backoff_seconds if initial is None else initial,
+            self._max_backoff_seconds if longest is None else longest,
+            places_gangs=instance.places_gangs,
+            are_keys_plain=instance.queue_sort.name in instance.built_in,
+            metrics=QueueMetrics(instance.name, self._metrics, self._clock),
+        )

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from scheduler_core.cycle.cycle_context import CycleOptions
 from scheduler_core.cycle.journal import Journal
 from scheduler_core.devices.records import DeviceFeatures
 from scheduler_core.gangs.reservation_lifecycle import RESERVED_AFTER_SECONDS
 from scheduler_core.metrics.attempt_reports import SLOW_CYCLE_SECONDS, AttemptHistory
 from scheduler_core.model.pod_group import ForeignGangs
 from scheduler_core.ports import ClaimWriter, Clock, SearchProcesses, StorageWriter, Tracer, Watchdog
-from scheduler_core.queueing.pending_moves import MOVES
+from scheduler_core.queueing.queue_moves import MOVES
 from scheduler_core.runtime.equivalence import DEFAULT_REUSE_BOUNDS, ReuseBounds
 from scheduler_core.runtime.extenders import MakeClient
 from scheduler_core.snapshot.interning import DEFAULT_BOUNDS, SnapshotBounds
@@ -71,12 +70,6 @@ class SchedulerOptions(Struct, frozen=True):
     dry_run_steps: int | None = DRY_RUN_STEPS
     moves: int = MOVES
     contested_node_seconds: float = 0.0
-
-    def of_cycles(self) -> CycleOptions:
-        """Return the options that cycles use."""
-        reuse = self.reuses_results, self.reuse_bounds
-        gangs = self.gangs_preempt, self.gangs_backtrack
-        return CycleOptions(self.seed, self.percentage_of_nodes_to_score, *reuse, *gangs)
 
 
 class SchedulerPorts(Struct, frozen=True):

@@ -10,6 +10,8 @@ any later failure is retried after backoff. If the outcome of a bind is unknown,
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
@@ -17,7 +19,6 @@ from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.binding_outcomes import BindingOutcomes
 from scheduler_core.cycle.cycle_report import CycleReport
 from scheduler_core.cycle.failure_handler import Failure, of_status, too_late
-from scheduler_core.cycle.idle_binds import IdleBinds
 from scheduler_core.cycle.internal_errors import try_twice
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.errors import (
@@ -342,3 +343,60 @@ def node_of_rival(cache: ClusterCache, attempt: Attempt) -> str:
     if placed is None or placed.placement is not Placement.ADDED or placed.info.node_name == attempt.node_name:
         return ""
     return placed.info.node_name
+
+
+WRITING_SECONDS = 1.0
+"""Time that the writes of PreBind take, roughly; a PreBind that takes longer waits for something else."""
+
+
+class IdleBinds:
+    """Number of binding cycles in PreBind, or at the barrier of a gang, that send nothing.
+
+    The scheduling loop stops while too many binds are in progress, so that pods are not assumed faster than their binds
+    can be sent. A pod that waits minutes for a volume, a device or the other members of its gang does not count:
+    otherwise the pods of one user whose volumes are not provisioned would stop the scheduling of all others.
+
+    Attributes:
+        on_idle: Called when it has grown.
+    """
+
+    __slots__ = ("_clock", "count", "on_idle")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.count = 0
+        self.on_idle = _nothing
+
+    @contextmanager
+    def waits(self) -> Iterator[None]:
+        """Count a binding cycle for the block."""
+        try:
+            self._begin()
+            yield
+        finally:
+            self.count -= 1
+
+    @contextmanager
+    def waits_after_writes(self) -> Iterator[None]:
+        """Count a binding cycle from :data:`WRITING_SECONDS` after the start of the block to its end."""
+        is_counted = False
+
+        def begin() -> None:
+            nonlocal is_counted
+            is_counted = True
+            self._begin()
+
+        timer = self._clock.call_later(WRITING_SECONDS, begin)
+        try:
+            yield
+        finally:
+            timer.cancel()
+            self.count -= is_counted
+
+    def _begin(self) -> None:
+        self.count += 1
+        self.on_idle()
+
+
+def _nothing() -> None:
+    pass

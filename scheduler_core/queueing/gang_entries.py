@@ -37,8 +37,7 @@ from scheduler_core.ports import Clock
 from scheduler_core.queueing.gang_members import Gang, GangOutcome
 from scheduler_core.queueing.gang_registry import Gangs
 from scheduler_core.queueing.group_trees import GangTree
-from scheduler_core.queueing.pending_moves import Move
-from scheduler_core.queueing.queue_moves import ATTEMPT_FAILED, Moves, RulesLookup
+from scheduler_core.queueing.queue_moves import ATTEMPT_FAILED, Move, Moves, RulesLookup
 from scheduler_core.queueing.queueing_rules import Requeue
 
 log = logging.getLogger(__name__)

@@ -30,8 +30,15 @@ from scheduler_core.queueing.gang_entries import GangEntries, GangRequeueing
 from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.queueing.gang_registry import Gangs
 from scheduler_core.queueing.in_flight_events import InFlightEvents, SeenEvent
-from scheduler_core.queueing.pending_moves import MOVES, Move
-from scheduler_core.queueing.queue_moves import ATTEMPT_FAILED, POD_ADDED, POPPED_FROM_BACKOFF, Moves, RulesLookup
+from scheduler_core.queueing.queue_moves import (
+    ATTEMPT_FAILED,
+    MOVES,
+    POD_ADDED,
+    POPPED_FROM_BACKOFF,
+    Move,
+    Moves,
+    RulesLookup,
+)
 from scheduler_core.queueing.queueing_rules import QueueingRules, Requeue
 from scheduler_core.queueing.sub_queues import QueueCounts
 from scheduler_core.snapshot.pod_info import PodInfo

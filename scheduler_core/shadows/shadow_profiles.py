@@ -14,13 +14,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from scheduler_core.config.profile_config import ShadowSettings
-from scheduler_core.cycle.cycle_context import CycleContext
 from scheduler_core.cycle.decided_pods import STATE_CHANGED, DecidedPod, DecidedPods
 from scheduler_core.cycle.filter_and_score import NodeSelection
 from scheduler_core.cycle.journal import Journal
 from scheduler_core.cycle.reuse_or_search import NodeChoice
 from scheduler_core.cycle.scheduling_cycle_with_extenders import ExtendedChoice
 from scheduler_core.cycle.suspension import Suspension
+from scheduler_core.cycle_assembly import CycleContext
 from scheduler_core.gangs.reservation_lifecycle import GangReservations
 from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics
 from scheduler_core.ports import Clock

@@ -18,9 +18,9 @@ from bayplan.simulation.admission import AdmittedCluster
 from bayplan.simulation.memory_cluster import MemoryCluster, SimulatedClock
 from bayplan.simulation.simulation import SimulationOptions, SimulationResult, populate, simulate
 
+from scheduler_core.dry_run_assembly import fit_search
 from scheduler_core.fit.answers import FitAnswer, FitVerdict
 from scheduler_core.fit.requests import FitRequest, NodeTemplate
-from scheduler_core.fit_assembly import fit_search
 from scheduler_core.in_tree import in_tree_registry
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod

@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any, NamedTuple, Unpack
 
 from scheduler_core.config.profile_config import Extender, ProfileConfig
-from scheduler_core.explain_assembly import Explainers
+from scheduler_core.dry_run_assembly import Explainers
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.affinity import LabelSelector
 from scheduler_core.model.meta import OwnerReference

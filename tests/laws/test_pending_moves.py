@@ -270,7 +270,7 @@ def test_moves_whose_start_is_interrupted_are_made_by_the_next_pop() -> None:
     """Nothing of the budget is used then."""
     world = QueueWorld()
     made: list[int] = []
-    run = "queueing/pending_moves.py:PendingMoves._run"
+    run = "queueing/queue_moves.py:PendingMoves._run"
     errors = InjectedErrors(lambda _number, site: MemoryError if site[0] == run else None, frozenset((run,)))
     with pytest.raises(MemoryError), errors.active():
         world.queue.pending.start([(made.append, 1, 1)])
@@ -354,7 +354,7 @@ def test_an_exception_in_a_move_loses_no_pod(
 ) -> None:
     """One exception at a sample of the calls of the moves: all pods end where they would without it."""
     monkeypatch.setattr(gang_entries, "_MOST_AT_ONCE", 0)
-    roots, rng = frozenset(("queueing/pending_moves.py:PendingMoves._run",)), random.Random(budget)
+    roots, rng = frozenset(("queueing/queue_moves.py:PendingMoves._run",)), random.Random(budget)
     counted = InjectedErrors(lambda _number, _site: None, roots)
     expected = _places_after(happen, counted, budget)
     found = {}

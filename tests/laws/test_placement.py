@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler_core.cycle.assume_and_reserve import AssumedPods
-from scheduler_core.explain_assembly import Explainers
+from scheduler_core.dry_run_assembly import Explainers
 from scheduler_core.framework.queued_pod import QueuedGang, QueuedPod
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod_group import GroupSource, GroupTopology

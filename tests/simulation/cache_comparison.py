@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from scheduler_core.cycle.cycle_context import CycleContext
+from scheduler_core.cycle_assembly import CycleContext
 from scheduler_core.framework.queued_pod import Place
 from scheduler_core.snapshot.node_columns import NodeColumns
 

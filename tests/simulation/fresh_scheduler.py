@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from bayplan.kube.watches.cluster_informers import STORAGE, WORKLOADS
 
 from scheduler_core.cycle.attempt import Attempt
-from scheduler_core.cycle.cycle_context import CycleContext
+from scheduler_core.cycle_assembly import CycleContext
 from scheduler_core.framework.queued_pod import Place, QueuedPod
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupSource

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from scheduler_core.cycle.attempt import Attempt
-from scheduler_core.cycle.cycle_context import CycleContext
 from scheduler_core.cycle.gang_bind_barrier import GangBindBarrier
+from scheduler_core.cycle_assembly import CycleContext
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, group_key_of
 from scheduler_core.queueing.gang_members import Gang, GangOutcome

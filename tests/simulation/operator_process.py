@@ -28,7 +28,7 @@ from scheduler_core.framework.registry import Registry
 from scheduler_core.in_tree import in_tree_registry
 from scheduler_core.model.pod import Pod
 from scheduler_core.ports import Binding, Clock
-from scheduler_core.queueing.pending_moves import MOVES
+from scheduler_core.queueing.queue_moves import MOVES
 from scheduler_core.record_assembly import record_feeds, recorded_ports
 from scheduler_core.recording.recorded_ports import RecordedWriter
 from scheduler_core.recording.recorder import Recorder

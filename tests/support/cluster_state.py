@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from scheduler_core.cycle.cycle_context import CycleContext
+from scheduler_core.cycle_assembly import CycleContext
 from scheduler_core.snapshot.node_columns import NodeColumns
 
 _ARRAYS = ("allocatable", "requested", "nonzero_requested", "allowed_pods", "pod_count", "taint_set_ids", "alive")

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from scheduler_core.devices.records import DeviceFeatures
+from scheduler_core.dry_run_assembly import Explainers
 from scheduler_core.explain.device_findings import DeviceFindings, device_findings, problem_text
 from scheduler_core.explain.findings import Unblocking
 from scheduler_core.explain.nearest_nodes import near_misses
-from scheduler_core.explain_assembly import Explainers
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.devices import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from scheduler_core.scheduler import SchedulerOptions

@@ -14,7 +14,7 @@ from scheduler_core.config.plugin_set_types import Plugin as PluginEntry
 from scheduler_core.config.plugin_set_types import PluginConfig, Plugins, PluginSet
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.cycle.attempt import Attempt
-from scheduler_core.cycle.cycle_context import CycleContext
+from scheduler_core.cycle_assembly import CycleContext
 from scheduler_core.framework.extension_points import Plugin
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.in_tree import in_tree_registry

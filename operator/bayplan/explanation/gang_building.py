@@ -22,11 +22,11 @@ from bayplan.extenders.http_extender import extenders_skipped_notice
 from bayplan.gangs.group_phase import Phase, Tally, evaluate_gang
 from bayplan.resources.resource_model import format_time
 from bayplan.texts.document_formats import item_or_error
-from scheduler_core.cycle.cycle_context import CycleContext
+from scheduler_core.cycle_assembly import CycleContext
+from scheduler_core.dry_run_assembly import Explainers
 from scheduler_core.errors import AttemptLimitError
 from scheduler_core.explain.findings import victims_of
 from scheduler_core.explain.gang_dry_run import GangExamination
-from scheduler_core.explain_assembly import Explainers
 from scheduler_core.gangs.preemption import GangPreview
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, GroupSource

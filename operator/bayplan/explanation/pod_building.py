@@ -28,13 +28,13 @@ from bayplan.explanation.gang_building import ExplanationOptions, explain_gang, 
 from bayplan.extenders.http_extender import extenders_skipped_notice
 from bayplan.texts.document_formats import error_text, item_or_error
 from scheduler_core.config.validation import did_you_mean
-from scheduler_core.cycle.cycle_context import CycleContext
+from scheduler_core.cycle_assembly import CycleContext
+from scheduler_core.dry_run_assembly import Explainers
 from scheduler_core.errors import AttemptLimitError, SchedulerCoreError
 from scheduler_core.explain.device_findings import DeviceFindings, device_findings
 from scheduler_core.explain.findings import DeviceExplanation, NodeLacks, Unblocking, victims_of
 from scheduler_core.explain.nearest_nodes import near_misses
 from scheduler_core.explain.pod_dry_run import Examination
-from scheduler_core.explain_assembly import Explainers
 from scheduler_core.framework.device_choices import ClaimsFilter
 from scheduler_core.framework.status import Code
 from scheduler_core.model.pod import Pod

@@ -11,11 +11,11 @@ from bayplan.fit.documents import (
     PlacedPod,
     UnplacedItem,
 )
+from scheduler_core.dry_run_assembly import fit_search
 from scheduler_core.explain.findings import victims_of
 from scheduler_core.fit.answers import FitAnswer, FitVerdict
 from scheduler_core.fit.requests import FitRequest
 from scheduler_core.fit.trial import TrialResult, Unplaced
-from scheduler_core.fit_assembly import fit_search
 from scheduler_core.scheduler import Scheduler
 
 

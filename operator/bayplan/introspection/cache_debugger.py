@@ -16,7 +16,7 @@ from typing import Any
 
 from bayplan.kube.http.connection import ApiConnection
 from bayplan.kube.watches.informer import decoded_objects, list_json
-from scheduler_core.cycle.cycle_context import CycleContext
+from scheduler_core.cycle_assembly import CycleContext
 from scheduler_core.errors import ClusterWriteError
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod

@@ -31,7 +31,7 @@ from bayplan.kube.served_apis import CLAIMS, ServerSupport
 from bayplan.kube.watches.informer import Informer
 from bayplan.texts.document_formats import item_or_error
 from scheduler_core.cycle.contested_nodes import ContestedNode, is_overcommitted
-from scheduler_core.cycle.cycle_context import CycleContext
+from scheduler_core.cycle_assembly import CycleContext
 from scheduler_core.devices.pools import PooledSlice, pool_content
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.metrics.profile_metrics import ProfileRecord

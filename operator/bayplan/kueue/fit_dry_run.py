@@ -11,10 +11,10 @@ from msgspec import Struct
 from bayplan.fit.request_reading import FitQuestion, read_question
 from bayplan.process.background_documents import BackgroundDocuments, Document
 from bayplan.simulation.cluster_files import Place, Placed
+from scheduler_core.dry_run_assembly import fit_search
 from scheduler_core.errors import SchedulerCoreError
 from scheduler_core.fit.answers import FitAnswer, FitVerdict
 from scheduler_core.fit.requests import FitRequest
-from scheduler_core.fit_assembly import fit_search
 from scheduler_core.gangs.held_room import POD_SET_LABEL, HeldPod, HeldRoom, HeldWorkload
 from scheduler_core.scheduler import Scheduler
 

@@ -24,7 +24,7 @@ from bayplan.page.node_map import NodeRows
 from bayplan.page.page_sources import PageSources
 from bayplan.texts.yaml_documents import load_all
 from scheduler_core.errors import QuantityError, SchedulerCoreError
-from scheduler_core.explain.copies_dry_run import CopiesFit, fit_copies
+from scheduler_core.explain.pod_dry_run import CopiesFit, fit_copies
 from scheduler_core.model.nullable_forms import convert
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_requests import CPU, amount_text, in_units, nano

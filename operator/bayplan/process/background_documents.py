@@ -15,7 +15,7 @@ from time import perf_counter
 import msgspec
 from msgspec import Struct
 
-from scheduler_core.cycle.cycle_context import CycleContext
+from scheduler_core.cycle_assembly import CycleContext
 from scheduler_core.ports import SearchProcesses
 
 log = logging.getLogger(__name__)

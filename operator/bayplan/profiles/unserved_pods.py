@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
 from bayplan.profiles.profile_status import ProfileReading
-from scheduler_core.cycle.cycle_context import CycleContext
 from scheduler_core.cycle.failure_handler import POD_SCHEDULED
+from scheduler_core.cycle_assembly import CycleContext
 from scheduler_core.framework.queued_pod import Place, QueuedPod
 from scheduler_core.model.pod import PodCondition
 from scheduler_core.ports import Event, ObjectReference, PodStatusPatch

@@ -29,7 +29,7 @@ from bayplan.serving.kube_scheduler_metrics import (
     scheduler_metrics,
 )
 from bayplan.settings.feature_gates import FeatureGates
-from scheduler_core.cycle.cycle_context import CycleContext
+from scheduler_core.cycle_assembly import CycleContext
 from scheduler_core.metrics.histogram import Histogram
 from scheduler_core.ports import Clock
 from scheduler_core.scheduler import Scheduler

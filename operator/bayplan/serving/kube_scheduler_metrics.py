@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 
 from bayplan.kube.writes.api_dispatcher import CALL_TYPES, POD_BINDING, POD_STATUS_PATCH, Rank
 from bayplan.kube.writes.cluster_writer import KubeWriter
-from scheduler_core.cycle.cycle_context import CycleContext
+from scheduler_core.cycle_assembly import CycleContext
 from scheduler_core.devices.allocator import SearchTally
 from scheduler_core.framework.cycle_state import EXTENSION_POINTS, STAGE_NAMES
 from scheduler_core.framework.status import Code, Status

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from scheduler_core.cycle.idle_binds import WRITING_SECONDS
+from scheduler_core.cycle.binding_cycle import WRITING_SECONDS
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import PreBindPlugin
 from scheduler_core.framework.status import SUCCESS, Status, unschedulable

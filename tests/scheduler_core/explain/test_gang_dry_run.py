@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 
 import pytest
 
+from scheduler_core.dry_run_assembly import Explainers
 from scheduler_core.explain.findings import PlaceFit
 from scheduler_core.explain.gang_dry_run import GangExamination
-from scheduler_core.explain_assembly import Explainers
 from scheduler_core.framework.extension_points import NodeFilterPlugin
 from scheduler_core.framework.status import SUCCESS, Status
 from scheduler_core.in_tree import default_plugins

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from scheduler_core.dry_run_assembly import Explainers
 from scheduler_core.explain.candidate_events import Candidate
 from scheduler_core.explain.nearest_nodes import near_misses
 from scheduler_core.explain.pod_dry_run import Examination
 from scheduler_core.explain.unblocking_events import Found
-from scheduler_core.explain_assembly import Explainers
 from scheduler_core.framework.cluster_events import EventRegistration, Hint
 from scheduler_core.framework.extension_points import NodeFilterPlugin
 from scheduler_core.framework.status import Status, unschedulable

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from scheduler_core.dry_run_assembly import fit_search
 from scheduler_core.fit.answers import FitAnswer, FitVerdict
 from scheduler_core.fit.requests import FitRequest, NodeTemplate
-from scheduler_core.fit_assembly import fit_search
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.meta import OwnerReference
 from scheduler_core.model.node import Node

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from scheduler_core.dry_run_assembly import Explainers
 from scheduler_core.errors import ConfigError
-from scheduler_core.explain_assembly import Explainers
 from scheduler_core.model.devices import ResourceClaim, ResourceSlice
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod

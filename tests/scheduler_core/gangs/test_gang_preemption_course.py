@@ -8,9 +8,9 @@ import pytest
 
 from scheduler_core.config.plugin_set_types import Plugin as PluginEntry
 from scheduler_core.config.plugin_set_types import PluginConfig, Plugins, PluginSet
+from scheduler_core.dry_run_assembly import Explainers
 from scheduler_core.errors import ClusterWriteError
 from scheduler_core.explain.nearest_nodes import near_misses
-from scheduler_core.explain_assembly import Explainers
 from scheduler_core.framework.cluster_events import NODE_ADD
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod_group import GroupTopology

@@ -23,7 +23,7 @@ from scheduler_core.framework.cluster_events import (
 )
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.model.pod import Pod
-from scheduler_core.queueing.pending_moves import MOVES
+from scheduler_core.queueing.queue_moves import MOVES
 from scheduler_core.queueing.queueing_rules import QueueingRules
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.snapshot.node_columns import NodeColumns
