@@ -34,11 +34,13 @@ from bayplan.wiring import PROFILES_READ, SCHEDULER_STARTED, Parts, build_parts
 log = logging.getLogger(__name__)
 
 _ELECTION = "leader election"
-_START, _SERVE, _RIVAL = "start", "HTTP server", "search for another leader"
-_ENDING = frozenset({_START, _SERVE, _RIVAL, INITIAL_PROFILES})
+_START, _SERVE, _RIVAL, _PRESENCE = "start", "HTTP server", "search for another leader", "Lease without election"
+_ENDING = frozenset({_START, _SERVE, _RIVAL, _PRESENCE, INITIAL_PROFILES})
 """Tasks that end while the process runs."""
 _LOST_STOP_SECONDS = 2.0
 """Maximum shutdown time after the Lease is lost: nothing may be written any more, and a standby should return soon."""
+_PRESENCE_SECONDS = 1.0
+"""Maximum time to release the Lease without leader election."""
 _FAULT_EXIT_CODE = 1
 _SERVE_SECONDS = 2.0
 """Maximum time until the HTTP server starts; well below the timeout of probes, whose connections wait."""
@@ -84,6 +86,7 @@ class Operator:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._fault = asyncio.Event()
         self._lease_lost = False
+        self._others: set[str] = set()
         self._collector = CollectorPause()
         self._may_serve = asyncio.Event()
         self._is_serving = asyncio.Event()
@@ -152,7 +155,9 @@ class Operator:
     async def _start_scheduling(self) -> None:
         parts = self._parts
         if parts.election is None:
-            self._spawn(_RIVAL, self._warn_of_another())
+            self._spawn(_RIVAL, self._look_for_another())
+        if parts.presence is not None:
+            self._spawn(_PRESENCE, parts.presence.be_found(self._warn_of_another))
         await parts.profiles.read()
         parts.readiness.fulfil(PROFILES_READ)
         if not self._delays_caches:
@@ -186,17 +191,24 @@ class Operator:
         if not self._standbys_watch:
             self._watch_custom_resources()
 
-    async def _warn_of_another(self) -> None:
-        """Warn if another Bayplan is active: without leader election this process schedules beside it."""
+    async def _look_for_another(self) -> None:
+        """Warn if another process schedules: without leader election this one schedules beside it."""
         settings, parts = self._settings, self._parts
         options = settings.leader_election.options("", settings.selection)
-        holder = await other_leader(parts.connection, options, parts.clock.wall())
+        identity = parts.presence.identity if parts.presence is not None else ""
+        holder = await other_leader(parts.connection, options, parts.clock, identity)
         if holder:
-            log.warning(
-                "Another Bayplan is active: %s. Both schedule the same pods and bind against each other; stop one, or "
-                "run this one with --leader-elect and the same Lease",
-                holder,
-            )
+            self._warn_of_another(holder)
+
+    def _warn_of_another(self, holder: str) -> None:
+        if holder in self._others:
+            return
+        self._others.add(holder)
+        log.warning(
+            "Another scheduler is active: %s. Both schedule the same pods and bind against each other; stop one, or "
+            "run this one with --leader-elect and the same Lease",
+            holder,
+        )
 
     def _watch_custom_resources(self) -> None:
         for name, work in self._parts.profiles.watches().items():
@@ -289,9 +301,11 @@ class Operator:
             async with asyncio.timeout(max(0.1, deadline - parts.clock.now())):
                 await parts.profiles.finish()
         await self._end(list(self._tasks), max(0.1, deadline - parts.clock.now()))
+        # Released last, when no request of this process is in flight any more.
         if parts.election is not None:
-            # Released last, when no request of this process is in flight any more.
             await parts.election.release(max(0.5, deadline - parts.clock.now()))
+        elif parts.presence is not None:
+            await parts.presence.release(min(_PRESENCE_SECONDS, max(0.5, deadline - parts.clock.now())))
         log.info("Stopped")
 
     async def _end(self, names: list[str], seconds: float) -> None:

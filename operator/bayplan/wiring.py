@@ -93,6 +93,8 @@ class Parts:
         owner_groups: None if no custom resources are read.
         kueue: None without the feature gate KueueAdmissionCheck.
         profiles: Custom resources, or the file of ``--config``.
+        presence: Holds the Lease without leader election; None with it, and with ``--config``, whose Lease may be that
+            of kube-scheduler.
     """
 
     access: ConfiguredAccess
@@ -114,6 +116,7 @@ class Parts:
     profiles: ProfileSource
     debugger: CacheDebugger
     election: LeaderElection | None
+    presence: LeaderElection | None
     http: DeferredServer | None
     server: ServerWatch
     recording: Recording | None
@@ -152,6 +155,7 @@ def build_parts(settings: Settings, access: ConfiguredAccess, configuration: Run
         profiles=profiles,
         debugger=CacheDebugger(cluster.connection, core.scheduler),
         election=election,
+        presence=None if configuration is not None else _presence(settings, cluster),
         server=server,
         http=http,
         recording=core.recording,
@@ -392,6 +396,14 @@ def _lease_options(settings: Settings) -> ElectionOptions | None:
     if not settings.leader_election.leader_elect:
         return None
     return settings.leader_election.options(revision_namespace(settings), settings.selection)
+
+
+def _presence(settings: Settings, cluster: _Cluster) -> LeaderElection | None:
+    if cluster.lease is not None:
+        return None
+    options = settings.leader_election.options(revision_namespace(settings), settings.selection)
+    # A fence of its own, which rejects nothing: this process schedules with and without the Lease.
+    return LeaderElection(cluster.connection, options, cluster.clock, WriteFence(cluster.clock, options.lease))
 
 
 def _extender_bounds(settings: Settings) -> AllowedFilesAndHosts:

@@ -25,7 +25,6 @@ import re
 import socket
 import uuid
 from collections.abc import Callable, Coroutine
-from datetime import datetime
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -38,6 +37,7 @@ from scheduler_core.errors import (
     ClusterWriteError,
     ConfigError,
     ConflictError,
+    ForbiddenError,
     NotFoundError,
     Problem,
     SchedulerCoreError,
@@ -267,6 +267,10 @@ class _Record(Struct, frozen=True):
         """When it expires; by its own duration, because its holder may have other settings."""
         return self.seen_at + float(self.spec.get("leaseDurationSeconds") or 0)
 
+    def is_renewal_of(self, earlier: _Record) -> bool:
+        """Whether the same holder has renewed the Lease since an earlier version."""
+        return self.holder == earlier.holder and self.spec.get("renewTime") != earlier.spec.get("renewTime")
+
     @property
     def annotations(self) -> dict[str, Any]:
         annotations = self.metadata.get("annotations")
@@ -283,34 +287,41 @@ class _Record(Struct, frozen=True):
         return spec if isinstance(spec, dict) else {}
 
 
-async def other_leader(connection: ApiConnection, options: ElectionOptions, now: datetime) -> str:
-    """Return who holds a Lease of this name in any namespace, for a process without leader election.
+_SEARCH_SECONDS = 30.0
+
+
+async def other_leader(connection: ApiConnection, options: ElectionOptions, clock: Clock, identity: str = "") -> str:
+    """Return who renews a Lease of this name in any namespace, for a process without leader election.
+
+    A renewal must be observed: the Lease of a process that crashed has a holder until it expires.
 
     Args:
-        now: Wall time, which is compared with that of the holder.
+        identity: Holder that does not count: this process.
 
     Returns:
-        The holder with its Lease; "" if no Lease is held, or if the user may not list Leases.
+        The holder with its Lease; "" if no Lease is renewed, or if the user may not list Leases.
     """
-    params = (("fieldSelector", f"metadata.name={options.name}"),)
-    try:
-        answer = await connection.request(ApiRequest("GET", _ALL_LEASES, lane=Lane.READS, params=params))
-    except ClusterWriteError as error:
-        log.debug("Leases cannot be listed: %s", error)
-        return ""
-    for document in msgspec.json.decode(answer).get("items") or ():
-        record = _Record(document, 0.0)
-        if record.holder and _is_current(record, now):
-            return f"{record.holder} holds Lease {record.metadata.get('namespace')}/{options.name}"
-    return ""
+    seen: dict[object, _Record] = {}
+    until = clock.now() + _SEARCH_SECONDS
+    while True:
+        try:
+            answer = await connection.request(ApiRequest("GET", _ALL_LEASES, lane=Lane.READS, params=_named(options)))
+        except ClusterWriteError as error:
+            log.debug("Leases cannot be listed: %s", error)
+            return ""
+        for document in msgspec.json.decode(answer).get("items") or ():
+            record = _Record(document, clock.now())
+            if not record.holder or record.holder == identity:
+                continue
+            if record.is_renewal_of(seen.setdefault(record.metadata.get("namespace"), record)):
+                return f"{record.holder} holds Lease {record.metadata.get('namespace')}/{options.name}"
+        if clock.now() >= min(until, max((record.free_at for record in seen.values()), default=until)) or not seen:
+            return ""
+        await clock.sleep(options.retry_seconds)
 
 
-def _is_current(record: _Record, now: datetime) -> bool:
-    try:
-        age = now - datetime.fromisoformat(str(record.spec.get("renewTime")))
-    except (TypeError, ValueError):
-        return False
-    return age.total_seconds() <= record.free_at
+def _named(options: ElectionOptions) -> tuple[tuple[str, str], ...]:
+    return (("fieldSelector", f"metadata.name={options.name}"),)
 
 
 class LeaderElection:
@@ -405,6 +416,29 @@ class LeaderElection:
         if not self._released:
             raise self._lost(f"it was not renewed within {self._options.renew_seconds:g} s ({self._last_error})")
 
+    async def be_found(self, report: Callable[[str], None]) -> None:
+        """Hold the Lease without leading, for a process without leader election: other processes then find this one.
+
+        One read and one write in a third of the lease duration; ends if the user may not write the Lease.
+
+        Args:
+            report: Called with another process that renews the Lease.
+        """
+        while not self._released:
+            earlier = self._record
+            try:
+                is_held = await self._acquire()
+            except ForbiddenError as error:
+                log.debug("Lease %s cannot be written, so other processes do not find this one: %s", self.lease, error)
+                return
+            except ClusterWriteError as error:
+                log.debug("Lease %s cannot be written, retrying: %s", self.lease, error)
+            else:
+                found = self._record
+                if not is_held and earlier is not None and found is not None and found.is_renewal_of(earlier):
+                    report(f"{found.holder} holds Lease {self.lease}")
+            await self._clock.sleep(self._options.lease_seconds / 3)
+
     async def release(self, seconds: float) -> None:
         """Stop leading and clear the Lease's holder, so that the next leader need not wait; call after the last write.
 
@@ -464,7 +498,8 @@ class LeaderElection:
             return False
         else:
             ours = record.holder == self.identity
-            await self._write(record, self._spec(self.identity, record.transitions + (not ours)))
+            spec = self._renewed(record) if ours else self._spec(self.identity, record.transitions + 1)
+            await self._write(record, spec)
         return self._leads_since(began)
 
     async def _renew(self) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -26,7 +25,7 @@ from bayplan.kube.leader_election import (
 from scheduler_core.errors import ConfigError
 from tests.support.fake_api import FakeApi, Response, error_response
 from tests.support.tables import table
-from tests.support.virtual_clock import VirtualClock
+from tests.support.virtual_clock import AutoAdvanceClock, VirtualClock
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/ns/leases"
 LEASE = f"{LEASES}/bayplan"
@@ -446,26 +445,126 @@ def held(holder: str, renewed: object, namespace: str = "ns") -> dict[str, Any]:
     return {"metadata": {"name": "bayplan", "namespace": namespace}, "spec": spec}
 
 
+def listed(*leases: dict[str, Any]) -> Response:
+    return Response(body={"items": list(leases)})
+
+
 @table(
-    "response, expected",
-    ("no-lease", Response(body={"items": []}), ""),
+    "responses, expected",
+    ("no Lease", [listed()], ""),
     (
-        "one-expired",
-        Response(
-            body={"items": [held("a_1", "2026-01-01T00:00:00.000000Z"), held("b_2", "2026-01-01T00:00:50Z", "b")]}
-        ),
+        "one of two is renewed",
+        [
+            listed(held("a_1", "10"), held("b_2", "20", "b")),
+            listed(held("a_1", "10"), held("b_2", "22", "b")),
+        ],
         "b_2 holds Lease b/bayplan",
     ),
-    ("released", Response(body={"items": [held("", "2026-01-01T00:00:50Z")]}), ""),
-    ("unreadable", Response(body={"items": [held("a_1", None), held("b_2", "now")]}), ""),
-    ("forbidden", error_response(403, "no"), ""),
+    ("not renewed, as after a crash", [listed(held("a_1", "10"))], ""),
+    ("released", [listed(held("", "10")), listed(held("", "12"))], ""),
+    ("acquired by another meanwhile", [listed(held("a_1", "10")), listed(held("b_2", "12"))], ""),
+    ("renewed by this process", [listed(held("me", "10")), listed(held("me", "12"))], ""),
+    ("without a time", [listed(held("a_1", None))], ""),
+    ("forbidden", [error_response(403, "no")], ""),
 )
-async def test_another_leader_is_found(response: Response, expected: str) -> None:
-    """A process without leader election finds the holder of a current Lease in any namespace."""
-    now = datetime(2026, 1, 1, 0, 1, tzinfo=UTC)
+async def test_another_leader_is_found(responses: list[Response], expected: str) -> None:
+    """A process without leader election finds who renews a Lease in any namespace."""
     async with FakeApi() as api:
-        api.on("GET", "/apis/coordination.k8s.io/v1/leases", response)
-        connection = ApiConnection(api, ConnectionOptions(), VirtualClock(), lambda: None)
-        assert await other_leader(connection, OPTIONS, now) == expected
+        api.on("GET", "/apis/coordination.k8s.io/v1/leases", *responses)
+        clock = AutoAdvanceClock()
+        connection = ApiConnection(api, ConnectionOptions(), clock, lambda: None)
+        assert await other_leader(connection, OPTIONS, clock, "me") == expected
         assert api.received[0].query["fieldSelector"] == "metadata.name=bayplan"
         await connection.close()
+
+
+class Presence:
+    """Process without leader election, with identity "me".
+
+    Attributes:
+        found: Reports of other processes.
+    """
+
+    def __init__(self, api: FakeApi) -> None:
+        self.clock = SleepRecordingClock()
+        self.connection = ApiConnection(api, ConnectionOptions(), self.clock, lambda: None)
+        fence = WriteFence(self.clock, OPTIONS.lease)
+        self.election = LeaderElection(self.connection, OPTIONS, self.clock, fence, identity="me")
+        self.found: list[str] = []
+        self.run = asyncio.ensure_future(self.election.be_found(self.found.append))
+        self.run.add_done_callback(lambda _: self.clock.changed.set())
+
+    async def attempts(self, count: int) -> None:
+        """Wait until so many attempts to acquire the Lease have ended."""
+        async with asyncio.timeout(60):
+            for number in range(1, count + 1):
+                while self.clock.sleeps < number and not self.run.done():
+                    self.clock.changed.clear()
+                    await self.clock.changed.wait()
+                if number < count:
+                    self.clock.advance(5)
+
+    async def close(self) -> None:
+        self.run.cancel()
+        await asyncio.wait([self.run])
+        await self.connection.close()
+
+
+@pytest.fixture
+async def presence(api: FakeApi) -> AsyncIterator[Presence]:
+    presence = Presence(api)
+    yield presence
+    await presence.close()
+
+
+def renewed(holder: str, time: str, version: str) -> Response:
+    found = lease(holder, version)
+    return Response(body={**found.body, "spec": {**found.body["spec"], "renewTime": time}})
+
+
+async def test_a_process_without_election_holds_a_free_lease(api: FakeApi, presence: Presence) -> None:
+    """It acquires a Lease without a holder, renews it in a third of its duration, and clears the holder at the end."""
+    api.on("GET", LEASE, lease(""), lease("me", "2"))
+    api.on("PUT", LEASE, lease("me", "2"))
+    await presence.attempts(3)
+    writes = [one.json["spec"]["holderIdentity"] for one in api.received if one.method == "PUT"]
+    assert (writes, presence.found) == (["me", "me", "me"], [])
+    assert not presence.election.leading.is_set()
+    await presence.election.release(1)
+    assert api.received[-1].json["spec"]["holderIdentity"] == ""
+
+
+async def test_a_process_without_election_creates_the_lease(api: FakeApi, presence: Presence) -> None:
+    """It creates a Lease that does not exist."""
+    api.on("GET", LEASE, error_response(404, "no"))
+    api.on("POST", LEASES, lease("me"))
+    await presence.attempts(1)
+    assert [one.method for one in api.received] == ["GET", "POST"]
+
+
+async def test_a_process_without_election_reports_who_renews_the_lease(api: FakeApi, presence: Presence) -> None:
+    """The holder of the Lease is left alone, and reported once it renews the Lease."""
+    api.on("GET", LEASE, renewed("a_1", "10", "1"), renewed("a_1", "12", "2"))
+    await presence.attempts(1)
+    assert presence.found == []
+    presence.clock.advance(5)
+    await presence.attempts(2)
+    assert presence.found == ["a_1 holds Lease ns/bayplan"]
+    assert {one.method for one in api.received} == {"GET"}
+
+
+async def test_a_process_without_election_takes_the_lease_of_a_crashed_one(api: FakeApi, presence: Presence) -> None:
+    """A Lease that is not renewed for its duration is acquired, and its holder is not reported."""
+    api.on("GET", LEASE, renewed("a_1", "10", "1"))
+    api.on("PUT", LEASE, lease("me", "2"))
+    await presence.attempts(4)
+    assert [one.method for one in api.received] == ["GET", "GET", "GET", "GET", "PUT"]
+    assert presence.found == []
+
+
+async def test_a_process_without_election_needs_no_rights(api: FakeApi, presence: Presence) -> None:
+    """If the user may not read or write Leases, the process sends no further request for them."""
+    api.on("GET", LEASE, error_response(403, "no"))
+    async with asyncio.timeout(60):
+        await presence.run
+    assert len(api.received) == 1
