@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import logging
 
+import numpy as np
+from numpy.typing import NDArray
+
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.filter_and_score import Feasible, NodeSelection
 from scheduler_core.cycle.gang_constraints import NodeReservations, ReservationRejections
@@ -73,7 +76,8 @@ class NodeChoice:
             known = classes.lookup(instance, attempt.info, nodes)
             recorder.leave(_REUSE, _SUCCESS)
             if known is not None and not (attempt.is_sampled and self._is_timed(attempt, classes, known)):
-                found = known.evaluate(instance, attempt.info, nodes, recorder, attempt.among)
+                among = self._without_reserved(attempt) if self._reservations.by_gang else attempt.among
+                found = known.evaluate(instance, attempt.info, nodes, recorder, among)
         except Exception as error:
             recorder.interrupt()
             recorder.rewind(stages)
@@ -97,6 +101,19 @@ class NodeChoice:
         name = nodes.names[self._selection.row_of_ties(attempt, best)]
         assert name is not None, "only rows of nodes are feasible"
         return name
+
+    def _without_reserved(self, attempt: Attempt) -> NDArray[np.bool_] | None:
+        """Return the only rows to evaluate, bool per row, without those that reservations block; None for all rows.
+
+        Rankings contain these rows, because the next pod of the class may be blocked on others.
+        """
+        blocked = [rows for _, rows in self._reservations.blocking(attempt.queued.group, attempt.info)]
+        if not blocked:
+            return attempt.among
+        among = np.ones(self._nodes.size, dtype=np.bool_) if attempt.among is None else attempt.among.copy()
+        for rows in blocked:
+            among[rows] = False
+        return among
 
     def find_all(self, attempt: Attempt) -> Feasible | None:
         """Return all feasible nodes with the complete diagnosis; None if the profile evaluates a percentage of them.
@@ -148,13 +165,13 @@ class NodeChoice:
     def _classes(self, attempt: Attempt) -> PodClasses | None:
         """Return the classes of the profile's revision; None if anything but rows and Node objects can matter.
 
-        That is so with nominated nodes, reservations, extenders and a percentage of nodes to score, and for a running
-        pod whose resize is deferred.
+        That is so with nominated nodes, extenders and a percentage of nodes to score, and for a running pod whose
+        resize is deferred.
         """
         pod = attempt.info.pod
         if pod.spec.node_name or pod.status.nominated_node_name:
             return None
-        if self._nominator.node_by_uid or self._reservations.by_gang:
+        if self._nominator.node_by_uid:
             return None
         instance = attempt.instance
         if instance.pod_classes is None and self._bounds is not None and not instance.extenders:

@@ -15,6 +15,7 @@ from scheduler_core.fit.requests import FitRequest
 from scheduler_core.gangs.held_room import POD_SET_LABEL, WORKLOAD_LABEL, HeldPod, HeldRoom, HeldWorkload
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod import Pod
+from scheduler_core.scheduler_options import SchedulerOptions
 from tests.support.affinities import anti_affinity_to, app
 from tests.support.builders import pod
 from tests.support.gang_preemption import running_pod, small_node, with_pod_groups
@@ -33,9 +34,9 @@ def cluster() -> Rig:
     return cluster_of(2, 2)
 
 
-def cluster_of(*cpus: int) -> Rig:
+def cluster_of(*cpus: int, reuses: bool = True) -> Rig:
     """Return a scheduler with nodes of so many CPUs, named ``a``, ``b`` and so on."""
-    made = with_pod_groups(rig(defaults=default_plugins()))
+    made = with_pod_groups(rig(defaults=default_plugins(), options=SchedulerOptions(reuses_results=reuses)))
     made.add(*(small_node(name, count) for name, count in zip("abcdef", cpus, strict=False)))
     return made
 
@@ -232,6 +233,40 @@ async def test_no_pod_takes_the_room(cpus: list[int], own: list[int], others: li
         found |= await bound(cluster, each)
     assert all(found[each.metadata.name] for each in mine), found
     _no_overcommit(cluster, [*mine, *rivals], cpus, found)
+
+
+@given(
+    st.lists(st.integers(1, 9), min_size=3, max_size=6),
+    st.lists(st.integers(1, 2), min_size=1, max_size=4),
+    st.lists(st.integers(1, 2), min_size=6, max_size=20),
+    st.integers(0, 20),
+)
+async def test_reused_results_beside_held_room(cpus: list[int], own: list[int], later: list[int], end: int) -> None:
+    """Pods get the nodes that full cycles choose, while room is held and after its end."""
+    twins = [cluster_of(*cpus, reuses=reuses) for reuses in (True, False)]
+    wanted = [pod_of(JOB, f"fit-{number}", count, f"set-{count}") for number, count in enumerate(own)]
+    if fit(twins[0], *wanted).verdict is not FitVerdict.FITS_NOW:
+        return
+    for each in twins:
+        assert hold(each, JOB, *wanted)
+    for number, count in enumerate(later):
+        if number == end:
+            for each in twins:
+                each.scheduler.reservations.held.end(JOB.uid)
+        created = pod(f"later-{number}", requests={"cpu": str(count)})
+        reusing, full = [await bound(each, created) for each in twins]
+        assert reusing == full
+
+
+async def test_results_are_reused_beside_held_room() -> None:
+    """While room is held, further pods of a class need no full cycle, although their class fits on blocked nodes."""
+    cluster = cluster_of(8, 8, 8, 8, 8)
+    assert hold(cluster, JOB, *pods_of(JOB, 1, 8))
+    (room,) = cluster.scheduler.reservations.held
+    (held_on,) = room.reservation.plan.node_names
+    found = await bound(cluster, *(pod(f"later-{number}", requests={"cpu": "4"}) for number in range(8)))
+    assert set(found.values()) == set("abcde") - {held_on}
+    assert sum(each.reused for each in cluster.context.metrics.profiles.values()) >= 4
 
 
 def _no_overcommit(cluster: Rig, pods: Iterable[Pod], cpus: list[int], found: dict[str, str]) -> None:
