@@ -25,7 +25,6 @@ class SourceEdit:
 
     Args:
         file: Path in the module.
-        count: Number of occurrences.
     """
 
     file: str

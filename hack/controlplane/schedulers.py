@@ -53,7 +53,6 @@ def start_bayplan(
     """Start Bayplan with one SchedulerProfile of default settings.
 
     Args:
-        name: Name of the profile, which is the scheduler name.
         program: The process's name; a second process needs another one.
     """
     compile_bytecode()

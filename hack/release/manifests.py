@@ -34,7 +34,6 @@ def render(helm: Path, chart: Path, values: Path | None = None) -> list[Manifest
     """Render the chart for a cluster that serves Bayplan's kinds, without what only Helm uses.
 
     Args:
-        helm: The Helm to use.
         chart: Directory or archive of the chart.
         values: File of values; None for the defaults.
 

@@ -49,8 +49,6 @@ def granted(objects: Iterable[Manifest], account: str, namespace: str) -> list[R
 
     Args:
         objects: Manifests, including roles and bindings.
-        account: Name of the account.
-        namespace: Namespace of the account.
     """
     by_key = {(one["kind"], one["metadata"]["name"]): one for one in objects}
     subject = {"kind": "ServiceAccount", "name": account, "namespace": namespace}

@@ -40,7 +40,6 @@ class Release:
 
     Args:
         helm: The Helm that installs it.
-        plane: The control plane.
     """
 
     helm: Helm

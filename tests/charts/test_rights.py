@@ -60,7 +60,6 @@ class UnhelpfulProxy(FaultyProxy):
     Attributes:
         refuses_lists: Whether lists of nodes fail.
         unanswered: Number of binds without a response.
-        conflicts: Number of allocations that failed with a conflict.
     """
 
     refuses_lists = False

@@ -79,8 +79,6 @@ class DeferredResize:
     """A node with a victim and a pod with a deferred resize, and a second node for pods that prove an attempt.
 
     Args:
-        plane: The control plane.
-        api: A client.
         name: Name of the scheduler, and prefix of all object names.
     """
 

@@ -52,11 +52,7 @@ def plane_without_plugins(plane: ControlPlane) -> Iterator[ControlPlane]:
 
 
 class World:
-    """The parts of the operator that read groups, run in the test's event loop.
-
-    Args:
-        plane: The control plane.
-    """
+    """The parts of the operator that read groups, run in the test's event loop."""
 
     def __init__(self, plane: ControlPlane) -> None:
         self._plane = plane

@@ -26,12 +26,7 @@ NAMESPACE = "page-test"
 
 
 class Page:
-    """Client of an operator's page that sends requests as a browser does.
-
-    Args:
-        operator: The operator.
-        address: Address of the operator.
-    """
+    """Client of an operator's page that sends requests as a browser does."""
 
     def __init__(self, operator: OperatorProcess, address: str, port: int = 0) -> None:
         self.port = port or operator.port

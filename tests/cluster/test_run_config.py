@@ -95,8 +95,6 @@ class Cluster:
     """A node and pods of one test.
 
     Args:
-        plane: The control plane.
-        namespace: Namespace of the pods, and name of the node.
         directory: Directory for configurations and logs.
     """
 

@@ -89,7 +89,6 @@ class Page:
     """A Markdown file.
 
     Args:
-        path: Path of the file.
         root: Directory to which the page's name is relative.
     """
 

@@ -36,7 +36,6 @@ class Paths:
 
     Attributes:
         home: Empty home directory.
-        log: Log of the operator.
         installed: Directory of the packages that pip has installed beside Bayplan.
     """
 
@@ -49,10 +48,7 @@ class Reader:
     """A reader with a terminal, a cluster and this repository.
 
     Args:
-        plane: The cluster.
         replicas: Running replicas of the operator; the first one leads.
-        helm: The Helm to use.
-        paths: Directories and files of the reader.
 
     Attributes:
         replicas: URL of each replica, the leader first.

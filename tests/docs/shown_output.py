@@ -30,10 +30,6 @@ def agrees(shown: str, printed: str) -> bool:
 
     Spaces and line breaks only separate words, so that a page may wrap a long line. Three dots between spaces match any
     text, and each match of WILDCARDS matches any other value of the same kind.
-
-    Args:
-        shown: Output in the page.
-        printed: Output of the command.
     """
     words = [".*?" if word == _ANYTHING else re.escape(word) + " " for word in _words(shown)]
     return re.fullmatch("".join(words), "".join(f"{word} " for word in _words(printed))) is not None

@@ -29,9 +29,6 @@ class BuiltImage:
 
     Args:
         engine: Engine that has built the image and can run it.
-        tag: Name of the image.
-        origin: Origin with which it was built.
-        context: Directory from which it was built.
     """
 
     engine: Engine
@@ -92,7 +89,6 @@ def rebuilt(image: BuiltImage, directory: Path) -> Image:
     """Build again without any cache except the base, and remove the storage.
 
     Args:
-        image: Image to build again.
         directory: Directory for the storage and the archive.
 
     Returns:

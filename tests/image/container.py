@@ -55,8 +55,6 @@ class Container:
     """A container, as a context manager that starts and removes it.
 
     Args:
-        engine: Engine that runs the container.
-        image: Name of the image.
         flags: Flags of the engine's `run` command.
         arguments: Arguments of the image's command.
         ready_url: URL that returns 200 when the container is ready; certificates are not verified, as by a kubelet.

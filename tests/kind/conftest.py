@@ -33,7 +33,6 @@ class Release:
     """The chart, installed in the kind cluster.
 
     Args:
-        cluster: The cluster.
         programs: kubectl and helm, by name.
         tag: Tag of the image in the cluster.
     """

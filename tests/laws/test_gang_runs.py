@@ -61,7 +61,6 @@ class Lifetime:
     """A PodGroup, the Jobs that use it, and the scheduler.
 
     Attributes:
-        source: API of the group.
         capacity: Number of pods that the node has room for.
         by_permit: Whether the profile schedules gangs by Permit.
         jobs: Completions of the active Jobs, by number.

@@ -196,7 +196,6 @@ class Reported:
     """A scheduler to which changes are reported as informers do.
 
     Attributes:
-        made: The scheduler.
         known: The last version of each object.
         undelivered: Changes that were not handled, by kind.
     """

@@ -45,7 +45,6 @@ class Shadowed(Twin):
     """A scheduler with a shadow for each of its profiles.
 
     Args:
-        bounds: Bounds of the scheduler.
         rng: Random generator for the specs of shadows; None for shadows with the spec of their live profile.
     """
 

@@ -56,9 +56,6 @@ def program(name: str) -> str:
 class Browser:
     """A browser with one window.
 
-    Args:
-        scratch: Directory for its profile.
-
     Attributes:
         accepted: Texts of console messages that a test expects.
     """

@@ -24,8 +24,6 @@ def documents(nodes: int = 5_000, pending: int = 10_000, groups: int = 40) -> di
     """Return the documents of all panels, of a pod and a gang, and of room for a shape.
 
     Args:
-        nodes: Number of nodes.
-        pending: Number of pending pods.
         groups: Number of groups of pending pods.
     """
     shown, waiting, profiles = node_map(nodes), pending_work(pending, groups), known("profiles")

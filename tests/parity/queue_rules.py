@@ -270,7 +270,6 @@ def rules_of(sequence: QueueSequence, closed: set[str]) -> dict[str, QueueingRul
     """Return the queueing rules of each profile.
 
     Args:
-        sequence: The sequence.
         closed: Names of the pods that OuterGate and FaultGate reject; read at each call.
     """
     return {name: _rules(profile, sequence, closed) for name, profile in sequence.profiles.items()}

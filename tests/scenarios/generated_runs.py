@@ -27,7 +27,6 @@ class GeneratedRun:
     """Comparison of both schedulers in one random scenario.
 
     Attributes:
-        name: Name of the scenario.
         document: The scenario in the format of a scenario file.
         runs: First runs of kube-scheduler and of Bayplan.
         run_count: Number of runs until both agreed or the limit was reached.
@@ -47,8 +46,6 @@ def run_generated(seed: int, indices: range, pairs: int) -> Iterator[GeneratedRu
     """Generate scenarios and run them on both schedulers.
 
     Args:
-        seed: Seed of all scenarios.
-        indices: Indices of the scenarios to generate.
         pairs: Number of pairs of control planes that run in parallel.
 
     Yields:

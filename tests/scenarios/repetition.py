@@ -67,8 +67,6 @@ def renamed(run: Run, old: str, new: str) -> list[Outcome]:
     """Return a run with another scenario name in its messages, which contain names of the namespace and of volumes.
 
     Args:
-        run: The run.
-        old: Name of the scenario in the messages.
         new: Name that replaces it.
     """
 

@@ -56,7 +56,6 @@ class Step:
     """One step of a scenario.
 
     Attributes:
-        creates: Manifests of the objects to create.
         changes: Patches to apply.
         deletes: References of the objects to delete.
         binds: Node names by pod name, for pods that another client than the scheduler binds.
@@ -95,7 +94,6 @@ def scenario_of(name: str, document: Manifest) -> Scenario:
 
     Args:
         name: Name of the scenario and of its namespace.
-        document: The document.
     """
     return Scenario(name, document["description"], tuple(_step(one, name) for one in document["steps"]))
 
@@ -148,8 +146,6 @@ def pod_manifest(name: str, namespace: str, fields: Manifest) -> Manifest:
     """Return a pod with one container.
 
     Args:
-        name: Name of the pod.
-        namespace: Namespace of the pod.
         fields: Requested ``cpu`` and ``memory``, ``labels``, ``finalizers``, and fields that are added to the
             ``container`` and the ``spec``.
     """

@@ -82,7 +82,6 @@ class Outcome:
         events: Pod, type, reason, action, controller and note of every event; UIDs are replaced by names.
         missed_waits: States that pods did not reach in time.
         repeated: Pod and reason of events that were merged into a series, which keeps only the first note.
-        rejected_requests: Requests that the API server rejected.
     """
 
     pods: dict[str, PodOutcome]

@@ -15,11 +15,7 @@ from tests.support.virtual_clock import VirtualClock
 
 
 class Controls:
-    """A scheduler with a control node that has room for all control pods.
-
-    Args:
-        scheduler_name: Scheduler name of the control pods.
-    """
+    """A scheduler with a control node that has room for all control pods."""
 
     def __init__(self, scheduler_name: str) -> None:
         self.clock, self.writer = VirtualClock(), RecordingWriter()

@@ -19,12 +19,10 @@ class Campaign:
     """Results of many runs.
 
     Attributes:
-        seeds: Number of seeds.
         jobs: Number of processes.
         failed: Seeds whose run failed, in order.
         problems: The first problem of each failed seed.
         counts: Fault counts of each run.
-        bound: Number of bound pods.
         virtual_seconds: Total virtual seconds of all runs.
     """
 
@@ -41,7 +39,6 @@ def run_campaign(seeds: Sequence[int], jobs: int = 0) -> Campaign:
     """Run all seeds and return the combined results.
 
     Args:
-        seeds: The seeds.
         jobs: Number of processes; 0 means one per processor.
     """
     jobs = jobs or os.cpu_count() or 1

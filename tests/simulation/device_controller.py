@@ -23,7 +23,6 @@ class ClaimController:
 
     Args:
         loop: Event loop with virtual time.
-        server: The API server.
         api: API of resource claims.
         seed: Seed of delays and of the content of templates.
     """

@@ -90,9 +90,7 @@ class DeviceCheckInput:
     """Input of the check of idle devices.
 
     Attributes:
-        server: The API server.
         api: API of resource claims.
-        counts: Fault counts of the run.
         bound_by_previous_process: UIDs of pods whose bind arrived after its process had a successor; claims of such
             pods may be deallocated, as in kube-scheduler.
     """

@@ -55,8 +55,6 @@ def slices(
 
     Args:
         rng: Random generator.
-        node_name: Name of the node and of the pool.
-        generation: Generation of the pool.
         prepared: Whether the driver has to prepare plain devices before a bind.
     """
     pool = {"name": node_name, "generation": generation, "resourceSliceCount": 2}

@@ -33,7 +33,6 @@ class Quorum:
     """Members that were scheduled together.
 
     Attributes:
-        key: Key of the group.
         uids: UIDs of the members of which all or none are bound.
         has_begun: Whether a bind was sent.
     """
@@ -66,9 +65,6 @@ class GangChecks:
     """Checks of one operator process.
 
     Attributes:
-        ledger: Reservations.
-        received: Pods that the scheduler has received.
-        groups: PodGroups that the scheduler has received.
         context: The scheduler's context, which has the pods that wait at Permit or are in PreBind.
         on_placed: Called with the UID of each member that was scheduled with its gang.
     """
@@ -122,7 +118,6 @@ class GangChecks:
         bound.
 
         Args:
-            pod: The pod.
             problem: Why the reservation is wrong, or "". A gang's cycle may only dry-run the preemption of victims, so
                 the problem counts only if the pod is bound afterwards.
 

@@ -39,8 +39,6 @@ def check_now(
 
     Args:
         supervisor: Starts and stops the operator.
-        network: The network.
-        server: The API server.
         may_feeds_raise: Whether exceptions are injected: what a feed did not handle is delivered again soon.
     """
     yield from supervisor.problems

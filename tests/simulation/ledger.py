@@ -30,8 +30,6 @@ class Reservation:
     """A pod on a node: reserved, or bound at ``bound_at`` and not yet confirmed by a watch.
 
     Attributes:
-        pod: The pod.
-        node_name: The node.
         bound_at: Time at which the operator bound the pod; None before that.
         rival_node_name: Node to which another scheduler has bound the pod, as a read has shown; "" for none.
     """
@@ -47,15 +45,12 @@ class RunState:
     """Parts of a run that outlive an operator process.
 
     Attributes:
-        server: The API server.
-        counts: Fault counts.
         injected_faults: Number of faults that were injected for each pod, by UID.
         log: Adds a line to the trace.
         report_problem: Called with each problem.
         now: Returns the time.
         bound: Node of every bound pod, by UID.
         ours: Node of each pod that the current operator process has bound, by UID.
-        groups: PodGroups.
         on_placed: Called with the UID of each pod that was scheduled with its gang.
         has_devices: Whether the server has resource claims.
         records: Receives the record of each process; None for no records.

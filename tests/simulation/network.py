@@ -35,7 +35,6 @@ class Network:
 
     Args:
         loop: Event loop with virtual time.
-        server: The API server.
         counts: Counts faults that take effect.
         rng: Random generator for latencies.
         lag: Delays the watch events of the operator's own writes; None for no delay.

@@ -141,11 +141,8 @@ class OperatorProcess:
 
     Attributes:
         scheduler: The core.
-        writer: Its writer.
-        ledger: Reservations of the process.
         received: Pods and nodes that the core has received.
         received_groups: PodGroups that the core has received.
-        informers: Informers of the process.
         instances: All framework instances that were built.
         is_scheduling: Whether the first cycle may have begun.
         is_over: Whether the process was killed or has stopped.

@@ -78,7 +78,6 @@ class GroupWatch:
     Args:
         loop: Event loop with virtual time.
         clock: Clock of the process; a killed process receives nothing.
-        groups: The objects.
         feed: Receives the changes.
         seed: Seed of the delays.
     """

@@ -35,7 +35,6 @@ def config_of(name: str, revision: str) -> ProfileConfig:
     """Return a revision of a profile.
 
     Args:
-        name: The scheduler name.
         revision: One of :data:`REVISIONS`, or :data:`INVALID_REVISION`, which cannot be built.
     """
     if revision == "label-gate":

@@ -89,7 +89,6 @@ class ServedDocuments:
     """The documents of one process.
 
     Args:
-        process: The process.
         now: Returns the time.
         listener: Listening sockets that accept no connection.
         rng: Selects what is explained.

@@ -26,7 +26,6 @@ def shrink(outcome: Outcome, planted: Planted = nullcontext) -> Outcome:
     """Find a small part of a run that fails in the same way.
 
     Args:
-        outcome: Outcome of a failed run.
         planted: Bug that was planted in the run.
 
     Returns:

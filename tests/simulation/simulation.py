@@ -64,13 +64,11 @@ class Outcome:
     """Outcome of a run.
 
     Attributes:
-        seed: Seed of the run.
         problems: Problems in the order in which they were found; the run ends with the first.
         trace: Events, one a line.
         counts: Faults that took effect.
         seconds: Virtual seconds.
         steps: Steps that were performed.
-        bound: Number of pods that the operator bound.
     """
 
     seed: int
@@ -130,9 +128,7 @@ class Simulation:
 
     Attributes:
         loop: The event loop.
-        server: The API server.
         network: The network between the API server and its clients.
-        groups: PodGroups.
         supervisor: Starts and stops the operator.
         cluster_steps: Performs the steps.
     """

@@ -24,7 +24,6 @@ class TreeState:
         """Return why a member of a gang must not be scheduled; "" if it may.
 
         Args:
-            key: The gang.
             counted: Number of members of each gang that have a node or have succeeded.
         """
         group = self.groups.get(key)

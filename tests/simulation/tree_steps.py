@@ -29,7 +29,6 @@ class TreeSteps:
 
     Args:
         network: Provides the event loop.
-        groups: The objects.
         jobs: Controllers that create members.
     """
 

@@ -38,7 +38,6 @@ def term(
     Args:
         pods: The label ``app`` of the pods, or their selector.
         key: The topology key.
-        namespaces: Names of namespaces.
         selector: Selector of namespaces.
     """
     return PodAffinityTerm(key, app(pods) if isinstance(pods, str) else pods, namespaces, selector)

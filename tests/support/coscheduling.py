@@ -68,10 +68,7 @@ class CoschedulingStage:
         """Add a member.
 
         Args:
-            group: Group of the pod.
-            name: Name of the pod.
             state: ``bound``; ``waiting`` or ``rejected`` at Permit; ``queued``; "" for none of these.
-            fields: Fields of the pod.
         """
         fields["labels"] = {"bayplan.dev/pod-group": group.key.name}
         built = pod(name, **fields)

@@ -32,7 +32,6 @@ class DeviceWorld:
     """Nodes and devices that change at random.
 
     Args:
-        seed: Random seed.
         skips_operations: Whether some slices skip node operations, which only some nodes support.
     """
 

@@ -28,10 +28,6 @@ class Drain:
 
     Args:
         plane: Control plane that the test disrupts.
-        operator: Operator that schedules the pods.
-
-    Attributes:
-        namespace: Namespace of the pods and name of the profile.
     """
 
     def __init__(self, plane: ControlPlane, operator: OperatorProcess) -> None:

@@ -23,7 +23,6 @@ class ExplainCommand:
     """``bayplan explain`` for the objects of a control plane.
 
     Args:
-        plane: Control plane.
         operator: Running operator.
     """
 

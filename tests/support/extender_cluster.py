@@ -24,7 +24,6 @@ class ExtenderCluster:
     """Objects of one test and the scheduler.
 
     Args:
-        plane: Control plane.
         namespace: Namespace of the pods, prefix of node names, and schedulerName.
         directory: Directory for configurations and logs.
     """

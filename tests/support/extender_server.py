@@ -48,7 +48,6 @@ class Reply:
     """Response other than JSON with status 200.
 
     Attributes:
-        body: Body.
         status: HTTP status.
         headers: Additional headers.
         gate: Event that delays the response until it is set.

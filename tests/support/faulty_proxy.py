@@ -54,7 +54,6 @@ class FaultyProxy:
     """Proxy of an API server; a context manager.
 
     Args:
-        plane: Control plane with the API server.
         directory: Directory for the kubeconfig and the certificates.
 
     Attributes:

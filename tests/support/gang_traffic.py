@@ -27,7 +27,6 @@ class Traffic:
     """Scheduler and pods with run times.
 
     Attributes:
-        rig: Scheduler.
         ends_at: Time at which each running pod terminates, by name.
     """
 

@@ -18,10 +18,6 @@ def gpu_cluster(nodes: int = 1523, pods: int = 8152) -> str:
 
     One pod in 40 selects a pool without nodes, one in 100 has a scheduling gate, and one in 200 names a scheduler
     without a profile. The pods request more GPUs than the nodes have.
-
-    Args:
-        nodes: Number of nodes.
-        pods: Number of pods.
     """
     items = [*(_node(number) for number in range(nodes)), *(_pod(number) for number in range(pods))]
     return json.dumps({"apiVersion": "v1", "kind": "List", "items": items})

@@ -19,12 +19,10 @@ class InvalidManifest:
     """Invalid object.
 
     Attributes:
-        kind: Kind of the object.
         spec: Spec of the object; None for no spec.
         server: Field in the API server's error, and a part of its message.
         model: Field path of each problem that the models report; where the API server names a list, they may name the
             entry. None if only the API server rejects the object, because of server-side apply.
-        name: Name of the object.
     """
 
     kind: str

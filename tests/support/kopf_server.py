@@ -38,8 +38,6 @@ def script_lists(
     """Script the lists and watches of a kind separately.
 
     Args:
-        api: The server.
-        path: Path of the kind.
         watches: Responses to watches, in order; later ones have no events.
         next_list: Returns the response to a list; None for empty lists.
     """

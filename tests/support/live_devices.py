@@ -21,9 +21,7 @@ class LiveDevices(LiveGangs):
     """:class:`LiveGangs` with a driver, a DeviceClass for its devices, and claims.
 
     Attributes:
-        driver: Driver.
         device_class: Name of the class that selects the driver's devices.
-        version: API version of all objects.
     """
 
     def __init__(self, api: ApiClient, operator: OperatorProcess, namespace: str, version: str = API) -> None:

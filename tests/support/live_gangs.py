@@ -48,8 +48,6 @@ class LiveGangs(LiveWorld):
 
         Args:
             name: Name of the Job and, by default, of the PodGroup.
-            count: Number of pods.
-            first: Number of the first pod.
             fields: Fields of ``pod_manifest``; ``run_for``, a Go duration after which a running pod succeeds; and
                 ``group``, "" for none.
 
@@ -135,10 +133,6 @@ class LiveGangs(LiveWorld):
 
 class GangHistory(PodHistory):
     """Record of the Jobs with active bound pods, over time.
-
-    Args:
-        plane: Control plane with the API server.
-        namespace: Namespace of the pods.
 
     Attributes:
         moments: Number of active bound pods by Job, after each write of a pod; Jobs without such pods are left out.

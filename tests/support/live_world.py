@@ -16,11 +16,6 @@ from tests.support.operator_process import OperatorProcess
 class LiveWorld:
     """Objects of one test.
 
-    Args:
-        api: Client of the API server.
-        operator: Operator that schedules the pods.
-        namespace: Namespace of the pods.
-
     Attributes:
         token: Prefix of cluster-scoped names, scheduler name, and value of the nodes' label ``for``.
     """

@@ -32,7 +32,6 @@ class MixedDrain:
 
     Args:
         plane: Control plane; requests of the test do not pass through a proxy.
-        operator: Operator that schedules the pods.
 
     Attributes:
         token: Name of the namespace and the scheduler, and value of the nodes' label ``for``.

@@ -57,10 +57,7 @@ def observe(
     """Run an operator, let it schedule pods, and return its metrics and log.
 
     Args:
-        plane: Control plane.
         name: Namespace for this run only.
-        directory: Directory for files.
-        scraped: Context in which the operator schedules.
     """
     directory.mkdir(exist_ok=True)
     cluster = ExtenderCluster(plane, name, directory)

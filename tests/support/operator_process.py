@@ -32,7 +32,6 @@ class OperatorProcess:
     """Operator process; a context manager that kills it at the end.
 
     Args:
-        kubeconfig: Kubeconfig of the cluster.
         log: File for its output.
         flags: Further flags of ``bayplan run``.
         installed: Directory with further installed packages, with the entry points of their metadata.

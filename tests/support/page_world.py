@@ -31,7 +31,6 @@ class PageWorld:
         readings: Readings of SchedulerProfiles; None for profiles of a file.
 
     Attributes:
-        rig: Scheduler.
         sources: Sources of the documents.
         turns: Time budget of the documents.
         pods: Pods that the test added, by ``namespace/name``.

@@ -20,7 +20,6 @@ class PlainSpread:
 
     Args:
         pod: Incoming pod with topology spread constraints.
-        nodes: All nodes.
         pods: Existing pods.
     """
 

@@ -37,8 +37,6 @@ class PodHistory:
     """Record of a watch on pods; a context manager.
 
     Args:
-        plane: Control plane with the API server.
-        namespace: Namespace of the pods.
         nodes: Capacity of every node that the pods may be bound to.
 
     Attributes:

@@ -64,7 +64,6 @@ class PreemptionWorld:
 
     Attributes:
         writer: Writer with the recorded changes.
-        plugin: DefaultPreemption of the profile.
     """
 
     def __init__(self, nodes: Iterable[Node], pods: Iterable[Pod], budgets: Iterable[PodDisruptionBudget] = ()) -> None:

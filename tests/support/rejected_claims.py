@@ -28,9 +28,7 @@ class RejectedPod:
     """Rejected pod with claims in a cluster with nodes ``n0``, ``n1``, ...
 
     Args:
-        claims: Claims of the pod.
         objects: Slices, taint rules and claims of other pods.
-        nodes: Number of nodes.
         features: Feature gates of devices; None for the defaults.
     """
 

@@ -153,7 +153,6 @@ def rig(
     Args:
         plugins: Plugin classes in addition to the in-tree plugins.
         defaults: Default plugin set; by default ``plugins``, then :data:`BARE`, under multiPoint.
-        options: Options of the scheduler.
         serve: Whether to activate the default profile.
         ports: Optional ports of the scheduler.
         clock: Clock, if the ports need it too.

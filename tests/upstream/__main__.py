@@ -72,7 +72,6 @@ class Tests:
     """Runner of binaries that repeats tests that fail unexpectedly.
 
     Args:
-        runner: Runner of test binaries.
         again: Maximum repetitions of a test that fails unexpectedly; it runs alone, because the tests have timeouts.
     """
 

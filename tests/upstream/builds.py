@@ -63,7 +63,6 @@ class TestBinary:
     """A test binary.
 
     Args:
-        path: The binary.
         sources: Folder of its sources, where it runs as with ``go test``: some tests read files there.
     """
 

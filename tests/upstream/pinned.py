@@ -73,7 +73,6 @@ def differing(found: Verdicts, expected: Expected | None, only: Sequence[str] = 
     """Return a line for each outcome that is not as expected; a better one differs too.
 
     Args:
-        found: The outcomes.
         expected: The pinned ones; None if the package has none, and then every failure differs.
         only: The tests that were run; empty for all.
     """

@@ -55,7 +55,6 @@ class Outcome:
     """Verdict on one test, with the reason.
 
     Args:
-        verdict: The verdict.
         reason: Why the test is not applicable; "" for tests that the external scheduler ran.
     """
 

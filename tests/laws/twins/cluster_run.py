@@ -48,8 +48,6 @@ class RunCounts(Struct):
 
     Attributes:
         decisions: Number of decided pods and gangs.
-        placed: Number of scheduled pods.
-        gangs: Number of scheduled gangs.
         victims: Number of evicted pods.
         reused: Number of pods whose node was chosen from cached results.
         reuse_errors: Errors in cached results, by plugin.

@@ -66,7 +66,6 @@ class VolumeControllers:
 
     Args:
         feed: Receives storage objects for the scheduler.
-        writer: Storage writer of the scheduler.
     """
 
     def __init__(self, feed: ObjectFeed[StorageObject], writer: RecordingStorageWriter) -> None:

@@ -18,7 +18,6 @@ class Traced(Write):
     """Write that records the task that executes it.
 
     Attributes:
-        tasks: The tasks of all writes.
         errors: Raised by the next attempts, one each.
         waits: Whether the write yields to the loop, as it does when it waits for a response.
     """

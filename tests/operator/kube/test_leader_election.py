@@ -42,7 +42,6 @@ class SleepRecordingClock(VirtualClock):
     """Virtual clock that records the sleeps of its only user.
 
     Attributes:
-        sleeps: Number of sleeps.
         sleep_ends: Time at which the current sleep ends.
     """
 

@@ -75,7 +75,6 @@ class ClientFiles:
 
     Args:
         directory: Where the files are.
-        server: The server that it names.
         inline: Whether the certificates are in the kubeconfig itself, as kubeadm writes them.
     """
 

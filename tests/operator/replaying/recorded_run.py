@@ -104,7 +104,6 @@ def record_long_searches(path: Path, *, is_explained: bool) -> tuple[Path, int]:
     """Schedule pods whose cycles have several slices, of which some are given up, while other pods arrive.
 
     Args:
-        path: The directory of the record.
         is_explained: Whether each pod is explained before its attempt.
 
     Returns:

@@ -86,9 +86,6 @@ def compare_hints(
     Args:
         oracle: The binary.
         directory: Directory of the files, which stay if a verdict differs.
-        seed: Any number.
-        count: Number of changes.
-        families: Families of the cases whose objects change.
     """
     files = Files(directory, "hints", families)
     # Every second case is bent; the API server rejects some of these.

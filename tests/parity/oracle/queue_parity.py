@@ -44,7 +44,6 @@ class QueueTally:
 
     Attributes:
         sequences: Number of compared sequences.
-        steps: Number of their steps.
         mix: Number of incoming pods by event and queue, in the reference.
         found: First difference of each sequence that has one.
         failures: Errors of the runs.
@@ -77,7 +76,6 @@ def first_difference(
     """Compare the dumps of two queues for one sequence.
 
     Args:
-        sequence: The sequence.
         expected: The reference's result.
         actual: Bayplan's result.
 
@@ -109,8 +107,6 @@ def compare_queues(oracle: Path, directory: Path, seed: int, count: int) -> Queu
     Args:
         oracle: The binary.
         directory: Directory of the files, which stay if a result differs.
-        seed: Any number.
-        count: Number of sequences.
     """
     files = Files(directory, "queue")
     write_cases(files.submitted, (queue_sequence(seed, index) for index in range(count)))

@@ -36,7 +36,6 @@ class Files:
     """Files of one run in a temporary directory.
 
     Args:
-        directory: The directory.
         name: Prefix of the file names.
         families: Families of the cases, which have the same feature gates.
     """

@@ -158,8 +158,6 @@ def compare_selectors(binary: Path, seed: int, count: int) -> SelectorTally:
 
     Args:
         binary: The program of ``selectors/``.
-        seed: Any number.
-        count: Number of selectors.
     """
     tally = SelectorTally(differing_overloads(str(binary)))
     questions = [selector_case(seed, index) for index in range(count)]

@@ -37,7 +37,6 @@ class Scene:
         nodes: Nodes by name.
         pods: Pods by name, without deleted pods unless a finalizer keeps them.
         claims: Storage class by claim name; some claims may not exist yet.
-        volumes: Names of volumes.
         ranks: Number of nodes generated so far; each node's label has its number as rank.
     """
 

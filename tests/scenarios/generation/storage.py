@@ -46,8 +46,6 @@ def volume(scene: Scene, name: str, class_name: str, claimed_by: str | None = No
     """Generate a volume and add it to the scene.
 
     Args:
-        scene: The scene.
-        name: Name of the volume.
         class_name: Name of its StorageClass.
         claimed_by: Claim in its claimRef; None for no claimRef.
     """
@@ -80,7 +78,6 @@ def give_volume(scene: Scene, spec: Json) -> list[Json]:
     """Add a random volume to a pod.
 
     Args:
-        scene: The scene.
         spec: Spec of the pod, which is extended.
 
     Returns:

@@ -26,7 +26,6 @@ class Churn:
     """A node on which a small pod is replaced every second, so that infeasible pods are requeued again and again.
 
     Attributes:
-        made: The scheduler.
         serial: The number of the running pod.
         due: When the running pod is replaced.
     """

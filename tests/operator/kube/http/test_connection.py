@@ -159,7 +159,6 @@ class SlowCredentials(RotatingTokens):
     """Access whose credential plugin takes a while; it returns the token that is valid when it is run.
 
     Attributes:
-        token: The valid token.
         runs: How often the plugin was run.
     """
 

@@ -27,11 +27,7 @@ class PublishedDevice:
     """Device of a current slice.
 
     Attributes:
-        driver: Name of the driver.
-        pool: Name of the pool.
-        device: Name of the device.
         node: Node of the slice; None if the slice is for several nodes.
-        definition: Device in the slice.
         free: Whether no claim of the case uses the device.
     """
 
@@ -57,11 +53,8 @@ class Pool:
     """Pool of slices.
 
     Attributes:
-        driver: Name of the driver.
-        name: Name of the pool.
         node: Name of the node; None if ``where`` selects nodes.
         where: Fields of a slice that select nodes.
-        generation: Generation of the pool.
         count: Number of slices that the pool announces.
     """
 
@@ -117,7 +110,6 @@ class DeviceInventory:
         """Add a device class.
 
         Args:
-            name: Name of the class.
             expressions: CEL expressions of its selectors.
             config: Driver of its configuration.
             extended: Extended resource of the class.
@@ -155,9 +147,7 @@ def allocate(
     """Write an allocation of an earlier attempt to a claim.
 
     Args:
-        claim: The claim.
         results: Allocated devices.
-        node: Node of the allocation.
         pods: Pods for which the claim is reserved.
         selector: Node selector if the allocation is not for one node.
         stamp: Time of the allocation; None if it is not recorded.
@@ -182,9 +172,6 @@ def properties(w: World, driver: str, index: int, rich: float = 1.0) -> tuple[Js
     """Generate the attributes and capacities of a device.
 
     Args:
-        w: The case.
-        driver: Name of the driver.
-        index: Number of the device.
         rich: Probability of the attribute ``numa``.
     """
     model, memory, cores = w.pick(MODELS)
@@ -210,9 +197,6 @@ def make_device(w: World, driver: str, index: int, like: tuple[Json, Json] | Non
     """Generate a device.
 
     Args:
-        w: The case.
-        driver: Name of the driver.
-        index: Number of the device.
         like: Attributes and capacities of other devices, of which those that depend on the number are replaced.
         rich: Probability of the attribute ``numa``.
     """

@@ -20,8 +20,6 @@ def request_body(
     """Return the body of a request.
 
     Args:
-        w: The case.
-        device_class: Name of the device class.
         count: Number of devices.
         every: Whether all matching devices are requested.
         selectors: CEL expressions.
@@ -80,9 +78,6 @@ def claimed_devices(
     """Return the devices of a claim: its requests, constraints and configuration.
 
     Args:
-        w: The case.
-        inventory: Devices of the case.
-        theme: Theme of the case.
         may_use_admin_access: Whether the namespace permits admin access.
         among_several: Whether the pod has several claims.
     """
@@ -201,7 +196,6 @@ def bound_search(inventory: DeviceInventory, claims: Sequence[Json]) -> None:
     """Reduce requests until an exhaustive search over their devices is short.
 
     Args:
-        inventory: Devices of the case.
         claims: Claims without an allocation.
     """
     published = inventory.published

@@ -45,7 +45,6 @@ def device_case(w: World, theme: str) -> None:
     """Generate a case with devices.
 
     Args:
-        w: The case.
         theme: Main feature of the case, one of ``_THEMES``.
     """
     cluster(w, 3, 8, namespaces=w.r.randint(1, 3))

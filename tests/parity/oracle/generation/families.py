@@ -53,8 +53,6 @@ def generate(family: str, seed: int, index: int, *, bent: bool = False) -> Json:
 
     Args:
         family: Key of :data:`FAMILIES`.
-        seed: Any number.
-        index: Number of the case.
         bent: Whether to add rare notations and features of other families; the API server rejects some of these cases.
     """
     world = World(family, seed, index)

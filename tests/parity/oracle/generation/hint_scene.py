@@ -76,7 +76,6 @@ class Scene:
         """Add, update or delete an existing object or ``made``.
 
         Args:
-            kind: Kind of the object.
             field: Field of the case with such objects.
             made: Object to use unless an existing one is chosen.
             alter: Function that changes an object.

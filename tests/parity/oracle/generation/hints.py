@@ -46,8 +46,6 @@ def hint_case(case: Json, seed: int, number: int) -> Json:
 
     Args:
         case: Admitted case, which is not modified.
-        seed: Any number.
-        number: Number of the change.
     """
     rng = random.Random(f"{seed}/hints/{case['name']}/{number}")
     while True:

@@ -55,12 +55,7 @@ _GATE_EVENTS: dict[str, tuple[str, tuple[str, ...]]] = {
 
 
 def queue_sequence(seed: int, index: int) -> Json:
-    """Generate one sequence.
-
-    Args:
-        seed: Any number.
-        index: Number of the sequence.
-    """
+    """Generate one sequence."""
     return _Generator(random.Random(f"{seed}/queue/{index}"), f"queue-{seed}-{index:04d}").sequence()
 
 
