@@ -252,30 +252,20 @@ class Replay:
         """Apply an entry; return False if it is for a task to consume."""
         if isinstance(entry, (*_OF_TASKS, *entries.DECISIONS)):
             return False
-        self._recorded.take()
+        recorded = self._recorded
+        recorded.take()
         match entry:
             case entries.Fed():
                 self._feed(entry)
             case entries.TimerFired():
-                callback = self._recorded.timers.pop(entry.timer, None)
-                if callback is None:
-                    self._recorded.differ(entry)
-                else:
-                    callback()
+                self._call(entry, recorded.timers.pop(entry.timer, None))
             case entries.Deleted():
-                done = self._recorded.deletions.pop(entry.call, None)
-                if done is None:
-                    self._recorded.differ(entry)
-                else:
-                    outcome = entries.error_of(entry.error, entry.content) if entry.error else None
-                    done(outcome if isinstance(outcome, Exception) else None)
+                outcome = entries.error_of(entry.error, entry.content) if entry.error else None
+                done = recorded.deletions.pop(entry.call, None)
+                self._call(entry, done, outcome if isinstance(outcome, Exception) else None)
             case entries.SearchEnded():
-                ended = self._recorded.on_search_ended
-                if ended is None:
-                    self._recorded.differ(entry)
-                else:
-                    self._recorded.on_search_ended = None
-                    ended(entry.result)
+                ended, recorded.on_search_ended = recorded.on_search_ended, None
+                self._call(entry, ended, entry.result)
             case entries.Begun():
                 self._running = asyncio.get_running_loop().create_task(self._scheduler.run())
             case entries.Ended():
@@ -287,6 +277,12 @@ class Replay:
             case _:
                 self._change_profiles(entry)
         return True
+
+    def _call(self, entry: entries.Entry, callback: Callable[..., None] | None, *args: Any) -> None:
+        if callback is None:
+            self._recorded.differ(entry)
+        else:
+            callback(*args)
 
     def _change_profiles(self, entry: entries.Entry | None) -> None:
         # A refused profile was refused when it was recorded, too; the live ones show it.

@@ -117,16 +117,11 @@ def _computed(key: Any) -> Any:
 
 def _qualify(value: Any, key: Any) -> Any:
     """Return the field, entry or element *key* of *value*. Raises EvaluationError: there is none."""
-    if isinstance(value, Mapping):
-        found = value.find(key)
-        if found is not MISSING:
-            return found
-    elif type(value) is tuple:
-        index = _index(key)
-        if 0 <= index < len(value):
-            return value[index]
-        raise EvaluationError(f"index out of bounds: {go_text(key)}")
-    raise EvaluationError(f"no such key: {go_text(key)}")
+    found = _find(value, key)
+    if found is MISSING:
+        problem = "index out of bounds" if type(value) is tuple else "no such key"
+        raise EvaluationError(f"{problem}: {go_text(key)}")
+    return found
 
 
 def _find(value: Any, key: Any) -> Any:

@@ -10,39 +10,12 @@ from typing import cast
 
 from scheduler_core.cel import conversions, kubernetes_functions, list_functions, operators, string_functions
 from scheduler_core.cel import syntax_tree as ast
+from scheduler_core.cel import value_types as kinds
 from scheduler_core.cel.conversions import parse_duration, parse_timestamp
 from scheduler_core.cel.overloads import Function, Overload, function, merged
 from scheduler_core.cel.problems import EvaluationError, InvalidExpressionError, Problems
 from scheduler_core.cel.string_functions import check_format, compile_pattern
-from scheduler_core.cel.value_types import (
-    ANY,
-    BOOL,
-    BYTES,
-    CIDR,
-    DOUBLE,
-    DURATION,
-    DYN,
-    ERROR,
-    INT,
-    IP,
-    NULL,
-    QUANTITY,
-    STRING,
-    TIMESTAMP,
-    TYPE,
-    UINT,
-    Substitutions,
-    Type,
-    assign,
-    is_dyn,
-    is_dyn_or_error,
-    list_of,
-    map_of,
-    most_general,
-    optional_of,
-    substitute,
-    unwrap_optional,
-)
+from scheduler_core.cel.value_types import Substitutions, Type, is_dyn, list_of, map_of, optional_of, substitute
 from scheduler_core.cel.values import TypeValue, Uint
 
 # No variable has these types, so that calls fail; expressions with dyn compile.
@@ -73,23 +46,21 @@ FUNCTIONS: Mapping[str, Function] = merged(
 
 _DEVICE = Type("struct", "kubernetes.DRADevice")
 _FIELDS: dict[str, Type] = {
-    "allowMultipleAllocations": BOOL,
-    "attributes": map_of(STRING, map_of(STRING, DYN)),
-    "capacity": map_of(STRING, map_of(STRING, QUANTITY)),
-    "driver": STRING,
+    "allowMultipleAllocations": kinds.BOOL,
+    "attributes": map_of(kinds.STRING, map_of(kinds.STRING, kinds.DYN)),
+    "capacity": map_of(kinds.STRING, map_of(kinds.STRING, kinds.QUANTITY)),
+    "driver": kinds.STRING,
 }
 # Types that are values; "google.protobuf.Any" and the like are their names.
 _TYPE_IDENTIFIERS: dict[str, Type] = {
-    **{
-        kind.name: kind
-        for kind in (ANY, BOOL, BYTES, CIDR, DOUBLE, DURATION, INT, IP, NULL, STRING, TIMESTAMP, TYPE, UINT)
-    },
-    "list": list_of(DYN),
-    "map": map_of(DYN, DYN),
-    "optional_type": optional_of(DYN),
+    **{kind.name: kind for kind in (*kinds.PRIMITIVES, kinds.IP, kinds.CIDR) if kind is not kinds.DYN},
+    "list": list_of(kinds.DYN),
+    "map": map_of(kinds.DYN, kinds.DYN),
+    "optional_type": optional_of(kinds.DYN),
 }
 _LITERALS: dict[type, Type] = {
-    bool: BOOL, bytes: BYTES, float: DOUBLE, int: INT, str: STRING, type(None): NULL, Uint: UINT,
+    bool: kinds.BOOL, bytes: kinds.BYTES, float: kinds.DOUBLE, int: kinds.INT, str: kinds.STRING,
+    type(None): kinds.NULL, Uint: kinds.UINT,
 }  # fmt: skip
 
 
@@ -151,7 +122,7 @@ class _Checker:
         return substitute(self.substitutions, self.check(node))
 
     def _assignable(self, source: Type, target: Type) -> bool:
-        found = assign(self.substitutions, (source,), (target,))
+        found = kinds.assign(self.substitutions, (source,), (target,))
         if found is not None:
             self.substitutions = found
         return found is not None
@@ -161,7 +132,7 @@ class _Checker:
 
     def _undeclared(self, offset: int, name: str) -> Type:
         self._problems.report(offset, f"undeclared reference to '{name}' (in container '')")
-        return ERROR
+        return kinds.ERROR
 
     def _lookup(self, name: str, into: ast.Ident) -> Type | None:
         if not name.startswith("."):
@@ -186,21 +157,21 @@ class _Checker:
                 node.resolved = ident
                 return found
         result = self._field(node.offset, node.operand, node.field, optional=False)
-        return BOOL if node.test_only else substitute(self.substitutions, result)
+        return kinds.BOOL if node.test_only else substitute(self.substitutions, result)
 
     def _field(self, offset: int, operand: ast.Node, field: str, *, optional: bool) -> Type:
-        target, was_optional = unwrap_optional(self._resolved(operand))
-        result = DYN
+        target, was_optional = kinds.unwrap_optional(self._resolved(operand))
+        result = kinds.DYN
         if target.kind == "map":
             result = target.params[1]
         elif target.kind == "struct":
             found = _FIELDS.get(field) if target == _DEVICE else None
             if found is None:
                 self._problems.report(offset, f"undefined field '{field}'")
-            result = found or ERROR
+            result = found or kinds.ERROR
         elif target.kind == "param":
-            self._assignable(DYN, target)
-        elif not is_dyn_or_error(target):
+            self._assignable(kinds.DYN, target)
+        elif not kinds.is_dyn_or_error(target):
             self._problems.report(offset, f"type '{target}' does not support field selection")
         return optional_of(result) if was_optional or optional else result
 
@@ -239,7 +210,7 @@ class _Checker:
                 continue
             fresh = {param: self._new_variable() for param in overload.params}
             args = tuple(substitute(fresh, arg) for arg in overload.args)
-            substitutions = assign(self.substitutions, types, args)
+            substitutions = kinds.assign(self.substitutions, types, args)
             if substitutions is None:
                 continue
             self.substitutions = substitutions
@@ -248,7 +219,7 @@ class _Checker:
             if result is None:
                 result = current
             elif not is_dyn(result) and current != result:
-                result = DYN
+                result = kinds.DYN
         node.overloads = tuple(found)
         if result is None:
             return self._no_overload(node, types)
@@ -257,30 +228,30 @@ class _Checker:
     def _logical(self, node: ast.Call, types: tuple[Type, ...], overload: Overload) -> Type:
         failed = False
         for arg, kind in zip(node.args, types, strict=True):
-            if not self._assignable(kind, BOOL):
-                self._mismatch(arg.offset, BOOL, kind)
+            if not self._assignable(kind, kinds.BOOL):
+                self._mismatch(arg.offset, kinds.BOOL, kind)
                 failed = True
         node.overloads = (overload,)
-        return ERROR if failed else BOOL
+        return kinds.ERROR if failed else kinds.BOOL
 
     def _no_overload(self, node: ast.Call, types: tuple[Type, ...]) -> Type:
         texts = [str(substitute(self.substitutions, kind, params_to_dyn=True)) for kind in types]
         target = "" if node.target is None else f"{texts.pop(0)}."
         signature = f"{target}({', '.join(texts)})"
         self._problems.report(node.offset, f"found no matching overload for '{node.function}' applied to '{signature}'")
-        return ERROR
+        return kinds.ERROR
 
     def _join(self, previous: Type | None, current: Type) -> Type:
         if previous is None:
             return current
         if self._assignable(previous, current):
-            return most_general(previous, current)
-        return DYN
+            return kinds.most_general(previous, current)
+        return kinds.DYN
 
     def _unwrapped(self, node: ast.Node, kind: Type, *, optional: bool) -> Type:
         if not optional:
             return kind
-        inner, was_optional = unwrap_optional(kind)
+        inner, was_optional = kinds.unwrap_optional(kind)
         if not was_optional and not is_dyn(inner):
             self._mismatch(node.offset, optional_of(inner), inner)
         return inner
@@ -312,7 +283,7 @@ class _Checker:
         for entry in node.entries:
             self._unwrapped(entry.value, self.check(entry.value), optional=entry.optional)
             self._problems.report(entry.offset, f"undefined field '{cast('ast.Literal', entry.key).value}'")
-        return ERROR
+        return kinds.ERROR
 
     def _comprehension(self, node: ast.Comprehension) -> Type:
         self.check(node.iter_range)
@@ -321,7 +292,7 @@ class _Checker:
         self._scopes.append({node.accumulator: accumulator})
         self._scopes.append(self._loop_variables(node, iterated))
         self.check(node.condition)
-        self._require(node.condition, BOOL)
+        self._require(node.condition, kinds.BOOL)
         self.check(node.step)
         self._require(node.step, accumulator)
         self._scopes.pop()
@@ -337,18 +308,18 @@ class _Checker:
     def _loop_variables(self, node: ast.Comprehension, iterated: Type) -> dict[str, Type]:
         two = bool(node.iter_var2)
         if iterated.kind == "list":
-            first, second = (INT, iterated.params[0]) if two else (iterated.params[0], DYN)
+            first, second = (kinds.INT, iterated.params[0]) if two else (iterated.params[0], kinds.DYN)
         elif iterated.kind == "map":
             first, second = iterated.params
         elif iterated.kind in ("dyn", "error", "param"):
-            self._assignable(DYN, iterated)
-            first, second = DYN, DYN
+            self._assignable(kinds.DYN, iterated)
+            first, second = kinds.DYN, kinds.DYN
         else:
             self._problems.report(
                 node.iter_range.offset,
                 f"expression of type '{iterated}' cannot be range of a comprehension (must be list, map, or dynamic)",
             )
-            first, second = ERROR, ERROR
+            first, second = kinds.ERROR, kinds.ERROR
         return {node.iter_var: first, node.iter_var2: second} if two else {node.iter_var: first}
 
 
@@ -398,12 +369,12 @@ def _validate_list(node: ast.ListLiteral, problems: Problems) -> None:
 def _validate_map(node: ast.MapLiteral, problems: Problems) -> None:
     first: tuple[Type, Type] | None = None
     for entry in node.entries:
-        kinds = (_element_type(entry.key, optional=False), _element_type(entry.value, optional=entry.optional))
+        found = (_element_type(entry.key, optional=False), _element_type(entry.value, optional=entry.optional))
         if first is not None:
-            for part, expected, kind in zip((entry.key, entry.value), first, kinds, strict=True):
+            for part, expected, kind in zip((entry.key, entry.value), first, found, strict=True):
                 if kind != expected:
                     problems.report(part.offset, f"expected type '{expected}' but found '{kind}'")
-        first = first or kinds
+        first = first or found
 
 
 def _is_pattern(text: str) -> bool:

@@ -147,31 +147,30 @@ class _Planner:
         return _constant(_folded(run)) if constant else _Plan(run)
 
     def _comprehension(self, node: ast.Comprehension) -> _Plan:
-        initial, iter_range = self.plan(node.initial), self.plan(node.iter_range)
+        initial, iter_range = self.plan(node.initial), self.plan(node.iter_range).run
         slots = self.slots
         accumulator = slots.open(node.accumulator)
-        first = slots.open(node.iter_var)
-        second = slots.open(node.iter_var2) if node.iter_var2 else None
+        variables = [slots.open(name) for name in (node.iter_var, node.iter_var2) if name]
         condition = self.plan(node.condition)
-        step = self._step(node, accumulator)
-        slots.close(1 if second is None else 2)
-        result = self.plan(node.result)
+        is_met = None if condition.constant is True else condition.run
+        iterate = _iteration(variables, accumulator, is_met, self._step(node, accumulator))
+        slots.close(len(variables))
+        result = self.plan(node.result).run
         slots.close(1)
-        return _Plan(
-            plan_fold(
-                Fold(
-                    iter_range=iter_range.run,
-                    accumulator=accumulator,
-                    first=first,
-                    second=second,
-                    initial=initial.run,
-                    initial_constant=initial.constant,
-                    condition=None if condition.constant is True else condition.run,
-                    step=step,
-                    result=result.run,
-                )
-            )
-        )
+
+        def evaluate(frame: Frame) -> Any:
+            iterated = iter_range(frame)
+            frame.slots[accumulator] = _start(initial)
+            if iterated != ():
+                iterate(frame, iterated)
+            value = frame.slots[accumulator]
+            if type(value) is _Growing:
+                frame.add_work(len(value.elements))
+                frame.slots[accumulator] = tuple(value.elements)
+            frame.charge(0)
+            return result(frame)
+
+        return _Plan(evaluate)
 
     def _step(self, node: ast.Comprehension, accumulator: int) -> Run:
         """Return the step; a list or map that it accumulates grows in place."""
@@ -384,8 +383,7 @@ def _binary(left: Run, right: Run, run: Implementation, cost: CallCost) -> Run:
     fixed, price = _split(cost)
 
     def evaluate(frame: Frame) -> Any:
-        one: Any = ERROR_VALUE
-        two: Any = ERROR_VALUE
+        one = two = ERROR_VALUE
         try:
             one = left(frame)
             two = right(frame)
@@ -414,8 +412,7 @@ def _equality(left: Run, right: Run, *, negated: bool) -> Run:
     cost = inequality_cost if negated else equality_cost
 
     def evaluate(frame: Frame) -> bool:
-        one: Any = ERROR_VALUE
-        two: Any = ERROR_VALUE
+        one = two = ERROR_VALUE
         try:
             one = left(frame)
             two = right(frame)
@@ -538,89 +535,54 @@ class Slots:
 
         def read(frame: Frame) -> Any:
             value = frame.slots[slot]
-            kind = type(value)
-            if kind is _Unread:
-                return _initialize(frame, slot, value)
-            if kind is _Failed:
+            if type(value) is _Unread:
+                try:
+                    value = frame.slots[slot] = value.initial(frame)
+                except EvaluationError as error:
+                    frame.slots[slot] = _Failed(error)
+                    raise
+                return value
+            if type(value) is _Failed:
                 raise value.error
-            return tuple(value.elements) if kind is _Growing else value
+            return tuple(value.elements) if type(value) is _Growing else value
 
         return read
 
 
-def _initialize(frame: Frame, slot: int, unread: _Unread) -> Any:
-    try:
-        value = unread.initial(frame)
-    except EvaluationError as error:
-        frame.slots[slot] = _Failed(error)
-        raise
-    frame.slots[slot] = value
-    return value
-
-
-@dataclass(frozen=True, slots=True)
-class Fold:
-    """The parts of a comprehension; variables are slots, and a missing condition is true."""
-
-    iter_range: Run
-    accumulator: int
-    first: int
-    second: int | None
-    initial: Run
-    initial_constant: Any
-    condition: Run | None
-    step: Run
-    result: Run
-
-
-def plan_fold(fold: Fold) -> Run:
-    accumulator, result = fold.accumulator, fold.result
-
-    def evaluate(frame: Frame) -> Any:
-        iterated = fold.iter_range(frame)
-        frame.slots[accumulator] = _start(fold)
-        if iterated != ():
-            _iterate(fold, frame, iterated)
-        value = frame.slots[accumulator]
-        if type(value) is _Growing:
-            frame.add_work(len(value.elements))
-            frame.slots[accumulator] = tuple(value.elements)
-        frame.charge(0)
-        return result(frame)
-
-    return evaluate
-
-
-def _start(fold: Fold) -> Any:
-    initial = fold.initial_constant
-    if initial is MISSING:
-        return _Unread(fold.initial)
-    if initial == ():
+def _start(initial: _Plan) -> Any:
+    if initial.constant is MISSING:
+        return _Unread(initial.run)
+    if initial.constant == ():
         return _Growing([])
-    if type(initial) is Mapping and not len(initial):
+    if type(initial.constant) is Mapping and not len(initial.constant):
         return Mapping()
-    return initial
+    return initial.constant
 
 
-def _iterate(fold: Fold, frame: Frame, iterated: Any) -> None:
-    slots = frame.slots
-    accumulator, first, second = fold.accumulator, fold.first, fold.second
-    condition, step = fold.condition, fold.step
-    for one, two in _entries(iterated, two=second is not None):
-        slots[first] = one
-        if second is not None:
-            slots[second] = two
-        if condition is not None:
+def _iteration(
+    variables: list[int], accumulator: int, condition: Run | None, step: Run
+) -> Callable[[Frame, Any], None]:
+    first, second = variables[0], variables[1] if len(variables) > 1 else None
+
+    def iterate(frame: Frame, iterated: Any) -> None:
+        slots = frame.slots
+        for one, two in _entries(iterated, two=second is not None):
+            slots[first] = one
+            if second is not None:
+                slots[second] = two
+            if condition is not None:
+                try:
+                    if condition(frame) is False:
+                        return
+                except EvaluationError:
+                    pass
             try:
-                if condition(frame) is False:
-                    return
-            except EvaluationError:
-                pass
-        try:
-            slots[accumulator] = step(frame)
-        except EvaluationError as error:
-            slots[accumulator] = _Failed(error)
-        frame.charge(0)
+                slots[accumulator] = step(frame)
+            except EvaluationError as error:
+                slots[accumulator] = _Failed(error)
+            frame.charge(0)
+
+    return iterate
 
 
 def _entries(iterated: Any, *, two: bool) -> Any:

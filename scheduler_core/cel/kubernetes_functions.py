@@ -189,20 +189,15 @@ def parse_semver(text: str) -> Semver:
             if not part:
                 raise EvaluationError("Build meta data is empty")
             if not _IDENTIFIER.fullmatch(part):
-                raise EvaluationError(f"Invalid character(s) found in build meta data {_quoted(part)}")
+                raise EvaluationError(f"Invalid character(s) found in build meta data {go_quoted(part)}")
     return Semver(major, minor, patch, identifiers, build)
-
-
-def _quoted(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
 
 
 def _number(text: str, part: str) -> int:
     if not all(char in "0123456789" for char in text):
-        raise EvaluationError(f"Invalid character(s) found in {part} number {_quoted(text)}")
+        raise EvaluationError(f"Invalid character(s) found in {part} number {go_quoted(text)}")
     if len(text) > 1 and text[0] == "0":
-        raise EvaluationError(f"{part.capitalize()} number must not contain leading zeroes {_quoted(text)}")
+        raise EvaluationError(f"{part.capitalize()} number must not contain leading zeroes {go_quoted(text)}")
     if not text:
         raise EvaluationError('strconv.ParseUint: parsing "": invalid syntax')
     return _uint64(text)
@@ -210,7 +205,7 @@ def _number(text: str, part: str) -> int:
 
 def _uint64(digits: str) -> int:
     if int(digits) > MAX_UINT:
-        raise EvaluationError(f"strconv.ParseUint: parsing {_quoted(digits)}: value out of range")
+        raise EvaluationError(f"strconv.ParseUint: parsing {go_quoted(digits)}: value out of range")
     return int(digits)
 
 
@@ -219,10 +214,10 @@ def _prerelease(text: str) -> int | str:
         raise EvaluationError("Prerelease is empty")
     if _NUMERIC.fullmatch(text):
         if len(text) > 1 and text[0] == "0":
-            raise EvaluationError(f"Numeric PreRelease version must not contain leading zeroes {_quoted(text)}")
+            raise EvaluationError(f"Numeric PreRelease version must not contain leading zeroes {go_quoted(text)}")
         return _uint64(text)
     if not _IDENTIFIER.fullmatch(text):
-        raise EvaluationError(f"Invalid character(s) found in prerelease {_quoted(text)}")
+        raise EvaluationError(f"Invalid character(s) found in prerelease {go_quoted(text)}")
     return text
 
 
@@ -552,10 +547,6 @@ _FORMATS: dict[str, NamedFormat] = {
 }
 
 
-def _constant(named: NamedFormat) -> Implementation:
-    return lambda _frame: named
-
-
 FUNCTIONS = [
     function("quantity", "(string) -> Quantity", lambda text, _frame: parse_quantity(text), first(TRAVERSAL)),
     function("isQuantity", "(string) -> bool", parses(lambda text, _frame: parse_quantity(text)), first(TRAVERSAL)),
@@ -620,7 +611,10 @@ FUNCTIONS = [
     function(
         "format.named", "(string) -> optional(NamedFormat)", lambda name, _frame: Optional(_FORMATS.get(name, MISSING))
     ),
-    *[function(f"format.{name}", "() -> NamedFormat", _constant(named)) for name, named in _FORMATS.items()],
+    *[
+        function(f"format.{name}", "() -> NamedFormat", lambda _frame, named=named: named)
+        for name, named in _FORMATS.items()
+    ],
     function(
         "validate",
         "NamedFormat.(string) -> optional(list(string))",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cmp_to_key
+from functools import cmp_to_key, reduce
 from itertools import pairwise
 from typing import Any
 
@@ -132,13 +132,7 @@ def _is_sorted(elements: Any, _frame: Frame) -> bool:
 
 
 def _sum(zero: Any) -> Callable[[Any, Frame], Any]:
-    def total(elements: Any, frame: Frame) -> Any:
-        result = zero
-        for element in elements:
-            result = add(result, element, frame)
-        return result
-
-    return total
+    return lambda elements, frame: reduce(lambda total, element: add(total, element, frame), elements, zero)
 
 
 def _extreme(name: str, sign: int) -> Callable[[Any, Frame], Any]:

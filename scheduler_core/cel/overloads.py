@@ -82,11 +82,8 @@ CallCost = int | Callable[[Sequence[Any], Any], int]
 """The cost of a call, or a function of its arguments and result."""
 
 
-class ErrorValue:
-    """Stands for an argument or result whose evaluation failed."""
-
-
-ERROR_VALUE = ErrorValue()
+ERROR_VALUE: Any = type("ErrorValue", (), {"__slots__": ()})()
+"""Stands for an argument or result whose evaluation failed."""
 
 
 def _size(value: Any) -> int:
@@ -201,7 +198,7 @@ def self_compared(index: int) -> CallCost:
     def cost(args: Sequence[Any], _result: Any) -> int:
         elements = args[index]
         if type(elements) is not tuple:
-            name = "*types.Err" if isinstance(elements, ErrorValue) else go_type(elements)
+            name = "*types.Err" if elements is ERROR_VALUE else go_type(elements)
             addable = isinstance(elements, (int, float, str, bytes, Duration, Timestamp)) and type(elements) is not bool
             text = f"{name} is not traits.Lister: missing method {'Contains' if addable else 'Add'}"
             raise AbortedError(f"internal error: interface conversion: {text}")

@@ -91,8 +91,6 @@ class Entry:
 
 @dataclass(slots=True, eq=False)
 class MapLiteral(Node):
-    """A map."""
-
     entries: list[Entry]
 
 

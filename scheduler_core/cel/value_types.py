@@ -71,9 +71,9 @@ UINT = Type("uint", "uint")
 IP = Type("opaque", "net.IP")
 CIDR = Type("opaque", "net.CIDR")
 
-_PRIMITIVES = (ANY, BOOL, BYTES, DOUBLE, DURATION, DYN, INT, NULL, STRING, TIMESTAMP, TYPE, UINT)
+PRIMITIVES = (ANY, BOOL, BYTES, DOUBLE, DURATION, DYN, INT, NULL, STRING, TIMESTAMP, TYPE, UINT)
 _BY_NAME = {
-    **{kind.kind: kind for kind in _PRIMITIVES},
+    **{kind.kind: kind for kind in PRIMITIVES},
     **{name: Type("struct", f"kubernetes.{name}") for name in ("Quantity", "Semver", "URL", "NamedFormat")},
     **{
         name: Type("struct", f"kubernetes.authorization.{name}")

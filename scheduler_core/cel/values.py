@@ -188,8 +188,6 @@ class Cidr:
 
 @dataclass(frozen=True, slots=True)
 class Url:
-    """A URL and its parts."""
-
     text: str
     scheme: str
     host: str

@@ -184,12 +184,10 @@ class NodeView:
 
     @property
     def name(self) -> str:
-        """The node's name."""
         return self.node.metadata.name
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """The node's labels."""
         return self.node.metadata.labels
 
     @property

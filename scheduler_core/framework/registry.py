@@ -54,7 +54,6 @@ class Registry:
         return self._classes.get(name)
 
     def is_built_in(self, name: str) -> bool:
-        """Return whether a plugin is built in."""
         return name in self._built_in
 
     def register(self, plugin: object, origin: str = "") -> None:

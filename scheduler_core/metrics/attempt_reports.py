@@ -124,8 +124,6 @@ _PAUSE_SECONDS = 1.0
 
 
 class CycleSubject(Struct, frozen=True):
-    """Subject of a cycle."""
-
     pod: str
     profile: str
     nodes: int

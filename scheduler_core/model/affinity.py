@@ -82,8 +82,6 @@ class PodAffinity(Struct, gc=False, frozen=True, rename=_AFFINITY_NAMES):
 
 
 class Affinity(Struct, gc=False, frozen=True, rename="camel"):
-    """``spec.affinity``."""
-
     node_affinity: NodeAffinity | None = None
     pod_affinity: PodAffinity | None = None
     pod_anti_affinity: PodAffinity | None = None

@@ -272,8 +272,6 @@ class DeviceClassSpec(Struct, gc=False, frozen=True, omit_defaults=True, rename=
 
 
 class DeviceClass(Struct, gc=False, frozen=True, rename="camel"):
-    """A DeviceClass."""
-
     metadata: ObjectMeta
     spec: DeviceClassSpec = DeviceClassSpec()
 
@@ -407,8 +405,6 @@ class DeviceClaim(Struct, gc=False, frozen=True, omit_defaults=True, rename={"re
 
 
 class ResourceClaimSpec(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
-    """``spec`` of a claim."""
-
     devices: DeviceClaim = DeviceClaim()
 
 
@@ -535,8 +531,6 @@ class ClaimMeta(AnnotatedMeta, gc=False, frozen=True, rename="camel"):
 
 
 class ResourceClaim(Struct, gc=False, frozen=True, rename="camel"):
-    """A ResourceClaim."""
-
     metadata: ClaimMeta
     spec: ResourceClaimSpec = ResourceClaimSpec()
     status: ResourceClaimStatus = ResourceClaimStatus()
@@ -589,7 +583,5 @@ class ResourceClaimTemplateSpec(Struct, gc=False, frozen=True, rename="camel"):
 
 
 class ResourceClaimTemplate(Struct, gc=False, frozen=True, rename="camel"):
-    """A ResourceClaimTemplate."""
-
     metadata: ObjectMeta
     spec: ResourceClaimTemplateSpec

@@ -19,8 +19,6 @@ class PodPreemptionPolicy(Struct, gc=False, frozen=True, rename="camel"):
 
 
 class NodeSpec(Struct, gc=False, frozen=True, rename="camel"):
-    """``spec`` of a node."""
-
     unschedulable: bool = False
     taints: tuple[Taint, ...] = ()
     pod_preemption_policy: PodPreemptionPolicy | None = None
@@ -43,8 +41,6 @@ class ContainerImage(Struct, gc=False, frozen=True, rename={"name_list": "names"
 
 
 class NodeStatus(Struct, gc=False, frozen=True, rename="camel"):
-    """``status`` of a node."""
-
     capacity: Quantities = {}
     allocatable: Quantities = {}
     images: tuple[ContainerImage, ...] = ()
@@ -52,8 +48,6 @@ class NodeStatus(Struct, gc=False, frozen=True, rename="camel"):
 
 
 class Node(Struct, gc=False, frozen=True, rename="camel"):
-    """A v1 Node."""
-
     metadata: ObjectMeta
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()

@@ -124,8 +124,6 @@ class VsphereVolume(Struct, gc=False, frozen=True, omit_defaults=True, rename="c
 
 
 class AzureFile(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
-    """An Azure file share."""
-
     share_name: str = ""
     secret_name: str = ""
 
@@ -253,8 +251,6 @@ class PodSpec(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel")
 
 
 class PodCondition(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
-    """An entry of ``status.conditions``."""
-
     type: str
     status: str
     reason: str = ""
@@ -283,8 +279,6 @@ class ContainerStatus(Struct, gc=False, frozen=True, omit_defaults=True, rename=
 
 
 class PodStatus(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
-    """``status`` of a pod."""
-
     phase: str = "Pending"
     nominated_node_name: str = ""
     conditions: tuple[PodCondition, ...] = ()
@@ -298,8 +292,6 @@ class PodStatus(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel
 
 
 class Pod(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
-    """A v1 Pod."""
-
     metadata: ObjectMeta
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()

@@ -85,8 +85,6 @@ GROUP_FIELDS: Mapping[GroupSource, str] = {
 
 
 class GroupKey(NamedTuple):
-    """Key of a pod group."""
-
     source: GroupSource
     namespace: str
     name: str

@@ -135,8 +135,6 @@ class PersistentVolume(Struct, gc=False, frozen=True, rename="camel"):
 
 
 class PersistentVolumeClaimSpec(Struct, gc=False, frozen=True, rename="camel"):
-    """``spec`` of a claim."""
-
     access_modes: tuple[str, ...] = ()
     selector: LabelSelector | None = None
     resources: ResourceRequirements = ResourceRequirements()
@@ -201,8 +199,6 @@ class DriverAllocatable(Struct, gc=False, frozen=True, rename="camel"):
 
 
 class CsiNodeDriver(Struct, gc=False, frozen=True, rename="camel"):
-    """A driver on a node."""
-
     name: str
     allocatable: DriverAllocatable | None = None
 
@@ -271,8 +267,6 @@ class AttachmentSource(Struct, gc=False, frozen=True, rename="camel"):
 
 
 class VolumeAttachmentSpec(Struct, gc=False, frozen=True, rename="camel"):
-    """``spec`` of a VolumeAttachment."""
-
     attacher: str = ""
     node_name: str = ""
     source: AttachmentSource = AttachmentSource()

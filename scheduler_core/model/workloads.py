@@ -21,8 +21,6 @@ class LabelSelectorSpec(Struct, gc=False, frozen=True, rename="camel"):
 
 
 class Service(Struct, gc=False, frozen=True, rename="camel"):
-    """A v1 Service."""
-
     metadata: ObjectMeta
     spec: LabelPairsSpec = LabelPairsSpec()
 
@@ -53,8 +51,6 @@ Workload = Service | ReplicationController | ReplicaSet | StatefulSet
 
 
 class Namespace(Struct, gc=False, frozen=True):
-    """A v1 Namespace."""
-
     metadata: ObjectMeta
 
 

@@ -47,7 +47,11 @@ class ObjectTypes:
         kinds |= {kind.path: kind.struct for kind in decoded.kinds}
         self._paths = {kind.struct: kind.path for kind in decoded.kinds}
         # Types of which nothing is redacted, and which are recorded most often.
-        self._plain = frozenset(each for each in (decoded.pod, decoded.node) if not _has_annotations(each))
+        self._plain = frozenset(
+            each
+            for each in (decoded.pod, decoded.node)
+            if not issubclass(get_type_hints(each)["metadata"], AnnotatedMeta)
+        )
         self._decoders = {name: msgspec.json.Decoder(kind) for name, kind in kinds.items()}
 
     def content(self, value: object) -> Content:
@@ -103,10 +107,6 @@ class ObjectTypes:
             raise RecordError(f"the record contains an invalid {name}: {error}") from error
 
 
-def _has_annotations(kind: type[Any]) -> bool:
-    return issubclass(get_type_hints(kind)["metadata"], AnnotatedMeta)
-
-
 def redacted(shown: Any) -> Any:
     """Return an object with hashes instead of what is not for a record.
 
@@ -133,7 +133,7 @@ def _redacted_claim(claim: ResourceClaim) -> ResourceClaim:
         allocated = replace(allocation.devices, config=_without_parameters(allocation.devices.config))
         status = replace(status, allocation=replace(allocation, devices=allocated))
     if status.devices:
-        status = replace(status, devices=tuple(_without_data(each) for each in status.devices))
+        status = replace(status, devices=tuple(map(_without_data, status.devices)))
     return claim if status is claim.status else replace(claim, status=status)
 
 

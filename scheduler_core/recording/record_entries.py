@@ -49,20 +49,18 @@ class TimerFired(_Entry, frozen=True, tag=3):
     timer: int
 
 
-class Answered(_Entry, frozen=True, tag=4):
+class _Outcome(_Entry, frozen=True):
+    call: str
+    error: str
+    content: Content
+
+
+class Answered(_Outcome, frozen=True, tag=4):
     """A call of a port, by its number there, returned or raised *error*, and its task continues."""
 
-    call: str
-    error: str
-    content: Content
 
-
-class Deleted(_Entry, frozen=True, tag=5):
-    """The outcome of a queued deletion was reported; fields as in :class:`Answered`."""
-
-    call: str
-    error: str
-    content: Content
+class Deleted(_Outcome, frozen=True, tag=5):
+    """The outcome of a queued deletion was reported."""
 
 
 class Readings(_Entry, frozen=True, tag=6):
@@ -164,18 +162,13 @@ Entry = (
 )  # fmt: skip
 
 
-def error_name(error: BaseException) -> str:
-    """Return the name of an exception's nearest type that :func:`error_of` finds; the core distinguishes no others."""
+def encoded_error(error: BaseException) -> tuple[str, Content]:
+    """Return the name of an exception's nearest type that :func:`error_of` finds, and the arguments of an equal one."""
     known = (errors.__name__, builtins.__name__, asyncio.CancelledError.__module__)
-    return next(kind.__name__ for kind in type(error).__mro__ if kind.__module__ in known)
-
-
-def error_arguments(error: BaseException) -> Content:
-    """Return the arguments from which an equal exception is built, as the content of an entry."""
-    for kind, names in _ARGUMENTS.items():
-        if isinstance(error, kind):
-            return "", cast("msgspec.Raw", [str(getattr(error, name)) for name in names])
-    return "", cast("msgspec.Raw", [str(each) for each in error.args])
+    name = next(kind.__name__ for kind in type(error).__mro__ if kind.__module__ in known)
+    fields = next((names for kind, names in _ARGUMENTS.items() if isinstance(error, kind)), None)
+    args = error.args if fields is None else [getattr(error, field) for field in fields]
+    return name, ("", cast("msgspec.Raw", [str(each) for each in args]))
 
 
 def error_of(name: str, content: Content) -> BaseException:

@@ -49,7 +49,6 @@ class RecordHeader(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         part: Number of the file within the run, from 0; only a run with part 0 can be replayed exactly.
-        notes: What the creator of the record adds, such as the state of test plugins.
     """
 
     run: str

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Coroutine, Generator, Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol, TypeVar
 from uuid import uuid4
 from weakref import WeakKeyDictionary
@@ -32,9 +32,8 @@ _MOST_BUFFERED = 256 << 10
 _MOST_READINGS = 4096
 """Readings without another entry, as in a long search, before they are written."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECONDS = 1_000_000
+_MICROSECOND = timedelta(microseconds=1)
 WRITER = "writer"
-_USER_AT = "@"
 
 
 class RecordSink(Protocol):
@@ -93,7 +92,7 @@ class PortNumbers:
 
 
 class Recorder(Journal):
-    """Journal that records, and the clock of the recorded core, whose readings and timers are recorded."""
+    """Journal and clock of a recorded core; *is_inside* while the core runs, whose calls of feeds are no input."""
 
     objects: ObjectTypes
     follows_binds = True
@@ -110,7 +109,7 @@ class Recorder(Journal):
         self._uids: list[str] = []
         self._readings: tuple[list[Any], ...] = (self._seconds, self._microseconds, self._uids)
         self._current: TaskSteps | None = None
-        self._is_inside = False
+        self.is_inside = False
         self.ports = PortNumbers()
         self._tasks = self._timers = self._instances = 0
         self._numbers: WeakKeyDictionary[FrameworkInstance, int] = WeakKeyDictionary()
@@ -120,11 +119,6 @@ class Recorder(Journal):
     @property
     def is_recording(self) -> bool:
         return self._sink is not None
-
-    @property
-    def is_inside(self) -> bool:
-        """Whether the core is running now."""
-        return self._is_inside
 
     def write(self, entry: entries.Entry) -> None:
         """Write an entry, with the readings since the entry before it."""
@@ -172,8 +166,7 @@ class Recorder(Journal):
     def wall(self) -> datetime:
         wall = self._clock.wall()
         if self._sink is not None:
-            since = wall - EPOCH
-            self._microseconds.append((since.days * 86_400 + since.seconds) * _MICROSECONDS + since.microseconds)
+            self._microseconds.append((wall - EPOCH) // _MICROSECOND)
         return wall
 
     async def sleep(self, seconds: float) -> None:
@@ -195,11 +188,11 @@ class Recorder(Journal):
         """Let a task continue, and record that unless it is within a port."""
         if not steps.in_port:
             self.write(entries.Step(steps.number))
-        self._current, self._is_inside = steps, not steps.in_port
+        self._current, self.is_inside = steps, not steps.in_port
         try:
             return proceed(value)
         finally:
-            self._current, self._is_inside = None, False
+            self._current, self.is_inside = None, False
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
         """Set a timer that records that it fires."""
@@ -213,11 +206,11 @@ class Recorder(Journal):
 
     def inside(self, callback: Callable[..., T], *args: Any) -> T:
         """Call a function of the core, within which calls of feeds are no input."""
-        before, self._is_inside = self._is_inside, True
+        before, self.is_inside = self.is_inside, True
         try:
             return callback(*args)
         finally:
-            self._is_inside = before
+            self.is_inside = before
 
     # -- feeds and ports -----------------------------------------------------------------------------------------
 
@@ -229,10 +222,8 @@ class Recorder(Journal):
         number = self.ports.next_call(WRITER)
 
         def recorded(outcome: Exception | None) -> None:
-            if outcome is None:
-                self.write(entries.Deleted(number, "", self.objects.content(None)))
-            else:
-                self.write(entries.Deleted(number, entries.error_name(outcome), entries.error_arguments(outcome)))
+            error = ("", self.objects.content(None)) if outcome is None else entries.encoded_error(outcome)
+            self.write(entries.Deleted(number, *error))
             self.inside(done, outcome)
 
         return recorded
@@ -240,7 +231,7 @@ class Recorder(Journal):
     async def answered(self, port: str, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Make a call of a port, and record its outcome when the task continues."""
         number, steps = self.ports.next_call(port), self._current
-        self._is_inside = False
+        self.is_inside = False
         if steps is not None:
             steps.in_port = True
         try:
@@ -249,7 +240,7 @@ class Recorder(Journal):
             raise
         except BaseException as error:
             self._continues(steps)
-            self.write(entries.Answered(number, entries.error_name(error), entries.error_arguments(error)))
+            self.write(entries.Answered(number, *entries.encoded_error(error)))
             raise
         self._continues(steps)
         self.write(entries.Answered(number, "", self.objects.content(value)))
@@ -257,7 +248,7 @@ class Recorder(Journal):
 
     def _continues(self, steps: TaskSteps | None) -> None:
         if steps is not None:
-            steps.in_port, self._is_inside = False, True
+            steps.in_port, self.is_inside = False, True
 
     # -- journal ------------------------------------------------------------------------------------------------
 
@@ -271,7 +262,7 @@ class Recorder(Journal):
 
     async def paused(self, work: Coroutine[Any, Any, None]) -> None:
         """Do work whose end is a step."""
-        steps, self._is_inside = self._current, False
+        steps, self.is_inside = self._current, False
         if steps is None:
             await work
             return
@@ -362,7 +353,7 @@ def public_config(config: ProfileConfig) -> ProfileConfig:
     for each in config.extenders:
         scheme, separator, rest = each.url_prefix.rpartition("://")
         host, slash, path = rest.partition("/")
-        url = f"{scheme}{separator}{host.rpartition(_USER_AT)[2]}{slash}{path}"
+        url = f"{scheme}{separator}{host.rpartition('@')[2]}{slash}{path}"
         tls = None if each.tls_config is None else ExtenderTLSConfig(server_name=each.tls_config.server_name)
         extenders.append(each.model_copy(update={"url_prefix": url, "tls_config": tls}))
     return config.model_copy(update={"extenders": tuple(extenders)})

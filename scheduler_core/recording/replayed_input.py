@@ -110,11 +110,7 @@ class RecordedInput(Journal):
                 waiter = self._waiters.get(number)
                 if waiter is not None and not waiter.done():
                     waiter.set_result(None)
-            case entries.Placed() | entries.Rejected() | entries.Evicted() | entries.Wrote():
-                pass
-            case entries.SliceOver() | entries.SearchMoved():
-                pass
-            case _:
+            case head if not isinstance(head, (*entries.DECISIONS, entries.SliceOver, entries.SearchMoved)):
                 self.on_input()
 
     @property
@@ -135,14 +131,10 @@ class RecordedInput(Journal):
 
     def _go_on(self, decision: entries.Decision) -> None:
         if self.on_decision(decision):
-            self._end()
+            self._entries, self.head = iter(()), None
+            self.on_input()
         else:
             self.take()
-
-    def _end(self) -> None:
-        """End the replay without a difference."""
-        self._entries, self.head = iter(()), None
-        self.on_input()
 
     def differ(self, computed: entries.Entry | None) -> None:
         if self.difference is None:

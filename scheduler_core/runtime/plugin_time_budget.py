@@ -100,7 +100,6 @@ class PluginTimeBudget:
         self._watchdog = watchdog
 
     def is_built_in(self, plugin: Plugin) -> bool:
-        """Return whether a plugin is built in."""
         return self._registry.is_built_in(plugin.name)
 
     def runner(self, runner: Runner) -> Runner:

@@ -8,7 +8,7 @@ own earlier choices in place of those of the live profile. Then the ledger start
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 
 import numpy as np
@@ -75,7 +75,6 @@ class _Period(Struct):
     """What is carried since the last start.
 
     Attributes:
-        started: Start, in the clock's seconds.
         moved: UIDs of those whose choice differs from the cluster.
     """
 
@@ -108,7 +107,9 @@ class ShadowLedger:
 
     def carry(self, pods: Iterable[DecidedPod], decide: Decide) -> None:
         """Carry decisions, the last of the live state, forward; those with ``skipped`` stay as they are."""
-        self._start_again_if_due()
+        now = self._clock.now()
+        if len(self._period.pods) >= MAX_PODS or now - self._period.started >= MAX_SECONDS:
+            self._period = _Period(now, self._clock.wall())
         decided = list(pods)
         with ColumnsOverlay(self._nodes) as overlay:
             overlay.remove(each.info for each in reversed(decided) if each.node_name)
@@ -177,11 +178,6 @@ class ShadowLedger:
         self._period.moved.pop(uid, None)
         self._period.pods.pop(uid, None)
 
-    def _start_again_if_due(self) -> None:
-        period, now = self._period, self._clock.now()
-        if len(period.pods) >= MAX_PODS or now - period.started >= MAX_SECONDS:
-            self._period = _Period(now, self._clock.wall())
-
     def _is_due(self) -> bool:
         now, period = self._clock.now(), self._period
         if now - self._measured < _MEASURE_SECONDS and len(period.pods) < MAX_PODS:
@@ -193,10 +189,10 @@ class ShadowLedger:
         pods = self._period.pods.values()
         placed = (each.node_name if carried else each.live_node for each in pods)
         kinds = Counter(each.requests for each in pods)
-        return _measure(self._nodes, kinds, (name for name in placed if self._nodes.row_of(name) != NO_ROW))
+        return _measure(self._nodes, kinds, [name for name in placed if self._nodes.row_of(name) != NO_ROW])
 
 
-def _measure(nodes: NodeColumns, kinds: Mapping[Requests, int], placed: Iterable[str]) -> StateFigures:
+def _measure(nodes: NodeColumns, kinds: Mapping[Requests, int], placed: Sequence[str]) -> StateFigures:
     alive = np.flatnonzero(nodes.alive)
     requested, allocatable = nodes.requested[:, alive], nodes.allocatable[:, alive]
     columns = {name: column for column in range(len(allocatable)) if (name := nodes.resources.keys[column])}
@@ -205,13 +201,12 @@ def _measure(nodes: NodeColumns, kinds: Mapping[Requests, int], placed: Iterable
     free = {name: amounts[column] for name, column in columns.items()}
     slots = nodes.allowed_pods[alive] > nodes.pod_count[alive]
     known = [(requests, count) for requests, count in kinds.items() if all(name in free for name, _ in requests)]
-    found = list(placed)
     return StateFigures(
         empty_nodes=int((nodes.pod_count[alive] == 0).sum()),
         imbalance={name: value for name, value in balances.items() if value is not None},
         unusable=unusable_shares(free, slots, known),
-        zone_skew=_zone_skew(nodes, found),
-        placed=len(found),
+        zone_skew=_zone_skew(nodes, placed),
+        placed=len(placed),
     )
 
 

@@ -13,7 +13,7 @@ from scheduler_core.config.profile_config import ShadowSettings
 from scheduler_core.cycle.decided_pods import DecidedPod
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.shadows.ledger import LedgerFigures, ShadowLedger
-from scheduler_core.shadows.time_budget import TimeBudget
+from scheduler_core.step_counter import TimeBudget
 
 KEPT_DIFFERENCES = 100
 """Number of differences that are stored."""

@@ -55,8 +55,6 @@ from scheduler_core.snapshot.pod_info import (
 
 
 class ExactSums:
-    """Exact sums."""
-
     __slots__ = ("sums",)
 
     def __init__(self) -> None:

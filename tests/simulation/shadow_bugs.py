@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from scheduler_core.shadows import slice_comparison
+from scheduler_core.shadows import shadow_profiles
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.simulation.planted_bugs import Bug, Original, _patched
 
@@ -33,9 +33,7 @@ def _without_node(original: Original) -> Original:
 
 
 SHADOW_BUGS: dict[str, Bug] = {
-    "the overlay of a shadow is not reverted": lambda: _patched(slice_comparison, "ColumnsOverlay", _never_reverted),
-    "a pod that a shadow has scheduled loses its node": lambda: _patched(
-        slice_comparison, "_on_no_node", _without_node
-    ),
+    "the overlay of a shadow is not reverted": lambda: _patched(shadow_profiles, "ColumnsOverlay", _never_reverted),
+    "a pod that a shadow has scheduled loses its node": lambda: _patched(shadow_profiles, "_on_no_node", _without_node),
 }
 """Planted bugs by the defect that they cause."""

@@ -37,7 +37,7 @@ from bayplan.serving.fit_access import (
 from bayplan.serving.same_host_access import refusal
 from scheduler_core.errors import ClusterWriteError, ConfigError, SchedulerCoreError
 from scheduler_core.scheduler import Scheduler
-from scheduler_core.shadows.time_budget import TimeBudget
+from scheduler_core.step_counter import TimeBudget
 
 MAX_BODY = 256 * 1024
 """Maximum length of a request in bytes."""

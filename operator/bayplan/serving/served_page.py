@@ -32,7 +32,7 @@ from bayplan.texts.document_formats import error_text
 from scheduler_core.errors import SchedulerCoreError
 from scheduler_core.metrics.attempt_reports import AttemptHistory
 from scheduler_core.model.pod_group import POD_GROUP_SOURCES
-from scheduler_core.shadows.time_budget import TimeBudget
+from scheduler_core.step_counter import TimeBudget
 
 PERMISSIONS = (
     Permission("get", path="/page/data"),

@@ -145,8 +145,6 @@ _SizeAndName = tuple[int, str]
 
 
 class StorageIndex:
-    """All storage objects."""
-
     def __init__(
         self, row_of: Callable[[str], int], steps: StepCounter, pods: Sequence[Mapping[str, PodInfo]] = ()
     ) -> None:

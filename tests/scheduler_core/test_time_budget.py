@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler_core.shadows.time_budget import TimeBudget
+from scheduler_core.step_counter import TimeBudget
 from tests.support.busy_scheduler import WorkingClock
 from tests.support.tables import table
 
