@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+import yaml
 
+from hack.controlplane import binaries
 from hack.controlplane.api_client import ApiClient, address
 from hack.controlplane.controllers import start_kube_controller_manager
+from hack.controlplane.installed_operator import Account
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.peers import start_kueue
 from hack.controlplane.schedulers import install_crds
+from hack.controlplane.servers import Options
+from tests.charts.conftest import Helm
+from tests.charts.rights import granted, refused, used
 from tests.support.kueue_checks import KueueChecks
 from tests.support.kueue_gangs import VERSION
 from tests.support.operator_process import OperatorProcess
@@ -24,25 +30,50 @@ pytestmark = [
     pytest.mark.timeout(240),
 ]
 
-GATE = "--feature-gates=KueueAdmissionCheck=true"
+RELEASE = "admission"
 
 
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
-    """Start a control plane with controllers and Kueue."""
-    with ControlPlane() as plane:
+    """Start a control plane with controllers and Kueue; it streams no lists, so that the right to list is used."""
+    with ControlPlane(Options(audit=True, feature_gates={"WatchList": False})) as plane:
         install_crds(plane)
         plane.start_kwok()
         start_kube_controller_manager(plane)
         start_kueue(plane)
+        plane.kubectl("create", "namespace", RELEASE)
         yield plane
 
 
 @pytest.fixture(scope="module")
-def operator(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorProcess]:
-    """Start an operator with the feature gate."""
-    with OperatorProcess(plane.kubeconfig, tmp_path_factory.mktemp("operator") / "operator.log") as operator:
-        operator.start(GATE)
+def manifests(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Apply the chart's objects with the feature gate, and return them."""
+    values = {"fullnameOverride": RELEASE, "settings": {"featureGates": {"KueueAdmissionCheck": True}}}
+    helm = Helm(binaries.resolve(["helm"])["helm"], tmp_path_factory.mktemp("helm"))
+    manifests = helm.template(values, RELEASE)
+    plane.kubectl("apply", "--filename=-", input=manifests)
+    return manifests
+
+
+@pytest.fixture(scope="module")
+def account(plane: ControlPlane, manifests: str) -> Account:
+    """Return the chart's service account after the API server applies its bindings."""
+    assert manifests
+    account = Account(plane, RELEASE, RELEASE)
+    account.wait_until_granted()
+    return account
+
+
+@pytest.fixture(scope="module")
+def operator(account: Account, manifests: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorProcess]:
+    """Start an operator with the settings and the rights of the chart."""
+    folder = tmp_path_factory.mktemp("operator")
+    (files,) = (one["data"] for one in yaml.safe_load_all(manifests) if one and one["kind"] == "ConfigMap")
+    settings = folder / "settings.yaml"
+    settings.write_text(files[settings.name])
+    kubeconfig = account.write_kubeconfig(folder / "kubeconfig")
+    with OperatorProcess(kubeconfig, folder / "operator.log", [f"--settings={settings}"], secure=True) as operator:
+        operator.start()
         yield operator
 
 
@@ -132,9 +163,29 @@ def test_room_of_a_workload_without_pods(world: KueueChecks) -> None:
     world.plain_pods("rival", cpu=1)
     world.until_rejected("rival", "reserved for Workload default/expected")
     world.operator.terminate()
-    world.operator.start(GATE)
+    world.operator.start()
     world.plain_pods("late", cpu=1)
     world.until_rejected("late", "reserved for Workload default/expected")
     assert not world.node_of("rival")
     world.remove("Workload", "expected", VERSION)
     world.until(lambda: world.node_of("rival") and world.node_of("late"), "the room is free")
+
+
+def test_the_rights_of_the_chart(world: KueueChecks, plane: ControlPlane, account: Account, manifests: str) -> None:
+    """The feature gate of the chart grants what the check needs, and each of these rights is used."""
+    world.nodes("a", cpu="4")
+    world.checked_queue("team", 8)
+    world.sized_job("fits", "team", 3)
+    world.until(lambda: world.is_bound("fits", 3), "the Job is bound")
+    world.sized_job("waits", "team", 3)
+    world.until(lambda: world.check_of("waits").get("retryCount", 0) >= 1, "the other Job was answered")
+    rights = granted((one for one in yaml.safe_load_all(manifests) if one), RELEASE, RELEASE)
+    of_check = [right for right in rights if right.group == "kueue.x-k8s.io"]
+    assert len(of_check) == 8
+
+    def unused() -> list[str]:
+        requested = used(plane.audit_events(), account.user)
+        return [str(right) for right in of_check if not any(map(right.covers, requested))]
+
+    world.until(lambda: not unused(), "the audit log has a request for each right")
+    assert refused(plane.audit_events(), account.user) == set()

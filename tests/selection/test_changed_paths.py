@@ -31,7 +31,7 @@ _FOLLOWED = ("tests/", "hack/", "benchmarks/", "examples/")
     ("core", ["scheduler_core/plugins/node_ports.py"], {"image", "charts", "page"}),
     ("operator", ["operator/bayplan/page/assets/app.mjs"], set()),
     ("docs", ["docs/gangs/README.md"], {"image", "charts", "page", "benchmarks", "release", "peers"}),
-    ("chart", ["charts/bayplan/values.yaml"], {"page", "benchmarks", "peers"}),
+    ("chart", ["charts/bayplan/values.yaml"], {"page", "benchmarks"}),
     ("CRD", ["crds/podgroups.yaml"], set()),
     ("benchmark", ["benchmarks/core.py"], {"image", "charts", "docs", "page", "release", "peers"}),
     ("law", ["tests/laws/test_nulls.py", "CHANGELOG.md"], _GROUPS),
