@@ -541,12 +541,13 @@ def _ready(findings: ProfileFindings) -> ConditionUpdate:
     live = findings.live_revision
     if findings.waiting_for is not None:
         others = ", ".join(findings.waiting_for)
+        differ = "differ" if len(findings.waiting_for) > 1 else "differs"
         continues = f"revision {live} keeps running" if live else "no revision is live"
         return ConditionUpdate(
             "Ready",
             "True" if live else "False",
             "WaitingForQueueSort",
-            f"All live profiles must have the same queueSort plugin and args, and {others} differ; until they agree, "
+            f"All live profiles must have the same queueSort plugin and args, and {others} {differ}; until they agree, "
             f"{continues}. Set the same queueSort in all of them, or delete those that differ.",
         )
     if not live:

@@ -78,7 +78,8 @@ def as_text(report: Report) -> str:
     """Format one line for each finding, and a summary."""
     lines = [printable_record(str(each)) for each in (*report.findings, *report.unreadable)]
     counts = {severity: sum(each.severity is severity for each in report.findings) for severity in Severity}
-    summary = [_counted(counts[Severity.ERROR], "problem")]
+    errors = counts[Severity.ERROR]
+    summary = [_counted(errors, "problem")] if errors or not report.unreadable else []
     if counts[Severity.WARNING]:
         summary.append(_counted(counts[Severity.WARNING], "warning"))
     if report.unreadable:

@@ -122,6 +122,10 @@ class ManifestValidation:
         self.objects += 1
         kind = _kind(manifest)
         problems: list[Problem] = []
+        if not _KINDS[kind].definition.namespaced and _namespace(manifest):
+            # A note, because Kustomize sets the namespace in every custom resource.
+            message = f"has no effect: a {kind} applies to all namespaces; remove it"
+            self._report(manifest, [Problem("metadata.namespace", message)], Severity.NOTE)
         if _name(manifest):
             self._note_repetition(manifest)
             plain = plain_object(manifest.body)
@@ -200,8 +204,7 @@ class ManifestValidation:
     # -- reporting ----------------------------------------------------------------------------------------------
 
     def _note_repetition(self, manifest: Manifest) -> None:
-        metadata = manifest.body["metadata"]
-        key = (_kind(manifest), str(metadata.get("namespace") or ""), _name(manifest))
+        key = (_kind(manifest), _namespace(manifest), _name(manifest))
         other = self._first.setdefault(key, manifest)
         if other is not manifest:
             message = f"is defined in {_place(other)} already, and the later one will replace it; remove one"
@@ -235,6 +238,11 @@ def _name(manifest: Manifest) -> str:
     metadata = manifest.body.get("metadata")
     name = metadata.get("name") if isinstance(metadata, Mapping) else None
     return name if isinstance(name, str) else ""
+
+
+def _namespace(manifest: Manifest) -> str:
+    metadata = manifest.body.get("metadata")
+    return str(metadata.get("namespace") or "") if isinstance(metadata, Mapping) else ""
 
 
 def _is_kind(manifest: Manifest, kind: str) -> bool:
