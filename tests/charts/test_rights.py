@@ -20,10 +20,10 @@ from typing import Any
 import pytest
 import yaml
 from aiohttp import web
-from bayplan.kube.access_reviews import AccessReviews
 from bayplan.kube.credentials import from_kubeconfig
 from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
 from bayplan.kube.timing import SystemClock
+from bayplan.serving.authorization import AccessReviews
 
 from hack.controlplane.api_client import ApiClient
 from hack.controlplane.installed_operator import Account

@@ -13,13 +13,12 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
-from bayplan.kube.access_reviews import AccessReviews
 from bayplan.kube.credentials import from_kubeconfig
 from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
 from bayplan.kube.leader_election import NotLeadingError
 from bayplan.kube.readiness import Readiness
 from bayplan.kube.timing import SystemClock
-from bayplan.serving.authorization import COMMAND_AUDIENCE, RequestAuthorization
+from bayplan.serving.authorization import COMMAND_AUDIENCE, AccessReviews, RequestAuthorization
 from bayplan.serving.deferred_server import Listener, ServedCertificate
 from bayplan.serving.endpoint_paths import COMMAND_PATHS, FIT_PATH
 from bayplan.serving.fit_access import FitAccess

@@ -23,13 +23,13 @@ from bayplan.gangs.group_translation import (
     NativeSpecV1Beta1,
     SchedulerPluginsGroup,
 )
-from bayplan.kube.access_reviews import _AccessReview, _TokenReview
 from bayplan.kube.custom_resources import ControllerRevision
 from bayplan.kube.http.api_request import ApiStatus
 from bayplan.kube.http.deep_json import ObjectJsonDecoder
 from bayplan.kube.served_apis import OPTIONAL, REQUIRED
 from bayplan.kube.watches.cluster_informers import STORAGE, WORKLOADS
 from bayplan.kube.watches.watch_stream import ObjectDecoder, WatchEvent
+from bayplan.serving.authorization import _AccessReview, _TokenReview
 from bayplan.simulation.cluster_files import _DECODED
 from msgspec import Raw, Struct, UnsetType
 from msgspec.structs import FieldInfo, fields

@@ -9,7 +9,7 @@ from importlib import resources
 from pathlib import Path
 
 import pytest
-from bayplan.texts import printable as printable_module
+from bayplan.texts import document_formats as printable_module
 
 from tests.page.page_server import ASSETS
 from tests.support.presence import present
@@ -82,7 +82,7 @@ def test_the_policy_allows_each_file(path: Path) -> None:
 
 
 def test_escaped_characters_equal_those_of_the_commands() -> None:
-    """The pattern in text.mjs has the same ranges as printable.py."""
+    """The pattern in text.mjs has the same ranges as document_formats.py."""
     script = (ASSETS / "text.mjs").read_text(encoding="utf-8")
     found = present(re.search(r"const UNFIT = /\[(.*)\]/gu;", script))
     pattern = re.compile("[" + found[1].encode().decode("unicode_escape") + "]")

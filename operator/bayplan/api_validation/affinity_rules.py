@@ -8,9 +8,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bayplan.api_validation.field_errors import FieldErrors, entries, mapping, text, texts
+from bayplan.api_validation.field_errors import (
+    FieldErrors,
+    dns_label,
+    dns_subdomain,
+    entries,
+    label_value,
+    mapping,
+    qualified_name,
+    text,
+    texts,
+)
 from bayplan.api_validation.metadata_rules import selector_problems
-from bayplan.api_validation.text_formats import dns_label, dns_subdomain, label_value, qualified_name
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"

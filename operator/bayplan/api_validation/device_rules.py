@@ -12,10 +12,19 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from bayplan.api_validation.affinity_rules import node_selector_problems
-from bayplan.api_validation.field_errors import FieldErrors, entries, mapping, text, texts
+from bayplan.api_validation.field_errors import (
+    FieldErrors,
+    dns_label,
+    dns_subdomain,
+    entries,
+    label_value,
+    mapping,
+    qualified_name,
+    text,
+    texts,
+)
 from bayplan.api_validation.metadata_rules import annotation_problems, label_problems
 from bayplan.api_validation.resource_rules import amount
-from bayplan.api_validation.text_formats import dns_label, dns_subdomain, label_value, qualified_name
 from bayplan.api_validation.volume_rules import csi_driver_name_problems
 from scheduler_core.cel.device_selector import SelectorCompileError, compile_selector
 from scheduler_core.config.validation import extended_resource_problems

@@ -9,8 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from bayplan.api_validation.field_errors import FieldErrors, entries, text, texts
-from bayplan.api_validation.text_formats import Messages, dns_label, label_value, path_segment, qualified_name
+from bayplan.api_validation.field_errors import (
+    FieldErrors,
+    Messages,
+    dns_label,
+    entries,
+    label_value,
+    path_segment,
+    qualified_name,
+    text,
+    texts,
+)
 
 NameFormat = Callable[[str], Messages]
 

@@ -11,7 +11,20 @@ from typing import Any
 
 from bayplan.api_validation.affinity_rules import taint_problems
 from bayplan.api_validation.container_rules import port_or_name_problems
-from bayplan.api_validation.field_errors import FieldErrors, entries, mapping, text, texts
+from bayplan.api_validation.field_errors import (
+    FieldErrors,
+    cidr,
+    dns_label,
+    dns_subdomain,
+    endpoint_address,
+    entries,
+    ip_address,
+    mapping,
+    port_number,
+    qualified_name,
+    text,
+    texts,
+)
 from bayplan.api_validation.metadata_rules import (
     finalizer_problems,
     label_problems,
@@ -20,15 +33,6 @@ from bayplan.api_validation.metadata_rules import (
 )
 from bayplan.api_validation.pod_rules import template_problems
 from bayplan.api_validation.resource_rules import amount, quantity_problems
-from bayplan.api_validation.text_formats import (
-    cidr,
-    dns_label,
-    dns_subdomain,
-    endpoint_address,
-    ip_address,
-    port_number,
-    qualified_name,
-)
 from bayplan.api_validation.volume_rules import (
     claim_problems,
     csi_driver_name_problems,

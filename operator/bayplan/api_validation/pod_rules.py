@@ -10,18 +10,21 @@ from collections.abc import Mapping
 from typing import Any
 
 from bayplan.api_validation.affinity_rules import affinity_problems, spread_problems, toleration_problems
-from bayplan.api_validation.container_rules import PodParts, container_problems
-from bayplan.api_validation.field_errors import FieldErrors, entries, mapping, text, texts
-from bayplan.api_validation.metadata_rules import annotation_problems, label_problems
-from bayplan.api_validation.resource_rules import pod_resource_problems, requirement_problems
-from bayplan.api_validation.security_rules import pod_security_problems
-from bayplan.api_validation.text_formats import (
+from bayplan.api_validation.container_rules import PodParts, container_problems, pod_security_problems
+from bayplan.api_validation.field_errors import (
+    FieldErrors,
     dns_label,
     dns_subdomain,
     dns_subdomain_with_underscore,
+    entries,
     ip_address,
+    mapping,
     qualified_name,
+    text,
+    texts,
 )
+from bayplan.api_validation.metadata_rules import annotation_problems, label_problems
+from bayplan.api_validation.resource_rules import pod_resource_problems, requirement_problems
 from bayplan.api_validation.volume_rules import volume_problems
 
 Value = Mapping[str, Any]

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 from typing import Any
 
-from bayplan.api_validation.field_errors import FieldErrors, entries, mapping, text
-from bayplan.api_validation.text_formats import dns_label, qualified_name
+from bayplan.api_validation.field_errors import FieldErrors, dns_label, entries, mapping, qualified_name, text
 from scheduler_core.errors import QuantityError
 from scheduler_core.model.pod_requests import NANO, nano, whole_units
 

@@ -10,17 +10,21 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from bayplan.api_validation.affinity_rules import node_selector_problems
-from bayplan.api_validation.field_errors import FieldErrors, entries, mapping, text, texts
-from bayplan.api_validation.metadata_rules import annotation_problems, label_problems, selector_problems
-from bayplan.api_validation.resource_rules import amount
-from bayplan.api_validation.text_formats import (
+from bayplan.api_validation.field_errors import (
+    FieldErrors,
     descending_path,
     dns_label,
     dns_subdomain,
+    entries,
+    mapping,
     no_backsteps,
     qualified_name,
+    text,
+    texts,
     unreserved_path,
 )
+from bayplan.api_validation.metadata_rules import annotation_problems, label_problems, selector_problems
+from bayplan.api_validation.resource_rules import amount
 from scheduler_core.model.pod_requests import canonical_text, notation
 
 Value = Mapping[str, Any]

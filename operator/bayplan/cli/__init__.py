@@ -17,11 +17,11 @@ from click.core import ParameterSource
 
 from bayplan import __version__
 from bayplan.process.garbage_collection import import_without_gc
-from bayplan.texts.printable import printable, printable_record
+from bayplan.texts.document_formats import printable, printable_record
 from scheduler_core.errors import ConfigError, SchedulerCoreError
 
 if TYPE_CHECKING:
-    from bayplan.texts.html_pages import ReportHead
+    from bayplan.texts.report_sections import ReportHead
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -86,7 +86,7 @@ def given_command(context: click.Context) -> str:
 def report_head(context: click.Context, *summary: str, profiles: Iterable[str] = ()) -> ReportHead:
     """Return when and by which command a report is written, of which cluster, and with which profiles."""
     # Imported here because most commands write no report.
-    from bayplan.texts.html_pages import ReportHead  # noqa: PLC0415
+    from bayplan.texts.report_sections import ReportHead  # noqa: PLC0415
 
     params = context.params
     written = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

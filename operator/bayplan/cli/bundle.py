@@ -23,8 +23,7 @@ import yaml
 
 from bayplan import REFERENCE_VERSION, __version__
 from bayplan.cli.bundle_privacy import HashedNames, without_secrets
-from bayplan.cli.cluster_connection import ClusterChoice, kubeconfig_options
-from bayplan.cli.operator_location import PORT_LABEL, OperatorChoice
+from bayplan.cli.operator_location import PORT_LABEL, ClusterChoice, OperatorChoice, kubeconfig_options
 from bayplan.cli.operator_requests import OperatorRequest, operator_options, send_to_operator
 from bayplan.introspection.status_rendering import RENDERERS, read_status
 from bayplan.kube.http.api_request import ApiRequest, path_part

@@ -12,7 +12,7 @@ import click
 import msgspec
 from click.shell_completion import CompletionItem, get_completion_class
 
-from bayplan.cli.cluster_connection import ClusterChoice
+from bayplan.cli.operator_location import ClusterChoice
 from bayplan.kube.http.api_request import path_part
 from bayplan.kube.http.connection import ApiConnection, ApiRequest, Lane
 from bayplan.kube.http.deep_json import ObjectJsonDecoder

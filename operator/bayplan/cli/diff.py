@@ -13,9 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from bayplan.cli import allow_invalid_option, feature_gates_option, given_command, report_head, tie_and_sampling_options
-from bayplan.cli.cluster_connection import ClusterChoice, cluster_options
 from bayplan.cli.completion import complete_references
 from bayplan.cli.object_names import chosen_namespace, namespace_options
+from bayplan.cli.operator_location import ClusterChoice, cluster_options
 from bayplan.comparison import (
     Change,
     ComparedProfile,
@@ -47,10 +47,8 @@ from bayplan.simulation.cluster_snapshot import list_cluster
 from bayplan.simulation.packing import ResourceTotal, devices_title, share
 from bayplan.simulation.simulated_profiles import without_invalid
 from bayplan.simulation.simulation import PodPlacement, SimulationOptions, installed_plugins
-from bayplan.texts.document_formats import PIPED_WIDTH
-from bayplan.texts.html_pages import NO_HEAD, ReportHead
-from bayplan.texts.printable import printable_json, printable_record, printable_yaml
-from bayplan.texts.tables import plain_table, text_of
+from bayplan.texts.document_formats import PIPED_WIDTH, printable_json, printable_record, printable_yaml
+from bayplan.texts.report_sections import NO_HEAD, ReportHead, plain_table, text_of
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.model.pod_requests import amount_text
 from scheduler_core.scheduler import Scheduler

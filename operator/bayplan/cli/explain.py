@@ -14,7 +14,6 @@ import msgspec
 from click.core import ParameterSource
 
 from bayplan.cli import allow_invalid_option, feature_gates_option, given_command, report_head
-from bayplan.cli.cluster_connection import ClusterChoice, kubeconfig_options
 from bayplan.cli.completion import complete_explained
 from bayplan.cli.object_names import (
     ALL_NAMESPACES,
@@ -26,7 +25,7 @@ from bayplan.cli.object_names import (
     object_name,
     only_namespace,
 )
-from bayplan.cli.operator_location import OperatorChoice
+from bayplan.cli.operator_location import ClusterChoice, OperatorChoice, kubeconfig_options
 from bayplan.cli.operator_requests import OperatorRequest, operator_options, send_to_operator
 from bayplan.explanation.gang_building import explain_gang, named_gang
 from bayplan.explanation.pod_building import explain_pod

@@ -8,7 +8,7 @@ import click
 from rich.text import Text
 
 from bayplan.settings.feature_gates import GATES, FeatureGates, parse_feature_gates
-from bayplan.texts.tables import plain_table, text_of
+from bayplan.texts.report_sections import plain_table, text_of
 
 
 @click.command(short_help="List the feature gates.")

@@ -12,8 +12,7 @@ import click
 import msgspec
 from click.core import ParameterSource
 
-from bayplan.cli.cluster_connection import ClusterChoice, kubeconfig_options
-from bayplan.cli.operator_location import OperatorChoice
+from bayplan.cli.operator_location import ClusterChoice, OperatorChoice, kubeconfig_options
 from bayplan.cli.operator_requests import OperatorRequest, operator_options, send_to_operator
 from bayplan.fit.building import fit_document
 from bayplan.fit.documents import EXIT_CODES, FitDocument

@@ -10,7 +10,7 @@ import click
 from bayplan.configuration.configuration_file import read_configuration
 from bayplan.configuration.configuration_import import ImportedConfiguration, Manifest, import_configuration
 from bayplan.simulation.memory_cluster import offline_scheduler
-from bayplan.texts.printable import printable, printable_record, printable_yaml
+from bayplan.texts.document_formats import printable, printable_record, printable_yaml
 from scheduler_core.errors import ConfigError, Problem
 
 _WIDTH = 120

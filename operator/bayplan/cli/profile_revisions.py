@@ -10,8 +10,8 @@ from typing import Any
 import click
 from rich.text import Text
 
-from bayplan.cli.cluster_connection import ClusterChoice, cluster_options, kubeconfig_options
 from bayplan.cli.completion import complete_profiles, complete_revisions
+from bayplan.cli.operator_location import ClusterChoice, cluster_options, kubeconfig_options
 from bayplan.kube.http.connection import ApiConnection
 from bayplan.profiles.revision_store import StoredRevision
 from bayplan.profiles.rollback import (
@@ -32,8 +32,8 @@ from bayplan.profiles.rollback import (
     write_promotion,
 )
 from bayplan.resources.resource_model import format_time
-from bayplan.texts.printable import printable, printable_json, printable_record
-from bayplan.texts.tables import plain_table, text_of
+from bayplan.texts.document_formats import printable, printable_json, printable_record
+from bayplan.texts.report_sections import plain_table, text_of
 from scheduler_core.errors import ClusterWriteError
 
 _FIRST = "oldest stored revision"

@@ -19,7 +19,7 @@ from bayplan.explanation.documents import Explanation
 from bayplan.explanation.rendering import RENDERERS
 from bayplan.recording import RecordFiles, open_record
 from bayplan.replaying import Moment, ReplayOptions, ReplayResult, replay
-from bayplan.texts.printable import printable_record
+from bayplan.texts.document_formats import printable_record
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.recording.record_entries import Entry, Evicted, Fed, Placed, Rejected
 from scheduler_core.recording.record_file import RecordError, frame_of, start_of_file

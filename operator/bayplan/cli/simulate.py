@@ -46,10 +46,14 @@ from bayplan.simulation.simulation import (
     rejection_causes,
 )
 from bayplan.simulation.simulation import simulate as run_simulation
-from bayplan.texts.document_formats import PIPED_WIDTH, printable_document
-from bayplan.texts.html_pages import NO_HEAD, ReportHead
-from bayplan.texts.printable import printable_json, printable_record, printable_yaml
-from bayplan.texts.tables import text_of
+from bayplan.texts.document_formats import (
+    PIPED_WIDTH,
+    printable_document,
+    printable_json,
+    printable_record,
+    printable_yaml,
+)
+from bayplan.texts.report_sections import NO_HEAD, ReportHead, text_of
 from scheduler_core.model.pod_requests import CPU, MEMORY, amount_text
 from scheduler_core.scheduler import Scheduler
 

@@ -9,13 +9,12 @@ from pathlib import Path
 import click
 
 from bayplan.cli import report_head
-from bayplan.cli.cluster_connection import ClusterChoice, kubeconfig_options
 from bayplan.cli.object_names import chosen_namespace, namespace_options
-from bayplan.cli.operator_location import OperatorChoice
+from bayplan.cli.operator_location import ClusterChoice, OperatorChoice, kubeconfig_options
 from bayplan.cli.operator_requests import OperatorRequest, operator_options, send_to_operator
 from bayplan.introspection.status_rendering import RENDERERS, read_status
 from bayplan.serving.endpoint_paths import CACHE_PATH, STATUS_PATH
-from bayplan.texts.printable import printable_record
+from bayplan.texts.document_formats import printable_record
 from scheduler_core.errors import ServerUnavailableError
 
 EXIT_DIFFERENT = 1
@@ -84,25 +83,25 @@ def status(
 
     # The other reports import the scheduler, which takes longer than the request; imported where they are printed.
     if check_cache:
-        from bayplan.introspection import cache_check_report  # noqa: PLC0415 - see above
+        from bayplan.introspection import reports  # noqa: PLC0415 - see above
 
-        report = cache_check_report.read_cache_report(get(CACHE_PATH, {}))
+        report = reports.read_cache_report(get(CACHE_PATH, {}))
         if output == "html":
-            click.echo(cache_check_report.as_html(report, report_head(context)), nl=False)
+            click.echo(reports.cache_html(report, report_head(context)), nl=False)
         else:
-            click.echo(cache_check_report.RENDERERS[output](report), nl=output not in _ENDS_ITSELF)
+            click.echo(reports.CACHE_RENDERERS[output](report), nl=output not in _ENDS_ITSELF)
         if report.differences:
             context.exit(EXIT_DIFFERENT)
         return
     if shadow is not None:
-        from bayplan.introspection import shadow_report  # noqa: PLC0415 - see above
+        from bayplan.introspection import reports  # noqa: PLC0415 - see above
 
         def show_shadow() -> None:
-            found = shadow_report.read_shadow_report(get(STATUS_PATH, {"shadow": shadow}))
+            found = reports.read_shadow_report(get(STATUS_PATH, {"shadow": shadow}))
             if output == "html":
-                click.echo(shadow_report.as_html(found, report_head(context)), nl=False)
+                click.echo(reports.as_html(found, report_head(context)), nl=False)
             else:
-                click.echo(shadow_report.RENDERERS[output](found), nl=output not in _ENDS_ITSELF)
+                click.echo(reports.RENDERERS[output](found), nl=output not in _ENDS_ITSELF)
 
         _repeat(show_shadow, watch=watch)
         return

@@ -24,7 +24,7 @@ from bayplan.explanation.documents import (
     Verdict,
 )
 from bayplan.texts.document_formats import read_answer, renderers
-from bayplan.texts.tables import plain_table, text_of
+from bayplan.texts.report_sections import plain_table, text_of
 from scheduler_core.explain.findings import (
     ClaimRejection,
     DeviceExplanation,

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from bayplan.fit.documents import FitDocument
 from bayplan.texts.document_formats import read_answer, renderers
-from bayplan.texts.tables import plain_table, text_of
+from bayplan.texts.report_sections import plain_table, text_of
 from scheduler_core.fit.answers import FitVerdict
 
 _STYLES = {

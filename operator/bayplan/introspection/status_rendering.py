@@ -12,8 +12,7 @@ from rich.text import Text
 from bayplan.introspection.status_model import DevicesState, ProfileState, QueuedPodState, Status
 from bayplan.kube.served_apis import SUPPORTED_RELEASES
 from bayplan.texts.document_formats import read_answer
-from bayplan.texts.html_pages import report_renderers
-from bayplan.texts.tables import plain_table
+from bayplan.texts.report_sections import plain_table, report_renderers
 
 PAGE_TITLE = "Status of Bayplan"
 """Title of the status as a page."""

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 import bayplan
 from bayplan.page.node_map import NodeDevices, shown_resources
 from bayplan.page.page_sources import PageSources, Turns
+from bayplan.page.pending_work import GangsPanel
 from bayplan.page.problems import PageProblem, find_problems
 from bayplan.page.rates import Objective, RatesPanel
-from bayplan.page.waiting_gangs import GangsPanel
 from bayplan.resources.resource_model import format_time
 from bayplan.simulation.packing import PODS
 from scheduler_core.model.pod_requests import CPU, amount_text

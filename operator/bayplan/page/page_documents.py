@@ -8,17 +8,15 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from bayplan.page.document_stream import DocumentStream
-from bayplan.page.node_card import NodeCard, read_node
-from bayplan.page.node_map import NodeDevices, NodeRows, NodesPanel
+from bayplan.page.node_map import NodeCard, NodeDevices, NodeRows, NodesPanel, read_node
 from bayplan.page.overview import OverviewPanel
 from bayplan.page.page_sources import PageSources, Panel, Turns
-from bayplan.page.pending_work import PendingPanel
+from bayplan.page.pending_work import GangsPanel, PendingPanel
 from bayplan.page.problems import WatchesPanel
 from bayplan.page.profiles_panel import ProfilesPanel
 from bayplan.page.rates import INTERVAL_SECONDS, RatesPanel
 from bayplan.page.report_documents import ReportDocuments, Work, WorkReader, operator_documents
 from bayplan.page.room import Room, RoomQuery, RoomReader
-from bayplan.page.waiting_gangs import GangsPanel
 from scheduler_core.model.pod_group import GroupSource
 
 log = logging.getLogger(__name__)

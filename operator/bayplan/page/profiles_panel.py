@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from bayplan.introspection.shadow_report import shadow_report
+from bayplan.introspection.reports import shadow_report
 from bayplan.introspection.status_model import ExtenderState, ProfileState
 from bayplan.page.page_sources import PageSources, Turns
 from bayplan.profiles.profile_status import ProfileReading

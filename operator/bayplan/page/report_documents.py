@@ -20,11 +20,10 @@ from bayplan.kube.writes.api_dispatcher import WriteMetrics
 from bayplan.page.node_map import NodeDevices, NodeMap, NodeRows, NodesPanel
 from bayplan.page.overview import OverviewPanel
 from bayplan.page.page_sources import Commands, PageSources, Turns
-from bayplan.page.pending_work import SHOWN, PendingPanel
+from bayplan.page.pending_work import SHOWN, GangsPanel, PendingPanel, WaitingGangs
 from bayplan.page.problems import WatchesPanel
 from bayplan.page.profiles_panel import ProfilesPanel
 from bayplan.page.rates import RatesPanel
-from bayplan.page.waiting_gangs import GangsPanel, WaitingGangs
 from bayplan.resources.resource_model import format_time
 from bayplan.simulation.packing import ResourceTotal
 from bayplan.texts.document_formats import error_text

@@ -26,7 +26,7 @@ from bayplan.introspection.status_rendering import PAGE_TITLE, sections, state_t
 from bayplan.page.asset_files import DIRECTORY
 from bayplan.page.report_documents import ReportDocuments, Work, reported
 from bayplan.texts.document_formats import printable_builtins, printable_document, read_answer
-from bayplan.texts.html_pages import (
+from bayplan.texts.report_sections import (
     NO_HEAD,
     ReportHead,
     hash_source,
@@ -65,7 +65,7 @@ def report_of(
     """Return a report.
 
     Args:
-        sections: Texts and tables, as in :func:`bayplan.texts.html_pages.page_of`.
+        sections: Texts and tables, as in :func:`bayplan.texts.report_sections.page_of`.
 
     Returns:
         HTML that ends with a line break. All text is escaped, control characters too.

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from threading import RLock
 
 from bayplan.settings.operator_settings import LogFormat, LogLevel
-from bayplan.texts.printable import printable_json, printable_record
+from bayplan.texts.document_formats import printable_json, printable_record
 
 _MOST = 5
 _WINDOW_SECONDS = 30.0

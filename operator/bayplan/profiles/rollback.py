@@ -24,7 +24,7 @@ from bayplan.kube.http.connection import ApiConnection, ApiRequest, Lane
 from bayplan.profiles.revision_store import StoredRevision, labels_of, read_revision, with_keys, without_keys
 from bayplan.resources.resource_model import API_VERSION, CHANGE_CAUSE, change_cause
 from bayplan.resources.scheduler_profile import SHADOW_FIELDS
-from bayplan.texts.printable import printable_yaml
+from bayplan.texts.document_formats import printable_yaml
 from scheduler_core.errors import (
     ClusterWriteError,
     ConfigError,

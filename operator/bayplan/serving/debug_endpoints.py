@@ -1,8 +1,16 @@
-"""The endpoints /debug/* and the explanations of pods and gangs."""
+"""The endpoints /debug/* and the explanations of pods and gangs.
+
+The profile of the event loop uses cProfile and not a sampling thread, because the event loop runs in one thread, and
+counts of calls are as useful as times. While it runs Python code takes about half as much time again.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import cProfile
+import io
+import marshal
+import pstats
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -12,16 +20,7 @@ from aiohttp import web
 from msgspec import Struct
 
 from bayplan.explanation.documents import Explanation, GangExplanation
-from bayplan.introspection.cache_check_report import cache_report
-from bayplan.introspection.profiler_and_tasks import (
-    MAX_SECONDS,
-    Profiler,
-    ProfilerBusyError,
-    profile_bytes,
-    profile_text,
-    tasks_text,
-)
-from bayplan.introspection.shadow_report import ShadowReport
+from bayplan.introspection.reports import ShadowReport, cache_report
 from bayplan.introspection.status_building import DEFAULT_LIMIT
 from bayplan.introspection.status_model import Status
 from bayplan.kube.leader_election import LeaderState
@@ -273,3 +272,67 @@ def _not_one(kind: str, name: str, namespaces: Sequence[str]) -> web.Response:
     listed = ", ".join(f"{each}/{name}" for each in sorted(namespaces)[:_NAMED])
     more = f" and {len(namespaces) - _NAMED} more" if len(namespaces) > _NAMED else ""
     return refusal(404, f"several namespaces have this name: {listed}{more}; specify one of them")
+
+
+MAX_SECONDS = 60.0
+_SHOWN_FUNCTIONS = 60
+
+
+class ProfilerBusyError(Exception):
+    """Another profile is in progress."""
+
+
+class Profiler:
+    """Profiler of the event loop, one profile at a time."""
+
+    def __init__(self) -> None:
+        self._is_running = False
+
+    async def run(self, seconds: float) -> cProfile.Profile:
+        """Profile everything that the event loop runs.
+
+        Args:
+            seconds: Duration, at most :data:`MAX_SECONDS`.
+
+        Raises:
+            ProfilerBusyError: Another profile is in progress.
+        """
+        if self._is_running:
+            raise ProfilerBusyError
+        self._is_running = True
+        profile = cProfile.Profile()
+        try:
+            profile.enable()
+            await asyncio.sleep(min(seconds, MAX_SECONDS))
+        finally:
+            profile.disable()
+            self._is_running = False
+        return profile
+
+
+def profile_text(profile: cProfile.Profile, seconds: float) -> str:
+    """Return the functions with the highest total time and those with the highest cumulative time."""
+    out = io.StringIO()
+    out.write(f"{seconds:g} seconds of the event loop; the profiler itself makes Python code slower.\n")
+    stats = pstats.Stats(profile, stream=out)
+    for order in ("tottime", "cumulative"):
+        stats.sort_stats(order).print_stats(_SHOWN_FUNCTIONS)
+    return out.getvalue()
+
+
+def profile_bytes(profile: cProfile.Profile) -> bytes:
+    """Return the profile in the file format of ``pstats`` and ``snakeviz``."""
+    stats = pstats.Stats(profile, stream=io.StringIO())
+    table: dict[object, object] = stats.stats  # type: ignore[attr-defined]  # documented, and missing in typeshed
+    return marshal.dumps(table)
+
+
+def tasks_text() -> str:
+    """Return every task except the running one with its stack."""
+    out = io.StringIO()
+    tasks = sorted(asyncio.all_tasks() - {asyncio.current_task()}, key=asyncio.Task.get_name)
+    out.write(f"{len(tasks)} tasks\n")
+    for task in tasks:
+        out.write(f"\n{task.get_name()}\n")
+        task.print_stack(file=out)
+    return out.getvalue()

@@ -17,7 +17,7 @@ from bayplan.explanation.pod_building import explain_pod
 from bayplan.extenders.http_extender import extender_states
 from bayplan.gangs.group_sources import PRIORITY_CLASSES
 from bayplan.introspection.cache_debugger import check_cache
-from bayplan.introspection.shadow_report import shadow_report
+from bayplan.introspection.reports import shadow_report
 from bayplan.introspection.status_building import StatusSources, operator_status
 from bayplan.introspection.status_model import ExtenderState, Status
 from bayplan.kube.leader_election import LeaderState

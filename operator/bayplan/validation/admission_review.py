@@ -20,7 +20,7 @@ from bayplan.profiles.desired_profiles import (
     missing_plugin_config,
 )
 from bayplan.profiles.kopf_handlers import Reviewed
-from bayplan.profiles.profile_build import BuiltProfile, build_profile
+from bayplan.profiles.profile_rollout import BuiltProfile, build_profile
 from bayplan.resources.object_store import Body
 from bayplan.resources.pod_group import PodGroup
 from bayplan.resources.resource_model import API_VERSION

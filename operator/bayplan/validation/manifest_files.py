@@ -17,7 +17,7 @@ import yaml
 from msgspec import Struct
 
 from bayplan.texts import yaml_documents
-from bayplan.texts.printable import printable_record
+from bayplan.texts.document_formats import printable_record
 from scheduler_core.config.validation import path_steps
 
 

@@ -17,10 +17,9 @@ from aiohttp import web
 from bayplan.cli import bayplan, operator_requests
 from bayplan.explanation.documents import Explanation, Verdict
 from bayplan.introspection.status_model import CacheState, Status
-from bayplan.kube.access_reviews import Access, User
 from bayplan.kube.leader_election import LeaderEndpoint, LeaderState
 from bayplan.kube.readiness import Readiness
-from bayplan.serving.authorization import COMMAND_AUDIENCE, RequestAuthorization
+from bayplan.serving.authorization import COMMAND_AUDIENCE, Access, RequestAuthorization, User
 from bayplan.serving.debug_endpoints import DebugEndpoints, DebugSources, ExplainEndpoint, Explainers
 from bayplan.serving.deferred_server import ServedCertificate
 from bayplan.serving.endpoint_paths import COMMAND_PATHS

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from bayplan.cli import bayplan
 from bayplan.profiles.rollback import PROFILES
-from bayplan.texts.printable import printable
+from bayplan.texts.document_formats import printable
 from click.testing import CliRunner, Result
 
 from tests.support.fake_api import FakeApi, Response

@@ -9,8 +9,7 @@ from typing import Any
 import click
 import pytest
 from bayplan.cli import bayplan
-from bayplan.cli.kube_scheduler_flags import REMEDIES
-from bayplan.cli.run import run
+from bayplan.cli.run import REMEDIES, run
 from click.testing import CliRunner
 
 from tests.support.tables import table

@@ -6,15 +6,13 @@ import dataclasses
 from typing import Any
 
 import pytest
-from bayplan.page.node_card import read_node
-from bayplan.page.node_map import NodeDevices, NodeMapDelta, NodeRows, NodesPanel, delta, whole
+from bayplan.page.node_map import NodeDevices, NodeMapDelta, NodeRows, NodesPanel, delta, read_node, whole
 from bayplan.page.overview import OverviewPanel
-from bayplan.page.pending_work import PendingPanel
+from bayplan.page.pending_work import GangsPanel, PendingPanel
 from bayplan.page.profiles_panel import CONFIGURATION, ProfilesPanel
 from bayplan.page.rates import RatesPanel, percentile
 from bayplan.page.report_documents import WorkReader
 from bayplan.page.room import Room, RoomError, RoomQuery, RoomReader, read_room_query
-from bayplan.page.waiting_gangs import GangsPanel
 from bayplan.profiles.profile_status import ProfileReading
 from bayplan.profiles.revision_store import Origin, StoredRevision
 

@@ -14,9 +14,8 @@ from bayplan.introspection import status_building
 from bayplan.introspection.status_building import StatusSources, operator_status
 from bayplan.kube.readiness import Readiness
 from bayplan.page.node_map import NodesPanel
-from bayplan.page.pending_work import PendingPanel
+from bayplan.page.pending_work import GangsPanel, PendingPanel
 from bayplan.page.report_documents import operator_documents
-from bayplan.page.waiting_gangs import GangsPanel
 
 from tests.support.builders import node, pod
 from tests.support.gangs import group, members, settle

@@ -9,10 +9,9 @@ from collections.abc import AsyncIterator, Callable
 import aiohttp
 import pytest
 from aiohttp import web
-from bayplan.kube.access_reviews import Access, User
 from bayplan.kube.readiness import Readiness
 from bayplan.serving import same_host_access
-from bayplan.serving.authorization import COMMAND_AUDIENCE, Permission, RequestAuthorization
+from bayplan.serving.authorization import COMMAND_AUDIENCE, Access, Permission, RequestAuthorization, User
 from bayplan.serving.deferred_server import Listener
 from bayplan.serving.http_server import HealthServer, Protection
 from bayplan.serving.same_host_access import for_this_host

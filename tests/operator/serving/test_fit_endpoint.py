@@ -9,9 +9,8 @@ from typing import Any
 import aiohttp
 import pytest
 from bayplan.fit.rendering import read_fit
-from bayplan.kube.access_reviews import Access, User
 from bayplan.kube.readiness import Readiness
-from bayplan.serving.authorization import TOKEN_HEADER, RequestAuthorization
+from bayplan.serving.authorization import TOKEN_HEADER, Access, RequestAuthorization, User
 from bayplan.serving.deferred_server import Listener
 from bayplan.serving.endpoint_paths import FIT_PATH
 from bayplan.serving.fit_access import MAX_NAMESPACES, FitAccess

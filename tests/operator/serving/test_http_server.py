@@ -9,11 +9,10 @@ from collections.abc import AsyncIterator
 
 import aiohttp
 import pytest
-from bayplan.kube.access_reviews import AccessReviews
 from bayplan.kube.readiness import Readiness
 from bayplan.kube.timing import SystemClock
 from bayplan.serving import http_server as health
-from bayplan.serving.authorization import RequestAuthorization
+from bayplan.serving.authorization import AccessReviews, RequestAuthorization
 from bayplan.serving.deferred_server import Listener
 from bayplan.serving.http_server import HealthServer, Protection
 from prometheus_client import CollectorRegistry, Gauge

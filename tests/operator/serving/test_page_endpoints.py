@@ -11,13 +11,12 @@ import aiohttp
 import aiohttp.test_utils
 import pytest
 from aiohttp import web
-from bayplan.kube.access_reviews import Access, User
 from bayplan.kube.leader_election import LeaderEndpoint, LeaderState
 from bayplan.kube.readiness import Readiness
 from bayplan.page.asset_files import read_assets
 from bayplan.page.page_documents import PageDocuments
 from bayplan.serving import served_page
-from bayplan.serving.authorization import TOKEN_HEADER, RequestAuthorization
+from bayplan.serving.authorization import TOKEN_HEADER, Access, RequestAuthorization, User
 from bayplan.serving.bayplan_metrics import page_metrics
 from bayplan.serving.deferred_server import Listener
 from bayplan.serving.endpoint_paths import PAGE_PATH

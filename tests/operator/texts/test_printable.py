@@ -7,9 +7,8 @@ import logging
 
 import pytest
 from bayplan.process.log_output import JsonFormatter, TextFormatter
-from bayplan.texts.document_formats import renderers
-from bayplan.texts.printable import printable, printable_json, printable_record
-from bayplan.texts.tables import text_of
+from bayplan.texts.document_formats import printable, printable_json, printable_record, renderers
+from bayplan.texts.report_sections import text_of
 from rich.table import Table
 from rich.text import Text
 

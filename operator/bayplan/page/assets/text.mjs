@@ -1,6 +1,6 @@
 // Text of the page: escapes control characters, and formats durations, numbers and shares.
 
-// The same characters as in bayplan/texts/printable.py. With the flag u, surrogates match only if they are alone.
+// The same characters as in bayplan/texts/document_formats.py. With the flag u, surrogates match only if they are alone.
 const UNFIT = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]/gu;
 
 /** Return the text with every control and bidirectional character escaped; line feeds and tabs stay. */

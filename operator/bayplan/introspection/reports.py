@@ -1,10 +1,11 @@
-"""The document of ``bayplan status --shadow``: what a shadow profile decided differently, and why."""
+"""The documents of ``bayplan status --shadow`` and ``--check-cache``, and their texts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -12,9 +13,9 @@ from rich.text import Text
 from bayplan.profiles.profile_status import running_shadow, shadow_status
 from bayplan.resources.scheduler_profile import PlacementFigures, ResourceFigures, ShadowStatus
 from bayplan.texts.document_formats import printable_document, read_answer
-from bayplan.texts.html_pages import ReportHead, page_of, report_renderers
-from bayplan.texts.tables import plain_table
+from bayplan.texts.report_sections import ReportHead, page_of, plain_table, report_renderers
 from scheduler_core.scheduler import Scheduler
+from scheduler_core.snapshot.cluster_cache import CacheDifference
 
 
 class ShadowReport(Struct, frozen=True, rename="camel"):
@@ -146,3 +147,39 @@ def _figures(live: PlacementFigures, shadow: PlacementFigures) -> Iterator[tuple
 
 def _percent(value: str | None) -> str:
     return "-" if value is None else f"{value}%"
+
+
+class CacheReport(msgspec.Struct, frozen=True, rename="camel"):
+    """Differences between the cache and the API server, one text each."""
+
+    differences: tuple[str, ...]
+
+
+def cache_report(found: Iterable[CacheDifference]) -> CacheReport:
+    """Return the document."""
+    return CacheReport(tuple(str(difference) for difference in found))
+
+
+def read_cache_report(answer: bytes) -> CacheReport:
+    """Decode the response of the operator's endpoint.
+
+    Raises:
+        ServerUnavailableError: The response is not a cache report.
+    """
+    return read_answer(answer, CacheReport, "a cache report")
+
+
+def _cache_sections(report: CacheReport) -> Iterator[RenderableType]:
+    if not report.differences:
+        yield Text("Cache and queue agree with the API server.")
+        return
+    count = len(report.differences)
+    yield Group(Text(f"{count} difference{'s' if count > 1 else ''}:"), *map(Text, report.differences))
+
+
+CACHE_RENDERERS = report_renderers(lambda _: "Check of the cache", _cache_sections)
+
+
+def cache_html(report: CacheReport, head: ReportHead) -> str:
+    """Return the report as one HTML file."""
+    return page_of("Check of the cache", _cache_sections(printable_document(report)), head)

@@ -1,26 +1,27 @@
-"""Renders the sections of a report as one HTML file without scripts: what a terminal shows, to attach to a ticket.
+"""Renders the sections of a report (texts, tables, groups) for a terminal, and as one HTML file without scripts.
 
 The file needs no server. Its content security policy permits nothing but its own style sheet, so that text from a
-cluster cannot load or run anything even if it was not escaped.
+cluster cannot load or run anything even if it was not escaped. Separate from ``document_formats``: the operator returns
+documents too, but need not import ``rich``.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from html import escape
 from pathlib import Path
 from typing import TypeVar
 
 from msgspec import Struct
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from bayplan.texts.document_formats import printable_document, renderers
-from bayplan.texts.printable import printable_record
-from bayplan.texts.tables import text_of
+from bayplan.texts.document_formats import PIPED_WIDTH, printable, printable_document, printable_record, renderers
 
 T = TypeVar("T")
 
@@ -213,3 +214,38 @@ def _words(style: str) -> list[str]:
 def _attribute(classes: Iterable[str]) -> str:
     named = " ".join(filter(None, classes))
     return f' class="{named}"' if named else ""
+
+
+def text_of(sections: Iterable[RenderableType]) -> str:
+    """Render sections with an empty line between them.
+
+    Returns:
+        Text as wide as the terminal and coloured if stdout is one; otherwise plain text with one row per line.
+    """
+    console = Console(
+        file=sys.stdout, width=None if sys.stdout.isatty() else PIPED_WIDTH, highlight=False, markup=False, emoji=False
+    )
+    with console.capture() as capture:
+        for number, section in enumerate(sections):
+            if number:
+                console.print()
+            console.print(_Printable(section))
+    return "\n".join(line.rstrip() for line in capture.get().splitlines())
+
+
+class _Printable:
+    """A renderable whose own styles stay while escape sequences in its text are escaped."""
+
+    def __init__(self, shown: RenderableType) -> None:
+        self._shown = shown
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        for segment in console.render(self._shown, options):
+            yield segment if segment.control else Segment(printable(segment.text), segment.style)
+
+
+def plain_table(*headings: str) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    return table
