@@ -243,7 +243,6 @@ class Side(Struct, frozen=True, rename="camel"):
         profile: The profile as the user named it.
         moved_running_pods: Number of running pods that it places on another node than now, or on none.
         resources: Totals by resource; pods, CPU and memory first.
-        devices: Devices by driver.
         zone_skew: Difference between the zones with the most and the fewest decided pods; None without two zones.
     """
 
@@ -564,11 +563,6 @@ EXPLAINED = 1000
 
 def node_preferences(scheduler: Scheduler, decided: set[str], others: Mapping[str, str]) -> dict[str, str]:
     """Return why pods have their nodes and not the given ones.
-
-    Args:
-        scheduler: The scheduler at the end of a simulation.
-        decided: The pods that the simulation decided, as ``namespace/name``.
-        others: The node with which to compare a pod's own, by ``namespace/name``.
 
     Returns:
         The reasons by ``namespace/name``; without pods of gangs, which get their nodes together, and without those

@@ -40,7 +40,6 @@ class RecordDirectory:
     """The directory; implements :class:`scheduler_core.recording.recorder.RecordSink`.
 
     Args:
-        wall: Returns the date and time, UTC.
         now: Returns monotonic seconds, for the age of files of this run: the date may be set.
 
     Raises:

@@ -57,11 +57,7 @@ _PROFILE = "checked"
 
 
 class BrokenGuaranteeError(AssertionError):
-    """A plugin broke a guarantee.
-
-    Args:
-        guarantee: Key of :data:`GUARANTEES`.
-    """
+    """A plugin broke a guarantee."""
 
     def __init__(self, plugin: str, guarantee: str, details: str) -> None:
         self.guarantee = guarantee

@@ -51,7 +51,6 @@ def version_problem(api_version: str, kind: str, known: Iterable[str]) -> Proble
     """Return the problem of an object that is not read; None for a resource that does not matter.
 
     Args:
-        api_version: Its apiVersion; "" if it has none.
         known: The apiVersions in which the kind is read; none for another kind.
     """
     served = kubernetes_schema().served

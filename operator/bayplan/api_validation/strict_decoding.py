@@ -127,9 +127,6 @@ _MAX_PROBLEMS = 100
 def strictly_decoded(body: Mapping[str, Any], type_name: str) -> tuple[Mapping[str, Any], tuple[Problem, ...]]:
     """Validate the structure of an object.
 
-    Args:
-        body: The object, parsed from YAML or JSON.
-
     Returns:
         The object without its invalid parts, which is the same object if there are none, and all problems.
     """

@@ -100,11 +100,7 @@ async def _from_api_server(
 
 
 def _located_pod(target: PodName, pods: Iterable[str]) -> PodName:
-    """Return a pod with the only namespace that has its name, if it is looked for in all.
-
-    Args:
-        pods: Pods as ``namespace/name``.
-    """
+    """Return a pod with the only namespace that has its name, if it is looked for in all."""
     if target.namespace != ALL_NAMESPACES:
         return target
     parts = (key.split("/", 1) for key in pods)

@@ -66,7 +66,6 @@ def object_name(namespace: str | None, text: str, default_namespace: str = DEFAU
     Args:
         namespace: Namespace of ``-n``, :data:`ALL_NAMESPACES` with ``-A``; None if neither is given.
         text: Argument: ``web-0``, ``shop/web-0``, ``podgroup/train`` or ``podgroup/shop/train``.
-        default_namespace: Namespace if neither names one.
 
     Raises:
         UsageError: The argument names neither a pod nor a PodGroup of a supported API, or another namespace than

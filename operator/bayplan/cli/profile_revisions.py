@@ -233,11 +233,7 @@ def rollback(
 
 
 async def report_written(connection: ApiConnection, written: Body, seconds: float | None) -> None:
-    """Print what to do after an edit of a profile, and its condition when it is live.
-
-    Args:
-        seconds: Longest wait in seconds; None for no wait.
-    """
+    """Print what to do after an edit of a profile, and its condition when it is live."""
     click.echo("note: if the profile is applied from a repository, change it there too", err=True)
     if seconds is not None:
         live = await wait_until_live(connection, written, seconds)

@@ -130,9 +130,6 @@ def as_document(result: SimulationResult, claims: ExplainedPods | None = None) -
 def as_table(result: SimulationResult, lists: Lists | None = None, claims: ExplainedPods | None = None) -> str:
     """Return a summary, and tables of pods, gangs and nodes if they are short or requested.
 
-    Args:
-        lists: Lists to print even if they are long; none by default.
-
     Returns:
         Text with the width and colours of the terminal; without a terminal plain text, each row on one line.
     """

@@ -123,8 +123,6 @@ class MemberCounts(Struct, frozen=True, rename="camel"):
         gated: Existing members with scheduling gates.
         waiting: Members that wait to be scheduled together.
         placed: Members that are bound or assumed.
-        succeeded: Members that succeeded.
-        failed: Members that failed.
         min_member: minMember of the PodGroup; 0 if there is no PodGroup.
         needed: Number of waiting members that must be scheduled together now.
     """
@@ -151,7 +149,6 @@ class GangPreemption(Struct, frozen=True, rename="camel"):
 
     Attributes:
         victims: Preemption victims, lowest priority first.
-        nodes: Nodes of the victims.
         awaited: Terminating pods that the gang would wait for.
         pdb_violations: Number of victims whose eviction violates a PodDisruptionBudget.
         domain: Topology domain in which the gang would fit; None for the whole cluster.
@@ -171,7 +168,6 @@ class GangReservation(Struct, frozen=True, rename="camel"):
 
     Attributes:
         where: The domain or nodes, as text.
-        nodes: Reserved nodes.
         waits_for: Pods that still run there and that the gang waits for, as ``namespace/name``.
     """
 

@@ -80,9 +80,6 @@ def named_gang(context: CycleContext, namespace: str, name: str, source: GroupSo
 def explain_gang(scheduler: Scheduler, gang: Gang, options: ExplanationOptions | None = None) -> GangExplanation:
     """Explain one gang.
 
-    Args:
-        scheduler: The scheduler, between two cycles; it holds the cluster and the live profiles.
-
     Returns:
         The explanation; it includes the error if a plugin or the explanation itself fails.
     """

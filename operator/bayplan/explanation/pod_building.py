@@ -56,7 +56,6 @@ def explain_pod(scheduler: Scheduler, pod: Pod, options: ExplanationOptions | No
     """Explain one pod.
 
     Args:
-        scheduler: The scheduler, between two cycles; it holds the cluster and the live profiles.
         pod: The pod as the API server returns it; the scheduler need not have it in its cache or queue.
 
     Returns:
@@ -334,7 +333,6 @@ class EqualPods(Struct, frozen=True, rename="camel"):
     """Unscheduled pods of one namespace and gang with equal specs.
 
     Attributes:
-        pods: Number of pods.
         explanation: Explanation of the first one.
     """
 

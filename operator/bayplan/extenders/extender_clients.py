@@ -84,7 +84,6 @@ class ExtenderClients:
 
     Args:
         bounds: The files that they may use and the hosts that they may be on; None for no bounds.
-        on_change: Called when the state of an extender has changed.
         write_fence: Called before an extender binds a pod; raises if this process does not lead.
 
     Attributes:

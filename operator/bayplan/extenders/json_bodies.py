@@ -115,11 +115,7 @@ def nodes_body(pod: bytes, nodes: Sequence[bytes]) -> bytes:
 
 
 def uid_victims_body(pod: bytes, victims: Mapping[str, SentVictims]) -> bytes:
-    """Encode a preempt call to an extender with its own cache.
-
-    Args:
-        victims: By node name, pods as UIDs.
-    """
+    """Encode a preempt call to an extender with its own cache."""
     encoded = {
         node: _MetaVictims([_MetaPod(str(uid)) for uid in chosen.pods], chosen.violations)
         for node, chosen in victims.items()
@@ -128,11 +124,7 @@ def uid_victims_body(pod: bytes, victims: Mapping[str, SentVictims]) -> bytes:
 
 
 def victims_body(pod: bytes, victims: Mapping[str, SentVictims]) -> bytes:
-    """Encode a preempt call to an extender without a cache.
-
-    Args:
-        victims: By node name, pods as JSON.
-    """
+    """Encode a preempt call to an extender without a cache."""
     encoded = {
         node: _Victims([Raw(victim) for victim in chosen.pods], chosen.violations) for node, chosen in victims.items()
     }

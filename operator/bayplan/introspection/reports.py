@@ -22,9 +22,7 @@ class ShadowReport(Struct, frozen=True, rename="camel"):
     """A running shadow profile.
 
     Attributes:
-        name: Name of the profile.
         shadow_of: Scheduler name of its live profile.
-        revision: Revision of the shadow.
         has_live_profile: Whether the live profile runs in this process.
         is_paused: Whether the shadow pauses after repeated errors.
         shadow: The results, as in ``status.shadow`` of the object.

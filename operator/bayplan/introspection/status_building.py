@@ -70,7 +70,6 @@ def operator_status(sources: StatusSources, started: float, limit: int = DEFAULT
     """Return the status of the operator.
 
     Args:
-        started: Time of the clock when the process started.
         limit: Maximum number of pods for each place in the queue, and of gangs; 0 for all, with the pods of other
             schedulers.
         namespace: Namespace of the pods and gangs; "" for all. The numbers of profiles, nodes and devices are of all.
@@ -150,11 +149,7 @@ def _contested(context: CycleContext, node: ContestedNode, prefix: str) -> Conte
 def profile_states(
     context: CycleContext, extenders: Callable[[str], tuple[ExtenderState, ...]]
 ) -> tuple[ProfileState, ...]:
-    """Return the live profiles with the lengths of their queues, by name.
-
-    Args:
-        extenders: Returns the extenders of a live profile by scheduler name.
-    """
+    """Return the live profiles with the lengths of their queues, by name."""
     counts, wall = context.queue.readings.counts(), context.clock.wall()
     states = []
     for instance in context.profiles:
@@ -230,11 +225,7 @@ def _cache(context: CycleContext) -> CacheState:
 
 
 def _waiting_gangs(context: CycleContext, now: float) -> list[GangState]:
-    """Return the waiting gangs, highest priority first, then oldest first.
-
-    Args:
-        context: The scheduler's context, between two cycles.
-    """
+    """Return the waiting gangs, highest priority first, then oldest first."""
     waiting = [gang for gang in context.queue.gangs if gang_waits(gang)]
     waiting.sort(key=lambda gang: (-gang.priority, gang.since, gang.key))
     return [gang_state(gang, now) for gang in waiting]
@@ -294,9 +285,6 @@ def devices_state(devices: DeviceIndex, claims_path: str | None) -> DevicesState
 
     Pools are counted over the whole cluster, while the search for devices reads them as one node sees them: a pool
     whose slices target several nodes is complete here if all of its slices exist.
-
-    Args:
-        claims_path: Path from which resource claims are watched; None if they are not.
     """
     pools = newest_slices(devices.hardware.inventory.slices())
     checks = devices.hardware.features.partitionable_devices

@@ -29,7 +29,6 @@ class ProfileState(Struct, frozen=True, rename="camel"):
 
     Attributes:
         name: schedulerName that it serves.
-        revision: Live revision.
         in_flight: Number of attempts in progress with this revision.
         unschedulable: Number of pods that wait for an event that may make them schedulable.
         gated: Number of pods that a PreEnqueue plugin gates.
@@ -61,12 +60,10 @@ class QueuedPodState(Struct, frozen=True, rename="camel"):
     Attributes:
         pod: ``namespace/name``.
         place: active, backoff, errorBackoff, unschedulable, gated, parked or inFlight.
-        profile: schedulerName of the pod.
         seconds: Time in that place.
         attempts: Number of attempts so far.
         rejected_by: Plugins that rejected it in its last attempt.
         gated_by: Plugin that gates it, "" for none.
-        reasons: Reasons of that plugin.
         backoff_seconds: Time until its backoff ends; 0 for none.
         nominated_node: Nominated node, "" for none.
     """
@@ -182,7 +179,6 @@ class InformerState(Struct, frozen=True, rename="camel"):
     """Informer of a resource.
 
     Attributes:
-        objects: Number of objects in its cache.
         synced: Whether its first list is complete.
         last_error: Its last error, "" while it works.
         undecodable: Number of objects of which the newest version cannot be decoded.
@@ -203,7 +199,6 @@ class ContestedNodeState(Struct, frozen=True, rename="camel"):
     Attributes:
         rivals: schedulerName of the pods that were bound by others, the last one at the end.
         pods: The last of these pods, as ``namespace/name``.
-        count: Number of these pods.
         seconds: Time since the first of these binds.
         last_seconds: Time since the last of these binds.
         is_overcommitted: Whether its pods request more than is allocatable now.
@@ -233,12 +228,10 @@ class Status(Struct, frozen=True, rename="camel"):
         places: Number of pods in each place of the queue.
         parked: Number of pods whose schedulerName no live profile serves, by schedulerName.
         queue: Pods in the queue, grouped by place, up to the limit for each place.
-        waiting_gangs: Number of waiting gangs.
         gangs: Waiting gangs by priority and age, up to the limit.
         selector: Label selector of the profiles that this process serves; "" for all.
         server: Version of the API server, and what it lacks.
         namespace: Namespace of the pods and gangs; "" for all. What counts nodes, profiles and devices counts all.
-        contested: Number of contested nodes.
         contested_nodes: Contested nodes up to the limit, the last overcommitted first.
     """
 

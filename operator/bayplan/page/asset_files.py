@@ -29,9 +29,7 @@ class AssetFile:
     """A static file.
 
     Attributes:
-        body: Content.
         compressed: Content with gzip.
-        content_type: Value of Content-Type.
         etag: Value of ETag: the hash of the content.
     """
 

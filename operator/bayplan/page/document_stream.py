@@ -115,7 +115,6 @@ class DocumentStream:
     """The documents and their viewers.
 
     Args:
-        panels: Panels by name, without the map of nodes.
         suspension: Suspension of cycles, during which columns may be hypothetical.
 
     Attributes:

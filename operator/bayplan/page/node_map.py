@@ -235,7 +235,6 @@ class NodeMap(Struct, frozen=True, rename="camel"):
         version: Version of the names and zones.
         names: Names of the nodes by index.
         used: Used share in permille by resource, in the order of names; -1 if a node does not offer it.
-        pods: Number of pods by index.
         unschedulable: Indexes of cordoned nodes.
         not_ready: Indexes of nodes that are not ready.
         unusable_by: Pods over which the unusable shares are averaged.
@@ -442,14 +441,11 @@ class NodeCard(Struct, frozen=True, rename="camel", kw_only=True):
     """A node.
 
     Attributes:
-        unschedulable: Whether it is cordoned.
         held: Why it accepts no pods although it is schedulable, "" if it does.
         taints: Taints as kubectl writes them.
         pods: Pods, those with the highest priority first.
         omitted: Number of pods that are not in the document.
-        nominated: Pods that are nominated to it.
         reservation: Gang that has reserved it, "" for none.
-        command: Command that shows the node.
     """
 
     name: str

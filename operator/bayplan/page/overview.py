@@ -55,7 +55,6 @@ class Overview(Struct, frozen=True, rename="camel"):
         time: Time of the document, RFC 3339.
         nodes, pods: Number of nodes, and of pods that are on nodes.
         pending: Number of pods in the queue.
-        gangs_waiting: Number of waiting gangs.
         places: Number of pods by place of the queue.
         missing: Conditions that are not met yet for readiness.
         problems: What is wrong now.

@@ -90,7 +90,6 @@ class Turns:
 
     Attributes:
         spent: Seconds that the page has used, without the pauses.
-        longest: Seconds of the longest turn.
     """
 
     def __init__(self, clock: Clock, seconds: float = TURN_SECONDS, suspension: Suspension | None = None) -> None:

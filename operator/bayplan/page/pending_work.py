@@ -373,7 +373,6 @@ class WaitingGang(GangState, frozen=True, rename="camel", kw_only=True):
     Attributes:
         missing: Members of minMember that do not exist or are gated.
         domains: Members with a node by topology domain, most members first.
-        command: Command that explains the gang.
     """
 
     missing: int
@@ -385,7 +384,6 @@ class WaitingGangs(Struct, frozen=True, rename="camel"):
     """Document of the panel.
 
     Attributes:
-        total: Number of waiting gangs.
         gangs: Waiting gangs, highest priority first, then oldest first.
         omitted: Waiting gangs that are not in the document.
     """

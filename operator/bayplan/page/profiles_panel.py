@@ -41,7 +41,6 @@ class ProfileRevision(Struct, frozen=True, rename="camel"):
         time: When it was stored, RFC 3339; "" if it is not known.
         cause: The change cause as the user wrote it.
         manager: Field manager of the spec.
-        live: Whether it runs.
         changes: First differences from the revision before, with those of referenced PluginConfigs.
         diff: The same as a unified diff of YAML; "" for the oldest stored revision.
         command: Command that compares the specs, "" for the oldest stored revision.
@@ -110,7 +109,6 @@ class Profiles(Struct, frozen=True, rename="camel"):
     """Document of the panel.
 
     Attributes:
-        profiles: Profiles by name.
         source: ``resources`` for SchedulerProfiles, ``configuration`` with ``--config``.
     """
 

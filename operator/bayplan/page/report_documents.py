@@ -43,7 +43,6 @@ class ShownAttempt(Struct, frozen=True, rename="camel"):
         profile: Scheduler name of the profile.
         result: ``scheduled``, ``unschedulable`` or ``error``; of a gang the reason of its condition.
         node: The chosen node, "" for none.
-        message: Why it failed.
     """
 
     seconds_ago: float
@@ -59,7 +58,6 @@ class Work(Struct, frozen=True, rename="camel"):
     Attributes:
         kind: ``pod`` or ``gang``.
         attempts: Last attempts since the process started, newest first; of a member with those of its gang.
-        command: Command that returns the explanation.
     """
 
     kind: str
@@ -176,11 +174,7 @@ def reported(work: Work) -> ReportedWork:
 
 
 class DocumentReader:
-    """Builds each document once.
-
-    Args:
-        sources: Parts of the operator or of a simulation.
-    """
+    """Builds each document once."""
 
     def __init__(self, sources: PageSources, turns: Turns, limits: ExplanationLimits | None = None) -> None:
         self._given = sources
@@ -253,7 +247,6 @@ def compared(titles: tuple[str, str], before: ReportDocuments, after: ReportDocu
     """Return the documents of two profiles as those of one report.
 
     Args:
-        titles: The profiles as the user named them.
         after: Documents of the second profile, with the same panels.
     """
     sides = {"before": before, "after": after}
@@ -294,11 +287,7 @@ def with_packing(documents: ReportDocuments, totals: Mapping[str, ResourceTotal]
 
 
 async def operator_documents(sources: PageSources, rates: RatesPanel | None) -> ReportDocuments:
-    """Return all documents of a running operator; none of a standby, or before the operator is ready.
-
-    Args:
-        rates: The measured rates; None if they are not measured.
-    """
+    """Return all documents of a running operator; none of a standby, or before the operator is ready."""
     if sources.readiness.role or sources.readiness.missing:
         return ReportDocuments()
     turns = Turns(sources.clock, suspension=sources.scheduler.context.suspension)

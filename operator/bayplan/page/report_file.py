@@ -64,9 +64,6 @@ def report_of(
 ) -> str:
     """Return a report.
 
-    Args:
-        sections: Texts and tables, as in :func:`bayplan.texts.report_sections.page_of`.
-
     Returns:
         HTML that ends with a line break. All text is escaped, control characters too.
 

@@ -95,13 +95,11 @@ class Room(Struct, frozen=True, rename="camel", kw_only=True):
         profiles: All profiles that can be chosen.
         requests: What one pod requests, as text by resource.
         fits: Number of such pods that fit by free amounts on feasible nodes.
-        nodes: Number of feasible nodes.
         per_node: Index of the node in the map, and number of pods, of each feasible node.
         domains: Room by topology domain, most first; with a count only those with room for all pods.
         copies: Dry run of the requested number of pods; None without a number.
         rejected: Reasons why the other nodes are infeasible, with numbers of nodes, most first.
         message: Why no node is feasible; "" if one is.
-        note: What is considered.
         command: Command that shows the free amounts, or explains the pod.
     """
 

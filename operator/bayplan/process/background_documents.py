@@ -37,7 +37,6 @@ class BackgroundDocuments:
     """Builds documents.
 
     Args:
-        context: State of the scheduler, which the documents read.
         processes: Starts copies of this process; None to build every document at once.
         fewest_nodes: Number of nodes from which a document is built in a copy.
 

@@ -49,11 +49,7 @@ def read_initial_profiles(path: Path) -> list[dict[str, Any]]:
 
 
 class InitialProfiles:
-    """Creation of profiles; an existing profile is never changed.
-
-    Args:
-        profiles: Their manifests.
-    """
+    """Creation of profiles; an existing profile is never changed."""
 
     def __init__(self, connection: ApiConnection, clock: Clock, profiles: list[dict[str, Any]]) -> None:
         self._connection = connection

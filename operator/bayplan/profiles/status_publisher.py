@@ -54,11 +54,7 @@ _VALID = _Validity("Valid", "Validating", "args", "Invalid")
 
 
 def profile_events(meta: ObjectMeta, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Event]:
-    """Return the events for a change of a SchedulerProfile's status.
-
-    Args:
-        before: The last written status.
-    """
+    """Return the events for a change of a SchedulerProfile's status."""
     factory = _factory(SchedulerProfile, meta)
     yield from _validity_events(factory, _ACCEPTED, before, after)
     old, new = before.get("activeRevision"), after.get("activeRevision")

@@ -79,9 +79,6 @@ def set_condition(
 ) -> list[Condition]:
     """Set a condition in a list of conditions.
 
-    Args:
-        conditions: The current list; not modified.
-
     Returns:
         The new list: the condition in its old place or at the end, with a new transition time only if its status
         changed.

@@ -36,9 +36,6 @@ _Location = tuple[str | int, ...]
 def bound_problems(document: object, prefix: str) -> tuple[Problem, ...]:
     """Find values that are out of bounds.
 
-    Args:
-        prefix: Its field path, such as ``spec``.
-
     Returns:
         The first few problems; none if it may be read.
     """

@@ -238,7 +238,6 @@ class RequestAuthorization:
     """Accepts or rejects requests.
 
     Args:
-        is_trusted: Returns whether a request needs no token.
         command_paths: Paths for commands, which send a token of their own audience.
         own_paths: Paths at and below which handlers authorize requests themselves, with :meth:`denial`; "/" is only
             the root, which redirects to the page.
@@ -292,7 +291,6 @@ class RequestAuthorization:
         """Return why a token does not authorize a request; None if it does.
 
         Args:
-            audience: Audience of the token, "" for the API server.
             origin: Address of the caller; addresses take turns when many unknown tokens are sent.
         """
         # A token is ASCII; other bytes could not be sent to the API server.

@@ -198,7 +198,6 @@ class ExplainEndpoint:
 
     Args:
         readiness: Readiness of the process; before that an explanation would be based on an incomplete cluster.
-        is_suspended: Whether a cycle is suspended, which a dry run would disturb.
         documents: Builds explanations in a copy of the process; None to build them at once.
     """
 
@@ -290,9 +289,6 @@ class Profiler:
 
     async def run(self, seconds: float) -> cProfile.Profile:
         """Profile everything that the event loop runs.
-
-        Args:
-            seconds: Duration, at most :data:`MAX_SECONDS`.
 
         Raises:
             ProfilerBusyError: Another profile is in progress.

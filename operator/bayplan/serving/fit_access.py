@@ -69,7 +69,6 @@ class FitAccess:
 
     Args:
         authorization: Reviews of tokens; None rejects callers from other hosts.
-        is_trusted: Returns whether a request needs no token.
     """
 
     def __init__(
@@ -94,7 +93,6 @@ def permissions_for(namespaces: Iterable[str], *, copies_node: bool) -> tuple[Pe
     """Return the permissions that a request needs.
 
     Args:
-        namespaces: Namespaces of its objects.
         copies_node: Whether it names a node of the cluster as the template.
     """
     found = [Permission("create", resource=FITS, namespace=each) for each in sorted(namespaces)]

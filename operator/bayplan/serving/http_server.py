@@ -57,11 +57,7 @@ def protection_of(
     connection: ApiConnection,
     clock: Clock,
 ) -> Protection:
-    """Return the protection that the settings define.
-
-    Args:
-        connection: Connection to the API server that reviews tokens and permissions.
-    """
+    """Return the protection that the settings define."""
     own_paths = (FIT_PATH, *(("/", PAGE_PATH) if settings.serve_page else ()))
     return Protection(
         certificate,
@@ -98,7 +94,6 @@ class HealthServer:
 
     Args:
         listener: Sockets of the server, which it closes when it stops.
-        background: Runs while the server does; None for nothing.
     """
 
     def __init__(

@@ -161,11 +161,7 @@ def operator_server(
     certificate: ServedCertificate | None,
     build_page: PageBuilder | None = None,
 ) -> HealthServer:
-    """Build the server with all endpoints and metrics.
-
-    Args:
-        build_page: Builds the page; None if it is not served.
-    """
+    """Build the server with all endpoints and metrics."""
     metrics = metrics_registry(parts.scheduler, parts.informers.by_resource)
     metrics.register(api_call_metrics(parts.writer))
     metrics.register(extender_metrics(parts.extenders))

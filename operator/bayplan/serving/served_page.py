@@ -392,11 +392,7 @@ class PageBuilder:
     def __call__(
         self, parts: ServedParts, endpoints: Endpoints, authorization: RequestAuthorization | None
     ) -> tuple[PageEndpoints, PageDocuments]:
-        """Return the endpoints of the page, and its documents, which must be started.
-
-        Args:
-            endpoints: The operator's other endpoints, which explain pods and gangs.
-        """
+        """Return the endpoints of the page, and its documents, which must be started."""
         documents = PageDocuments(page_sources(parts, endpoints), self._viewers)
         page = PageEndpoints(
             documents=documents,

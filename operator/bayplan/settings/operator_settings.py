@@ -203,7 +203,6 @@ class LeaderElectionSettings(ConfigModel):
         """Return the Lease and its durations.
 
         Args:
-            namespace: Namespace of the Lease if the settings name none.
             selection: The profiles that this Lease covers, None for all; each selection has its own Lease.
         """
         name = _LEASE if selection is None else f"{_LEASE}-{selection.digest}"

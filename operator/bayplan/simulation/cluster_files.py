@@ -255,7 +255,6 @@ def read_cluster_files(
     """Read files.
 
     Args:
-        sources: Paths; ``-`` is standard input.
         decoded: Types that nodes and pods are decoded to, with the fields that installed plugins declare.
         allow_invalid: Whether objects that the API server would reject are read with notices instead of problems.
 

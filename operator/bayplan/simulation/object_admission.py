@@ -60,9 +60,6 @@ def default_class(classes: Iterable[StorageClass]) -> str | None:
 def admitted_storage(given: StorageObject, class_name: str | None) -> StorageObject:
     """Admit a storage object.
 
-    Args:
-        class_name: Name of the default StorageClass.
-
     Raises:
         ConfigError: A quantity or a selector is invalid.
     """

@@ -136,7 +136,6 @@ class PodPlacement(Struct, frozen=True, rename="camel"):
     """Result for one pending pod.
 
     Attributes:
-        node: Node to which it is scheduled.
         reason: Why it is not scheduled, as in the PodScheduled condition; None if it is.
     """
 
@@ -193,7 +192,6 @@ def simulate(
     """Schedule the pods of a cluster.
 
     Args:
-        registry: Available plugins; defaults to :func:`installed_plugins`.
         restarts: Running pods that are restarted after the pending ones are decided: the pods of one entry are deleted
             and created again without a node, and the next entry follows when they are decided.
     """

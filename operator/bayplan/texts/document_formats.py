@@ -30,11 +30,7 @@ def renderers(as_text: Callable[[T], str]) -> Mapping[str, Callable[[T], str]]:
 
 
 def printable_document(document: T) -> T:
-    """Return a copy whose strings cannot fake table rows: control characters escaped, line breaks indented.
-
-    Args:
-        document: A struct that can be encoded as JSON.
-    """
+    """Return a copy whose strings cannot fake table rows: control characters escaped, line breaks indented."""
     return msgspec.convert(printable_builtins(document), type(document))
 
 

@@ -55,8 +55,6 @@ class Report(Struct, frozen=True, rename="camel"):
     """All findings.
 
     Attributes:
-        valid: Whether there is no error.
-        findings: Sorted by file, line and severity.
         unreadable: Files that could not be read, in sentences.
     """
 

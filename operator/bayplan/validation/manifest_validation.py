@@ -330,7 +330,6 @@ def counteracting(args: Mapping[str, Any] | None, enabled: frozenset[str]) -> st
 
     Args:
         args: Args of NodeResourcesFit; None for the defaults.
-        enabled: The result of :func:`balance_plugins`.
     """
     strategy = _strategy(args)
     packs = _is_packing(strategy)

@@ -155,7 +155,6 @@ def api_error(request: str, status: int, body: bytes) -> ClusterWriteError:
     """Make the error for a response other than 2xx.
 
     Args:
-        request: Method and path, for the message.
         status: HTTP status code; a redirect is an error too, since the API server sends none that must be followed.
 
     Returns:
@@ -169,11 +168,7 @@ def api_error(request: str, status: int, body: bytes) -> ClusterWriteError:
 
 
 class Slots:
-    """A number of slots; a waiting caller gets the next slot that is released.
-
-    Args:
-        limit: Number of slots, at least 1.
-    """
+    """A number of slots; a waiting caller gets the next slot that is released."""
 
     __slots__ = ("_free", "_line")
 
@@ -209,12 +204,7 @@ class Slots:
 
 
 class TokenBucket:
-    """Bucket that gains ``rate`` tokens per second and holds at most ``burst``.
-
-    Args:
-        rate: Tokens per second, above 0.
-        burst: Tokens in a full bucket, at least 1.
-    """
+    """Bucket that gains ``rate`` tokens per second and holds at most ``burst``."""
 
     __slots__ = ("_burst", "_clock", "_rate", "_then", "_tokens")
 

@@ -28,9 +28,6 @@ _QUOTE = ord('"')
 def shallow(text: bytes) -> bytes:
     """Return JSON in which values nested deeper than :data:`MAX_DEPTH` levels are null.
 
-    Args:
-        text: JSON; invalid JSON stays invalid.
-
     Returns:
         The same text if nothing is nested deeper.
     """

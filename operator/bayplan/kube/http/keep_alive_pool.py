@@ -221,7 +221,6 @@ class KeepAlivePool:
 
     Args:
         limit: Maximum number of connections; further requests wait in the order of arrival.
-        idle_seconds: Maximum idle time after which a connection is not used again.
     """
 
     def __init__(

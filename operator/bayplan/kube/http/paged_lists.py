@@ -61,11 +61,6 @@ async def list_pages(
 ) -> AsyncIterator[ListPage[Item]]:
     """Yield the pages of a collection in the server's order.
 
-    Args:
-        path: Path of the collection, such as ``/api/v1/pods``.
-        limit: Maximum number of objects of a page.
-        seconds: Timeout of one page.
-
     Raises:
         MalformedListError: A response is not a list.
         ClusterWriteError: A request failed; see :meth:`ApiConnection.request`.
