@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 
 from hack.controlplane.api_client import Manifest
-from hack.controlplane.controllers import start_kube_controller_manager
 from hack.controlplane.device_driver import devices_of
 from hack.controlplane.launcher import ControlPlane
-from hack.controlplane.schedulers import install_crds
 from hack.controlplane.servers import Options
 from tests.support.dashboard import assert_has_series
 from tests.support.live_devices import LiveDevices, live_devices
+from tests.support.live_servers import plane_with_controllers
 from tests.support.operator_process import OperatorProcess
 
 pytestmark = [pytest.mark.cluster, pytest.mark.kwok, pytest.mark.controllers, pytest.mark.timeout(300)]
@@ -28,10 +27,7 @@ PREPARED, BROKEN = "example.com/prepared", "example.com/broken"
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
     """Start a control plane whose controllers create claims from templates and deallocate them."""
-    with ControlPlane(Options(kubernetes="1.37")) as plane:
-        install_crds(plane)
-        plane.start_kwok()
-        start_kube_controller_manager(plane)
+    with plane_with_controllers(options=Options(kubernetes="1.37")) as plane:
         yield plane
 
 

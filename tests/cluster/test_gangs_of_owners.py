@@ -7,9 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from hack.controlplane.api_client import ApiClient
-from hack.controlplane.controllers import start_kube_controller_manager
 from hack.controlplane.launcher import ControlPlane
-from hack.controlplane.schedulers import install_crds
+from tests.support.live_servers import plane_with_controllers
 from tests.support.operator_process import OperatorProcess
 from tests.support.owned_gangs import NAMESPACE, OwnedGangs
 
@@ -19,10 +18,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.kwok, pytest.mark.controllers, py
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
     """Start a control plane with controllers, which create the pods of Jobs and collect garbage."""
-    with ControlPlane() as plane:
-        install_crds(plane)
-        plane.start_kwok()
-        start_kube_controller_manager(plane)
+    with plane_with_controllers() as plane:
         yield plane
 
 

@@ -16,7 +16,7 @@ from tests.support.operator_process import OperatorProcess
 pytestmark = [pytest.mark.cluster, pytest.mark.kwok, pytest.mark.controllers, pytest.mark.timeout(120)]
 GROUPS = NATIVE_GROUPS["1.37"]
 NAMESPACE = "default"
-GATE = "--feature-gates=DRAWorkloadResourceClaims=true"
+OPERATOR_FLAGS = ("--feature-gates=DRAWorkloadResourceClaims=true",)
 
 
 @pytest.fixture(scope="module")
@@ -26,14 +26,6 @@ def plane() -> Iterator[ControlPlane]:
         plane.start_kwok()
         start_kube_controller_manager(plane, ["--feature-gates=GenericWorkload=true,DRAWorkloadResourceClaims=true"])
         yield plane
-
-
-@pytest.fixture(scope="module")
-def operator(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorProcess]:
-    """Start an operator with the feature gate."""
-    with OperatorProcess(plane.kubeconfig, tmp_path_factory.mktemp("operator") / "operator.log") as operator:
-        operator.start(GATE)
-        yield operator
 
 
 def test_members_share_the_claim_of_their_group(plane: ControlPlane, operator: OperatorProcess) -> None:

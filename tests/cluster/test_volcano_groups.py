@@ -17,7 +17,7 @@ from tests.support.tables import table
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
 DEFINITION = Path(__file__).resolve().parents[1] / "support" / "volcano-podgroups.yaml"
 VERSION = "scheduling.volcano.sh/v1beta1"
-GATE = "--feature-gates=VolcanoPodGroups=true"
+OPERATOR_FLAGS = ("--feature-gates=VolcanoPodGroups=true",)
 
 
 @pytest.fixture(scope="module")
@@ -27,14 +27,6 @@ def plane() -> Iterator[ControlPlane]:
         install_crds(plane)
         plane.kubectl("apply", "--server-side", f"--filename={DEFINITION}")
         yield plane
-
-
-@pytest.fixture(scope="module")
-def operator(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorProcess]:
-    """Start an operator with the feature gate."""
-    with OperatorProcess(plane.kubeconfig, tmp_path_factory.mktemp("operator") / "operator.log") as operator:
-        operator.start(GATE)
-        yield operator
 
 
 class VolcanoGangs(LiveGangs):

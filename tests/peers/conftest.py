@@ -2,17 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from tests.support.live_servers import operator
 
-import pytest
-
-from hack.controlplane.launcher import ControlPlane
-from tests.support.operator_process import OperatorProcess
-
-
-@pytest.fixture(scope="module")
-def operator(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorProcess]:
-    """Start the only operator of the module's cluster."""
-    with OperatorProcess(plane.kubeconfig, tmp_path_factory.mktemp("operator") / "operator.log") as operator:
-        operator.start()
-        yield operator
+__all__ = ["operator"]

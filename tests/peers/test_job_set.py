@@ -8,20 +8,13 @@ from typing import Any
 import pytest
 
 from hack.controlplane.api_client import ApiClient
-from hack.controlplane.controllers import start_kube_controller_manager
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.peers import start_job_set
-from hack.controlplane.schedulers import install_crds
+from tests.support.live_servers import peer_marks, plane_with_controllers
 from tests.support.operator_process import OperatorProcess
 from tests.support.owned_gangs import NAMESPACE, OwnedGangs
 
-pytestmark = [
-    pytest.mark.cluster,
-    pytest.mark.kwok,
-    pytest.mark.controllers,
-    pytest.mark.jobset,
-    pytest.mark.timeout(240),
-]
+pytestmark = peer_marks("jobset")
 
 VERSION = "jobset.x-k8s.io/v1alpha2"
 SET = "jobset.sigs.k8s.io/jobset-name"
@@ -32,11 +25,7 @@ RESTARTS = "jobset.sigs.k8s.io/restart-attempt"
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
     """Start a control plane with the controllers of Jobs and JobSets."""
-    with ControlPlane() as plane:
-        install_crds(plane)
-        plane.start_kwok()
-        start_kube_controller_manager(plane)
-        start_job_set(plane)
+    with plane_with_controllers(start_job_set) as plane:
         yield plane
 
 

@@ -9,26 +9,19 @@ import yaml
 
 from hack.controlplane import binaries
 from hack.controlplane.api_client import ApiClient, address
-from hack.controlplane.controllers import start_kube_controller_manager
 from hack.controlplane.installed_operator import Account
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.peers import start_kueue
-from hack.controlplane.schedulers import install_crds
 from hack.controlplane.servers import Options
 from tests.charts.conftest import Helm
 from tests.charts.rights import granted, refused, used
 from tests.support.kueue_checks import KueueChecks
 from tests.support.kueue_gangs import VERSION
+from tests.support.live_servers import peer_marks, plane_with_controllers
 from tests.support.operator_process import OperatorProcess
 from tests.support.owned_gangs import NAMESPACE
 
-pytestmark = [
-    pytest.mark.cluster,
-    pytest.mark.kwok,
-    pytest.mark.controllers,
-    pytest.mark.kueue,
-    pytest.mark.timeout(240),
-]
+pytestmark = peer_marks("kueue")
 
 RELEASE = "admission"
 
@@ -36,11 +29,8 @@ RELEASE = "admission"
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
     """Start a control plane with controllers and Kueue; it streams no lists, so that the right to list is used."""
-    with ControlPlane(Options(audit=True, feature_gates={"WatchList": False})) as plane:
-        install_crds(plane)
-        plane.start_kwok()
-        start_kube_controller_manager(plane)
-        start_kueue(plane)
+    options = Options(audit=True, feature_gates={"WatchList": False})
+    with plane_with_controllers(start_kueue, options=options) as plane:
         plane.kubectl("create", "namespace", RELEASE)
         yield plane
 

@@ -7,31 +7,20 @@ from collections.abc import Iterator
 import pytest
 
 from hack.controlplane.api_client import ApiClient
-from hack.controlplane.controllers import start_kube_controller_manager
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.peers import start_leader_worker_set
-from hack.controlplane.schedulers import install_crds
 from tests.support.leader_worker_sets import SIZE, LeaderWorkerSets
+from tests.support.live_servers import peer_marks, plane_with_controllers
 from tests.support.operator_process import OperatorProcess
 from tests.support.owned_gangs import NAMESPACE
 
-pytestmark = [
-    pytest.mark.cluster,
-    pytest.mark.kwok,
-    pytest.mark.controllers,
-    pytest.mark.lws,
-    pytest.mark.timeout(240),
-]
+pytestmark = peer_marks("lws")
 
 
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
     """Start a control plane with the controllers of StatefulSets and LeaderWorkerSets."""
-    with ControlPlane() as plane:
-        install_crds(plane)
-        plane.start_kwok()
-        start_kube_controller_manager(plane)
-        start_leader_worker_set(plane)
+    with plane_with_controllers(start_leader_worker_set) as plane:
         yield plane
 
 

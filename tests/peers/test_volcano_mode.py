@@ -13,20 +13,15 @@ from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.peers import start_leader_worker_set
 from hack.controlplane.schedulers import install_crds
 from tests.support.leader_worker_sets import SIZE, LeaderWorkerSets
+from tests.support.live_servers import peer_marks
 from tests.support.operator_process import OperatorProcess
 from tests.support.owned_gangs import NAMESPACE
 
-pytestmark = [
-    pytest.mark.cluster,
-    pytest.mark.kwok,
-    pytest.mark.controllers,
-    pytest.mark.lws,
-    pytest.mark.timeout(240),
-]
+pytestmark = peer_marks("lws")
 
 DEFINITION = Path(__file__).resolve().parents[1] / "support" / "volcano-podgroups.yaml"
 GROUPS = f"/apis/scheduling.volcano.sh/v1beta1/namespaces/{NAMESPACE}/podgroups"
-GATE = "--feature-gates=VolcanoPodGroups=true"
+OPERATOR_FLAGS = ("--feature-gates=VolcanoPodGroups=true",)
 
 
 @pytest.fixture(scope="module")
@@ -39,14 +34,6 @@ def plane() -> Iterator[ControlPlane]:
         start_kube_controller_manager(plane)
         start_leader_worker_set(plane, {"gangSchedulingManagement": {"schedulerProvider": "volcano"}})
         yield plane
-
-
-@pytest.fixture(scope="module")
-def operator(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorProcess]:
-    """Start an operator with the feature gate."""
-    with OperatorProcess(plane.kubeconfig, tmp_path_factory.mktemp("operator") / "operator.log") as operator:
-        operator.start(GATE)
-        yield operator
 
 
 @pytest.fixture
