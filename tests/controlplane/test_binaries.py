@@ -220,12 +220,10 @@ def test_unknown_names_are_rejected() -> None:
         binaries.resolve(["kubelet"])
 
 
-@pytest.mark.parametrize(
-    ("path", "problem"),
-    [
-        pytest.param("/etc/kueue/metrics/certs", "", id="what the edit replaces"),
-        pytest.param("/etc/kueue/other", "cmd/kueue/main.go contains .* not 1 times", id="another source"),
-    ],
+@table(
+    "path, problem",
+    ("what the edit replaces", "/etc/kueue/metrics/certs", ""),
+    ("another source", "/etc/kueue/other", "cmd/kueue/main.go contains .* not 1 times"),
 )
 def test_a_changed_source_is_built(machine: Machine, path: str, problem: str) -> None:
     """A recipe with edits builds a changed copy of the module, and fails if the source is not as expected."""

@@ -54,6 +54,7 @@ from tests.support.builders import node, pod
 from tests.support.gangs import add_groups, gang_of, group, members
 from tests.support.presence import present
 from tests.support.scheduling import Rig, plugin_set, profile, rig
+from tests.support.tables import table
 
 NAME = "Third"
 KINDS: tuple[type[BaseException], ...] = (
@@ -248,12 +249,10 @@ def test_what_a_method_returns_is_watched() -> None:
     assert build(FilterPlugin, {"reuse_check": lambda *_: always}, watch).reuse_check(None, None) is always
 
 
-@pytest.mark.parametrize(
-    ("kind", "adapt", "methods"),
-    [
-        pytest.param(NodeFilterPlugin, filter_runner, ("filter", "decode"), id="filter_node"),
-        pytest.param(NodeScorePlugin, score_runner, ("score", "normalize"), id="score_node"),
-    ],
+@table(
+    "kind, adapt, methods",
+    ("filter_node", NodeFilterPlugin, filter_runner, ("filter", "decode")),
+    ("score_node", NodeScorePlugin, score_runner, ("score", "normalize")),
 )
 def test_adapters_are_watched(kind: type[Plugin], adapt: Callable[[Plugin], Any], methods: tuple[str, ...]) -> None:
     """A plugin that takes one node at a time is watched over all nodes of a call."""

@@ -26,6 +26,7 @@ from scheduler_core.snapshot.node_columns import HeldNodes
 from tests.support.builders import node, pod
 from tests.support.devices import using
 from tests.support.scheduling import Rig, profile, rig
+from tests.support.tables import table
 
 Json = dict[str, Any]
 EVERYTHING = Toleration(operator="Exists")
@@ -480,14 +481,12 @@ RULE: Json = {
 }
 
 
-@pytest.mark.parametrize(
-    ("path", "tainted"),
-    [
-        pytest.param(("spec", "taint"), {"a/x/0", "a/x/1"}, id="taint"),
-        pytest.param(("spec", "deviceSelector", "pool"), {"a/x/0", "a/x/1", "b/x/0"}, id="pool"),
-        pytest.param(("spec", "deviceSelector"), ALL_DEVICES, id="selector"),
-        pytest.param(("spec",), ALL_DEVICES, id="spec"),
-    ],
+@table(
+    "path, tainted",
+    ("taint", ("spec", "taint"), {"a/x/0", "a/x/1"}),
+    ("pool", ("spec", "deviceSelector", "pool"), {"a/x/0", "a/x/1", "b/x/0"}),
+    ("selector", ("spec", "deviceSelector"), ALL_DEVICES),
+    ("spec", ("spec",), ALL_DEVICES),
 )
 @pytest.mark.parametrize("end", ["MODIFIED", "DELETED"])
 def test_a_taint_rule(path: tuple[str, ...], tainted: set[str], end: str) -> None:

@@ -13,7 +13,7 @@ GPU = "nvidia.com/gpu"
 Document = dict[str, Any]
 
 
-def gpu_cluster(nodes: int = 1523, pods: int = 8152) -> str:
+def gpu_cluster(nodes: int, pods: int) -> str:
     """Return a List of nodes and pending pods.
 
     One pod in 40 selects a pool without nodes, one in 100 has a scheduling gate, and one in 200 names a scheduler

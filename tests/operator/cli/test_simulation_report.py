@@ -16,24 +16,33 @@ from click.testing import CliRunner
 from tests.support.gpu_cluster import GPU, gpu_cluster
 from tests.support.tables import table
 
-NODES, PODS = 1523, 8152
 GIBIBYTE = 1 << 30
 
 
+@pytest.fixture(
+    scope="module", params=[(305, 1631), pytest.param((1523, 8152), marks=pytest.mark.nightly)], ids=["small", "large"]
+)
+def size(request: pytest.FixtureRequest) -> tuple[int, int]:
+    """Return the numbers of nodes and pods; every night those of a cluster of production size."""
+    found: tuple[int, int] = request.param
+    return found
+
+
 @pytest.fixture(scope="module")
-def large_result(tmp_path_factory: pytest.TempPathFactory) -> SimulationResult:
-    """Return the result for a cluster of production size."""
+def large_result(size: tuple[int, int], tmp_path_factory: pytest.TempPathFactory) -> SimulationResult:
+    """Return the result for a cluster with too few GPUs."""
     path = tmp_path_factory.mktemp("cluster") / "cluster.json"
-    path.write_text(gpu_cluster(NODES, PODS), encoding="utf-8")
+    path.write_text(gpu_cluster(*size), encoding="utf-8")
     return simulate(admit(read_cluster_files([str(path)])))
 
 
-def test_a_large_cluster_is_summarised(large_result: SimulationResult) -> None:
+def test_a_large_cluster_is_summarised(large_result: SimulationResult, size: tuple[int, int]) -> None:
     """The default output fits a screen: counts, resources, causes, and flags for the lists."""
+    nodes, pods = size
     lines = as_table(large_result).splitlines()
     placed = large_result.count(Verdict.PLACED)
     assert len(lines) <= 24
-    assert lines[0].startswith(f"{placed} of {PODS} pods scheduled to {NODES} of {NODES} nodes; ")
+    assert lines[0].startswith(f"{placed} of {pods} pods scheduled to {nodes} of {nodes} nodes; ")
     assert [line.split()[0] for line in lines[3:7]] == ["pods", "cpu", "memory", GPU]
     causes = [line.split(maxsplit=1)[1].split("  ")[0] for line in lines[9:-2]]
     assert causes == [
@@ -42,11 +51,11 @@ def test_a_large_cluster_is_summarised(large_result: SimulationResult) -> None:
         "waiting for scheduling gates: [example.com/quota]",
         'no profile in the files serves schedulerName "nightly"; available profiles: default-scheduler',
     ]
-    assert sum(int(line.split()[0]) for line in lines[9:-2]) == PODS - placed
-    assert lines[-1] == f"not listed: {PODS} pods (--pods), {NODES} nodes (--nodes)"
+    assert sum(int(line.split()[0]) for line in lines[9:-2]) == pods - placed
+    assert lines[-1] == f"not listed: {pods} pods (--pods), {nodes} nodes (--nodes)"
 
 
-def test_totals_are_the_sums_of_nodes_and_pods(large_result: SimulationResult) -> None:
+def test_totals_are_the_sums_of_nodes_and_pods(large_result: SimulationResult, size: tuple[int, int]) -> None:
     """The amounts of a resource are the sums over the nodes and over the scheduled pods."""
     document = as_document(large_result)
     total = document.summary.resources[GPU]
@@ -58,7 +67,7 @@ def test_totals_are_the_sums_of_nodes_and_pods(large_result: SimulationResult) -
     assert total.requested == sum(
         (0, 1, 1, 2)[int(pod.name[-4:]) % 4] for pod in large_result.pods if pod.verdict is Verdict.PLACED
     )
-    assert sum(cause.pods for cause in document.summary.causes) == PODS - document.summary.placed
+    assert sum(cause.pods for cause in document.summary.causes) == size[1] - document.summary.placed
 
 
 def result_with(

@@ -81,20 +81,14 @@ def test_only_pods_that_mean_a_profile_are_reported(
     assert reports(cluster, unserved) == []
 
 
-@pytest.mark.parametrize(
-    ("name", "conditions", "expected"),
-    [
-        pytest.param("batch", [], [("a", NO_PROFILE)], id="a profile that is not live"),
-        pytest.param("pakc", [], [], id="misspelt: perhaps the name of another scheduler"),
-        pytest.param("volcano", [], [], id="another scheduler"),
-        pytest.param(
-            "batch", [PodCondition("PodScheduled", "False", "Unschedulable", "no room")], [], id="reported by others"
-        ),
-        pytest.param("batch", [PodCondition("PodScheduled", "False", NO_PROFILE, REJECTED)], [], id="written before"),
-        pytest.param(
-            "batch", [PodCondition("PodScheduled", "False", NO_PROFILE, "x")], [("a", NO_PROFILE)], id="reason changed"
-        ),
-    ],
+@table(
+    "name, conditions, expected",
+    ("a profile that is not live", "batch", [], [("a", NO_PROFILE)]),
+    ("misspelt: perhaps the name of another scheduler", "pakc", [], []),
+    ("another scheduler", "volcano", [], []),
+    ("reported by others", "batch", [PodCondition("PodScheduled", "False", "Unschedulable", "no room")], []),
+    ("written before", "batch", [PodCondition("PodScheduled", "False", NO_PROFILE, REJECTED)], []),
+    ("reason changed", "batch", [PodCondition("PodScheduled", "False", NO_PROFILE, "x")], [("a", NO_PROFILE)]),
 )
 def test_autoscalers_add_no_nodes(
     cluster: Rig, name: str, conditions: Sequence[PodCondition], expected: list[tuple[str, str]]

@@ -12,6 +12,7 @@ from tests.support.builders import node, pod
 from tests.support.gang_preemption import running_pod
 from tests.support.gangs import group, members
 from tests.support.scheduling import DEFAULT_NAME, Rig, rig
+from tests.support.tables import table
 
 DELAY = 60
 
@@ -54,9 +55,7 @@ KINDS = pytest.mark.parametrize("kind", ["pod", "gang"])
 
 
 @KINDS
-@pytest.mark.parametrize(
-    ("seconds", "evicts"), [pytest.param(DELAY - 1, False, id="within"), pytest.param(DELAY, True, id="after")]
-)
+@table("seconds, evicts", ("within", DELAY - 1, False), ("after", DELAY, True))
 async def test_victims_run_until_the_delay_ends(kind: str, seconds: int, evicts: bool) -> None:
     """Nothing else has to occur at the end of the delay: a timer activates the pod or gang."""
     made = _cluster()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from scheduler_core.model.devices import ResourceClaim
 from tests.support.devices import (
     DRIVER,
@@ -20,6 +18,7 @@ from tests.support.devices import (
     with_reserved,
 )
 from tests.support.rejected_claims import A100, H100, DeviceObject, RejectedPod, gpus
+from tests.support.tables import table
 
 ALTERNATIVES = first_available("r", alternative("big", H100), alternative("small", A100, count=2))
 COUNTERS = [{"name": "card", "counters": {"memory": {"value": "40Gi"}}}]
@@ -34,124 +33,112 @@ TAINTED = taint_rule("t", {"key": "x", "effect": "NoSchedule"}, {"device": "d1"}
 SHARED: dict[str, Any] = {"capacity": {"memory": {"value": "24Gi"}}, "allowMultipleAllocations": True}
 
 
-@pytest.mark.parametrize(
-    ("claims", "objects", "obstacles"),
-    [
-        pytest.param(
-            [claim(exactly("r"))],
-            [],
-            [("", "the node has no devices", 1)],
-            id="no devices",
-        ),
-        pytest.param(
-            [claim(exactly("r", H100))],
-            [gpus("a100")],
-            [("r", "needs 1 device, none can be used", 1)],
-            id="no device matches",
-        ),
-        pytest.param(
-            [claim(exactly("r", A100, count=3))],
-            [gpus("a100", "a100", "l4")],
-            [("r", "needs 3 devices, 2 can be used", 1)],
-            id="too few",
-        ),
-        pytest.param(
-            [claim(exactly("r", H100, allocationMode="All"))],
-            [gpus("a100")],
-            [("r", "no device can be used", 1)],
-            id="all, no device matches",
-        ),
-        pytest.param(
-            [claim(exactly("r", allocationMode="All"))],
-            [gpus("a100", "a100"), allocated_claim({"device": "d1"})],
-            [("r", "needs all devices that match, some of which cannot be used", 1)],
-            id="all, one in use",
-        ),
-        pytest.param(
-            [claim(ALTERNATIVES)],
-            [gpus("a100", "l4")],
-            [("r", "none of 2 alternatives has enough devices", 1)],
-            id="alternatives",
-        ),
-        pytest.param(
-            [claim(exactly("r"))],
-            [gpus("a100", count=2)],
-            [("r", "a resource pool of the node is incomplete", 1)],
-            id="incomplete pool",
-        ),
-        pytest.param(
-            [claim(exactly("r"))],
-            [slice_of([device("d0"), device("d0")])],
-            [("r", "a resource pool of the node is invalid", 1)],
-            id="invalid pool",
-        ),
-        pytest.param(
-            [claim(exactly("r", count=2))],
-            [
-                slice_of([device("d0", consumesCounters=PART), device("d1", consumesCounters=PART)], count=2),
-                slice_of(name="counters", sharedCounters=COUNTERS, count=2),
-            ],
-            [("r", "needs 2 devices; the shared counters or capacity suffice for fewer", 1)],
-            id="counters for one",
-        ),
-        pytest.param(
-            [claim(exactly("a", A100), exactly("b", A100))],
-            [gpus("a100", "l4")],
-            [("", "each request has devices alone, but not all of them together", 1)],
-            id="requests compete",
-        ),
-        pytest.param(
-            [claim(exactly("a"), exactly("b"), constraints=[{"matchAttribute": f"{DRIVER}/model"}])],
-            [gpus("a100", "l4")],
-            [("", f"matchAttribute {DRIVER}/model: no 2 usable devices have the same value", 1)],
-            id="matchAttribute",
-        ),
-        pytest.param(
-            [claim(exactly("a", count=2), constraints=[{"distinctAttribute": f"{DRIVER}/model"}])],
-            [gpus("a100", "a100")],
-            [("", f"distinctAttribute {DRIVER}/model: no 2 usable devices have different values", 1)],
-            id="distinctAttribute",
-        ),
-        pytest.param(
-            [
-                claim(
-                    exactly("a", count=2),
-                    exactly("b"),
-                    constraints=[
-                        {"matchAttribute": f"{DRIVER}/model", "requests": ["a"]},
-                        {"matchAttribute": f"{DRIVER}/none", "requests": ["b"]},
-                    ],
-                )
-            ],
-            [gpus("a100", "a100", "l4")],
-            [("", f"matchAttribute {DRIVER}/none: no usable device has the attribute", 1)],
-            id="one of two constraints",
-        ),
-        pytest.param(
-            [claim(exactly("r", A100)), claim(exactly("r", A100), name="c1")],
-            [gpus("a100", "l4")],
-            [("", "each claim has devices alone, but not all of them together", 1)],
-            id="claims compete",
-        ),
-        pytest.param(
-            [
-                claim(
-                    exactly("r"),
-                    allocation={
-                        "devices": {"results": [{"request": "r", "driver": DRIVER, "pool": "n7", "device": "d0"}]},
-                        "nodeSelector": {
-                            "nodeSelectorTerms": [
-                                {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n7"]}]}
-                            ]
-                        },
+@table(
+    "claims, objects, obstacles",
+    ("no devices", [claim(exactly("r"))], [], [("", "the node has no devices", 1)]),
+    ("no device matches", [claim(exactly("r", H100))], [gpus("a100")], [("r", "needs 1 device, none can be used", 1)]),
+    (
+        "too few",
+        [claim(exactly("r", A100, count=3))],
+        [gpus("a100", "a100", "l4")],
+        [("r", "needs 3 devices, 2 can be used", 1)],
+    ),
+    (
+        "all, no device matches",
+        [claim(exactly("r", H100, allocationMode="All"))],
+        [gpus("a100")],
+        [("r", "no device can be used", 1)],
+    ),
+    (
+        "all, one in use",
+        [claim(exactly("r", allocationMode="All"))],
+        [gpus("a100", "a100"), allocated_claim({"device": "d1"})],
+        [("r", "needs all devices that match, some of which cannot be used", 1)],
+    ),
+    (
+        "alternatives",
+        [claim(ALTERNATIVES)],
+        [gpus("a100", "l4")],
+        [("r", "none of 2 alternatives has enough devices", 1)],
+    ),
+    (
+        "incomplete pool",
+        [claim(exactly("r"))],
+        [gpus("a100", count=2)],
+        [("r", "a resource pool of the node is incomplete", 1)],
+    ),
+    (
+        "invalid pool",
+        [claim(exactly("r"))],
+        [slice_of([device("d0"), device("d0")])],
+        [("r", "a resource pool of the node is invalid", 1)],
+    ),
+    (
+        "counters for one",
+        [claim(exactly("r", count=2))],
+        [
+            slice_of([device("d0", consumesCounters=PART), device("d1", consumesCounters=PART)], count=2),
+            slice_of(name="counters", sharedCounters=COUNTERS, count=2),
+        ],
+        [("r", "needs 2 devices; the shared counters or capacity suffice for fewer", 1)],
+    ),
+    (
+        "requests compete",
+        [claim(exactly("a", A100), exactly("b", A100))],
+        [gpus("a100", "l4")],
+        [("", "each request has devices alone, but not all of them together", 1)],
+    ),
+    (
+        "matchAttribute",
+        [claim(exactly("a"), exactly("b"), constraints=[{"matchAttribute": f"{DRIVER}/model"}])],
+        [gpus("a100", "l4")],
+        [("", f"matchAttribute {DRIVER}/model: no 2 usable devices have the same value", 1)],
+    ),
+    (
+        "distinctAttribute",
+        [claim(exactly("a", count=2), constraints=[{"distinctAttribute": f"{DRIVER}/model"}])],
+        [gpus("a100", "a100")],
+        [("", f"distinctAttribute {DRIVER}/model: no 2 usable devices have different values", 1)],
+    ),
+    (
+        "one of two constraints",
+        [
+            claim(
+                exactly("a", count=2),
+                exactly("b"),
+                constraints=[
+                    {"matchAttribute": f"{DRIVER}/model", "requests": ["a"]},
+                    {"matchAttribute": f"{DRIVER}/none", "requests": ["b"]},
+                ],
+            )
+        ],
+        [gpus("a100", "a100", "l4")],
+        [("", f"matchAttribute {DRIVER}/none: no usable device has the attribute", 1)],
+    ),
+    (
+        "claims compete",
+        [claim(exactly("r", A100)), claim(exactly("r", A100), name="c1")],
+        [gpus("a100", "l4")],
+        [("", "each claim has devices alone, but not all of them together", 1)],
+    ),
+    (
+        "allocated elsewhere",
+        [
+            claim(
+                exactly("r"),
+                allocation={
+                    "devices": {"results": [{"request": "r", "driver": DRIVER, "pool": "n7", "device": "d0"}]},
+                    "nodeSelector": {
+                        "nodeSelectorTerms": [
+                            {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n7"]}]}
+                        ]
                     },
-                )
-            ],
-            [],
-            [("", "its devices are on node n7", 1)],
-            id="allocated elsewhere",
-        ),
-    ],
+                },
+            )
+        ],
+        [],
+        [("", "its devices are on node n7", 1)],
+    ),
 )
 def test_obstacles_name_the_part_that_fails(
     claims: list[ResourceClaim], objects: list[DeviceObject], obstacles: list[tuple[str, str, int]]
@@ -169,84 +156,82 @@ def test_obstacles_count_their_nodes() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("wanted", "objects", "problems"),
-    [
-        pytest.param(
-            exactly("r", H100),
-            [gpus("a100", "a100", "l4")],
-            [(2, ["model is a100, must be h100"]), (1, ["model is l4, must be h100"])],
-            id="selector of the request",
-        ),
-        pytest.param(
-            exactly("r", A100),
-            [slice_of([device("d0", "a100")], driver="nic.example.com", pool="nic")],
-            [(1, [f"driver is nic.example.com, must be {DRIVER}"])],
-            id="selector of the class",
-        ),
-        pytest.param(
-            exactly("r"),
-            [
-                gpus("a100", "l4"),
-                with_reserved(allocated_claim({"device": "d0"}, {"device": "d1"}), "train-0", "train-1"),
-            ],
-            [(2, ["in use by claim ns/held (pods train-0, train-1)"])],
-            id="in use",
-        ),
-        pytest.param(
-            exactly("r"),
-            [slice_of([device("d0", taints=[{"key": "ecc", "value": "bad", "effect": "NoSchedule"}])])],
-            [(1, ["taint ecc=bad:NoSchedule is not tolerated"])],
-            id="taint of the driver",
-        ),
-        pytest.param(
-            exactly("r"),
-            [gpus("l4"), taint_rule("t", {"key": "repair", "effect": "NoExecute"}, {"driver": DRIVER})],
-            [(1, ["taint repair:NoExecute is not tolerated"])],
-            id="taint of a rule",
-        ),
-        pytest.param(
-            exactly("r", capacity={"requests": {"memory": "40Gi"}}),
-            [slice_of([device("d0", capacity={"memory": {"value": "24Gi"}}), device("d1")])],
-            [(1, ["capacity memory is 24Gi, 40Gi requested"]), (1, ["capacity memory is not set, 40Gi requested"])],
-            id="capacity",
-        ),
-        pytest.param(
-            exactly("r", capacity={"requests": {"memory": "10Gi"}}),
-            [slice_of([device("d0", **SHARED)]), allocated_claim(USED_SHARE)],
-            [(1, ["capacity memory has 4Gi of 24Gi left, 10Gi needed; used by claim ns/held"])],
-            id="consumed capacity",
-        ),
-        pytest.param(
-            exactly("r", capacity={"requests": {"memory": "10Gi"}}),
-            [slice_of([device("d0", **LIMITED)])],
-            [(1, ["the request policy of capacity memory does not allow 10Gi"])],
-            id="request policy",
-        ),
-        pytest.param(
-            exactly("r"),
-            [
-                slice_of([device("d0", consumesCounters=PART), device("d1", consumesCounters=PART)], count=2),
-                slice_of(name="counters", sharedCounters=COUNTERS, count=2),
-                allocated_claim({"device": "d0"}),
-            ],
-            [
-                (1, ["in use by claim ns/held"]),
-                (1, ["counter memory of card has 10Gi left, 30Gi needed; used by claim ns/held"]),
-            ],
-            id="counters",
-        ),
-        pytest.param(
-            exactly("r", H100),
-            [gpus("a100", "h100"), TAINTED, allocated_claim({"device": "d0"})],
-            [
-                (1, ["taint x:NoSchedule is not tolerated"]),
-                (1, ["model is a100, must be h100", "in use by claim ns/held"]),
-            ],
-            id="the fewest problems first",
-        ),
-    ],
-)  # fmt: skip
+@table(
+    "wanted, objects, problems",
+    (
+        "selector of the request",
+        exactly("r", H100),
+        [gpus("a100", "a100", "l4")],
+        [(2, ["model is a100, must be h100"]), (1, ["model is l4, must be h100"])],
+    ),
+    (
+        "selector of the class",
+        exactly("r", A100),
+        [slice_of([device("d0", "a100")], driver="nic.example.com", pool="nic")],
+        [(1, [f"driver is nic.example.com, must be {DRIVER}"])],
+    ),
+    (
+        "in use",
+        exactly("r"),
+        [
+            gpus("a100", "l4"),
+            with_reserved(allocated_claim({"device": "d0"}, {"device": "d1"}), "train-0", "train-1"),
+        ],
+        [(2, ["in use by claim ns/held (pods train-0, train-1)"])],
+    ),
+    (
+        "taint of the driver",
+        exactly("r"),
+        [slice_of([device("d0", taints=[{"key": "ecc", "value": "bad", "effect": "NoSchedule"}])])],
+        [(1, ["taint ecc=bad:NoSchedule is not tolerated"])],
+    ),
+    (
+        "taint of a rule",
+        exactly("r"),
+        [gpus("l4"), taint_rule("t", {"key": "repair", "effect": "NoExecute"}, {"driver": DRIVER})],
+        [(1, ["taint repair:NoExecute is not tolerated"])],
+    ),
+    (
+        "capacity",
+        exactly("r", capacity={"requests": {"memory": "40Gi"}}),
+        [slice_of([device("d0", capacity={"memory": {"value": "24Gi"}}), device("d1")])],
+        [(1, ["capacity memory is 24Gi, 40Gi requested"]), (1, ["capacity memory is not set, 40Gi requested"])],
+    ),
+    (
+        "consumed capacity",
+        exactly("r", capacity={"requests": {"memory": "10Gi"}}),
+        [slice_of([device("d0", **SHARED)]), allocated_claim(USED_SHARE)],
+        [(1, ["capacity memory has 4Gi of 24Gi left, 10Gi needed; used by claim ns/held"])],
+    ),
+    (
+        "request policy",
+        exactly("r", capacity={"requests": {"memory": "10Gi"}}),
+        [slice_of([device("d0", **LIMITED)])],
+        [(1, ["the request policy of capacity memory does not allow 10Gi"])],
+    ),
+    (
+        "counters",
+        exactly("r"),
+        [
+            slice_of([device("d0", consumesCounters=PART), device("d1", consumesCounters=PART)], count=2),
+            slice_of(name="counters", sharedCounters=COUNTERS, count=2),
+            allocated_claim({"device": "d0"}),
+        ],
+        [
+            (1, ["in use by claim ns/held"]),
+            (1, ["counter memory of card has 10Gi left, 30Gi needed; used by claim ns/held"]),
+        ],
+    ),
+    (
+        "the fewest problems first",
+        exactly("r", H100),
+        [gpus("a100", "h100"), TAINTED, allocated_claim({"device": "d0"})],
+        [
+            (1, ["taint x:NoSchedule is not tolerated"]),
+            (1, ["model is a100, must be h100", "in use by claim ns/held"]),
+        ],
+    ),
+)
 def test_problems_of_devices(wanted: Any, objects: list[DeviceObject], problems: list[tuple[int, list[str]]]) -> None:
     """Devices with equal problems are counted as one group, and the group with the fewest problems is first."""
     assert RejectedPod([claim(wanted)], *objects).problems() == problems

@@ -16,6 +16,7 @@ from tests.support.builders import node, pod
 from tests.support.gangs import group, member, members, settle
 from tests.support.queue_world import NameGate
 from tests.support.scheduling import BARE, Rig, plugin_set, rig
+from tests.support.tables import table
 
 DATA = Volume(claim=ClaimVolumeSource("data"))
 NO_QUORUM = "waiting for minCount pods from a gang to appear in scheduling queue"
@@ -135,10 +136,7 @@ async def test_a_gate_that_opens_in_time() -> None:
 MISSING_CLAIM = 'train-0: persistentvolumeclaim "data" not found'
 
 
-@pytest.mark.parametrize(
-    ("min_member", "reason"),
-    [pytest.param(3, "NoNodeHelps", id="in the quorum"), pytest.param(2, "Unschedulable", id="beyond the quorum")],
-)
+@table("min_member, reason", ("in the quorum", 3, "NoNodeHelps"), ("beyond the quorum", 2, "Unschedulable"))
 async def test_a_missing_volume_claim(cluster: Rig, min_member: int, reason: str) -> None:
     """If the quorum needs a member without its claim, no member is Unschedulable, also if others lack room first."""
     cluster.scheduler.group_feed.group_changed(group(min_member=min_member))
@@ -162,14 +160,12 @@ def _pinned(key: str, *values: str) -> Affinity:
     return Affinity(node_affinity=NodeAffinity(required=NodeSelector((term,))))
 
 
-@pytest.mark.parametrize(
-    ("fields", "reason"),
-    [
-        pytest.param({"node_selector": {"kubernetes.io/hostname": "a"}}, "NoNodeHelps", id="selector"),
-        pytest.param({"affinity": _pinned("kubernetes.io/hostname", "a", "b")}, "NoNodeHelps", id="affinity"),
-        pytest.param({"affinity": _pinned("zone", "a")}, "Unschedulable", id="a zone"),
-        pytest.param({}, "Unschedulable", id="any node"),
-    ],
+@table(
+    "fields, reason",
+    ("selector", {"node_selector": {"kubernetes.io/hostname": "a"}}, "NoNodeHelps"),
+    ("affinity", {"affinity": _pinned("kubernetes.io/hostname", "a", "b")}, "NoNodeHelps"),
+    ("a zone", {"affinity": _pinned("zone", "a")}, "Unschedulable"),
+    ("any node", {}, "Unschedulable"),
 )
 async def test_members_of_certain_nodes(cluster: Rig, fields: dict[str, object], reason: str) -> None:
     """Members that may only use nodes of certain names are not Unschedulable; nodes of a zone can be added."""
@@ -180,13 +176,7 @@ async def test_members_of_certain_nodes(cluster: Rig, fields: dict[str, object],
     assert set(reasons(cluster).values()) == {reason}
 
 
-@pytest.mark.parametrize(
-    ("key", "reason"),
-    [
-        pytest.param("kubernetes.io/hostname", "NoNodeHelps", id="one node"),
-        pytest.param("zone", "Unschedulable", id="a zone"),
-    ],
-)
+@table("key, reason", ("one node", "kubernetes.io/hostname", "NoNodeHelps"), ("a zone", "zone", "Unschedulable"))
 async def test_the_domain_of_scheduled_members(cluster: Rig, key: str, reason: str) -> None:
     """New nodes cannot join a domain of one node; those of a zone can."""
     cluster.add(node("b", allocatable={"cpu": "3", "pods": "10"}, labels={"kubernetes.io/hostname": "b", "zone": "z"}))

@@ -22,6 +22,7 @@ from tests.support.gang_preemption import running_pod, small_node, with_pod_grou
 from tests.support.gangs import group
 from tests.support.presence import present
 from tests.support.scheduling import Rig, rig
+from tests.support.tables import table
 
 JOB = HeldWorkload("default", "job", "uid-of-job")
 OTHER = HeldWorkload("default", "other", "uid-of-other")
@@ -82,23 +83,21 @@ async def bound(made: Rig, *pods: Pod) -> dict[str, str]:
     return {each.metadata.name: made.bound.get(each.metadata.name, "") for each in pods}
 
 
-@pytest.mark.parametrize(
-    ("later", "expected"),
-    [
-        pytest.param({"requests": {"cpu": "1"}}, True, id="fits beside"),
-        pytest.param({"requests": {"cpu": "2"}}, False, id="needs the room"),
-        pytest.param({"requests": {"cpu": "2"}, "priority": 1}, True, id="higher priority"),
-        pytest.param(
-            {"requests": {"cpu": "2"}, "priority": 1, "labels": {WORKLOAD_LABEL: OTHER.uid}},
-            False,
-            id="higher priority of another admitted workload",
-        ),
-        pytest.param(
-            {"requests": {"cpu": "2"}, "namespace": "else", "labels": {WORKLOAD_LABEL: JOB.uid}},
-            False,
-            id="label of the workload in another namespace",
-        ),
-    ],
+@table(
+    "later, expected",
+    ("fits beside", {"requests": {"cpu": "1"}}, True),
+    ("needs the room", {"requests": {"cpu": "2"}}, False),
+    ("higher priority", {"requests": {"cpu": "2"}, "priority": 1}, True),
+    (
+        "higher priority of another admitted workload",
+        {"requests": {"cpu": "2"}, "priority": 1, "labels": {WORKLOAD_LABEL: OTHER.uid}},
+        False,
+    ),
+    (
+        "label of the workload in another namespace",
+        {"requests": {"cpu": "2"}, "namespace": "else", "labels": {WORKLOAD_LABEL: JOB.uid}},
+        False,
+    ),
 )
 async def test_pods_between_admission_and_the_pods(later: dict[str, Any], expected: bool) -> None:
     """Only pods that fit beside the held room get a node, and pods of higher priority."""

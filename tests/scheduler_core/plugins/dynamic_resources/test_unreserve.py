@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-import pytest
 from msgspec.structs import replace
 
 from scheduler_core.errors import (
@@ -123,12 +122,10 @@ async def test_the_index_equals_the_server(failures: list[ClusterWriteError], le
     assert stored.status.reserved_for == world.writer.claims["ns/held"].status.reserved_for == left
 
 
-LOST_ALLOCATIONS = pytest.mark.parametrize(
-    ("status", "verb"),
-    [
-        pytest.param(ResourceClaimStatus(), "deallocated", id="deallocated"),
-        pytest.param(allocated_claim({"device": "other"}).status, "allocated", id="allocated again by another pod"),
-    ],
+LOST_ALLOCATIONS = table(
+    "status, verb",
+    ("deallocated", ResourceClaimStatus(), "deallocated"),
+    ("allocated again by another pod", allocated_claim({"device": "other"}).status, "allocated"),
 )
 """Status of a claim that another writer changed, and the verb in the error message."""
 
