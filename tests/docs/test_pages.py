@@ -98,8 +98,10 @@ def test_paths_in_the_readme_exist() -> None:
 
 
 def test_the_modules_that_the_architecture_names_exist() -> None:
-    """The modules that architecture.md names exist; names omit the top-level package, as in ``cycle.binding_cycle``."""
-    text = (ROOT / "docs" / "internals" / "architecture.md").read_text(encoding="utf-8")
+    """The modules that architecture.md and the design notes name exist; names omit the top-level package."""
+    docs = ROOT / "docs"
+    notes = [docs / "internals" / "architecture.md", *sorted((docs / "design").glob("*.md"))]
+    text = "\n".join(note.read_text(encoding="utf-8") for note in notes)
     roots = (ROOT / "scheduler_core", ROOT / "operator" / "bayplan")
     packages = {path.name for root in roots for path in root.iterdir() if path.is_dir()}
     named = {name for name in re.findall(r"`((?:[a-z_]+\.)+[a-z_]+)`", text) if name.split(".")[0] in packages}
