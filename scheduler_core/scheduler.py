@@ -201,7 +201,7 @@ class Scheduler:
             reads_marks=self.options.foreign_gangs != "Ignore" or self.options.volcano_groups
         )
         self.declared_feeds = {
-            kind.path: DeclaredFeed(kind, services.declared.declare(kind.path), queue, suspension)
+            kind.path: DeclaredFeed(kind, services.declared[kind.path], queue, suspension)
             for kind in self.decoded.kinds
         }
         self._binding: set[asyncio.Task[Any]] = set()

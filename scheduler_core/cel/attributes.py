@@ -72,8 +72,6 @@ def _choice(condition: Run, if_true: Run, if_false: Run) -> Run:
 
 
 def _device_path(general: Run, field: str, domain: str, name: str) -> Run:
-    """Return the resolver of one attribute or capacity; *general* resolves what the device does not have."""
-
     def resolve(frame: Frame) -> Any:
         try:
             value = frame.device.entries[field].entries[domain].entries[name]

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import cast
 
-from scheduler_core.cel import conversions, kubernetes_functions, list_functions, operators, string_functions
+from scheduler_core.cel import conversions, extensions, kubernetes_functions, operators
 from scheduler_core.cel import syntax_tree as ast
 from scheduler_core.cel import value_types as kinds
 from scheduler_core.cel.conversions import parse_duration, parse_timestamp
+from scheduler_core.cel.extensions import check_format, compile_pattern
 from scheduler_core.cel.overloads import Function, Overload, function, merged
 from scheduler_core.cel.problems import EvaluationError, InvalidExpressionError, Problems
-from scheduler_core.cel.string_functions import check_format, compile_pattern
 from scheduler_core.cel.value_types import Substitutions, Type, is_dyn, list_of, map_of, optional_of, substitute
 from scheduler_core.cel.values import TypeValue, Uint
 
@@ -38,8 +38,7 @@ FUNCTIONS: Mapping[str, Function] = merged(
     *_AUTHORIZATION,
     *operators.FUNCTIONS,
     *conversions.FUNCTIONS,
-    *string_functions.FUNCTIONS,
-    *list_functions.FUNCTIONS,
+    *extensions.FUNCTIONS,
     *kubernetes_functions.FUNCTIONS,
 )
 """The functions and operators that device selectors may call, by name."""
@@ -75,7 +74,6 @@ def check(tree: ast.Node, problems: Problems) -> Type:
 
 
 def _qualified_name(node: ast.Node) -> str | None:
-    """Return the dotted name that *node* spells, None if it is none."""
     names = []
     while type(node) is ast.Select and not node.test_only:
         names.append(node.field)
@@ -339,7 +337,6 @@ def validate_literals(tree: ast.Node, problems: Problems) -> None:
 
 
 def _below_format(tree: ast.Node) -> set[int]:
-    """Return the identities of nodes in calls of ``format``, whose arguments may have different types."""
     return {
         id(inner)
         for node in ast.descendants(tree)

@@ -135,7 +135,6 @@ class _Expression:
     reads: Reads
 
     def _evaluate(self, facts: DeviceFacts, steps: StepCounter | None) -> tuple[Any, int]:
-        """Return the value and the cost; errors have no advice."""
         result: Any = None
         problem = ""
         frame: Frame | None = None

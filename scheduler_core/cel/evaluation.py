@@ -15,6 +15,7 @@ from typing import Any, cast
 from scheduler_core.cel import syntax_tree as ast
 from scheduler_core.cel.attributes import Attribute, Qualifier, Run
 from scheduler_core.cel.checker import FUNCTIONS
+from scheduler_core.cel.extensions import compile_pattern
 from scheduler_core.cel.operators import equal, require_hashable
 from scheduler_core.cel.overloads import (
     ERROR_VALUE,
@@ -29,7 +30,6 @@ from scheduler_core.cel.overloads import (
     inequality_cost,
 )
 from scheduler_core.cel.problems import AbortedError, EvaluationError, InvalidExpressionError
-from scheduler_core.cel.string_functions import compile_pattern
 from scheduler_core.cel.value_types import Type
 from scheduler_core.cel.values import MISSING, Mapping, Optional, Uint, go_text, go_type, type_name
 
@@ -255,8 +255,6 @@ def _evaluated_once(run: Run) -> Run:
 
 
 def _list_builder(elements: list[tuple[Run, bool]]) -> Run:
-    """Return a function that builds a list; each element has a flag for optional elements."""
-
     def evaluate(frame: Frame) -> tuple[Any, ...]:
         values = []
         try:
@@ -277,8 +275,6 @@ def _list_builder(elements: list[tuple[Run, bool]]) -> Run:
 
 
 def _map_builder(entries: list[tuple[Run, Run, bool]]) -> Run:
-    """Return a function that builds a map; each entry has a flag for optional entries."""
-
     def evaluate(frame: Frame) -> Mapping:
         built = Mapping()
         try:
@@ -323,8 +319,6 @@ def _planned(name: str, overloads: tuple[Overload, ...], args: list[Run], *, con
 
 
 def _dispatcher(name: str, overloads: list[Overload]) -> Implementation:
-    """Return an implementation that calls the first overload whose types match."""
-
     def dispatch(*args: Any) -> Any:
         values = args[:-1]
         for overload in overloads:
@@ -350,7 +344,6 @@ def _matches_type(kind: Type, value: Any) -> bool:
 
 
 def _split(cost: CallCost) -> tuple[int, Callable[[Sequence[Any], Any], int] | None]:
-    """Return a cost as a number, or as the function that computes it."""
     return (cost, None) if isinstance(cost, int) else (0, cost)
 
 

@@ -73,7 +73,6 @@ def _fold(
     condition: ast.Node | None = None,
     result: ast.Node | None = None,
 ) -> ast.Node:
-    """Return a comprehension over all elements whose result is the accumulator, unless others are given."""
     offset = initial.offset
     return ast.Comprehension(
         offset=offset,
@@ -239,7 +238,6 @@ class _Token(NamedTuple):
 
 
 def _tokenize(problems: Problems) -> list[_Token]:
-    """Return the tokens of the expression, the last one ``<EOF>``; record text that is no token."""
     text = problems.text
     tokens = []
     offset = 0

@@ -87,7 +87,6 @@ class Mapping:
         self.entries[_BOOL_KEYS[key] if type(key) is bool else key] = value
 
     def remove(self, key: Any) -> None:
-        """Remove the entry of *key*, if any."""
         self.entries.pop(_BOOL_KEYS[key] if type(key) is bool else key, None)
 
     def iterate(self) -> Iterator[Any]:

@@ -73,7 +73,10 @@ def validate(model: type[Model], document: object, prefix: str = "") -> Model:
             break
         removed |= cuts
     reported = [(location, detail) for location, details_ in found.items() for detail in details_]
-    problems = [_problem(prefix, location, detail, model) for location, detail in reported[:_MAX_PROBLEMS]]
+    problems = [
+        Problem(field_path(prefix, location), _message(location, detail, model))
+        for location, detail in reported[:_MAX_PROBLEMS]
+    ]
     if len(reported) > _MAX_PROBLEMS:
         problems.append(
             Problem(prefix, f"has {len(reported) - _MAX_PROBLEMS} more problems; correct the listed ones first")
@@ -141,10 +144,6 @@ def _differences(one: str, other: str) -> int:
             current.append(cost)
         before, last = last, current
     return last[-1]
-
-
-def _problem(prefix: str, location: Location, detail: ErrorDetails, model: type[BaseModel] | None) -> Problem:
-    return Problem(field_path(prefix, location), _message(location, detail, model))
 
 
 def _message(location: Location, detail: ErrorDetails, model: type[BaseModel] | None) -> str:

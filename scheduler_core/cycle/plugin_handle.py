@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from functools import partial
@@ -27,7 +28,7 @@ from scheduler_core.ports import ClaimWriter, Clock, ClusterWriter, PodDeletion,
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.filtering import decode_verdict, run_filters, run_pre_filters
 from scheduler_core.runtime.framework_instance import FrameworkInstance
-from scheduler_core.snapshot.node_columns import DeclaredObjects, KindStore, NodeColumns
+from scheduler_core.snapshot.node_columns import KindStore, NodeColumns
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 from scheduler_core.step_counter import StepCounter
 
@@ -134,7 +135,7 @@ class PluginServices:
     journal: Journal
     steps: StepCounter
     seed: int = 0
-    declared: DeclaredObjects = field(default_factory=DeclaredObjects)
+    declared: defaultdict[str, KindStore[Any]] = field(default_factory=lambda: defaultdict(KindStore))
     metrics: dict[str, RecordedPluginMetrics] = field(default_factory=dict)
     in_pre_bind: PodsInPreBind = field(default_factory=PodsInPreBind)
 
@@ -175,7 +176,7 @@ class PluginHandle:
         Raises:
             PluginError: No plugin declares it.
         """
-        store = self._services.declared.find(kind.path)
+        store = self._services.declared.get(kind.path)
         if store is None:
             raise PluginError(
                 "", "handle", f"no plugin declares {kind.path}; name the kind in the plugin's reads.kinds"

@@ -620,7 +620,7 @@ class PodAndNodeFeed:
 
     def _take_node_version(self, old: Node, node: Node) -> None:
         try:
-            self._cache.update_node(node)
+            self._cache.add_node(node)
         except SchedulerCoreError as error:
             self._reject_invalid_node(node, error)
             return

@@ -201,10 +201,8 @@ def _unavailable(name: str, point: str, registry: Registry) -> str:
     if name in _REMOVED and name not in registry:
         return f'there is no plugin "{name}": {_REMOVED[name]}; remove the entry'
     message = unavailable_plugin(name, point)
-    return _no_such_plugin(name, registry) if message is None else message
-
-
-def _no_such_plugin(name: str, registry: Registry) -> str:
+    if message is not None:
+        return message
     hint = did_you_mean(name, (*registry, *BUILT_IN_BEHAVIOUR))
     return f'there is no plugin "{name}"{hint}; correct the name or install its package'
 

@@ -34,7 +34,7 @@ class WaitingPod:
         self._outcome: asyncio.Future[Status] = asyncio.get_running_loop().create_future()
         self._deadlines = {plugin: self.since + seconds for plugin, seconds in waits.items()}
         self._timers: dict[str, Timer] = {
-            plugin: clock.call_later(seconds, self._time_out(plugin, seconds)) for plugin, seconds in waits.items()
+            plugin: clock.call_later(seconds, _TimeOut(self, plugin, seconds)) for plugin, seconds in waits.items()
         }
 
     @property
@@ -77,9 +77,6 @@ class WaitingPod:
     async def outcome(self) -> Status:
         """Wait for the end and return Success, or the rejection with its plugin."""
         return await self._outcome
-
-    def _time_out(self, plugin: str, seconds: float) -> _TimeOut:
-        return _TimeOut(self, plugin, seconds)
 
     def _end(self, status: Status) -> bool:
         if self._outcome.done():

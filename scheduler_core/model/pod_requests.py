@@ -323,10 +323,6 @@ def _is_resized(pod: Pod) -> bool:
     return False
 
 
-def _requested(container: Container) -> Quantities:
-    return container.resources.requests
-
-
 def _statuses(pod: Pod) -> dict[str, ContainerStatus]:
     status = pod.status
     return {entry.name: entry for entry in (*status.init_container_statuses, *status.container_statuses)}
@@ -354,7 +350,7 @@ def _pod_level_requests(pod: Pod, *, use_status: bool) -> NanoUnits:
 
 def _requests(pod: Pod, *, use_status: bool, missing: Mapping[str, int]) -> NanoUnits:
     """Sum the containers, then apply pod-level resources and overhead."""
-    total = _granted(pod, missing) if use_status else _sum(pod, _requested, missing)
+    total = _granted(pod, missing) if use_status else _sum(pod, lambda container: container.resources.requests, missing)
     total |= _pod_level_requests(pod, use_status=use_status)
     _add(total, _nano(pod.spec.overhead))
     return total

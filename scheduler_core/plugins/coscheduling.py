@@ -111,7 +111,9 @@ class Records:
         record = self._records.get(key)
         if record is None:
             if len(self._records) >= self._sweep_at:
-                self._sweep()
+                for gone in [known for known in self._records if self._handle.groups.get(known) is None]:
+                    self.placed(gone)
+                self._sweep_at = max(_FIRST_SWEEP, 2 * len(self._records))
             record = self._records[key] = Record()
         return record
 
@@ -161,11 +163,6 @@ class Records:
         for key in list(self._records):
             self.placed(key)
 
-    def _sweep(self) -> None:
-        for key in [key for key in self._records if self._handle.groups.get(key) is None]:
-            self.placed(key)
-        self._sweep_at = max(_FIRST_SWEEP, 2 * len(self._records))
-
 
 def admission(view: GroupView, waiting: WaitingPods, records: Records) -> Status:
     """Return whether members may be tried: Success, or UnschedulableAndUnresolvable, as preemption does not help."""
@@ -202,7 +199,7 @@ def needed(view: GroupView, group: PodGroup) -> int:
 
 
 def members_with_node(view: GroupView, waiting: WaitingPods, exclude: str = "") -> list[PodInfo]:
-    """Return the members that have a node and are not known to lose it, without the one with UID ``but``."""
+    """Return the members that have a node and are not known to lose it, without the one with UID ``exclude``."""
     found = []
     for member in view.assigned():
         if member.uid != exclude:
@@ -443,14 +440,11 @@ class Coscheduling(QueueSortPlugin, PreEnqueuePlugin, PreFilterPlugin, PostFilte
             return PermitResult()
         if not waits:
             # Once per round of attempts: the first waiting member activates siblings that failed or back off.
-            self._call(view, state, pod)
+            activated = pods_to_activate(state)
+            for sibling in view.waiting():
+                if sibling.uid != pod.uid:
+                    activated.add(sibling)
         return PermitResult(Status(Code.WAIT), self._wait_seconds(group))
-
-    def _call(self, view: GroupView, state: CycleState, pod: PodInfo) -> None:
-        called = pods_to_activate(state)
-        for sibling in view.waiting():
-            if sibling.uid != pod.uid:
-                called.add(sibling)
 
     def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
         """Reject the waiting members after one lost its node, unless the quorum is met without it."""

@@ -49,13 +49,9 @@ def _restarts_all_containers(spec: PodSpec) -> bool:
     )
 
 
-def _has_user_namespace_on_host_network(spec: PodSpec) -> bool:
-    return spec.host_network and spec.host_users is False
-
-
 _NEEDED_BY: Mapping[str, Callable[[PodSpec], bool]] = {
     RESTART_ALL_CONTAINERS: _restarts_all_containers,
-    USER_NAMESPACES_HOST_NETWORK: _has_user_namespace_on_host_network,
+    USER_NAMESPACES_HOST_NETWORK: lambda spec: spec.host_network and spec.host_users is False,
 }
 """Features that a pod may need, with the condition on its spec."""
 

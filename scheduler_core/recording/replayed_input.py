@@ -102,7 +102,6 @@ class RecordedInput(Journal):
             self.head = next(self._entries, None)
 
     def _announce(self) -> None:
-        """Let what waits for the next entry continue."""
         if self.is_paused:
             return
         match self.head:

@@ -74,12 +74,9 @@ def plugin_methods(kind: type) -> list[str]:
     names: dict[str, None] = {}
     for base in kind.__mro__:
         if base.__module__.startswith(_API):
-            names.update((name, None) for name, each in vars(base).items() if _is_public_method(name, each))
+            methods = [name for name, each in vars(base).items() if inspect.isfunction(each)]
+            names.update((name, None) for name in methods if not name.startswith("_"))
     return list(names)
-
-
-def _is_public_method(name: str, attribute: object) -> bool:
-    return inspect.isfunction(attribute) and not name.startswith("_")
 
 
 def _point_of(method: str) -> str:
@@ -110,7 +107,6 @@ class PluginTimeBudget:
         return runner
 
     def watch(self, called: Watched) -> Watched:
-        """Watch the calls of a new plugin, and return it."""
         names = dict.fromkeys((*plugin_methods(type(called)), *_POINTS))
         return self._watch(called, [name for name in names if callable(getattr(called, name, None))])
 
@@ -215,7 +211,6 @@ class PluginTimeBudget:
 
 @types.coroutine
 def _steps(awaitable: Awaitable[Any], step: Call) -> Generator[Any, Any, Any]:
-    """Run a coroutine step by step."""
     coroutine = awaitable.__await__()
     resume, value = coroutine.send, None
     while True:

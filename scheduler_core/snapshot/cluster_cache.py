@@ -92,10 +92,6 @@ class ClusterCache:
             del pods[next(iter(pods))]
         self._without_node.pop(name, None)
 
-    def update_node(self, node: Node) -> None:
-        """Update a node; an unknown node is added."""
-        self.add_node(node)
-
     def remove_node(self, name: str) -> None:
         """Remove a node; its pods are stored separately until they are removed or the node returns."""
         row = self.columns.row_of(name)
@@ -221,10 +217,7 @@ class ClusterCache:
         self._unconfirmed.pop(info.uid, None)
         placed.placement = Placement.ADDED
         placed.info.is_cancelled = False
-        if info.row != NO_ROW and info.pod.metadata.labels != pod.metadata.labels:
-            self.columns.relabel_pod(info, pod)
-        else:
-            info.pod = pod
+        self._replace_equal(info, pod)
         return True
 
     def remove_pod(self, uid: str) -> PodInfo | None:
@@ -282,17 +275,11 @@ def _compile_equally(old: Pod, new: Pod) -> bool:
     was, is_now = old.spec, new.spec
     if was.node_name != is_now.node_name:
         was = replace(was, node_name=is_now.node_name)
-    if was != is_now or (old.metadata.deletion_timestamp is None) != (new.metadata.deletion_timestamp is None):
-        return False
-    return same_granted_resources(old, new)
+    return was == is_now and _is_ending(old) == _is_ending(new) and same_granted_resources(old, new)
 
 
 def _is_ending(pod: Pod) -> bool:
     return pod.metadata.deletion_timestamp is not None
-
-
-def _same_labels_and_deletion(old: Pod, new: Pod) -> bool:
-    return _is_ending(old) == _is_ending(new) and old.metadata.labels == new.metadata.labels
 
 
 def _count_equally(old: PodInfo, new: PodInfo) -> bool:
@@ -300,7 +287,8 @@ def _count_equally(old: PodInfo, new: PodInfo) -> bool:
     return (
         old.requests == new.requests
         and old.host_ports == new.host_ports
-        and _same_labels_and_deletion(old.pod, new.pod)
+        and _is_ending(old.pod) == _is_ending(new.pod)
+        and old.pod.metadata.labels == new.pod.metadata.labels
     )
 
 

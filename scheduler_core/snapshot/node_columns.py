@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 from msgspec.structs import replace
@@ -59,10 +59,6 @@ class ExactSums:
 
     def __init__(self) -> None:
         self.sums: dict[tuple[int, int], int] = {}
-
-    def get(self, column: int, row: int) -> int | None:
-        """Return a sum; None if it is not clamped."""
-        return self.sums.get((column, row))
 
     def put_into(self, sums: Sequence[list[int]], rows: Sequence[int]) -> None:
         """Replace clamped sums, given by column and position in ``rows``."""
@@ -186,21 +182,6 @@ class KindStore(Generic[T]):
         self._objects.pop((namespace, name), None)
 
 
-class DeclaredObjects:
-    """Stores by the path of the collection."""
-
-    def __init__(self) -> None:
-        self._stores: dict[str, KindStore[Any]] = {}
-
-    def declare(self, path: str) -> KindStore[Any]:
-        """Return the store of a collection; create it on first use."""
-        return self._stores.setdefault(path, KindStore())
-
-    def find(self, path: str) -> KindStore[Any] | None:
-        """Return the store of a collection, None if no plugin declared it."""
-        return self._stores.get(path)
-
-
 Rows = slice | NDArray[np.intp]
 """Rows to process: all as ``slice(None)``, or selected rows in ascending order."""
 
@@ -307,7 +288,7 @@ class NodeColumns:
 
     def exact_requested(self, column: int, row: int) -> int:
         """Return the sum of the requests on a row, which :attr:`requested` clamps to ``LARGEST_REQUEST``."""
-        exact = self._exact.get(column, row)
+        exact = self._exact.sums.get((column, row))
         return self._requested.item(column, row) if exact is None else exact
 
     def exact_requests(self, rows: NDArray[np.intp]) -> list[list[int]]:
@@ -585,7 +566,6 @@ class NodeColumns:
         self._recount()
 
     def _recount(self) -> None:
-        """Count all pods again."""
         self.is_broken = True
         self._requested[:] = self._nonzero_requested[:] = self._pod_count[:] = 0
         self._exact = ExactSums()

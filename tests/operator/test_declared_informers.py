@@ -72,7 +72,7 @@ async def test_a_declared_kind_is_part_of_readiness_and_reaches_its_store() -> N
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-    store = scheduler.context.services.declared.declare(QUOTAS.path)
+    store = scheduler.context.services.declared[QUOTAS.path]
     assert [(each.metadata.namespace, each.spec) for each in store] == [("team", {"pods": 3})]
     (node,) = (node for node in scheduler.context.cache.columns.nodes if node is not None)
     assert annotations_of(node) == {"a": "b"}

@@ -1,6 +1,7 @@
 """Fakes of the plugin handle and of the objects that it gives to a plugin."""
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ from scheduler_core.metrics.profile_metrics import DeviceMetrics, RecordedPlugin
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, PodGroup, group_key_of
 from scheduler_core.ports import ClaimWriter, StorageWriter
-from scheduler_core.snapshot.node_columns import DeclaredObjects, KindStore, NodeColumns
+from scheduler_core.snapshot.node_columns import KindStore, NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.recording_writer import RecordingWriter
 from tests.support.virtual_clock import VirtualClock
@@ -144,13 +145,13 @@ class FakeHandle:
     groups: FakeGroups = field(default_factory=FakeGroups)
     activated: list[PodInfo] = field(default_factory=list)
     filters: Callable[[PodInfo, int], Status] = lambda _pod, _row: SUCCESS
-    declared: DeclaredObjects = field(default_factory=DeclaredObjects)
+    declared: defaultdict[str, KindStore[Any]] = field(default_factory=lambda: defaultdict(KindStore))
     metrics: RecordedPluginMetrics = field(default_factory=RecordedPluginMetrics)
     device_metrics: DeviceMetrics = field(default_factory=DeviceMetrics)
 
     def objects(self, kind: ObjectKind[T]) -> KindStore[T]:
         """Return the objects of a kind in :attr:`declared`."""
-        return self.declared.declare(kind.path)
+        return self.declared[kind.path]
 
     def new_uid(self) -> str:
         """Return a random UUID."""

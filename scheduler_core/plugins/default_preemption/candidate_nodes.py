@@ -273,7 +273,8 @@ def dry_run(handle: Handle, state: CycleState, trial: Trial, walk: Walk, diagnos
     without_violations: list[PreemptionCandidate] = []
     with_violations: list[PreemptionCandidate] = []
     tried = 0
-    found.is_row_local = _is_row_local(handle, state, trial)
+    with handle.dry_run(state, trial.pod) as probe:
+        found.is_row_local = probe.is_row_local
     in_step = max(walk.wanted, _MIN_IN_STEP) if found.is_row_local else 1
     while tried < len(walk.rows):
         rows = walk.rows[tried : tried + in_step]
@@ -298,11 +299,6 @@ def dry_run(handle: Handle, state: CycleState, trial: Trial, walk: Walk, diagnos
                 break
     found.candidates = (*without_violations, *with_violations)
     return found
-
-
-def _is_row_local(handle: Handle, state: CycleState, trial: Trial) -> bool:
-    with handle.dry_run(state, trial.pod) as dry_run:
-        return dry_run.is_row_local
 
 
 def _try(

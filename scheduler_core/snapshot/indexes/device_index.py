@@ -76,7 +76,7 @@ class ClaimTurns:
     """
 
     def __init__(self) -> None:
-        self.steps: Callable[[Coroutine[Any, Any, None]], Coroutine[Any, Any, None]] = _unordered
+        self.steps: Callable[[Coroutine[Any, Any, None]], Coroutine[Any, Any, None]] = lambda work: work
         self._writes: dict[str, _Writes] = {}
         self._background: dict[asyncio.Task[None], str] = {}
 
@@ -136,10 +136,6 @@ class ClaimTurns:
     def _ended(self, task: asyncio.Task[None] | None) -> None:
         if task is not None:
             self._background.pop(task, None)
-
-
-def _unordered(work: Coroutine[Any, Any, None]) -> Coroutine[Any, Any, None]:
-    return work
 
 
 DeviceObject = ResourceClaim | DeviceClass | ResourceSlice | DeviceTaintRule

@@ -309,19 +309,16 @@ class PodIndex:
     def _drop_namespace_queries(self) -> None:
         """Drop the queries with namespace selectors after a change of namespaces; they are recounted when used."""
         self._dry_queries.clear()
-        for query in [query for query in self._queries if _reads_namespace_labels(query)]:
-            self._drop(query)
+        for query in list(self._queries):
+            selector = query.namespace_selector
+            if not (selector.nothing or selector.is_everything):
+                self._drop(query)
         self._namespaces_version = self.namespaces.version
 
 
 def _namespaces_of(query: PodQuery) -> frozenset[str] | None:
     """Return the namespaces that a query names; None if it may apply to others."""
     return query.namespaces if query.namespace_selector.nothing else None
-
-
-def _reads_namespace_labels(query: PodQuery) -> bool:
-    selector = query.namespace_selector
-    return not (selector.nothing or selector.is_everything)
 
 
 def _grown(counts: Counts, capacity: int) -> Counts:

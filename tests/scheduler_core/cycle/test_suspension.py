@@ -133,7 +133,7 @@ def test_changes_of_declared_objects_are_buffered() -> None:
     """Changes of objects of declared kinds are applied in order when the cycle has ended."""
     context = rig().context
     kind = ObjectKind("/apis/example.com/v1/seats", Seat)
-    store = context.services.declared.declare(kind.path)
+    store = context.services.declared[kind.path]
     feed = DeclaredFeed(kind, store, context.queue, context.suspension)
     one, two = (Seat(ObjectMeta(name=name)) for name in ("one", "two"))
     feed.added(two)

@@ -47,7 +47,7 @@ Change = Callable[[ClusterCache], object]
     ("stale node", lambda cache: cache.add_node(node("c")), "Node c: is in the cache; the API server has no such node"),
     (
         "labels",
-        lambda cache: cache.update_node(node("b", labels={"x": "y"})),
+        lambda cache: cache.add_node(node("b", labels={"x": "y"})),
         "Node b: labels are not those of the API server",
     ),
     (

@@ -259,7 +259,7 @@ def test_adding_a_known_node_updates_it(cache: ClusterCache) -> None:
     """The pods of the node still count, and updating an unknown node adds it."""
     cache.add_pod(placed("p", "a"))
     cache.add_node(node("a", allocatable={"cpu": "9"}))
-    cache.update_node(node("new"))
+    cache.add_node(node("new"))
     cache.remove_node("unknown")
     assert cpu_of(cache, "a", "new") == [1000, 0]
     assert cache.columns.allocatable[CPU_COLUMN, cache.columns.row_of("a")] == 9000
