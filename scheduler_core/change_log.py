@@ -30,7 +30,6 @@ class ChangeLog(Generic[T]):
         self.position = 0
 
     def append(self, changed: T) -> None:
-        """Record a change."""
         changes = self.entries
         changes.append(changed)
         self.position += 1

@@ -56,11 +56,6 @@ class CycleContext:
     Attributes:
         node_order: Order of the nodes and start of the next search, for profiles that evaluate a percentage of them.
         suspension: Whether a cycle waits for an extender; meanwhile nothing may change the state that cycles read.
-        member_domains: Domains of gangs that require one.
-        options: Options that apply to all profiles.
-        services: Parts that plugins use.
-        steps: Counts the steps of attempts and dry runs.
-        idle_binds: Counts binding cycles that wait for something other than the API server.
         background: Long searches that continue in another process.
         contested: Nodes that other schedulers have overcommitted.
     """
@@ -90,15 +85,7 @@ class Cycles:
     Attributes:
         pods: Scheduling cycles of profiles without extenders.
         extended: Scheduling cycles of profiles with extenders.
-        gangs: Group cycles.
-        freed: Reports freed room.
         decided: Decisions that shadow profiles make again.
-        selection: Searches and selects nodes.
-        assumed: Assumes and releases pods.
-        failed: Reports and requeues failed attempts.
-        errors: Ends the cycles that an exception interrupted.
-        world: Places members of gangs.
-        preemption: Plans preemptions for gangs.
         examiner: Dry-runs attempts.
     """
 

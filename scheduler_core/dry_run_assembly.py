@@ -40,12 +40,6 @@ class DryRunParts:
     Args:
         context: The shared state of cycles; only its cache and nominator are changed, and changed back.
         queue: The queue with the pods of the dry run; nominations are those of the running scheduler.
-
-    Attributes:
-        selection: Searches and selects nodes.
-        world: Places pods and members as cycles do.
-        placing: Places gangs and trees.
-        preemption: Plans preemptions for gangs.
     """
 
     def __init__(
@@ -82,15 +76,7 @@ class DryRunParts:
 
 
 class Explainers:
-    """Dry runs of decisions, for one explanation.
-
-    Args:
-        context: The shared state of cycles; only its cache and nominator are changed, and changed back.
-
-    Attributes:
-        unblocking: Finds unblocking events of rejected pods.
-        gangs: Dry-runs group cycles.
-    """
+    """Dry runs of decisions, for one explanation."""
 
     def __init__(self, context: CycleContext, cycles: Cycles, reservations: GangReservations) -> None:
         cache, queue, examiner = context.cache, context.queue, cycles.examiner
@@ -108,8 +94,6 @@ class Explainers:
 
 
 def fit_search(context: CycleContext, reservations: GangReservations) -> FitSearch:
-    """Return the search on the state of a scheduler; it is used between two cycles."""
-
     def make_parts() -> TrialParts:
         queue = RequestQueue(context.queue, context.profiles, reservations, context.clock)
         parts = DryRunParts(context, queue.queue, queue.freed, reservations)

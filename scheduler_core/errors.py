@@ -40,23 +40,17 @@ class Problem:
     message: str
 
     def __str__(self) -> str:
-        """Return the path, a colon and the message."""
         return f"{self.path}: {self.message}" if self.path else self.message
 
 
 class ConfigError(SchedulerCoreError):
-    """A configuration is invalid; contains all problems, not only the first.
-
-    Args:
-        problems: All problems, in the order of the document; at least one.
-    """
+    """A configuration is invalid; contains all problems, not only the first."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems: tuple[Problem, ...] = tuple(problems)
         super().__init__(self.problems)
 
     def __str__(self) -> str:
-        """Return one problem on one line, several as a counted list."""
         # Indent continuation lines, so that a multi-line message does not look like several problems.
         texts = [str(problem).replace("\n", "\n    ") for problem in self.problems]
         if len(texts) == 1:
@@ -90,9 +84,7 @@ class PluginError(SchedulerCoreError):
     """A plugin raised, or returned a value that its extension point does not allow.
 
     Args:
-        plugin: The name of the plugin.
         point: The extension point as in the configuration (``filter``, ``score``).
-        message: What happened.
     """
 
     def __init__(self, plugin: str, point: str, message: str) -> None:
@@ -102,7 +94,6 @@ class PluginError(SchedulerCoreError):
         super().__init__(plugin, point, message)
 
     def __str__(self) -> str:
-        """Return the message after the names of the plugin and the point."""
         where = _WHERE_IT_FAILED.get(self.point, f'plugin "{{}}" failed at {self.point}').format(self.plugin)
         return f"{where}: {self.message}"
 
@@ -111,7 +102,6 @@ class UndecidedRowsError(PluginError):
     """A Filter plugin cannot decide on some rows; the attempt fails only if no earlier plugin rejects all of them.
 
     Args:
-        plugin: The name of the plugin.
         codes: The plugin's result, int16 per requested row, with own codes for the undecided rows.
         problems: What is wrong, by those codes.
     """
@@ -176,7 +166,6 @@ class AttemptLimitError(PluginError):
         super().__init__("", "", "")
 
     def __str__(self) -> str:
-        """Return the reason, with the plugin that was running."""
         where = f" by plugin {self.plugin}" if self.plugin else ""
         if self.is_dry:
             return (
@@ -191,11 +180,7 @@ class AttemptLimitError(PluginError):
 
 
 class StepLimitError(SchedulerCoreError):
-    """A search over the members of a gang took all the steps that it may take.
-
-    Args:
-        steps: The limit.
-    """
+    """A search over the members of a gang took all the steps that it may take."""
 
     def __init__(self, steps: int) -> None:
         self.steps = steps
@@ -243,7 +228,6 @@ class BoundElsewhereError(ConflictError):
 
     Args:
         reason: What was observed.
-        node_name: The node of the pod.
     """
 
     def __init__(self, reason: str, node_name: str) -> None:
@@ -272,7 +256,6 @@ class ExtenderError(SchedulerCoreError):
 
     Args:
         url: The extender's ``urlPrefix``.
-        reason: What happened, with the message of the extender if there is one.
     """
 
     def __init__(self, url: str, reason: str) -> None:
@@ -281,5 +264,4 @@ class ExtenderError(SchedulerCoreError):
         super().__init__(url, reason)
 
     def __str__(self) -> str:
-        """Return the reason after the URL of the extender."""
         return f"extender {self.url}: {self.reason}"

@@ -61,7 +61,6 @@ _ON_DEMAND: tuple[type[Plugin], ...] = (Coscheduling, DeferredPodScheduling)
 
 
 def in_tree_registry() -> Registry:
-    """Return a registry of the built-in plugins."""
     return Registry((*(plugin for plugin, _ in _DEFAULTS), *_ON_DEMAND))
 
 

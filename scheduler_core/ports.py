@@ -328,12 +328,9 @@ class CycleTrace:
     Attributes:
         kind: ``scheduling`` or ``binding``.
         profile: The scheduler name.
-        revision: The revision of the profile.
         node: The chosen node, "" for none.
         result: ``scheduled`` (a scheduling cycle continues with binding), ``unschedulable`` or ``error``.
         started: Start in the clock's seconds.
-        ended: End in the clock's seconds.
-        stages: Its extension points, in order.
     """
 
     kind: str

@@ -71,7 +71,6 @@ def record_feeds(recorder: Recorder, scheduler: Scheduler) -> None:
 
 
 def header_of(options: SchedulerOptions, ports: SchedulerPorts, registry: Registry, version: str) -> RecordHeader:
-    """Return the header of a new record."""
     return RecordHeader(
         run=uuid4().hex,
         bayplan=version,

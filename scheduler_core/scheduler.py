@@ -76,15 +76,10 @@ class Scheduler:
 
     Attributes:
         context: Data shared by cycles; status, explanations and tests read it.
-        reservations: Capacity reserved for gangs.
-        cycles: The cycles, and the parts of them that explanations use.
-        feed: Event handlers for pods and nodes.
-        unconfirmed_pods: Settles pods whose bind is not confirmed.
         storage_feed, device_feed, group_feed: Event handlers for storage, for devices and claims, and for PodGroups.
         workload_feed: Event handlers for namespaces, services, owners of pods and disruption budgets.
         decoded: Types as which nodes, pods and kinds that plugins declare are decoded.
         declared_feeds: Event handlers for the declared kinds, by the collection's path.
-        registry: Registry of plugins.
     """
 
     def __init__(
@@ -222,11 +217,6 @@ class Scheduler:
         return self.build_planned(plan, is_shadow=is_shadow)
 
     def build_planned(self, plan: ProfilePlan, *, is_shadow: bool = False) -> FrameworkInstance:
-        """Build an instance of a planned profile, as :meth:`build` does.
-
-        Raises:
-            ConfigError: The profile is invalid; contains every problem.
-        """
         services = self.context.services
         self._journal.building(None if is_shadow else plan.config)
         instance = build_planned(
@@ -559,7 +549,6 @@ class ProfileQueueingRules:
         self._queue_sort: tuple[str, str] | None = None
 
     def get(self, name: str) -> QueueingRules | None:
-        """Return the rules of a profile, None if it is not live."""
         return self._rules.get(name)
 
     def update(self, name: str, profiles: ProfileTable) -> bool:

@@ -37,7 +37,6 @@ class SchedulerOptions(Struct, frozen=True):
         gangs_backtrack: Whether nodes and devices of an infeasible gang are searched together.
         group_claims: Whether PodGroups may have resource claims.
         volcano_groups: Whether pods with Volcano's annotation are members of the PodGroup that it names.
-        device_features: Feature gates of devices.
         deferred_resizes: Whether running pods whose resize is deferred may preempt on their nodes.
         bounds: Maximum sizes of the snapshot's tables.
         attempt_steps: Steps of an attempt, for each of its pods; see :mod:`scheduler_core.step_counter`.

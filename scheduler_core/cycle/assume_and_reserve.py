@@ -51,6 +51,7 @@ class AssumedPods:
             try:
                 self.release(attempt)
             except Exception:
+                # The pods that were assumed before it are released, too.
                 log.exception("pod %s could not be released; it is tried once more", attempt.info.key)
                 self.release(attempt)
         self._cache.columns.undo_overlays(overlays)
@@ -69,12 +70,10 @@ class AssumedPods:
             self.undo(*begun)
 
     def reserve_and_permit(self, attempt: Attempt, node_name: str) -> Failure | None:
-        """Assume the pod, run Reserve and Permit; the caller releases the pod if that fails.
-
-        A running pod whose resize fits waits for the kubelet. No plugin rejects it, so it is tried again after backoff,
-        as in kube-scheduler v1.37.1, which fails to assume it.
-        """
+        """Assume the pod, run Reserve and Permit; the caller releases the pod if that fails."""
         if attempt.info.pod.spec.node_name:
+            # A running pod whose resize fits waits for the kubelet. No plugin rejects it, so it is tried again after
+            # backoff, as in kube-scheduler v1.37.1, which fails to assume it.
             return Failure(f"the resize fits on node {node_name}; waiting for the kubelet")
         failure = self.reserve(attempt, node_name)
         if self._nominator.node_by_uid:
@@ -118,7 +117,6 @@ class AssumedPods:
             self._freed.nomination_unused(nominated, node_name, attempt.node_name)
 
     def permit(self, attempt: Attempt) -> Failure | None:
-        """Run Permit for a pod that is assumed and reserved."""
         recorder = attempt.state.recorder
         recorder.enter(_PERMIT)
         if not attempt.instance.permit:
@@ -156,12 +154,10 @@ class AssumedPods:
         devices.report_dropped(full, ClaimConsumer("pods", attempt.info.pod.metadata.name, attempt.info.uid))
 
     def release(self, attempt: Attempt) -> None:
-        """Run Unreserve and drop the pod from the cache; no effect if it is not assumed.
-
-        If it raises, it may be called again: every step can be repeated.
-        """
+        """Run Unreserve and drop the pod from the cache; no effect if it is not assumed."""
         if not attempt.node_name:
             return
+        # Every step can be repeated: if one raises, the caller calls this again.
         self._waiting.discard(attempt.info.uid)
         recorder = attempt.state.recorder
         recorder.enter(_UNRESERVE)
@@ -170,5 +166,6 @@ class AssumedPods:
         self._cache.forget(attempt.info)
         if attempt.queued.group is not None:
             self._gangs.released(attempt.info.uid)
+        # Only now, because an attempt without a node counts as released.
         attempt.node_name = ""
         self._open.pop(attempt.info.uid, None)

@@ -22,12 +22,10 @@ class Attempt:
     Attributes:
         info: The pod when the attempt began; later updates do not change it.
         instance: The revision of the profile, for the whole attempt.
-        state: The cycle state of the plugins.
         started: Start, in the clock's seconds.
         recorder: Records the current cycle; None in explanations, which are not recorded.
         search_ended: When the node was chosen, in the clock's seconds; None before that.
         node_name: The chosen node, "" until there is one.
-        feasible_count: Number of feasible nodes, once it is known.
         is_sampled: Whether its plugins are timed for the metrics.
         trace: Return value of the tracer for the scheduling cycle.
         among: bool per row, the only rows to evaluate; None for all.

@@ -12,10 +12,6 @@ One copy runs at a time; an attempt that gets long meanwhile is undone and start
 attempt runs in slices with the state frozen (:mod:`scheduler_core.cycle.cycle_slices`) if no process can be started, if
 the copy returns no result, after :data:`MOST_SEARCHES` searches of its pod or gang, and once it has waited for
 :data:`LONGEST_WAIT_SECONDS`.
-
-What a copy computes for later attempts, such as verdicts of selectors, is lost with it. If that is a slice or more, the
-next attempt of the same kind does not move either, so that its results are stored: otherwise a thousand replicas of a
-pod would compute the same a thousand times, one after the other.
 """
 
 from __future__ import annotations
@@ -81,7 +77,6 @@ class SentResult(Struct, frozen=True):
     """What a copy sends.
 
     Attributes:
-        result: The result of the cycle.
         is_loss: Whether a slice or more of the copy's steps had results that later attempts would have used.
         evaluations: Evaluations of plugins in the copy, as in :class:`Evaluations`.
         tally: Numbers of :class:`SearchTally`, of the copy alone.
@@ -98,7 +93,6 @@ _decode = msgspec.msgpack.Decoder(SentResult).decode
 
 
 def _decoded(sent: bytes) -> SentResult | None:
-    """Return what a copy has sent; None if it is damaged."""
     try:
         return _decode(sent)
     except msgspec.DecodeError as error:
@@ -178,11 +172,9 @@ class SearchCounts:
     """Totals since the start.
 
     Attributes:
-        started: Processes that were started.
         used: Results that were committed or reported.
         outdated: Results that did not hold any more.
         lost: Processes that ended without a result.
-        refused: Processes that could not be started.
     """
 
     started: int = 0
@@ -201,11 +193,8 @@ class BackgroundSearches:
         resume: Lets the scheduling loop continue if it waits for a pod.
 
     Attributes:
-        counts: Totals since the start.
         searched: Number of searches of pods and gangs that are not decided yet, by UID.
         waiting: Attempts that start again when the search in progress has ended.
-        is_enabled: Whether searches can move.
-        is_copy: Whether this process is a copy.
         is_due: Whether :meth:`next` has something to return.
         on_copy: Called in the copy before its search goes on: ends what writes outside of the process.
     """
@@ -267,10 +256,14 @@ class BackgroundSearches:
             return
         kind = attempt.kind()
         if kind in self._unstored:
+            # What a copy computes for later attempts, such as verdicts of selectors, is lost with it. This attempt does
+            # not move, so that its results are stored: otherwise a thousand replicas of a pod would compute the same a
+            # thousand times, one after the other.
             del self._unstored[kind]
             self.end()
             return
         if self._live is not None:
+            # One copy runs at a time, so that long searches take one more processor at most.
             self._wait(queued)
             self._journal.moved()
             raise SearchMovedError(None)
@@ -330,12 +323,14 @@ class BackgroundSearches:
             return
         self._live = None
         if search.is_withdrawn:
+            # The end of a search whose result is dropped lets attempts begin that waited for it.
             self.is_due = bool(self._ended) or self._is_waiting_due
             self._resume()
             return
         found = None if sent is None else _decoded(sent)
         if found is None:
             self.counts.lost += 1
+            # Another copy would probably die as this one did.
             self.freeze(search.queued)
         else:
             search.result, search.is_loss = found.result, found.is_loss
@@ -394,7 +389,6 @@ class BackgroundSearches:
         return any(each is not taken and (self._live is None or each.is_overdue) for each in self.waiting)
 
     def _first_waiting(self) -> WaitingAttempt:
-        """Return an attempt that has waited too long, or else the first in the order of QueueSort."""
         first = next((each for each in self.waiting if each.is_overdue), None)
         if first is not None:
             self.freeze(first.queued)

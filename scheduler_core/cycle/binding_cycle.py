@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from scheduler_core.cycle.attempt import Attempt
@@ -45,46 +45,24 @@ _FIRST_PAUSE_SECONDS = 1.0
 _LONGEST_PAUSE_SECONDS = 16.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BindingCycle:
     """Binding cycles.
 
     Args:
-        cache: Shows which pods a watch has shown bound.
-        queue: Records events for attempts that may still be rejected.
-        waiting: Pods that wait at Permit.
-        in_pre_bind: Pods whose PreBind runs.
-        idle: Counts binding cycles that wait.
         suspension: Whether a scheduling cycle awaits an extender.
-        writer: Writes nominations and reads pods.
-        clock: Time.
-        report: Report of cycles.
-        outcomes: Records bound pods and failed binds.
     """
 
-    def __init__(
-        self,
-        *,
-        cache: ClusterCache,
-        queue: SchedulingQueue,
-        waiting: WaitingPods,
-        in_pre_bind: PodsInPreBind,
-        idle: IdleBinds,
-        suspension: Suspension,
-        writer: ClusterWriter,
-        clock: Clock,
-        report: CycleReport,
-        outcomes: BindingOutcomes,
-    ) -> None:
-        self._cache = cache
-        self._queue = queue
-        self._waiting = waiting
-        self._in_pre_bind = in_pre_bind
-        self._idle = idle
-        self._suspension = suspension
-        self._writer = writer
-        self._clock = clock
-        self._report = report
-        self._outcomes = outcomes
+    cache: ClusterCache
+    queue: SchedulingQueue
+    waiting: WaitingPods
+    in_pre_bind: PodsInPreBind
+    idle: IdleBinds
+    suspension: Suspension
+    writer: ClusterWriter
+    clock: Clock
+    report: CycleReport
+    outcomes: BindingOutcomes
 
     async def bind(self, attempt: Attempt) -> bool:
         """Run one binding cycle.
@@ -96,14 +74,14 @@ class BindingCycle:
         try:
             try:
                 failure = await self._steps(attempt)
-                if self._suspension.is_on:
+                if self.suspension.is_on:
                     # The steps below change state that the suspended cycle still reads.
-                    await self._suspension.over()
+                    await self.suspension.over()
             except BaseException:
                 if gang is not None:
                     uid, key = attempt.info.uid, attempt.info.key
                     try_twice(gang.failed, uid, key, "the scheduler stops", is_error=True)
-                try_twice(self._outcomes.cancelled, attempt)
+                try_twice(self.outcomes.cancelled, attempt)
                 raise
             try:
                 failure = self._unless_lost(attempt, failure)
@@ -112,7 +90,7 @@ class BindingCycle:
                 if attempt.node_name:
                     # The pod is not released, so perhaps this raised: without it a lost pod would count as bound.
                     failure = self._unless_lost(attempt, failure)
-                self._outcomes.interrupted(attempt, failure, fault)
+                self.outcomes.interrupted(attempt, failure, fault)
                 return failure is None
         finally:
             if gang is not None:
@@ -123,7 +101,7 @@ class BindingCycle:
         failure = Failure(error_message(fault), is_error=True)
         if attempt.gang is not None:
             try_twice(attempt.gang.failed, attempt.info.uid, attempt.info.key, failure.message, is_error=True)
-        self._outcomes.interrupted(attempt, failure, fault)
+        self.outcomes.interrupted(attempt, failure, fault)
         if attempt.gang is not None:
             try_twice(attempt.gang.ended)
 
@@ -141,8 +119,9 @@ class BindingCycle:
                 if status.code is Code.ERROR:
                     return of_status(status)
                 has_to_prepare = status.is_success
-            waits = info.uid in self._waiting.entries
+            waits = info.uid in self.waiting.entries
             if has_to_prepare or waits:
+                # Permit and PreBind may take minutes, in which the nomination shows autoscalers that the node is used.
                 self._write_expected_node(attempt)
                 if gang is not None:
                     gang.delayed()
@@ -150,19 +129,20 @@ class BindingCycle:
             if waits and not (status := await self._wait_on_permit(attempt)).is_success:
                 return of_status(status)
             # A failure from here on always backs off, so its events need not be recorded.
-            self._queue.end_recording(info.uid)
+            self.queue.end_recording(info.uid)
             # 3. PreBind.
             if has_to_prepare and not (status := await self._pre_bind(attempt)).is_success:
                 return too_late(status)
             # 4. The barrier of the gang: no member is bound before all are ready.
             if gang is not None:
+                # kube-scheduler has no barrier: a member that waits only for other members writes its node there, too.
                 nominate = None if has_to_prepare or waits else partial(self._write_expected_node, attempt)
-                with self._idle.waits():
+                with self.idle.waits():
                     status = await gang.ready(info.uid, nominate)
                 if not status.is_success:
                     return too_late(status)
             # 5. Bind.
-            if node_of_rival(self._cache, attempt):
+            if node_of_rival(self.cache, attempt):
                 return Failure("another scheduler has bound the pod", is_error=True)
             recorder.enter(_BIND)
             try:
@@ -182,7 +162,7 @@ class BindingCycle:
 
     def _unless_lost(self, attempt: Attempt, failure: Failure | None) -> Failure | None:
         """Return the outcome of the bind, with the other node if a watch shows the pod there."""
-        rival_node_name = node_of_rival(self._cache, attempt)
+        rival_node_name = node_of_rival(self.cache, attempt)
         if not rival_node_name:
             return failure
         if failure is None:
@@ -191,35 +171,34 @@ class BindingCycle:
         return replace(failure, bound_to=failure.bound_to or rival_node_name)
 
     def _end(self, attempt: Attempt, failure: Failure | None) -> bool:
-        """Step 6: record the bound pod or the failure; return whether the pod was bound."""
         if failure is None:
-            self._outcomes.bound(attempt)
+            self.outcomes.bound(attempt)
             return True
         if attempt.gang is not None:
             uid, key = attempt.info.uid, attempt.info.key
             try_twice(attempt.gang.failed, uid, key, failure.message, is_error=failure.is_error)
-        self._outcomes.failed(attempt, failure)
+        self.outcomes.failed(attempt, failure)
         return False
 
     async def _wait_on_permit(self, attempt: Attempt) -> Status:
         info, gang, recorder = attempt.info, attempt.gang, attempt.state.recorder
         recorder.enter(CycleStage.WAIT_ON_PERMIT)
-        if gang is not None and (waiting := self._waiting.get(info.uid)) is not None:
+        if gang is not None and (waiting := self.waiting.get(info.uid)) is not None:
             gang.waits(info, f"Permit ({', '.join(sorted(waiting.pending_plugins()))})")
-        status = await self._waiting.wait(info.uid)
+        status = await self.waiting.wait(info.uid)
         if gang is not None:
             gang.waits(info, "")
         recorder.leave(CycleStage.WAIT_ON_PERMIT, status.code)
-        self._report.permit_waited(attempt, status)
+        self.report.permit_waited(attempt, status)
         return status
 
     async def _pre_bind(self, attempt: Attempt) -> Status:
         info, gang, recorder = attempt.info, attempt.gang, attempt.state.recorder
-        await self._suspension.over()
+        await self.suspension.over()
         recorder.enter(_PRE_BIND)
         if gang is not None:
             gang.waits(info, "PreBind")
-        with self._in_pre_bind.hold(info, attempt.node_name) as held, self._idle.waits_after_writes():
+        with self.in_pre_bind.hold(info, attempt.node_name) as held, self.idle.waits_after_writes():
             status = await run_pre_binds(attempt.instance, attempt.state, held)
         recorder.leave(_PRE_BIND, status.code)
         if gang is not None:
@@ -227,25 +206,19 @@ class BindingCycle:
         return status
 
     def _write_expected_node(self, attempt: Attempt) -> None:
-        """Write the chosen node as the pod's nomination, so that it is visible while Permit or PreBind take time.
-
-        As kube-scheduler v1.37.1 does (NominatedNodeNameForExpectation). It has no barrier at which members wait.
-
-        It need not be cleared after the bind: the API server clears the nomination of a pod that it binds.
-        """
+        """Write the chosen node as the pod's nomination, as kube-scheduler does (NominatedNodeNameForExpectation)."""
         pod = attempt.info.pod
         if pod.status.nominated_node_name == attempt.node_name:
             return
         meta = pod.metadata
-        self._queue.nominator.written(meta.uid, attempt.node_name)
-        self._writer.patch_pod_status(
+        # It need not be cleared after the bind: the API server clears the nomination of a pod that it binds.
+        self.queue.nominator.written(meta.uid, attempt.node_name)
+        self.writer.patch_pod_status(
             PodStatusPatch(meta.namespace, meta.name, meta.uid, nominated_node_name=attempt.node_name)
         )
 
     async def _send(self, attempt: Attempt) -> Status:
         """Bind the pod with the extender that binds such pods, or else with the Bind plugins.
-
-        Whatever raises, the outcome is that on the API server.
 
         Raises:
             BoundElsewhereError: Another scheduler has bound the pod to another node.
@@ -263,6 +236,7 @@ class BindingCycle:
         except BoundElsewhereError:
             raise
         except Exception as fault:
+            # Whatever raised, the API server may have bound the pod.
             text = "the bind of pod %s raised; the pod is read to find out whether it is bound"
             log.log(
                 logging.WARNING if isinstance(fault, UnclearBindError) else logging.ERROR,
@@ -275,10 +249,7 @@ class BindingCycle:
             return await self._read_outcome(attempt, fault, failed)
 
     async def _send_by(self, binder: ExtenderRunner, attempt: Attempt) -> Status | None:
-        """Bind the pod with an extender; return None if its failure is ignored, and the Bind plugins bind the pod.
-
-        They do so only after a read has shown that the extender did not: two binds of one pod could otherwise race.
-        """
+        """Bind the pod with an extender; return None if its failure is ignored, and the Bind plugins bind the pod."""
         if attempt.state.bind_annotations:
             return error(
                 "a plugin annotates the pod by its bind, and the extender that binds the pod cannot; "
@@ -288,6 +259,8 @@ class BindingCycle:
         try:
             await binder.client.bind(Binding(meta.namespace, meta.name, meta.uid, attempt.node_name))
         except ExtenderError as fault:
+            # The Bind plugins bind only after a read has shown that the extender did not: two binds of one pod would
+            # race otherwise.
             status = await self._read_outcome(attempt, fault)
             if status.is_success or not binder.config.ignorable:
                 return status
@@ -299,10 +272,7 @@ class BindingCycle:
     async def _read_outcome(self, attempt: Attempt, lost: Exception, failed: Status | None = None) -> Status:
         """Return the outcome of a bind whose response was lost or unclear, by reading the pod until that succeeds.
 
-        The pod stays assumed meanwhile: releasing the node on a wrong guess would overcommit it.
-
         Args:
-            attempt: The attempt.
             lost: Why the outcome is not known.
             failed: The outcome if the pod is not bound; None for a general error.
 
@@ -310,14 +280,15 @@ class BindingCycle:
             BoundElsewhereError: Another scheduler has bound the pod to another node.
         """
         meta, node_name, pause = attempt.info.pod.metadata, attempt.node_name, _FIRST_PAUSE_SECONDS
+        # The pod stays assumed meanwhile: to release the node on a wrong guess would overcommit it.
         while True:
             try:
-                pod = await self._writer.read_pod(meta.namespace, meta.name)
+                pod = await self.writer.read_pod(meta.namespace, meta.name)
                 break
             except ClusterWriteError as unread:
                 text = "whether pod %s is bound to node %s cannot be read: %s"
                 log.warning(text, attempt.info.key, node_name, unread, extra=attempt.log_fields())
-            await self._clock.sleep(pause)
+            await self.clock.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
         if pod is not None and pod.metadata.uid == meta.uid and pod.spec.node_name:
             if pod.spec.node_name == node_name:
@@ -331,7 +302,7 @@ class BindingCycle:
 
     def _is_seen_bound(self, attempt: Attempt) -> bool:
         """Return whether a watch has shown the pod on the node; the bind then took effect even without a response."""
-        placed = self._cache.get(attempt.info.uid)
+        placed = self.cache.get(attempt.info.uid)
         if placed is None or placed.placement is not Placement.ADDED:
             return False
         return placed.info.node_name == attempt.node_name

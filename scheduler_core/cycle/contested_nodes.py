@@ -1,11 +1,8 @@
 """Contested nodes: nodes that a bind of another client, a *rival*, has overcommitted.
 
 Two schedulers that share nodes decide on caches that lag behind each other's binds, so either may exceed what a node
-offers. Only binds received while this process schedules count: a first list does not show which pod came last. A node
-whose allocatable amounts were reduced is overcommitted and not contested.
-
-Pods prefer other feasible nodes until no rival has bound a pod to the node for a while, because the room that the
-kubelet frees there, by rejecting a pod, is taken by the rival as well. If only such nodes are feasible, they are used.
+offers. A node whose allocatable amounts were reduced is overcommitted and not contested. Pods prefer other feasible
+nodes until no rival has bound a pod to the node for a while.
 """
 
 from __future__ import annotations
@@ -87,16 +84,14 @@ class ContestedNodes:
         """Rows of the avoided nodes; None if they are to be determined. A node keeps its row until it is removed."""
 
     def rival_bound(self, info: PodInfo, profiles: ProfileTable) -> None:
-        """Handle a pod that another client bound, and that is counted on its node now.
-
-        Args:
-            profiles: The profiles of this process.
-        """
+        """Handle a pod that another client bound, and that is counted on its node now."""
         if not self.is_scheduling or info.row == NO_ROW:
+            # A first list does not show which pod came last.
             return
         name = info.node_name
         if not _exceeds(self._columns, info):
             if name in self.avoided:
+                # The rival still binds pods there, though this one fits.
                 self.avoided[name] = self._clock.now() + self._avoided_seconds
             return
         now, wall = self._clock.now(), self._clock.wall()

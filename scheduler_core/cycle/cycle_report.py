@@ -24,8 +24,6 @@ class CycleRecording:
     """Recording of cycles.
 
     Attributes:
-        recorders: Pool of recorders.
-        slow_cycles: Logs cycles that take too long.
         tracer: Receives every cycle; None for no tracing.
         attempts: Receives every ended attempt of a pod; None if they are not stored.
     """
@@ -64,7 +62,6 @@ class CycleReport:
         return attempt
 
     def scheduling_ended(self, attempt: Attempt, result: str = "") -> None:
-        """Report a scheduling cycle."""
         recorder, instance, metrics = attempt.recorder, attempt.instance, self._metrics
         assert recorder is not None, _BEGUN
         started, ended, slow = recorder.times[0], recorder.times[-1], self._slow_cycles
@@ -96,7 +93,6 @@ class CycleReport:
         self._metrics.permit_waited(status.code, left - entered)
 
     def binding_ended(self, attempt: Attempt, result: str) -> None:
-        """Report a binding cycle."""
         recorder = attempt.recorder
         assert recorder is not None, _BEGUN
         self._metrics.profiles[attempt.instance.name].stages.add(recorder)
@@ -130,7 +126,6 @@ class CycleReport:
             record.unschedulable += 1
 
     def profile_failed(self, profile: str, message: str) -> None:
-        """Report an error that is not the result of an attempt."""
         self._metrics.records[profile].count_error(message, self._clock.wall())
 
     def bind_lost(self, attempt: Attempt, node_name: str, rival_node_name: str) -> None:

@@ -3,8 +3,7 @@
 The code of a cycle is synchronous. It runs in a greenlet, which switches back to the task of the scheduling loop when a
 slice is used up (:mod:`scheduler_core.step_counter`). From then on the cycle is suspended, as one that waits for an
 extender (:mod:`scheduler_core.cycle.suspension`): nothing that it reads changes, so its decisions are those of a cycle
-that is not interrupted. Generators were the alternative; every function between the loop and the search for devices
-would have become one.
+that is not interrupted.
 """
 
 from __future__ import annotations
@@ -43,10 +42,6 @@ class CycleSlices:
         self.has_suspended = False
 
     async def run(self, loop: Coroutine[Any, Any, T]) -> T:
-        """Run the scheduling loop.
-
-        If its task is cancelled between two slices, the cancellation is raised in the cycle, where the slice ended.
-        """
         return await self._in_greenlet(loop)
 
     def cycle_ended(self) -> None:
@@ -57,7 +52,8 @@ class CycleSlices:
 
     @types.coroutine
     def _in_greenlet(self, loop: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
-        # One greenlet for all cycles: a new one for each costs as much as a fifth of a short cycle.
+        # Generators were the alternative: every function between the loop and the search for devices would have become
+        # one. One greenlet for all cycles: a new one for each costs as much as a fifth of a short cycle.
         child = greenlet.greenlet(_advance)
         child.gr_context = greenlet.getcurrent().gr_context
         proceed: Callable[[Any], Any] = loop.send
@@ -69,6 +65,7 @@ class CycleSlices:
                     try:
                         yield from self._between_slices().__await__()
                     except BaseException as fault:
+                        # A cancellation between two slices is raised in the cycle, where the slice ended.
                         awaited = self._switch(child.throw, fault)
                     else:
                         awaited = self._switch(child.switch)

@@ -5,6 +5,7 @@ Shadow profiles decide the same pods again. Nothing is recorded while there is n
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -43,7 +44,6 @@ class DecidedPod(Struct):
     """One pod that a cycle decided.
 
     Attributes:
-        info: The pod as it was decided.
         instance: The profile's revision that decided.
         began: State before the cycle.
         ended: State after the cycle.
@@ -70,7 +70,6 @@ class DecidedPod(Struct):
 
     @property
     def profile(self) -> str:
-        """Scheduler name of the profile."""
         return self.instance.name
 
 
@@ -83,6 +82,7 @@ PREEMPTION = "Preemption"
 ERROR = "Error"
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class DecidedPods:
     """The decisions since binds were last sent.
 
@@ -91,37 +91,31 @@ class DecidedPods:
         pods: The decisions, in their order. Pods of other profiles are recorded, too, because they changed the state.
     """
 
-    def __init__(
-        self,
-        *,
-        nodes: NodeColumns,
-        nominator: NominatedPods,
-        reservations: NodeReservations,
-        order: NodeOrder,
-        suspension: Suspension,
-    ) -> None:
-        self.profiles: frozenset[str] = frozenset()
-        self.pods: list[DecidedPod] = []
-        self._nodes = nodes
-        self._nominator = nominator
-        self._reservations = reservations
-        self._order = order
-        self._suspension = suspension
-        self._group_cycles = 1
+    nodes: NodeColumns
+    nominator: NominatedPods
+    reservations: NodeReservations
+    order: NodeOrder
+    suspension: Suspension
+    profiles: frozenset[str] = field(default=frozenset(), init=False)
+    pods: list[DecidedPod] = field(default_factory=list, init=False)
+    _began: StateMark = field(init=False)
+    _group_cycles: int = field(default=1, init=False)
+    _next_start: int = field(default=0, init=False)
+    _has_own_volumes: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
         self._began = self.mark()
-        self._next_start = 0
-        self._has_own_volumes = False
 
     def mark(self) -> StateMark:
         """Return the version of the state that a cycle would read now."""
-        reserved = self._group_cycles if self._reservations.by_gang else 0
-        return StateMark(self._nodes.changes.position, self._suspension.reported, self._nominator.version, reserved)
+        reserved = self._group_cycles if self.reservations.by_gang else 0
+        return StateMark(self.nodes.changes.position, self.suspension.reported, self.nominator.version, reserved)
 
     def begin(self, queued: QueuedPod) -> None:
         """Record the state before the cycle of a popped pod or gang, which is the state after the cycle before."""
         mark = self.mark()
         self._end(mark)
-        self._began, self._next_start = mark, self._order.next_start
+        self._began, self._next_start = mark, self.order.next_start
         self._has_own_volumes = self._writes_volumes(queued.info)
         if isinstance(queued, QueuedGang):
             self._group_cycles += 1
@@ -146,6 +140,7 @@ class DecidedPods:
         self.pods.append(found)
 
     def _end(self, mark: StateMark) -> None:
+        # The members of a gang are decided in one cycle, and share its marks.
         for each in reversed(self.pods):
             if each.began is not self._began:
                 break
@@ -165,17 +160,18 @@ class DecidedPods:
         if attempt.is_of_earlier_state:
             return STATE_CHANGED
         if failure is not None and (failure.is_error or attempt.node_name):
+            # With a node, Reserve or Permit failed, which a shadow does not run.
             return ERROR
         if failure is not None and failure.nominated_node:
             return PREEMPTION
-        info, devices = attempt.info, self._nodes.devices
+        info, devices = attempt.info, self.nodes.devices
         if info.pod.spec.resource_claims or any(devices.class_of_resource(name) for name in info.scalars):
             return DEVICES
         return VOLUMES if self._has_own_volumes else ""
 
     def _writes_volumes(self, info: PodInfo) -> bool:
         """Return whether a claim of the pod is not bound yet, so that Reserve would choose its volume."""
-        claims = self._nodes.storage.claims
+        claims = self.nodes.storage.claims
         for reference in info.volumes.claims:
             claim = claims.get(reference.key)
             if claim is None or not claim.is_fully_bound:

@@ -40,10 +40,8 @@ class Failure:
     """Why an attempt failed.
 
     Attributes:
-        message: The message of the condition and the event.
         rejected_by: Plugins that rejected the pod; empty for errors.
         pending_on: Those of them that returned Pending.
-        is_error: Whether it is an error rather than a rejection.
         nominated_node: The node to nominate; "" clears the nomination, None takes that of the pod's status.
         bound_to: The node to which another scheduler has bound the pod, "" for none.
         given_up_steps: Steps after which the attempt was given up; 0 if it was not.
@@ -66,7 +64,6 @@ class Failure:
 
     @property
     def reason(self) -> str:
-        """The reason of the PodScheduled condition."""
         if self.is_gated:
             return SCHEDULING_GATED
         if self.is_error:
@@ -104,7 +101,6 @@ def too_late(status: Status) -> Failure:
 
 
 def failed_scheduling(pod: Pod, message: str, profile: str) -> Event:
-    """Return the event of a pod that is not scheduled."""
     regarding = ObjectReference("Pod", pod.metadata.name, pod.metadata.namespace, pod.metadata.uid)
     return Event(regarding, "Warning", FAILED_SCHEDULING, "Scheduling", message, reporting_controller=profile)
 
@@ -119,8 +115,6 @@ def patch_status(
 ) -> bool:
     """Write the PodScheduled condition and the nomination if they differ from the pod's status.
 
-    The pod as last seen may lack what was written before, so both are also written if the last write differs.
-
     Args:
         queued: The pod in the queue, which stores the last written condition; None if it is not there.
         nominations: All nominations, if the failure may change that of the pod.
@@ -131,6 +125,7 @@ def patch_status(
     condition = PodCondition(POD_SCHEDULED, "False", failure.reason, failure.message, pod.metadata.generation)
     known = next((entry for entry in pod.status.conditions if entry.type == POD_SCHEDULED), None)
     reported = None if queued is None else queued.reported_condition
+    # The pod as last seen may lack what was written before, so both are also written if the last write differs.
     stands = known is not None and known.has_same_content(condition)
     stands = stands and (reported is None or reported.has_same_content(condition))
     nominated = failure.nominated_node
@@ -151,35 +146,25 @@ def patch_status(
     return not stands
 
 
+@dataclass(frozen=True, slots=True)
 class FailedAttempts:
     """Reports failed attempts and requeues their pods."""
 
-    def __init__(
-        self,
-        queue: SchedulingQueue,
-        writer: ClusterWriter,
-        report: CycleReport,
-        freed: FreedCapacity,
-        delays: PreemptionDelays,
-    ) -> None:
-        self._delays = delays
-        self._queue = queue
-        self._writer = writer
-        self._report = report
-        self._freed = freed
+    queue: SchedulingQueue
+    writer: ClusterWriter
+    report: CycleReport
+    freed: FreedCapacity
+    delays: PreemptionDelays
 
     def drop(self, attempt: Attempt) -> None:
         """Drop the released pod of a cancelled attempt from the queue."""
-        self._queue.done(attempt.info.uid)
+        self.queue.done(attempt.info.uid)
         attempt.end()
 
     def handle(self, attempt: Attempt, failure: Failure) -> None:
-        """Report a failed attempt and requeue the pod, unless it was bound or deleted meanwhile.
-
-        No condition, event or nomination is written for a running pod whose resize is deferred.
-        """
+        """Report a failed attempt and requeue the pod, unless it was bound or deleted meanwhile."""
         queued, profile = attempt.queued, attempt.instance.name
-        self._report.attempt_failed(
+        self.report.attempt_failed(
             attempt, failure.message, is_error=failure.is_error, is_of_cluster=failure.is_of_cluster
         )
         if failure.is_error:
@@ -189,24 +174,26 @@ class FailedAttempts:
         else:
             log_unschedulable(queued, attempt.log_fields, failure.message)
         attempt.end()
-        held = self._queue.find(queued.uid)
+        held = self.queue.find(queued.uid)
         if held is not queued:
             # It was removed from the queue. If it was added again, that entry does not belong to this attempt.
             if held is None:
-                self._queue.done(queued.uid)
+                self.queue.done(queued.uid)
             return
         if not failure.is_error and queued.unschedulable_since is None:
             queued.unschedulable_since = attempt.started
         queued.rejected_by, queued.pending_on = failure.rejected_by, failure.pending_on
-        self._queue.nominator.decide(queued.info, failure.nominated_node)
+        # Before the requeue, which ends the nomination of a pod that is gated or parked.
+        self.queue.nominator.decide(queued.info, failure.nominated_node)
         if queued.unschedulable_since is not None:
-            self._delays.note(queued, attempt.instance, queued.unschedulable_since, failure.message)
-        pod, nominator = queued.info.pod, self._queue.nominator
+            self.delays.note(queued, attempt.instance, queued.unschedulable_since, failure.message)
+        pod, nominator = queued.info.pod, self.queue.nominator
         node_name, nominated = nominator.node_of(queued.uid), nominator.nomination_of(queued.uid)
-        self._queue.failed(queued, failure.given_up_steps)
+        self.queue.failed(queued, failure.given_up_steps)
         if nominated is not None and not nominator.node_of(queued.uid):
-            self._freed.nomination_ended(nominated, node_name)
+            self.freed.nomination_ended(nominated, node_name)
         if pod.has_deferred_resize:
+            # The pod runs: PodScheduled=False or FailedScheduling would be false.
             return
-        self._writer.record(failed_scheduling(pod, failure.message, profile))
-        patch_status(self._writer, pod, failure, queued=queued, nominations=nominator)
+        self.writer.record(failed_scheduling(pod, failure.message, profile))
+        patch_status(self.writer, pod, failure, queued=queued, nominations=nominator)

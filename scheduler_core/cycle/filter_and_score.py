@@ -9,6 +9,7 @@ on the order in which nodes were added.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from hashlib import blake2b
 
 import numpy as np
@@ -53,7 +54,6 @@ class NoNodesError(SchedulerCoreError):
     """The cluster has no nodes."""
 
     def __str__(self) -> str:
-        """Return kube-scheduler's message."""
         return "no nodes available to schedule pods"
 
 
@@ -62,7 +62,6 @@ class Feasible(Struct):
 
     Attributes:
         rows: intp[k], ascending; empty for none.
-        diagnosis: Why the other nodes are infeasible.
         nominated_only: Whether only the pod's nominated node was evaluated.
         node_names: The only nodes that PreFilter allows; None for all.
     """
@@ -73,43 +72,28 @@ class Feasible(Struct):
     node_names: frozenset[str] | None = None
 
 
+@dataclass(slots=True, eq=False)
 class NodeSelection:
     """Searches the feasible nodes of a pod, and selects the best of them.
 
-    Args:
-        partial: Searches of profiles that evaluate a percentage of the nodes.
-        contested: Nodes that pods avoid if other nodes are feasible.
-
-    Attributes:
-        nodes: The columns of the cache.
+    Its methods raise NoNodesError if the cluster has no nodes, and PluginError if a plugin raised, or returned what its
+    point does not allow; so does the constructor of :class:`FilterRun`.
     """
 
-    def __init__(
-        self,
-        cache: ClusterCache,
-        nominator: NominatedPods,
-        reservations: NodeReservations,
-        partial: PartialSearch,
-        *,
-        contested: ContestedNodes,
-        seed: int,
-    ) -> None:
-        self.nodes = cache.columns
-        self.partial = partial
-        self.contested = contested
-        self._cache = cache
-        self._nominator = nominator
-        self._reservations = reservations
-        self._seed = seed
+    cache: ClusterCache
+    nominator: NominatedPods
+    reservations: NodeReservations
+    partial: PartialSearch
+    contested: ContestedNodes
+    seed: int
+    nodes: NodeColumns = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.nodes = self.cache.columns
 
     def search(self, attempt: Attempt) -> FilterRun:
-        """Run PreFilter, and return the search, which has evaluated no node yet.
-
-        Raises:
-            NoNodesError: The cluster has no nodes.
-            PluginError: A plugin raised, or returned what its point does not allow.
-        """
-        return FilterRun(attempt, self._cache, self._nominator, self._reservations, self.partial)
+        """Run PreFilter, and return the search, which has evaluated no node yet."""
+        return FilterRun(attempt, self.cache, self.nominator, self.reservations, self.partial)
 
     def find_feasible(self, attempt: Attempt, *, everywhere: bool = False) -> Feasible:
         """Run PreFilter and Filter, without extenders.
@@ -117,36 +101,24 @@ class NodeSelection:
         Args:
             everywhere: Whether to evaluate all nodes whatever percentage is set, as explanations need it; the position
                 of the next partial search does not change then.
-
-        Raises:
-            NoNodesError: The cluster has no nodes.
-            PluginError: A plugin raised, or returned what its point does not allow.
         """
-        search = FilterRun(attempt, self._cache, self._nominator, self._reservations, self.partial)
+        search = FilterRun(attempt, self.cache, self.nominator, self.reservations, self.partial)
         if search.is_rejected:
             return search.ended(_NO_ROWS)
+        # The room on the nominated node was freed for this pod, so it is taken even if another node scores better.
         nominated = search.nominated()
         if len(nominated):
             return search.ended(nominated, nominated_only=True)
         return search.ended(search.rows(everywhere=everywhere))
 
     def find_all(self, attempt: Attempt) -> Feasible:
-        """Return all feasible nodes, whatever node is nominated; the diagnosis of the others is complete.
-
-        Raises:
-            NoNodesError: The cluster has no nodes.
-            PluginError: A plugin raised, or returned what its point does not allow.
-        """
-        search = FilterRun(attempt, self._cache, self._nominator, self._reservations, self.partial)
+        """Return all feasible nodes, whatever node is nominated; the diagnosis of the others is complete."""
+        search = FilterRun(attempt, self.cache, self.nominator, self.reservations, self.partial)
         rows = _NO_ROWS if search.is_rejected else search.rows(everywhere=True)
         return Feasible(rows, search.ended(_NO_ROWS).diagnosis)
 
     def select(self, attempt: Attempt, feasible: Feasible) -> str:
-        """Return the best of the feasible nodes; there must be at least one.
-
-        Raises:
-            PluginError: A plugin raised, or returned what its point does not allow.
-        """
+        """Return the best of the feasible nodes; there must be at least one."""
         rows = feasible.rows
         row = int(rows[0])
         if len(rows) > 1:
@@ -160,6 +132,7 @@ class NodeSelection:
     def best_rows(self, rows: NDArray[np.intp], totals: Scores) -> NDArray[np.intp]:
         """Return the rows with the highest total, int64 per row; contested nodes only if no other row is left."""
         if self.contested.avoided:
+            # Room that the kubelet frees on a contested node, by rejecting a pod, is taken by the rival as well.
             others = self.contested.others(rows)
             if others.any():
                 rows, totals = rows[others], totals[others]
@@ -170,8 +143,9 @@ class NodeSelection:
         if len(tied) == 1:
             return int(tied[0])
         number = attempt.queued.attempts if attempt.number is None else attempt.number
-        text = f"{self._seed}/{attempt.info.key}/{number}"
+        text = f"{self.seed}/{attempt.info.key}/{number}"
         bits = np.uint64(int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little"))
+        # Names, and not rows: the order in which nodes were added must not change decisions.
         mixed = (self.nodes.name_hashes[tied] ^ bits) * _MIXER
         mixed ^= mixed >> _SHIFT
         mixed *= _MIXER
@@ -180,10 +154,6 @@ class NodeSelection:
 
 class FilterRun:
     """Search for the feasible nodes of one pod in steps, so that extenders can be called between them.
-
-    Args:
-        cache: As of :class:`NodeSelection`, and likewise the other arguments.
-        partial: Searches of profiles that evaluate a percentage of the nodes.
 
     Attributes:
         diagnosis: Why nodes are infeasible; complete after :meth:`ended`.
@@ -198,12 +168,7 @@ class FilterRun:
         reservations: NodeReservations,
         partial: PartialSearch,
     ) -> None:
-        """Run PreFilter.
-
-        Raises:
-            NoNodesError: There are no nodes.
-            PluginError: A plugin raised, or returned what its point does not allow.
-        """
+        """Run PreFilter."""
         nodes, state, info = cache.columns, attempt.state, attempt.info
         if nodes.count == 0:
             raise NoNodesError
@@ -251,10 +216,7 @@ class FilterRun:
         return _merge(run_filters(attempt.instance, attempt.state, attempt.info, nodes, rows), rows, self._nominated)
 
     def _reject_reserved(self, rows: Rows) -> None:
-        """Reject nodes reserved for a gang, as unresolvable, if the pod would use the gang's room there.
-
-        A node that is unresolvable already keeps its own reason.
-        """
+        """Reject nodes reserved for a gang, as unresolvable, if the pod would use the gang's room there."""
         if not self._reservations.by_gang:
             return
         verdicts = self.diagnosis.verdicts
@@ -265,17 +227,14 @@ class FilterRun:
             reserved_verdict = self._verdict(
                 unresolvable(f"node(s) were reserved for {gang.holder}").of(GANG_SCHEDULING)
             )
+            # A node that is unresolvable already keeps its own reason.
             for verdict in np.unique(verdicts[blocked]).tolist():
                 if not verdict or self._decode(verdict).code is Code.UNSCHEDULABLE:
                     verdicts[blocked[verdicts[blocked] == verdict]] = reserved_verdict
                     self._reserved_for.add(gang)
 
     def nominated(self) -> NDArray[np.intp]:
-        """Return the row of the pod's nominated node if it is feasible; else no row.
-
-        Raises:
-            PluginError: A plugin raised, or returned what its point does not allow.
-        """
+        """Return the row of the pod's nominated node if it is feasible; else no row."""
         name = self._attempt.info.pod.status.nominated_node_name
         self._own_row = self._nodes.row_of(name) if name else NO_ROW
         if self._own_row == NO_ROW:
@@ -292,11 +251,7 @@ class FilterRun:
         return _NO_ROWS if self._own_verdict else own
 
     def rows(self, *, everywhere: bool = False) -> NDArray[np.intp]:
-        """Return the feasible rows, ascending; with ``everywhere``, whatever percentage is set.
-
-        Raises:
-            PluginError: A plugin raised, or returned what its point does not allow.
-        """
+        """Return the feasible rows, ascending; with ``everywhere``, whatever percentage is set."""
         nodes, diagnosis, names = self._nodes, self.diagnosis, self._pre_filter.node_names
         rows: Rows = ALL_ROWS
         if names is not None:
@@ -345,12 +300,11 @@ class FilterRun:
     def rejected_by_extenders(self, rejections: Mapping[str, Status]) -> Feasible:
         """Return the result if extenders rejected all feasible nodes.
 
-        A node without a reason, not evaluated or dropped by an extender without one, counts as unresolvable.
-
         Args:
             rejections: Statuses from extenders by node name, also of nodes that were not sent to them.
         """
         found, nodes, diagnosis = self.ended(_NO_ROWS), self._nodes, self.diagnosis
+        # A node without a reason, not evaluated or dropped by an extender without one, counts as unresolvable.
         silent = nodes.alive & ((diagnosis.verdicts == 0) | ~diagnosis.evaluated)
         is_narrowed = self._pre_filter.node_names is not None
         diagnosis.verdicts[silent] = NARROWED if is_narrowed else self._verdict(unresolvable())

@@ -1,10 +1,11 @@
 """Reports freed room on a node as an AssignedPodDelete event.
 
-Queueing hints read the node from the pod's spec. An assumed pod has none there, so the event contains a copy with the
-node. Follows kube-scheduler v1.37.1 (``handleBindingCycleError``).
+Follows kube-scheduler v1.37.1 (``handleBindingCycleError``).
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import msgspec
 
@@ -18,49 +19,41 @@ from scheduler_core.snapshot.pod_info import PodInfo
 _CLAIM_UPDATE = ClusterEvent(Resource.RESOURCE_CLAIM, Action.UPDATE)
 
 
+@dataclass(frozen=True, slots=True)
 class FreedCapacity:
     """Reports freed room to the queue and to the gangs that wait for it."""
 
-    def __init__(self, queue: SchedulingQueue, reservations: NodeReservations) -> None:
-        self._queue = queue
-        self._reservations = reservations
+    queue: SchedulingQueue
+    reservations: NodeReservations
 
     def report(self, pod: Pod, node_name: str, exclude: str = "") -> None:
         """Requeue pods that may fit where ``pod`` was on ``node_name``, except the pod whose UID is ``exclude``."""
+        # Queueing hints read the node from the pod's spec, where an assumed pod has none.
         gone = pod if pod.spec.node_name else on_node(node_name, pod)
-        self._queue.on_event(ASSIGNED_POD_DELETE, gone, None, exclude=exclude)
-        if self._reservations.by_gang:
-            self._reservations.room_freed(node_name or pod.spec.node_name)
+        self.queue.on_event(ASSIGNED_POD_DELETE, gone, None, exclude=exclude)
+        if self.reservations.by_gang:
+            self.reservations.room_freed(node_name or pod.spec.node_name)
 
     def node_changed(self, node_name: str) -> None:
         """Report a node that was changed or deleted to the gang for which it is reserved."""
-        self._reservations.node_changed(node_name)
+        self.reservations.node_changed(node_name)
 
     def nomination_unused(self, info: PodInfo, nominated: str, node_name: str) -> None:
-        """Report that a pod got another node than its nominated one, whose room is free again.
-
-        kube-scheduler reports nothing here, so there such pods wait for another event.
-        """
+        """Report that a pod got another node than its nominated one, whose room is free again."""
         if nominated != node_name:
+            # kube-scheduler reports nothing here, so there pods that fit now wait for another event.
             self.nomination_ended(info, nominated)
 
     def nomination_ended(self, info: PodInfo, node_name: str) -> None:
-        """Report that the nomination of a waiting pod has ended, so that its nominated node has more room.
-
-        Only pods of the same or a lower priority are requeued: no others were rejected by the nomination.
-        """
+        """Report that the nomination of a waiting pod has ended, so that its nominated node has more room."""
         gone = on_node(node_name, info.pod)
-        self._queue.on_event(ASSIGNED_POD_DELETE, gone, None, exclude=info.uid, max_priority=info.priority)
+        # The nomination rejected no pods of higher priority.
+        self.queue.on_event(ASSIGNED_POD_DELETE, gone, None, exclude=info.uid, max_priority=info.priority)
 
     def devices_freed(self, allocated: ResourceClaim, claim: ResourceClaim) -> None:
-        """Report devices of an allocation that was given up before it was written, as if the claim had lost them.
-
-        kube-scheduler reports nothing here, so there pods that need the devices wait for another event.
-
-        Args:
-            claim: The claim without an allocation.
-        """
-        self._queue.on_event(_CLAIM_UPDATE, allocated, claim)
+        """Report devices of an allocation that was given up before it was written, as if the claim had lost them."""
+        # kube-scheduler reports nothing here, so there pods that need the devices wait for another event.
+        self.queue.on_event(_CLAIM_UPDATE, allocated, claim)
 
 
 def on_node(node_name: str, pod: Pod) -> Pod:

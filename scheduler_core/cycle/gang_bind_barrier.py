@@ -3,14 +3,9 @@
 1. Each member passes Permit and PreBind by itself, then waits at the barrier.
 2. If a member of the quorum fails before the barrier opens, or is deleted, all members are released, also those that
    still wait at Permit, and the gang is requeued. Nothing was bound.
-   While a member waits at Permit or runs PreBind, the members at the barrier have nominated nodes, so that an
-   autoscaler does not remove the nodes on which they are assumed.
 3. When the whole quorum has arrived, the barrier opens and the binds are sent. If one of them fails permanently, the
    others keep running. The missing member is requeued at its gang's position until it is scheduled, and the PodGroup's
    status reports it meanwhile.
-
-Bound members are not released, because killing running pods for one late member costs more than it gains. A job can set
-a timeout instead.
 """
 
 from __future__ import annotations
@@ -33,7 +28,6 @@ class GangBindBarrier:
     Args:
         quorum: UIDs of the members that are bound together or not at all.
         is_assumed: Returns whether a member is still assumed on its node.
-        on_end: Called when the last binding cycle has ended.
         changed: Called when the status of the gang has changed.
     """
 
@@ -72,6 +66,7 @@ class GangBindBarrier:
         """Record that a member waits at Permit or runs PreBind: members at the barrier wait for it."""
         if not self._is_delayed and self._status is None:
             self._is_delayed = True
+            # So that an autoscaler does not remove the nodes on which these members are assumed.
             for nominate in self._at_barrier:
                 nominate()
         self._at_barrier.clear()
@@ -97,6 +92,7 @@ class GangBindBarrier:
         """
         self._missing.pop(uid, None)
         if self._status is None and not self._missing:
+            # A member at the barrier may have been deleted since it arrived.
             self.member_left()
             if self._status is None:
                 self._open(SUCCESS)
@@ -108,12 +104,15 @@ class GangBindBarrier:
             self._at_barrier.append(nominate)
         if self._opened is None:
             self._opened = asyncio.get_running_loop().create_future()
+        # Shielded: the cancellation of one member's task must not cancel the others' wait.
         return await asyncio.shield(self._opened)
 
     def failed(self, uid: str, key: str, message: str, *, is_error: bool) -> None:
         """Report that a member failed, and reject the whole quorum if it is of it and the barrier has not opened."""
         is_first = self._status is None or self._status.is_success
         if uid in self._quorum and is_first:
+            # Bound members are not released: killing running pods for one late member costs more than it gains. A job
+            # can set a timeout instead.
             left = "all members are tried again" if self._status is None else "it is tried again, the others stay"
             text = f"{key} could not be bound: {message.rstrip('.')}; {left}"
             for part in self._parts:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ParamSpec
 
@@ -44,10 +45,8 @@ def try_twice(step: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> b
 
 
 def try_all(*steps: tuple[Any, ...]) -> None:
-    """Run steps, each a function and its arguments, as :func:`try_twice` does; one that raises stops no other step.
-
-    For steps that every bound pod takes, because a call of its own for each step is slow.
-    """
+    """Run steps, each a function and its arguments, as :func:`try_twice` does; one that raises stops no other step."""
+    # Not by try_twice: every bound pod takes these steps, and one more call for each of them is slow.
     for step, *args in steps:
         for _ in range(2):
             try:
@@ -77,6 +76,7 @@ class RepeatedTimers:
             self._clock.call_later(delay, partial(self._run, callback, min(2 * delay, _LONGEST_DELAY_SECONDS)))
 
 
+@dataclass(slots=True, eq=False)
 class InternalErrors:
     """Ends the cycles that an exception interrupted.
 
@@ -84,25 +84,19 @@ class InternalErrors:
         queue: The queue; pods that it delays because of an error are reported here too.
     """
 
-    def __init__(
-        self,
-        queue: SchedulingQueue,
-        assumed: AssumedPods,
-        writer: ClusterWriter,
-        metrics: SchedulerMetrics,
-        report: CycleReport,
-    ) -> None:
-        self._queue = queue
-        self._assumed = assumed
-        self._writer = writer
-        self._metrics = metrics
-        self._report = report
-        queue.on_error.append(self.report_pod)
-        queue.on_odd_key.append(self._report_key)
+    queue: SchedulingQueue
+    assumed: AssumedPods
+    writer: ClusterWriter
+    metrics: SchedulerMetrics
+    report: CycleReport
+
+    def __post_init__(self) -> None:
+        self.queue.on_error.append(self.report_pod)
+        self.queue.on_odd_key.append(self._report_key)
 
     def undo(self) -> None:
         """Release what cycles have assumed and no binding cycle has taken over, and end hypothetical changes."""
-        try_twice(self._assumed.undo)
+        try_twice(self.assumed.undo)
 
     def interrupted(self, queued: QueuedPod, attempt: Attempt | None, fault: Exception) -> None:
         """End the cycle of one pod: undo, requeue, report.
@@ -113,12 +107,13 @@ class InternalErrors:
         text = "the cycle of pod %s failed in the scheduler itself"
         try_twice(log.error, text, queued.info.key, exc_info=fault, extra={"pod": queued.info.key})
         if attempt is not None:
-            try_twice(self._assumed.release, attempt)
+            try_twice(self.assumed.release, attempt)
+        # Also members of its gang, and what a plugin's dry run has left.
         self.undo()
         if attempt is not None:
             try_twice(attempt.end)
             if attempt.recorder is not None:
-                try_twice(self._report.release_recorder, attempt)
+                try_twice(self.report.release_recorder, attempt)
         is_waiting = self.requeue(queued)
         if is_waiting:
             try_twice(self._restore_nomination, queued)
@@ -126,7 +121,7 @@ class InternalErrors:
 
     def requeue(self, queued: QueuedPod) -> bool:
         """Requeue a pod or gang in flight with the backoff of errors; return whether it is still in the queue."""
-        queue = self._queue
+        queue = self.queue
         if queue.find(queued.uid) is not queued:
             if queue.find(queued.uid) is None:
                 try_twice(queue.done, queued.uid)
@@ -135,23 +130,24 @@ class InternalErrors:
             queued.rejected_by = queued.pending_on = frozenset()
             try_twice(queue.failed, queued)
         if queue.is_in_flight(queued.uid) or queued.place is Place.NOWHERE:
+            # The queue itself raised twice. A pod that is in no place would never be tried again.
             try_twice(queue.delay_faulty, queued, RuntimeError("the pod could not be requeued"))
         return True
 
     def _restore_nomination(self, queued: QueuedPod) -> None:
         """Let the nomination in the pod's status count again, if the cycle has ended it in memory only."""
         is_counted = queued.place not in (Place.GATED, Place.PARKED) and not isinstance(queued, QueuedGang)
-        if is_counted and not self._queue.nominator.node_of(queued.uid):
-            self._queue.nominator.decide(queued.info, None)
+        if is_counted and not self.queue.nominator.node_of(queued.uid):
+            self.queue.nominator.decide(queued.info, None)
 
     def report_pod(self, queued: QueuedPod, message: str) -> None:
         """Report an error by the profile's counts, the pod's condition and an event."""
         pod, profile = queued.info.pod, queued.profile
         try_twice(self._count, profile, f"{queued.info.key}: {message}")
         if not pod.has_deferred_resize:
-            try_twice(self._writer.record, failed_scheduling(pod, message, profile))
+            try_twice(self.writer.record, failed_scheduling(pod, message, profile))
             failure = Failure(message, is_error=True, nominated_node=None)
-            try_twice(patch_status, self._writer, pod, failure, queued=queued)
+            try_twice(patch_status, self.writer, pod, failure, queued=queued)
 
     def _report_key(self, queued: QueuedPod, problem: str) -> None:
         pod, profile = queued.info.pod, queued.profile
@@ -160,8 +156,8 @@ class InternalErrors:
             "pods are ordered by the kinds of the values there. Correct the plugin, or the field that it reads"
         )
         try_twice(self._count, profile, f"{queued.info.key}: {message}")
-        try_twice(self._writer.record, failed_scheduling(pod, message, profile))
+        try_twice(self.writer.record, failed_scheduling(pod, message, profile))
 
     def _count(self, profile: str, message: str) -> None:
-        self._metrics.internal_errors += 1
-        self._report.profile_failed(profile, message)
+        self.metrics.internal_errors += 1
+        self.report.profile_failed(profile, message)

@@ -30,7 +30,6 @@ class Journal:
         return work
 
     def new_uid(self) -> str:
-        """Return a random UUID."""
         return str(uuid4())
 
     def begun(self) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import msgspec
@@ -75,7 +75,6 @@ class PlannedAction(Struct, frozen=True):
 
     @classmethod
     def of(cls, plugin: str, action: PostFilterAction, nodes: NodeColumns) -> PlannedAction:
-        """Return what is sent of an action."""
         chosen = action.preemption
         if chosen is None:
             return cls(plugin, released=action.released)
@@ -102,7 +101,6 @@ class RejectedPod(Struct, frozen=True, tag="rejected"):
 
     @property
     def failure(self) -> Failure:
-        """The failure."""
         return Failure(
             self.message,
             frozenset(self.rejected_by),
@@ -138,48 +136,30 @@ class PodBasis(SearchBasis):
     started: float
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class MovedPods:
-    """The attempt of a pod whose search may move, in either process, and the check of results on the live state.
+    """The attempt of a pod whose search may move, in either process, and the check of results on the live state."""
 
-    Attributes:
-        attempt: The attempt in progress.
-    """
-
-    def __init__(
-        self,
-        *,
-        cache: ClusterCache,
-        queue: SchedulingQueue,
-        order: NodeOrder,
-        selection: NodeSelection,
-        assumed: AssumedPods,
-        rejections: ReservationRejections,
-        background: BackgroundSearches,
-        steps: StepCounter,
-    ) -> None:
-        self.attempt: Attempt | None = None
-        self._cache = cache
-        self._queue = queue
-        self._order = order
-        self._selection = selection
-        self._assumed = assumed
-        self._rejections = rejections
-        self._background = background
-        self._steps = steps
+    cache: ClusterCache
+    queue: SchedulingQueue
+    order: NodeOrder
+    selection: NodeSelection
+    assumed: AssumedPods
+    rejections: ReservationRejections
+    background: BackgroundSearches
+    steps: StepCounter
+    attempt: Attempt | None = field(default=None, init=False)
 
     # -- the attempt in progress ----------------------------------------------------------------------------------
 
     @property
     def instance(self) -> FrameworkInstance:
-        """The profile's revision."""
         assert self.attempt is not None, "a search belongs to an attempt"
         return self.attempt.instance
 
     def may_move(self) -> bool:
-        """Return whether the search may continue in another process.
-
-        Not with a PostFilter plugin that does not plan before it acts: another process must not write.
-        """
+        """Return whether the search may continue in another process."""
+        # A PostFilter plugin that does not plan before it acts would write, which a copy must not.
         return may_fork_now(self.instance) and all(map(plans, self.instance.post_filter))
 
     def kind(self) -> Hashable:
@@ -193,8 +173,7 @@ class MovedPods:
         return self.attempt.instance.name, class_key(info)
 
     def basis(self, attempt: Attempt, next_start: int) -> PodBasis:
-        """Return the basis of a search that moves now."""
-        nodes, position = self._cache.columns, self._queue.event_position
+        nodes, position = self.cache.columns, self.queue.event_position
         return PodBasis.now(
             attempt.instance,
             nodes,
@@ -202,21 +181,19 @@ class MovedPods:
             next_start,
             info=attempt.info,
             started=attempt.started,
-            reservations=dict(self._rejections.by_gang),
+            reservations=dict(self.rejections.by_gang),
         )
 
     # -- in the copy ------------------------------------------------------------------------------------------------
 
     def send_node(self, attempt: Attempt, node_name: str) -> None:
-        """End the copy with a node, and the devices that Reserve takes there.
-
-        If Reserve fails, the other process calls it, too, and reports that.
-        """
+        """End the copy with a node, and the devices that Reserve takes there."""
         info, instance, devices = attempt.info, attempt.instance, None
-        count, start = attempt.feasible_count, self._order.next_start
-        if not info.pod.spec.node_name and self._assumed.reserve(attempt, node_name) is None:
-            devices = SentDevices.taken(instance, info, attempt.state, self._cache.columns)
-        self._background.send(_encode(SeatedPod(node_name, count, devices, start)))
+        count, start = attempt.feasible_count, self.order.next_start
+        # If Reserve fails, the other process calls it, too, and reports that.
+        if not info.pod.spec.node_name and self.assumed.reserve(attempt, node_name) is None:
+            devices = SentDevices.taken(instance, info, attempt.state, self.cache.columns)
+        self.background.send(_encode(SeatedPod(node_name, count, devices, start)))
 
     def send_rejection(
         self,
@@ -227,8 +204,8 @@ class MovedPods:
     ) -> None:
         """End the copy with a rejection; without a result for an error, which the other process then reports itself."""
         if failure.is_error:
-            self._background.send(None)
-        nodes, reserved_for = self._cache.columns, () if diagnosis is None else tuple(diagnosis.reserved_for)
+            self.background.send(None)
+        nodes, reserved_for = self.cache.columns, () if diagnosis is None else tuple(diagnosis.reserved_for)
         actions = () if planned is None else tuple(PlannedAction.of(*each, nodes) for each in planned.actions)
         found = RejectedPod(
             message=failure.message,
@@ -239,9 +216,9 @@ class MovedPods:
             reserved_for=reserved_for,
             actions=actions,
             feasible_count=attempt.feasible_count,
-            next_start=self._order.next_start,
+            next_start=self.order.next_start,
         )
-        self._background.send(_encode(found))
+        self.background.send(_encode(found))
 
     # -- results ------------------------------------------------------------------------------------------------------
 
@@ -250,7 +227,7 @@ class MovedPods:
         basis = ended.basis
         if ended.result is None or not isinstance(basis, PodBasis):
             return None
-        self._background.note_unstored(ended)
+        self.background.note_unstored(ended)
         is_same = basis.instance is attempt.instance and basis.info is attempt.info
         return _decode(ended.result) if is_same else None
 
@@ -276,8 +253,8 @@ class MovedPods:
         if found is None:
             return None
         attempt.feasible_count, attempt.started = result.feasible_count, basis.started
-        if self._order.next_start == basis.next_start:
-            self._order.next_start = result.next_start
+        if self.order.next_start == basis.next_start:
+            self.order.next_start = result.next_start
         return found
 
     def _is_feasible(self, attempt: Attempt, result: SeatedPod, basis: PodBasis) -> bool:
@@ -286,32 +263,33 @@ class MovedPods:
         Raises:
             AttemptLimitError: Devices changed, and another search on the node takes too long.
         """
-        nodes, start = self._cache.columns, self._order.next_start
+        nodes, start = self.cache.columns, self.order.next_start
         row = nodes.row_of(result.node_name)
         if row == NO_ROW:
             return False
         mask = only(nodes, result.node_name)
         attempt.among = mask if attempt.among is None else mask & attempt.among
         attempt.among_reason = attempt.among_reason or _REASON
+        # Devices are searched again only if they changed: a search is what takes long.
         unchanged = UnchangedDevices.since(basis.devices, nodes.devices)
         if result.devices is not None and basis.has_same_devices(nodes, row, unchanged):
             attempt.state.write(FOUND, result.devices.found)
         try:
             with self._one_slice():
-                feasible = self._selection.find_feasible(attempt)
+                feasible = self.selection.find_feasible(attempt)
         finally:
-            self._order.next_start = start
+            # The check is no search of a percentage of the nodes, so the next one starts where it would have.
+            self.order.next_start = start
         return len(feasible.rows) == 1
 
     @contextmanager
     def _one_slice(self) -> Iterator[None]:
-        """Limit the steps of a check to one slice."""
-        limit = self._steps.limit
-        self._steps.limit = min(limit, self._steps.spent + SLICE_STEPS)
+        limit = self.steps.limit
+        self.steps.limit = min(limit, self.steps.spent + SLICE_STEPS)
         try:
             yield
         finally:
-            self._steps.limit = limit
+            self.steps.limit = limit
 
     def _actions(self, attempt: Attempt, result: RejectedPod, basis: PodBasis) -> PlannedOutcome | None:
         """Return what PostFilter is to do for a rejected pod; None if the rejection does not hold any more.
@@ -319,24 +297,26 @@ class MovedPods:
         Raises:
             AttemptLimitError: A filter on the node of a preemption takes long.
         """
-        if not basis.has_same_reservations(result.reserved_for, self._rejections.by_gang):
+        if not basis.has_same_reservations(result.reserved_for, self.rejections.by_gang):
             return None
         queued, actions = attempt.queued, []
         for each in result.actions:
             preemption = None
             if each.eviction is not None:
-                victims = basis.victims(self._cache, each.eviction)
+                victims = basis.victims(self.cache, each.eviction)
                 if victims is None:
                     return None
                 (node_name,) = each.eviction.node_names
                 preemption = PreemptionCandidate(node_name, tuple(victims), each.violations)
                 with self._one_slice():
-                    if not needs_eviction(attempt, preemption, self._cache.columns, self._queue.nominator, self._steps):
+                    if not needs_eviction(attempt, preemption, self.cache.columns, self.queue.nominator, self.steps):
                         return None
             actions.append((each.plugin, PostFilterAction(preemption, each.released)))
         changes = any(action.preemption is not None or action.released is not None for _, action in actions)
-        if changes and basis.is_woken(self._queue, queued, result.rejected_by, result.pending_on):
+        # An event may have made the pod feasible without victims. A rejection that changes nothing needs no such check:
+        # the events that were recorded meanwhile requeue the pod.
+        if changes and basis.is_woken(self.queue, queued, result.rejected_by, result.pending_on):
             return None
         if result.reserved_for:
-            self._rejections.note_rejected(queued.uid, result.reserved_for)
+            self.rejections.note_rejected(queued.uid, result.reserved_for)
         return PlannedOutcome(PostFilterOutcome(SUCCESS), tuple(actions))

@@ -39,14 +39,10 @@ def filter_with_nominated_pods(
 
     Args:
         among: The only rows to filter; None for all.
-        find_cached: Returns the assumed or bound pod of a UID, None for none. Nominations of such pods do not count:
-            members of a gang are assumed while they are nominated, sometimes as copies with another priority.
+        find_cached: Returns the assumed or bound pod of a UID, None for none.
 
     Returns:
         Verdicts by row, for rows with nominations that count.
-
-    Raises:
-        PluginError: A plugin raised, or returned what its point does not allow.
     """
     if not nominator.node_by_uid:
         return {}
@@ -57,6 +53,7 @@ def filter_with_nominated_pods(
     if filters is None:
         verdicts = {}
         for row, others in nominations.items():
+            # Plugins count added pods in the cycle state, which the next row must not see.
             dry_run = state.clone()
             with ColumnsOverlay(nodes) as overlay:
                 for other in others:
@@ -82,6 +79,8 @@ def nominated_by_row(
         row = nodes.row_of(node_name)
         if row == NO_ROW or (among is not None and row not in among):
             continue
+        # Members of a gang are assumed while they are nominated, sometimes as copies with another priority, and count
+        # already.
         nominated = [
             other
             for other in nominator.nominated_pods(node_name)

@@ -7,6 +7,8 @@ and the groups are visited in turns. Follows kube-scheduler v1.37.1 (``numFeasib
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -64,6 +66,7 @@ class NodeOrder:
         return np.array(order, dtype=np.intp)
 
 
+@dataclass(frozen=True, slots=True)
 class PartialSearch:
     """Limits of searches, and the position of the next one.
 
@@ -71,14 +74,13 @@ class PartialSearch:
         default_percentage: Percentage of profiles that set none; None evaluates all nodes.
     """
 
-    def __init__(self, nodes: NodeColumns, order: NodeOrder, default_percentage: int | None) -> None:
-        self.order = order
-        self._nodes = nodes
-        self._default_percentage = default_percentage
+    nodes: NodeColumns
+    order: NodeOrder
+    default_percentage: int | None
 
     def percentage_of(self, instance: FrameworkInstance) -> int:
         """Return the percentage of nodes that a search must find feasible; 0 for kube-scheduler's adaptive formula."""
-        for percentage in (instance.config.percentage_of_nodes_to_score, self._default_percentage):
+        for percentage in (instance.config.percentage_of_nodes_to_score, self.default_percentage):
             if percentage is not None:
                 return percentage
         return 100
@@ -102,7 +104,7 @@ class PartialSearch:
         Returns:
             Rows, intp[k], ascending.
         """
-        nodes = self._nodes
+        nodes = self.nodes
         order = self.order.rows() if isinstance(rows, slice) else rows
         if not len(order):
             return order

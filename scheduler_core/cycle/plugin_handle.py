@@ -37,10 +37,7 @@ R = TypeVar("R")
 
 
 class _AfterSuspension:
-    """Writer that writes at once, and returns results and errors when no cycle is suspended.
-
-    A PreBind plugin changes assumed objects as soon as it gets a result, which a suspended cycle must not see.
-    """
+    """Writer that writes at once, and returns results and errors when no cycle is suspended."""
 
     def __init__(self, writer: StorageWriter | ClaimWriter, suspension: Suspension) -> None:
         self._writer = writer
@@ -53,6 +50,8 @@ class _AfterSuspension:
             try:
                 return await write(*args)
             finally:
+                # A PreBind plugin changes assumed objects as soon as it gets a result, which a suspended cycle must not
+                # see.
                 await self._suspension.over()
 
         return deferred
@@ -75,7 +74,6 @@ class ReportedDeletions:
         return found
 
     def delete_pod(self, deletion: PodDeletion, done: Callable[[Exception | None], None]) -> None:
-        """Queue a deletion."""
         self._writer.delete_pod(deletion, partial(self._answered, deletion, done))
 
     def _answered(
@@ -110,18 +108,11 @@ class PluginServices:
     """What plugins of all profiles may use of the scheduler.
 
     Attributes:
-        nodes: The live columns.
         queue: Nominations, and activation of waiting pods.
-        waiting: Pods that wait at Permit.
-        clock: Time.
-        writers: Writers of the cluster.
         preemptions: Preemptions whose evictions are not all issued.
         journal: Orders the tasks of plugins among those of the scheduler.
-        steps: Counts the steps of attempts.
-        seed: Seed of random choices.
         declared: Objects of kinds that plugins declare.
         metrics: Metrics that plugins record, by scheduler name.
-        in_pre_bind: Pods whose PreBind runs.
     """
 
     nodes: NodeColumns
@@ -163,11 +154,9 @@ class PluginHandle:
         self.writer, self.storage_writer, self.claim_writer = services.writers
 
     def new_uid(self) -> str:
-        """Return a random UUID."""
         return self._services.journal.new_uid()
 
     def spawn(self, work: Coroutine[Any, Any, R]) -> asyncio.Task[R]:
-        """Run a coroutine in a task."""
         return asyncio.get_running_loop().create_task(self._services.journal.steps(work))
 
     def objects(self, kind: ObjectKind[T]) -> KindStore[T]:
@@ -185,11 +174,9 @@ class PluginHandle:
 
     @property
     def metrics(self) -> RecordedPluginMetrics:
-        """Metrics that the profile's plugins record."""
         return self._services.metrics.setdefault(self.profile_name, RecordedPluginMetrics())
 
     def activate(self, pods: Iterable[PodInfo]) -> None:
-        """Move waiting pods into the active queue."""
         self._services.queue.activate([pod.uid for pod in pods])
 
     def run_filters_on(self, pod: PodInfo, row: int) -> Status:

@@ -29,7 +29,6 @@ def delayed(instance: FrameworkInstance, since: float | None, started: float) ->
 
     Args:
         since: When the pod or gang was unschedulable first, in the clock's seconds; None for now.
-        started: Start of the attempt.
     """
     seconds = instance.config.preemption.delay_seconds
     if not seconds:

@@ -9,6 +9,7 @@ Follows kube-scheduler v1.37.1 (``schedulingCycle``).
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 
 from scheduler_core.cycle.assume_and_reserve import AssumedPods
 from scheduler_core.cycle.attempt import Attempt
@@ -41,43 +42,25 @@ log = logging.getLogger(__name__)
 _POST_FILTER = CycleStage.POST_FILTER
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulingCycle:
     """Scheduling cycles of profiles without extenders; their beginning and end serve the other cycles, too."""
 
-    def __init__(
-        self,
-        *,
-        profiles: ProfileTable,
-        queue: SchedulingQueue,
-        cache: ClusterCache,
-        domains: MemberDomains,
-        writer: ClusterWriter,
-        report: CycleReport,
-        choice: NodeChoice,
-        assumed: AssumedPods,
-        failed: FailedAttempts,
-        decided: DecidedPods,
-        errors: InternalErrors,
-        moved: MovedPods,
-        background: BackgroundSearches,
-        steps: StepCounter,
-        order: NodeOrder,
-    ) -> None:
-        self._profiles = profiles
-        self._queue = queue
-        self._cache = cache
-        self._domains = domains
-        self._writer = writer
-        self._report = report
-        self._choice = choice
-        self._assumed = assumed
-        self._failed = failed
-        self._decided = decided
-        self._errors = errors
-        self._moved = moved
-        self._background = background
-        self._steps = steps
-        self._order = order
+    profiles: ProfileTable
+    queue: SchedulingQueue
+    cache: ClusterCache
+    domains: MemberDomains
+    writer: ClusterWriter
+    report: CycleReport
+    choice: NodeChoice
+    assumed: AssumedPods
+    failed: FailedAttempts
+    decided: DecidedPods
+    errors: InternalErrors
+    moved: MovedPods
+    background: BackgroundSearches
+    steps: StepCounter
+    order: NodeOrder
 
     def schedule(self, queued: QueuedPod, ended: MovedSearch | None = None) -> Attempt | None:
         """Run one scheduling cycle.
@@ -90,7 +73,7 @@ class SchedulingCycle:
             The attempt, whose pod is assumed and must be bound; None if it failed, the pod was skipped, or its search
             continues in another process.
         """
-        attempt, background, start = None, self._background, self._order.next_start
+        attempt, background, start = None, self.background, self.order.next_start
         try:
             attempt = self.begin(queued)
             if attempt is not None and ended is not None:
@@ -103,26 +86,26 @@ class SchedulingCycle:
                 background.forget(queued, ended)
                 return None
             if background.is_enabled:
-                self._moved.attempt = attempt
-                background.begin(queued, self._moved)
+                self.moved.attempt = attempt
+                background.begin(queued, self.moved)
             try:
                 diagnosis: Diagnosis | None = None
-                node_name = self._choice.reuse(attempt)
+                node_name = self.choice.reuse(attempt)
                 if not node_name:
-                    node_name, diagnosis = self._choice.search(attempt)
+                    node_name, diagnosis = self.choice.search(attempt)
                 if diagnosis is not None and not node_name:
                     failure = self._post_filter(attempt, diagnosis)
                 else:
                     # Reserve and Permit run in this process.
-                    self._steps.on_long_search = None
+                    self.steps.on_long_search = None
                     if background.is_copy:
-                        self._moved.send_node(attempt, node_name)
-                    failure = self._assumed.reserve_and_permit(attempt, node_name)
+                        self.moved.send_node(attempt, node_name)
+                    failure = self.assumed.reserve_and_permit(attempt, node_name)
             except Exception as error:
                 failure = failure_of(attempt, error)
-            self._steps.on_long_search = None
+            self.steps.on_long_search = None
             if background.is_copy and failure is not None:
-                self._moved.send_rejection(attempt, failure)
+                self.moved.send_rejection(attempt, failure)
             if background.searched:
                 background.forget(queued)
             return self.conclude(attempt, failure)
@@ -132,11 +115,11 @@ class SchedulingCycle:
                 self._leave(attempt, moved, start)
             except Exception as error:
                 try_twice(background.withdraw, queued)
-                self._errors.interrupted(queued, attempt, error)
+                self.errors.interrupted(queued, attempt, error)
             return None
         except Exception as error:
             try_twice(background.forget, queued, ended)
-            self._errors.interrupted(queued, attempt, error)
+            self.errors.interrupted(queued, attempt, error)
             return None
         except BaseException:
             try_twice(background.forget, queued, ended)
@@ -145,21 +128,15 @@ class SchedulingCycle:
             raise
 
     def _leave(self, attempt: Attempt, moved: SearchMovedError, start: int) -> None:
-        """End the attempt in this process; its pod stays in flight.
-
-        Args:
-            start: Where the search of a percentage of the nodes had started.
-        """
-        self._order.next_start = start
+        self.order.next_start = start
         if moved.search is not None:
-            moved.search.hold(self._moved.basis(attempt, start))
+            moved.search.hold(self.moved.basis(attempt, start))
         self._drop(attempt)
 
     def _drop(self, attempt: Attempt) -> None:
-        """End an attempt without a result, with everything undone."""
-        self._moved.attempt = None
-        self._assumed.undo()
-        self._report.release_recorder(attempt)
+        self.moved.attempt = None
+        self.assumed.undo()
+        self.report.release_recorder(attempt)
         attempt.end()
 
     def _use(self, attempt: Attempt, ended: MovedSearch) -> tuple[bool, Failure | None]:
@@ -169,9 +146,9 @@ class SchedulingCycle:
             Whether the result is used, and why the pod failed, None if it is assumed and permitted. If the result does
             not hold any more, nothing is assumed.
         """
-        background = self._background
+        background = self.background
         try:
-            found = self._moved.check(attempt, ended)
+            found = self.moved.check(attempt, ended)
         except Exception as fault:
             # The pod is searched again, where the error is reported if it persists.
             text = "the result for pod %s cannot be used"
@@ -181,101 +158,96 @@ class SchedulingCycle:
             try_twice(ended.close)
         if found is None:
             background.counts.outdated += ended.result is not None
-            self._steps.begin_attempt()
+            self.steps.begin_attempt()
             return False, None
         background.counts.used += 1
         background.forget(attempt.queued)
         attempt.is_of_earlier_state = True
         try:
             if isinstance(found, SeatedPod):
-                return True, self._assumed.reserve_and_permit(attempt, found.node_name)
+                return True, self.assumed.reserve_and_permit(attempt, found.node_name)
             carry_out(attempt.instance, attempt.info, found.planned)
         except Exception as error:
             return True, failure_of(attempt, error)
         return True, found.result.failure
 
     def begin(self, queued: QueuedPod) -> Attempt | None:
-        """Begin an attempt; None if the pod is parked or skipped instead.
-
-        A pod is skipped if it is being deleted, or is assumed or bound already. A running pod is tried if its resize is
-        deferred.
-        """
-        instance, pod = self._profiles.live.get(queued.profile), queued.info.pod
+        """Begin an attempt; None if the pod is parked or skipped instead."""
+        instance, pod = self.profiles.live.get(queued.profile), queued.info.pod
         if instance is None:
-            self._queue.failed(queued)
+            self.queue.failed(queued)
             return None
         if pod.metadata.deletion_timestamp is not None:
             self._skip_deleted(pod)
             return None
-        if queued.uid in self._cache.placed and not pod.has_deferred_resize:
-            self._queue.done(queued.uid)
+        if queued.uid in self.cache.placed and not pod.has_deferred_resize:
+            # Assumed or bound already. A running pod whose resize is deferred is tried.
+            self.queue.done(queued.uid)
             return None
-        attempt = self._report.begin_attempt(queued, instance)
+        attempt = self.report.begin_attempt(queued, instance)
         if queued.group is not None:
-            restrict_to_domain(self._domains, attempt)
+            restrict_to_domain(self.domains, attempt)
+        # Attempt.begin(), without the call.
         instance.in_flight += 1
         attempt.is_counted = True
         return attempt
 
     def conclude(self, attempt: Attempt, failure: Failure | None) -> Attempt | None:
         """End the cycle: return the attempt for its binding cycle, or release the pod and report the failure."""
-        if self._decided.profiles:
-            self._decided.decided(attempt, failure)
+        if self.decided.profiles:
+            self.decided.decided(attempt, failure)
         if failure is None:
-            self._report.scheduling_ended(attempt)
+            self.report.scheduling_ended(attempt)
             if attempt.state.to_activate is not None:
-                self._queue.activate(attempt.state.to_activate.take())
-            self._assumed.hand_over(attempt)
+                self.queue.activate(attempt.state.to_activate.take())
+            # Last: until then an exception releases the pod.
+            self.assumed.hand_over(attempt)
             return attempt
-        self._assumed.release(attempt)
-        self._assumed.undo()
-        self._report.scheduling_ended(attempt, ERROR if failure.is_error else UNSCHEDULABLE)
-        self._failed.handle(attempt, failure)
+        self.assumed.release(attempt)
+        self.assumed.undo()
+        self.report.scheduling_ended(attempt, ERROR if failure.is_error else UNSCHEDULABLE)
+        self.failed.handle(attempt, failure)
         return None
 
     def cancel(self, attempt: Attempt) -> None:
         """Release and requeue the pod of a cycle that is cancelled between two slices, or while it awaits."""
-        self._assumed.release(attempt)
-        self._queue.failed(attempt.queued)
+        self.assumed.release(attempt)
+        self.queue.failed(attempt.queued)
         attempt.end()
 
     def _post_filter(self, attempt: Attempt, diagnosis: Diagnosis) -> Failure:
-        """Run the PostFilter plugins for a pod without a feasible node, and return why it has none."""
         attempt.state.recorder.enter(_POST_FILTER)
         instance, info, delay = attempt.instance, attempt.info, delay_of(attempt)
-        planned = plan_post_filters(instance, attempt.state, info, self._cache.columns, diagnosis, delay=delay)
+        planned = plan_post_filters(instance, attempt.state, info, self.cache.columns, diagnosis, delay=delay)
         outcome = planned.outcome
-        if not self._background.is_copy:
+        if not self.background.is_copy:
             # What was planned is done in this process.
-            self._steps.on_long_search = None
+            self.steps.on_long_search = None
             outcome = carry_out(instance, info, planned)
         attempt.state.recorder.leave(_POST_FILTER, outcome.status.code)
         diagnosis.post_filter_message = outcome.status.message
         failure = no_fit(diagnosis, outcome.nominated_node)
-        if self._background.is_copy:
-            self._moved.send_rejection(attempt, failure, diagnosis, planned)
+        if self.background.is_copy:
+            self.moved.send_rejection(attempt, failure, diagnosis, planned)
         return failure
 
     def _skip_deleted(self, pod: Pod) -> None:
-        """End the attempt of a pod that is being deleted; its nomination stays, without its requests and priority.
-
-        A finalizer may delay its deletion for long, and the pod never needs the room. kube-scheduler v1.37.1 looks
-        nominated pods up in its queues (``PriorityQueue.nominatedPodToInfo``); one that is in none of them counts as a
-        pod of priority 0 without requests.
-        """
+        """End the attempt of a pod that is being deleted; its nomination stays, without its requests and priority."""
         note = f"skip schedule deleting pod: {pod.key}"
-        self._writer.record(failed_scheduling(pod, note, pod.spec.scheduler_name))
-        meta, nominator = pod.metadata, self._queue.nominator
+        self.writer.record(failed_scheduling(pod, note, pod.spec.scheduler_name))
+        meta, nominator = pod.metadata, self.queue.nominator
         nominated = nominator.node_of(meta.uid)
         # Nominated again afterwards, because the end of an attempt withdraws the nomination.
-        self._queue.done(meta.uid)
+        self.queue.done(meta.uid)
         if nominated:
+            # A finalizer may delay the deletion for long, and the pod never needs the room. kube-scheduler v1.37.1
+            # looks nominated pods up in its queues (``PriorityQueue.nominatedPodToInfo``); one that is in none of them
+            # counts as a pod of priority 0 without requests.
             bare = Pod(ObjectMeta(name=meta.name, namespace=meta.namespace, uid=meta.uid))
-            nominator.nominate(self._cache.columns.compile_pod(bare), nominated)
+            nominator.nominate(self.cache.columns.compile_pod(bare), nominated)
 
 
 def failure_of(attempt: Attempt, error: Exception) -> Failure:
-    """Return the failure for an exception."""
     attempt.state.recorder.interrupt()
     if isinstance(error, NoNodesError):
         return Failure(str(error))

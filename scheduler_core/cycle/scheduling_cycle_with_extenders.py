@@ -9,6 +9,7 @@ Follows kube-scheduler v1.37.1, ``pkg/scheduler/schedule_one.go`` (``findNodesTh
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,9 +54,6 @@ class ExtendedChoice:
 
         Returns:
             The name of the node, "" if none is feasible; and the diagnosis, which is complete then.
-
-        Raises:
-            SchedulerCoreError: A plugin or an extender failed.
         """
         feasible = await self._find_feasible(attempt)
         if not len(feasible.rows):
@@ -121,23 +119,15 @@ class ExtendedChoice:
         return outcome.nominated_node
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExtendedCycle:
     """Scheduling cycles of profiles with extenders."""
 
-    def __init__(
-        self,
-        *,
-        cycle: SchedulingCycle,
-        choice: ExtendedChoice,
-        assumed: AssumedPods,
-        suspension: Suspension,
-        errors: InternalErrors,
-    ) -> None:
-        self._cycle = cycle
-        self._choice = choice
-        self._assumed = assumed
-        self._suspension = suspension
-        self._errors = errors
+    cycle: SchedulingCycle
+    choice: ExtendedChoice
+    assumed: AssumedPods
+    suspension: Suspension
+    errors: InternalErrors
 
     async def schedule(self, queued: QueuedPod) -> Attempt | None:
         """Run one scheduling cycle, suspended while extenders answer.
@@ -147,27 +137,27 @@ class ExtendedCycle:
             is cancelled, the pod is released and requeued. Changes that arrive meanwhile are applied before this
             returns.
         """
-        with self._suspension.of_cycle():
+        with self.suspension.of_cycle():
             attempt = None
             try:
-                attempt = self._cycle.begin(queued)
+                attempt = self.cycle.begin(queued)
                 if attempt is None:
                     return None
                 try:
                     failure = await self._decide(attempt)
                 except Exception as error:
                     failure = failure_of(attempt, error)
-                return self._cycle.conclude(attempt, failure)
+                return self.cycle.conclude(attempt, failure)
             except Exception as error:
-                self._errors.interrupted(queued, attempt, error)
+                self.errors.interrupted(queued, attempt, error)
                 return None
             except BaseException:
                 if attempt is not None:
-                    self._cycle.cancel(attempt)
+                    self.cycle.cancel(attempt)
                 raise
 
     async def _decide(self, attempt: Attempt) -> Failure | None:
-        node_name, diagnosis = await self._choice.choose(attempt)
+        node_name, diagnosis = await self.choice.choose(attempt)
         if not node_name:
-            return no_fit(diagnosis, await self._choice.preempt(attempt, diagnosis))
-        return self._assumed.reserve_and_permit(attempt, node_name)
+            return no_fit(diagnosis, await self.choice.preempt(attempt, diagnosis))
+        return self.assumed.reserve_and_permit(attempt, node_name)

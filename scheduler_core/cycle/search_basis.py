@@ -95,7 +95,6 @@ class SentDevices(Struct, frozen=True):
 
     Attributes:
         claims: As in :class:`FoundDevices`.
-        allocations: The encoded allocations.
     """
 
     claims: tuple[str, ...]
@@ -114,16 +113,12 @@ class SentDevices(Struct, frozen=True):
 
     @property
     def found(self) -> FoundDevices:
-        """What was found."""
         return FoundDevices(self.claims, _decode_allocations(self.allocations))
 
 
 def may_fork_now(instance: FrameworkInstance) -> bool:
-    """Return whether an attempt may continue in another process.
-
-    Not with extenders, which have connections, and not within a plugin that is not built in, because it could catch the
-    exception that ends the attempt.
-    """
+    """Return whether an attempt may continue in another process."""
+    # Extenders have connections, and a plugin that is not built in could catch the exception that ends the attempt.
     return not instance.extenders and instance.may_fork and not instance.is_in_plugin
 
 
@@ -139,7 +134,6 @@ class DeviceMark:
     Attributes:
         changes: Position in the log of nodes whose devices changed.
         shared_changes: Number of changes of the use of devices that several nodes reach.
-        classes: Version of the device classes.
     """
 
     changes: int
@@ -148,7 +142,6 @@ class DeviceMark:
 
     @classmethod
     def of(cls, devices: DeviceIndex) -> DeviceMark:
-        """Return the version now."""
         inventory = devices.hardware.inventory
         return cls(inventory.changed.position, inventory.shared_changes, devices.classes_version)
 
@@ -230,7 +223,6 @@ class SearchBasis:
         )
 
     def is_same_node(self, nodes: NodeColumns, row: int) -> bool:
-        """Return whether a row has the same Node object."""
         return row < len(self.nodes) and self.nodes[row] is nodes.nodes[row]
 
     def has_same_labels(self, nodes: NodeColumns, row: int) -> bool:
@@ -273,6 +265,7 @@ class SearchBasis:
         """
         nodes, victims = cache.columns, list[PodInfo]()
         if self.selectors != _selectors(nodes):
+            # Plugins have no hints for labels of namespaces and for workloads, so no event shows their changes.
             return None
         for uid in planned.victims:
             placed = cache.get(uid)
@@ -324,16 +317,14 @@ def needs_eviction(
 ) -> bool:
     """Return whether a pod is infeasible on a node, and feasible there without the victims, by all filters.
 
-    What takes room away since the search began requeues no pod, so that only the filters show it: pods with affinity,
-    nominations, devices, taints, a node that accepts no pods.
-
     Raises:
         AttemptLimitError: A filter takes long.
-        PluginError: A plugin raised, or returned what its point does not allow.
     """
     state, instance, rows = CycleState(), attempt.instance, np.array([nodes.row_of(candidate.node_name)], dtype=np.intp)
     if not run_pre_filters(instance, state, attempt.info, nodes).status.is_success:
         return False
+    # What takes room away since the search began requeues no pod, so that only the filters show it: pods with affinity,
+    # nominations, devices, taints, a node that accepts no pods.
     with NodeDryRun(instance, state, attempt.info, nodes, nominator, steps=steps) as dry_run:
         if not dry_run.run_filters(rows)[0]:
             return False

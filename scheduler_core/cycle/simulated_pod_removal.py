@@ -43,8 +43,8 @@ def steps_of_removal(info: PodInfo) -> int:
 class NodeDryRun:
     """Dry run for one pod on the live columns; see :class:`scheduler_core.framework.handle.DryRun`.
 
-    Args:
-        nodes: The columns; changes are undone when the ``with`` block ends.
+    Its changes are undone when the ``with`` block ends. A method raises PluginError if a plugin raised, or returned
+    what its point does not allow.
     """
 
     def __init__(
@@ -87,11 +87,7 @@ class NodeDryRun:
         )
 
     def by_sums(self, rows: Sequence[int]) -> SumsDryRun | None:
-        """Return the same dry run on sums of unchanged rows; None if a filter reads more of the pods than sums.
-
-        Raises:
-            PluginError: A plugin raised, or returned a value that its extension point does not allow.
-        """
+        """Return the same dry run on sums of unchanged rows; None if a filter reads more of the pods than sums."""
         filters = sum_filters(self._instance, self._state, self._pod, self._nodes, sorted(rows))
         if filters is None:
             return None
@@ -99,11 +95,7 @@ class NodeDryRun:
         return SumsDryRun(filters, self._nodes, nominated, self._steps)
 
     def remove(self, *running: PodInfo) -> None:
-        """Remove pods from their rows.
-
-        Raises:
-            PluginError: A plugin failed to update its data.
-        """
+        """Remove pods from their rows."""
         for info in running:
             self._steps.spend(steps_of_removal(info))
             row = info.row
@@ -111,22 +103,14 @@ class NodeDryRun:
             pod_removed(self._instance, self._state, self._pod, (info, row), self._nodes)
 
     def restore(self, *running: PodInfo) -> None:
-        """Put removed pods back on their rows.
-
-        Raises:
-            PluginError: A plugin failed to update its data.
-        """
+        """Put removed pods back on their rows."""
         for info in running:
             self._steps.spend(steps_of_removal(info))
             self._overlay.restore([info])
             pod_added(self._instance, self._state, self._pod, info, self._nodes)
 
     def run_filters(self, rows: NDArray[np.intp]) -> Verdicts:
-        """Run the filters on rows, with and without the pods that are nominated to these nodes.
-
-        Raises:
-            PluginError: A plugin raised, or returned a value that its extension point does not allow.
-        """
+        """Run the filters on rows, with and without the pods that are nominated to these nodes."""
         self._steps.spend(_STEPS_OF_FILTERS + len(rows) // _ROWS_PER_STEP)
         verdicts = run_filters(self._instance, self._state, self._pod, self._nodes, rows)
         numbers = rows.tolist()
@@ -156,13 +140,11 @@ class SumsDryRun:
         self._nominated = [(self._places[row], info) for row, others in nominated.items() for info in others]
 
     def remove(self, *running: PodInfo) -> None:
-        """Remove pods from their rows."""
         places = self._places
         for pods in self._in_steps(running):
             self._sums.remove((places[info.row], info) for info in pods)
 
     def restore(self, *running: PodInfo) -> None:
-        """Put removed pods back on their rows."""
         places = self._places
         for pods in self._in_steps(running):
             self._sums.add((places[info.row], info) for info in pods)
@@ -173,11 +155,6 @@ class SumsDryRun:
             yield running[start : start + _SUMMED_AT_ONCE]
 
     def run_filters(self, rows: NDArray[np.intp]) -> Verdicts:
-        """Run the filters on rows, with and without the pods that are nominated to these nodes.
-
-        Raises:
-            PluginError: A plugin raised.
-        """
         filters, sums = self._filters, self._sums
         self._steps.spend(_STEPS_OF_SUMS + len(filters.rows) // _ROWS_PER_STEP)
         verdicts = filters.verdicts(sums)

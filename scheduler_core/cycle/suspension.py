@@ -4,8 +4,8 @@ Meanwhile nothing may change the state that the cycle reads, such as columns and
 
     running ──begin──▶ suspended (changes buffered in order, binding tasks wait) ──end──▶ running, changes applied
 
-Buffering is cheaper than copying the columns for each cycle, because extenders respond within seconds. Changes that
-only requeue pods (backoff timers, activation, profile swaps) are not buffered, because a cycle does not read the queue.
+Changes that only requeue pods (backoff timers, activation, profile swaps) are not buffered, because a cycle does not
+read the queue.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ class Suspension:
     def run_or_defer(self, take: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
         """Call a function at once, or after the suspended cycle and all calls buffered before."""
         if self.is_on:
+            # Cheaper than a copy of the columns for each cycle, because extenders respond within seconds.
             self._deferred.append((partial(take, *args, **kwargs), self.on_error))
         else:
             self.reported += 1
@@ -91,6 +92,7 @@ class Suspension:
 
     def end(self) -> None:
         """Apply the buffered changes."""
+        # First, because a change may report others, which are then applied at once.
         self.is_on = False
         while self._deferred:
             take, on_error = self._deferred.popleft()

@@ -123,6 +123,7 @@ def _add_new(requirements: list[Requirement], added: Sequence[Requirement]) -> N
             requirements.append(one)
 
 
+@dataclass(slots=True, eq=False)
 class NodeAllocation:
     """Devices found for all claims on a node.
 
@@ -130,21 +131,11 @@ class NodeAllocation:
     until :meth:`results`.
     """
 
-    __slots__ = ("_plans", "_pools", "_rows", "node", "solution")
-
-    def __init__(
-        self,
-        node: str,
-        pools: Sequence[PoolView],
-        rows: Sequence[BehaviourRow],
-        plans: Sequence[ClaimPlan],
-        solution: Solution,
-    ) -> None:
-        self.node = node
-        self.solution = solution
-        self._pools = pools
-        self._rows = rows
-        self._plans = plans
+    node: str
+    pools: Sequence[PoolView]
+    rows: Sequence[BehaviourRow]
+    plans: Sequence[ClaimPlan]
+    solution: Solution
 
     @property
     def alternatives(self) -> tuple[tuple[int, ...], ...]:
@@ -161,26 +152,26 @@ class NodeAllocation:
         Raises:
             AllocationError: A slice has a node selector that cannot be written into a result.
         """
-        own = {one.number: one for plan in self._plans for request in plan.requests for one in request.terms}
+        own = {one.number: one for plan in self.plans for request in plan.requests for one in request.terms}
         results = []
         for plan, found, alternatives in zip(
-            self._plans, self.solution.devices, self.solution.alternatives, strict=True
+            self.plans, self.solution.devices, self.solution.alternatives, strict=True
         ):
             devices = [replace(taken, terms=own[taken.terms.number]) for taken in found]
             allocated = DeviceAllocation(
                 results=tuple(self._device(taken, new_share_id) for taken in devices),
                 config=claim_configuration(plan, alternatives),
             )
-            selector = node_selector(devices, self._pools, self.node)
+            selector = node_selector(devices, self.pools, self.node)
             results.append(AllocationResult(devices=allocated, node_selector=selector))
         return results
 
     def _device(self, taken: TakenDevice, new_share_id: Callable[[], str]) -> DeviceRequestResult:
         pool, device = taken.position
-        view = self._pools[pool]
+        view = self.pools[pool]
         record = view.records[device]
         terms = taken.terms
-        consumed = self._rows[pool].behaviours[device].assessments[terms.number].consumed if taken.is_share else None
+        consumed = self.rows[pool].behaviours[device].assessments[terms.number].consumed if taken.is_share else None
         return DeviceRequestResult(
             request=terms.result_name,
             driver=view.key[0],
@@ -233,10 +224,8 @@ class ClusterDevices:
 
     Attributes:
         inventory: Slices and taint rules.
-        allocated: Devices in use.
         knowledge: Verdicts of selectors and behaviours of devices.
         dry_knowledge: The same for dry runs, which must not change how many steps live attempts take.
-        steps: Counts the steps of attempts and dry runs.
         tally: Number of searches, including those of dry runs.
     """
 
@@ -255,7 +244,6 @@ class ClusterDevices:
         bounds: KnowledgeBounds | None = None,
         steps: StepCounter | None = None,
     ) -> ClusterDevices:
-        """Return the state of a cluster without devices."""
         chosen = DeviceFeatures() if features is None else features
         counter = StepCounter() if steps is None else steps
         inventory = DeviceInventory(chosen, counter)

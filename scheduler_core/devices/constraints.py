@@ -158,12 +158,10 @@ class SetConstraint(AttributeConstraint):
         return True
 
     def remove(self, terms: RequestTerms) -> None:
-        """Undo the last device taken, which was taken for ``terms``."""
         if self._covers(terms):
             self._sets.pop()
 
     def state(self) -> Hashable:
-        """Return a key that is equal for states that admit the same devices."""
         return self._sets[-1] if self._sets else ()
 
 

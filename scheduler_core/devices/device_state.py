@@ -176,17 +176,13 @@ class TakenDevice:
     has_counters: bool
 
 
+@dataclass(slots=True, eq=False)
 class NodeDevices:
     """The pools of a node with the behaviour and the use of their devices."""
 
-    __slots__ = ("pools", "rows", "usages")
-
-    def __init__(
-        self, pools: Sequence[PoolView], rows: Sequence[BehaviourRow], usages: Sequence[PoolUsage | None]
-    ) -> None:
-        self.pools = pools
-        self.rows = rows
-        self.usages = usages
+    pools: Sequence[PoolView]
+    rows: Sequence[BehaviourRow]
+    usages: Sequence[PoolUsage | None]
 
     def behaviour(self, position: Position) -> Behaviour:
         return self.rows[position[0]].behaviours[position[1]]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain, count
 from weakref import WeakValueDictionary
 
@@ -66,18 +66,14 @@ class _Pool:
         self.has_network_slices = any(not one.target.node_name for one in self.slices.values())
 
 
+@dataclass(slots=True, eq=False)
 class NodePools:
     """The pools that a node sees, in the order of the search."""
 
-    __slots__ = ("labels", "network_revision", "pools", "skips_operations")
-
-    def __init__(
-        self, pools: tuple[PoolView, ...], labels: Mapping[str, str], network_revision: int, *, skips_operations: bool
-    ) -> None:
-        self.pools = pools
-        self.labels = labels
-        self.network_revision = network_revision
-        self.skips_operations = skips_operations
+    pools: tuple[PoolView, ...]
+    labels: Mapping[str, str]
+    network_revision: int
+    skips_operations: bool
 
 
 class DeviceInventory:
@@ -322,7 +318,6 @@ class DeviceInventory:
             del self._pools[pooled.pool_key]
 
     def _invalidate(self, key: PoolKey, changed: PooledSlice | None = None) -> None:
-        """Make what nodes see of a pool stale."""
         pool = self._pools[key]
         target = None if changed is None else changed.target.node_name
         if pool.has_network_slices or (changed is not None and not target):

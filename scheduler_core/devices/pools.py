@@ -76,10 +76,8 @@ class PooledSlice:
         device_targets: The nodes of each device, if they differ; else None.
         own_records: Records of the devices with the taints of the driver.
         records: Records of the devices with the taints of rules, too; those before the last change if ``is_stale``.
-        counter_sets: Shared counters.
         is_missing: Whether it counts as missing, because it has fields whose feature is missing.
         is_hidden: Whether it targets no node, because a feature is off.
-        has_binding_conditions: Whether a device has binding conditions.
         has_compatibility_groups: Whether a device has compatibility groups, if that feature is on.
         skips_operations: Whether nodes must be able to skip operations of the driver, if that feature is on.
         is_stale: Whether a rule changed since the records were computed.

@@ -170,7 +170,6 @@ class DeviceRecord:
         rules: Rules of the capacities, by name.
         shareable: Whether several requests can share the device.
         counters: Amounts in nano-units by counter that an allocation consumes.
-        counter_sets: The sets of these counters.
         taints: Taints that prevent the allocation unless tolerated, those of rules included.
         binds_to_node: Whether an allocation is usable only on its node.
         binding_conditions: Conditions that must be True before the pod is bound.

@@ -36,11 +36,9 @@ class RequestTerms:
         claim: ``namespace/name`` of the claim.
         parent: Name of the request of an alternative; else "".
         device_class: The class, None if it does not exist.
-        class_selectors: Expressions of the class.
         takes_all: Whether all matching devices are taken.
         count: Number of devices, unless it takes all.
         admin_access: Whether devices in use are taken, too.
-        amounts: Requested capacity.
         attributes: Attributes that constraints read of its devices, in the order of the constraints.
         derived: Expressions of those that the request derives, by name.
         error: Why the request is invalid; "" if it is valid.
@@ -113,7 +111,6 @@ class ClaimPlan:
 def plan_claims(
     claims: Sequence[ResourceClaim], classes: Mapping[str, DeviceClass], features: DeviceFeatures
 ) -> tuple[ClaimPlan, ...]:
-    """Compile the claims of a pod."""
     plans: list[ClaimPlan] = []
     number = 0
     for claim in claims:

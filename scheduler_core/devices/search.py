@@ -108,7 +108,6 @@ class SearchLimits:
         clock: Returns the time in seconds.
         timeout_seconds: Longest time; None for no limit.
         max_steps: Largest number of steps; None for no limit.
-        on_step: Called at each step; what it raises ends the search.
     """
 
     clock: Callable[[], float]

@@ -126,7 +126,6 @@ class _Results(Generic[K, V]):
 
     Args:
         source: A compiled expression, or what a list of expressions reads.
-        size: Size of what is stored, in bytes.
     """
 
     __slots__ = ("by_device", "size", "source")

@@ -294,7 +294,6 @@ def satisfied(labels: Mapping[str, str], requirements: Iterable[Requirement]) ->
 
 
 def matching_labels(selector: LabelSelector | None) -> dict[str, str]:
-    """Return labels that match a label selector."""
     if selector is None:
         return {}
     return satisfied(selector.match_labels, selector.match_expressions)

@@ -434,7 +434,6 @@ class DeviceFindings:
         return DeviceExplanation(self.rejections(rows), tuple(shown), omitted)
 
     def rejections(self, rows: Iterable[int]) -> tuple[ClaimRejection, ...]:
-        """Return the obstacles of rows, most nodes first."""
         found: dict[tuple[str, str, str], list[str]] = {}
         for row in rows:
             for each in self.obstacles(row):
@@ -504,11 +503,7 @@ class DeviceFindings:
 
 
 def device_findings(columns: NodeColumns, instance: FrameworkInstance, found: Examination) -> DeviceFindings | None:
-    """Return what nodes lack for the claims of a rejected pod; None for a pod without claims to search devices for.
-
-    Raises:
-        PluginError: A plugin raised, or returned what its point does not allow.
-    """
+    """Return what nodes lack for the claims of a rejected pod; None for a pod without claims to search devices for."""
     if not found.rejected:
         return None
     state = CycleState()

@@ -85,7 +85,6 @@ class DeviceProblem:
         text: Description, such as ``model is a100, must be h100``.
         required_by: The selector that states it; "" for a condition that is no selector.
         is_use: Whether other claims cause it, which use the device, its capacity or its counters.
-        is_taint: Whether it is a taint.
         is_class: Whether the device is not of the class.
         read: What the selector compares, if it is one attribute or capacity.
         suitable: A value of ``read`` that meets the condition; None if that is not known.
@@ -105,8 +104,6 @@ Problems = tuple[DeviceProblem, ...]
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A part with its selector, and the comparison that it is, if it is one."""
-
     selector: DeviceSelector
     comparison: _Comparison | None
 
@@ -211,7 +208,6 @@ def _membership(left: ast.Node, right: ast.Node) -> _Comparison | None:
 
 
 def _ordered(tree: ast.Node) -> tuple[ast.Node, ast.Node] | None:
-    """Return both sides of ``x.compareTo(y)``."""
     if type(tree) is ast.Call and tree.function == "compareTo" and tree.target is not None and len(tree.args) == 1:
         return tree.target, tree.args[0]
     return None
@@ -417,7 +413,6 @@ class DeviceProblems:
                 yield DeviceProblem(f"capacity {name} is {_written(rule.value)}, {wanted} requested")
 
     def _uses(self, terms: RequestTerms, name: str, record: DeviceRecord, usage: PoolUsage) -> Iterator[DeviceProblem]:
-        """Yield problems of a device that claims use, wholly or in shares."""
         if name in usage.dedicated:
             if not terms.admin_access:
                 yield DeviceProblem("in use", is_use=True)

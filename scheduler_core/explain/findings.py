@@ -58,7 +58,6 @@ class Unblocking(Struct, frozen=True, rename="camel"):
     """Event that would requeue the pod.
 
     Attributes:
-        what: Description of the event.
         event: Name of the event, as in metrics.
         plugins: Plugins that rejected the pod and whose queueing hints return Queue; empty if no plugin rejected it.
         fits_on: Node that would then be feasible; None if the event is not sufficient or cannot be dry-run.
@@ -79,7 +78,6 @@ class ClaimRejection(Struct, frozen=True, rename="camel"):
     Attributes:
         claim: ``namespace/name``; several claims are joined by commas.
         request: Request that has too few devices; None if the obstacle is of the whole claim.
-        nodes: Number of nodes it applies to.
         example: One of these nodes.
     """
 

@@ -40,8 +40,6 @@ _MAX_RANKED = 200
 
 @dataclass(slots=True)
 class _Verdicts:
-    """Verdicts of each plugin by itself, int32 per row."""
-
     state: CycleState
     by_plugin: dict[str, NDArray[np.int32]] = field(default_factory=dict)
 
@@ -62,9 +60,6 @@ def near_misses(
         The nodes by number of reasons, then by reasons that removing pods cannot resolve, then by missing share, then
         by name. A resource of which an empty node has too little counts twice: a taint is removed more easily than a
         node is enlarged. Empty if the pod was rejected before any node was evaluated.
-
-    Raises:
-        PluginError: A plugin raised, or returned what its point does not allow.
     """
     if not found.rejected:
         return ()

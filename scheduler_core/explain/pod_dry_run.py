@@ -72,10 +72,8 @@ class Examination:
 
     Attributes:
         gate: Success, or the status of the PreEnqueue plugin that rejects the pod; no further step was run then.
-        pre_filter: Success, or the status with which PreFilter rejects the pod; no node was evaluated then.
         pre_filter_nodes: The only nodes that PreFilter allows, which may not exist; None for all.
         nominated_only: Whether the pod's nominated node is feasible, so that no other was evaluated.
-        rejected: Status of each infeasible node.
         rejected_by: Plugins whose events may requeue the pod; empty if it is schedulable.
         feasible: Feasible nodes, in the order of rows.
         scores: Scores by plugin, int64 per node of ``feasible``; without plugins that were skipped.
@@ -87,7 +85,6 @@ class Examination:
         preemption: What PostFilter would do; None for nothing.
         planned_writes: Returns what PreBind would write for a feasible node, while nothing changes.
         error: Error that ended the attempt; "" for none.
-        gang_context: The gang with which the pod is scheduled.
     """
 
     pod: PodInfo
@@ -110,17 +107,15 @@ class Examination:
     gang_context: GangContext = ALONE
 
 
+@dataclass(frozen=True, slots=True)
 class Examiner:
     """Dry-runs attempts."""
 
-    def __init__(
-        self, nodes: NodeColumns, gangs: Gangs, selection: NodeSelection, domains: MemberDomains, clock: Clock
-    ) -> None:
-        self._nodes = nodes
-        self._gangs = gangs
-        self._selection = selection
-        self._domains = domains
-        self._clock = clock
+    nodes: NodeColumns
+    gangs: Gangs
+    selection: NodeSelection
+    domains: MemberDomains
+    clock: Clock
 
     def examine(self, instance: FrameworkInstance, pod: PodInfo, number: int = 1) -> Examination:
         """Dry-run an attempt for a pod, up to the selected node; nothing is changed.
@@ -136,23 +131,23 @@ class Examiner:
         found = Examination(pod)
         queued = self.queued(pod)
         rules = QueueingRules(instance.pre_enqueue, instance.registrations, instance.queue_sort.sort_key)
-        of_group = self._gangs.gate(queued, places_gangs=instance.places_gangs)
+        of_group = self.gangs.gate(queued, places_gangs=instance.places_gangs)
         if of_group.is_success or pod.pod.spec.scheduling_gates:
             found.gate = rules.preview_gate(queued)
         found.gate = of_group if found.gate.is_success else found.gate
         if not found.gate.is_success:
             found.rejected_by = frozenset((found.gate.plugin,))
             return found
-        attempt = Attempt(queued, pod, instance, self._clock.now(), number=number)
-        restrict_to_domain(self._domains, attempt)
+        attempt = Attempt(queued, pod, instance, self.clock.now(), number=number)
+        restrict_to_domain(self.domains, attempt)
         try:
-            feasible = self._selection.find_feasible(attempt, everywhere=True)
-            _note_nodes(self._nodes, feasible, found)
+            feasible = self.selection.find_feasible(attempt, everywhere=True)
+            _note_nodes(self.nodes, feasible, found)
             if len(feasible.rows):
-                _note_scores(self._selection, attempt, feasible, found)
+                _note_scores(self.selection, attempt, feasible, found)
                 found.planned_writes = partial(_planned_writes, attempt)
             elif instance.post_filter:
-                _note_post_filters(self._nodes, attempt, feasible, found)
+                _note_post_filters(self.nodes, attempt, feasible, found)
         except NoNodesError as error:
             found.message = str(error)
         except SchedulerCoreError as error:
@@ -168,13 +163,13 @@ class Examiner:
         found = Examination(queued.info, gang_context=gang_context)
         try:
             attempt = self.attempt(gang_context, instance, queued)
-            feasible = self._selection.find_feasible(attempt, everywhere=True)
-            _note_nodes(self._nodes, feasible, found)
+            feasible = self.selection.find_feasible(attempt, everywhere=True)
+            _note_nodes(self.nodes, feasible, found)
         except NoNodesError as error:
             found.message = str(error)
         except SchedulerCoreError as error:
             found.error = found.message = str(error)
-        columns = self._nodes
+        columns = self.nodes
         if gang_context.labels and found.rejected:
             among = gang_context.among(columns)
             found.rejected = {name: why for name, why in found.rejected.items() if among[columns.row_of(name)]}
@@ -190,13 +185,13 @@ class Examiner:
         """
         found = Examination(pod)
         try:
-            attempt = self.attempt(ALONE, instance, QueuedPod(pod, self._clock.now(), 0))
+            attempt = self.attempt(ALONE, instance, QueuedPod(pod, self.clock.now(), 0))
             if among is not None:
                 attempt.among, attempt.among_reason = among, _OUTSIDE
-            feasible = self._selection.find_feasible(attempt, everywhere=True)
-            _note_nodes(self._nodes, feasible, found)
+            feasible = self.selection.find_feasible(attempt, everywhere=True)
+            _note_nodes(self.nodes, feasible, found)
             if len(feasible.rows):
-                _note_scores(self._selection, attempt, feasible, found)
+                _note_scores(self.selection, attempt, feasible, found)
         except NoNodesError as error:
             found.message = str(error)
         except SchedulerCoreError as error:
@@ -205,15 +200,15 @@ class Examiner:
 
     def attempt(self, gang_context: GangContext, instance: FrameworkInstance, queued: QueuedPod) -> Attempt:
         """Return an attempt for a pod, restricted to the nodes of its gang's domain."""
-        attempt = Attempt(queued, queued.info, instance, self._clock.now())
+        attempt = Attempt(queued, queued.info, instance, self.clock.now())
         if gang_context.labels:
-            attempt.among, attempt.among_reason = gang_context.among(self._nodes), _OUTSIDE
+            attempt.among, attempt.among_reason = gang_context.among(self.nodes), _OUTSIDE
         return attempt
 
     def queued(self, info: PodInfo) -> QueuedPod:
         """Return a queue entry for a pod that need not be in the queue, with its gang."""
-        queued = QueuedPod(info, self._clock.now(), 0)
-        queued.group = self._gangs.key_of(info.pod)
+        queued = QueuedPod(info, self.clock.now(), 0)
+        queued.group = self.gangs.key_of(info.pod)
         return queued
 
 
@@ -292,7 +287,6 @@ def fit_copies(
 
     Args:
         pod: A pod that need not exist; its node, its nomination and its gang are ignored.
-        count: Number of copies, at least 1.
         among: The nodes to consider, bool per row; None for all.
 
     Raises:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import chain
 
 from msgspec.structs import replace
@@ -51,13 +52,13 @@ Found = tuple[Candidate, Unblocking]
 """An event with its objects, and as the explanation lists it."""
 
 
+@dataclass(frozen=True, slots=True)
 class UnblockingEvents:
     """Finds unblocking events."""
 
-    def __init__(self, cache: ClusterCache, selection: NodeSelection, examiner: Examiner) -> None:
-        self._cache = cache
-        self._selection = selection
-        self._examiner = examiner
+    cache: ClusterCache
+    selection: NodeSelection
+    examiner: Examiner
 
     def find(
         self,
@@ -80,7 +81,6 @@ class UnblockingEvents:
 
         Args:
             misses: The nearest nodes; changes of other nodes are not proposed.
-            devices: What nodes lack for the claims of the pod; None for a pod without claims.
 
         Returns:
             Events after which the pod would fit; if there are none, those for which a hint returns Queue. At most two
@@ -88,10 +88,10 @@ class UnblockingEvents:
         """
         if found.feasible or found.error:
             return []
-        search = _EventProbe(self._cache, self._selection, self._examiner, instance, found)
-        columns, info = self._cache.columns, found.pod
+        search = _EventProbe(self.cache, self.selection, self.examiner, instance, found)
+        columns, info = self.cache.columns, found.pod
         gang_context = found.gang_context
-        running = [placed.info for placed in self._cache.placed_pods() if placed.info.uid not in gang_context.uids]
+        running = [placed.info for placed in self.cache.placed_pods() if placed.info.uid not in gang_context.uids]
         candidates = chain(
             pod_changes(info, columns, misses),
             node_changes(info, columns, misses),

@@ -47,11 +47,7 @@ from scheduler_core.snapshot.pod_info import NO_ROW
 
 
 class NodeHolds:
-    """Holds and releases nodes, and reports both to the pods and gangs that wait.
-
-    Args:
-        freed: Reports changed nodes to the gangs for which they are reserved.
-    """
+    """Holds and releases nodes, and reports both to the pods and gangs that wait."""
 
     def __init__(self, columns: NodeColumns, queue: SchedulingQueue, freed: FreedCapacity) -> None:
         self._columns = columns
@@ -116,7 +112,6 @@ class Feed(ABC, Generic[T]):
         self._run_or_defer = suspension.run_or_defer
 
     def added(self, shown: T) -> None:
-        """Handle an object that was created or is seen for the first time."""
         self._run_or_defer(self._added, shown)
 
     def updated(self, old: T, shown: T) -> None:

@@ -221,7 +221,6 @@ class PodAndNodeFeed:
     # -- pods ---------------------------------------------------------------------------------------------------
 
     def pod_added(self, pod: Pod) -> None:
-        """Handle a pod that was created or is seen for the first time."""
         event = "AssignedPodAdd" if pod.spec.node_name else "UnscheduledPodAdd"
         self._take(event, self._guarded, self._pod_added, pod)
 
@@ -566,7 +565,6 @@ class PodAndNodeFeed:
     # -- nodes --------------------------------------------------------------------------------------------------
 
     def node_added(self, node: Node) -> None:
-        """Handle a node that was created or is seen for the first time."""
         self._take("NodeAdd", self._node_added, node)
 
     def _node_added(self, node: Node) -> None:

@@ -43,7 +43,6 @@ class AcceptedDeletions:
         self.by_uid: dict[str, _Deletion] = {}
 
     def accept(self, deletion: PodDeletion, at: datetime) -> None:
-        """Record the successful response to a deletion."""
         self.by_uid[deletion.uid] = _Deletion(at, deletion.condition)
 
     def completed(self, pod: Pod) -> Pod:
@@ -61,7 +60,6 @@ class AcceptedDeletions:
         return replace(pod, metadata=replace(pod.metadata, deletion_timestamp=found.at), status=status)
 
     def ended(self, uid: str) -> None:
-        """Drop the deletion of a pod that is gone."""
         self.by_uid.pop(uid, None)
 
 
@@ -162,7 +160,6 @@ class ReadPods:
 
 
 def _facts(pod: Pod) -> tuple[bool, bool, bool]:
-    """What is never taken back."""
     return bool(pod.spec.node_name), pod.is_terminal, pod.metadata.deletion_timestamp is not None
 
 

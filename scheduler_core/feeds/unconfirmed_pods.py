@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
+from dataclasses import dataclass
 
 from scheduler_core.cycle.freed_capacity_event import FreedCapacity
 from scheduler_core.cycle.internal_errors import try_twice
@@ -23,25 +24,16 @@ from scheduler_core.snapshot.pod_info import PodInfo
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UnconfirmedPods:
     """Settles assumed pods whose confirmation is late."""
 
-    def __init__(
-        self,
-        *,
-        cache: ClusterCache,
-        gangs: Gangs,
-        writer: ClusterWriter,
-        clock: Clock,
-        suspension: Suspension,
-        freed: FreedCapacity,
-    ) -> None:
-        self._cache = cache
-        self._gangs = gangs
-        self._writer = writer
-        self._clock = clock
-        self._suspension = suspension
-        self._freed = freed
+    cache: ClusterCache
+    gangs: Gangs
+    writer: ClusterWriter
+    clock: Clock
+    suspension: Suspension
+    freed: FreedCapacity
 
     async def settle(self, feed: PodAndNodeFeed, after_seconds: float) -> None:
         """Read every pod that was bound more than ``after_seconds`` ago and is not confirmed.
@@ -52,7 +44,7 @@ class UnconfirmedPods:
         Raises:
             ExceptionGroup: The exceptions of pods that stay assumed; all other pods were settled.
         """
-        overdue = self._cache.overdue(self._clock.now() - after_seconds)
+        overdue = self.cache.overdue(self.clock.now() - after_seconds)
         settled: set[str] = set()
         failures: list[Exception] = []
         for info in overdue:
@@ -69,20 +61,20 @@ class UnconfirmedPods:
 
     def _together(self, info: PodInfo) -> list[PodInfo]:
         """Return the unconfirmed members of a pod's gang, or the pod itself."""
-        gang = self._gangs.of_uid(info.uid)
+        gang = self.gangs.of_uid(info.uid)
         if gang is None:
             return [info]
-        return [each for each in self._cache.overdue(math.inf) if self._gangs.of_uid(each.uid) is gang]
+        return [each for each in self.cache.overdue(math.inf) if self.gangs.of_uid(each.uid) is gang]
 
     async def _settle_together(self, feed: PodAndNodeFeed, pods: list[PodInfo]) -> list[Exception]:
         """Read and settle pods; return the exceptions of those that stay assumed."""
-        found = await _read(self._writer, pods)
+        found = await _read(self.writer, pods)
         if not found:
             return []
-        await self._suspension.over()
+        await self.suspension.over()
         failures: list[Exception] = []
         for info, pod in found:
-            placed = self._cache.placed.get(info.uid)
+            placed = self.cache.placed.get(info.uid)
             if placed is None or placed.info is not info or placed.placement is not Placement.BOUND:
                 continue
             try:
@@ -116,15 +108,15 @@ class UnconfirmedPods:
 
     def _schedule_again(self, feed: PodAndNodeFeed, info: PodInfo, pod: Pod) -> None:
         """Release and requeue a pod that was never bound; if that raises, it is assumed again and settled later."""
-        placed, node_name = self._cache.get(info.uid), info.node_name
+        placed, node_name = self.cache.get(info.uid), info.node_name
         if placed is None:
             # An exception interrupted this before, but the pod has been requeued.
             return
         bound_at = placed.bound_at
         try:
-            self._cache.forget(info)
-            self._gangs.released(info.uid)
-            self._freed.report(info.pod, node_name)
+            self.cache.forget(info)
+            self.gangs.released(info.uid)
+            self.freed.report(info.pod, node_name)
             feed.pod_added(pod)
         except Exception:
             # Whatever raised is raised again; the pod must be in the cache or in the queue meanwhile.
@@ -135,10 +127,10 @@ class UnconfirmedPods:
         """Undo a release after which the pod is not in the queue: no watch event would add it."""
         if feed.has_queued(info.uid):
             return
-        if self._cache.get(info.uid) is None:
-            self._cache.assume(info, node_name)
-        self._cache.finish_binding(info.uid, bound_at)
-        self._gangs.assumed(info.uid)
+        if self.cache.get(info.uid) is None:
+            self.cache.assume(info, node_name)
+        self.cache.finish_binding(info.uid, bound_at)
+        self.gangs.assumed(info.uid)
 
 
 async def _read(writer: ClusterWriter, pods: list[PodInfo]) -> list[tuple[PodInfo, Pod | None]]:

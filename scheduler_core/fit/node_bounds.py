@@ -144,7 +144,6 @@ class NodeBounds:
 
 
 def _sums(infos: Sequence[PodInfo]) -> dict[int, int]:
-    """Return the sum of the requests by resource column."""
     wanted: defaultdict[int, int] = defaultdict(int)
     for info in infos:
         for column, amount in info.fit:

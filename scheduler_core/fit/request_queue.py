@@ -31,7 +31,6 @@ class _PreviewRules(QueueingRules):
     """Rules whose gates have no effect; no event requeues a pod."""
 
     def gate(self, pod: QueuedPod) -> Status:
-        """Return what the gates of the profile would return."""
         return self.preview_gate(pod)
 
 
@@ -87,7 +86,6 @@ class RequestQueue:
     def _named(
         self, pods: Iterable[Pod], own: Mapping[GroupKey, PodGroup | CompositePodGroup]
     ) -> dict[GroupKey, PodGroup | CompositePodGroup]:
-        """Return the groups of the cluster that the request names, with the trees that they are part of."""
         found: dict[GroupKey, PodGroup | CompositePodGroup] = {}
         keys = {key for pod in pods if (key := self.queue.gangs.key_of(pod)) is not None} | own.keys()
         for key in sorted(keys):
@@ -102,7 +100,6 @@ class RequestQueue:
         return {key: group for key, group in found.items() if key not in own}
 
     def _below(self, root: GroupKey) -> list[GroupKey]:
-        """Return the groups of the cluster below a group."""
         forest, found, left = self._live.gangs.forest, list[GroupKey](), [root]
         while left:
             children = forest.children(left.pop())

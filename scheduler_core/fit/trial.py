@@ -224,7 +224,6 @@ class Trial:
     def _tried(
         self, queued: QueuedPod, instance: FrameworkInstance
     ) -> tuple[Attempt, Failure | None, Diagnosis | None]:
-        """Assume a pod as a scheduling cycle does."""
         world = self._parts.world
         attempt = world.begin(instance, queued, ANYWHERE)
         attempt.number = queued.attempts

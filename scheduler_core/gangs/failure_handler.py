@@ -47,10 +47,7 @@ class GangFailure:
     """Why a gang was not scheduled.
 
     Attributes:
-        message: Message of the members' conditions.
         hint: Addition in the PodGroup's status: the nearest nodes and what they lack; "" for none.
-        reason: Reason of the condition.
-        rejected_by: Plugins that rejected members.
         pending_on: Those of them that returned Pending.
         rejected_members: Rejected members, one of each pod class.
         fitting: Feasible members in the best try.
@@ -233,7 +230,6 @@ class FailedGangs:
     clock: Clock
 
     def handle(self, entry: QueuedGang, gang: Gang, failure: GangFailure) -> None:
-        """Report a failed group cycle and requeue the gang."""
         fitting = max(failure.fitting, 0)
         message = f"{failure.message.rstrip('.')}. {failure.hint}." if failure.hint else failure.message
         for part in gang.parts:
@@ -260,7 +256,6 @@ class FailedGangs:
             self._report(queued, failure, entry.profile)
 
     def _report(self, queued: QueuedPod, failure: GangFailure, profile: str) -> None:
-        """Write the condition of a member, and record an event if it changes."""
         pod, nominated = queued.info.pod, failure.nominations.get(queued.uid, "")
         of_member = Failure(
             failure.message,

@@ -76,7 +76,6 @@ class GatedMembers:
         queue.gangs.on_foreign.append(self._warn)
 
     def close(self) -> None:
-        """Stop the timers."""
         for timer in (self._timer, self._look_timer):
             if timer is not None:
                 timer.cancel()

@@ -330,7 +330,6 @@ class GangRejection:
     delays: PreemptionDelays
 
     def reject(self, entry: QueuedGang, request: PlacementRequest, failure: GangFailure, rejection: Rejection) -> str:
-        """Handle one gang, and return the result for the metrics."""
         gang, instance = request.gang, request.instance
         for attempt, reason in (each for tried in rejection.tries for each in tried.failed):
             self.cycles.scheduling_ended(attempt, ERROR if reason.is_error else UNSCHEDULABLE)
@@ -433,9 +432,6 @@ class QuorumCommit:
 
         Infeasible members beyond the quorum enter the queue as single pods: their own cycles run PostFilter plugins, so
         they can preempt, and report why they are unschedulable.
-
-        Returns:
-            The attempts of the assumed members.
         """
         gang, queue = request.gang, self.queue
         for each in (*rejection.tries, found):

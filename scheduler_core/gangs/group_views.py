@@ -29,12 +29,10 @@ class GangView:
 
     @property
     def key(self) -> GroupKey:
-        """Key of the group."""
         return self._gang.key
 
     @property
     def group(self) -> PodGroup | None:
-        """The PodGroup object; None if it does not exist."""
         return self._gang.group
 
     @property
@@ -88,7 +86,6 @@ class _JoinedView:
 
     @property
     def key(self) -> GroupKey:
-        """Key of the CompositePodGroup."""
         return self._of.key
 
     @property

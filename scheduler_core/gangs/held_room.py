@@ -131,7 +131,6 @@ class HeldRooms:
     """Room that is held for workloads.
 
     Args:
-        table: Table of all reservations, to which those of held room are added.
         on_end: Called with a reservation that has ended or become smaller.
     """
 
@@ -159,7 +158,6 @@ class HeldRooms:
         return key in self._keys
 
     def __iter__(self) -> Iterator[HeldRoom]:
-        """Iterate over what is held, oldest first."""
         return iter(tuple(self._by_uid.values()))
 
     def of(self, uid: str) -> HeldRoom | None:

@@ -70,7 +70,6 @@ class SeatedGang(Struct, frozen=True, tag="seated"):
         seats: UID and node of each member, in the order in which they are assumed, and the devices of those that need
             some.
         domain: The subset, such as ``zone=a``; "" for all nodes.
-        message: The message of the outcome.
         next_start: Where the next search of a percentage of the nodes starts.
     """
 
@@ -84,7 +83,6 @@ class RejectedGang(Struct, frozen=True, tag="rejected"):
     """A rejection: the fields of :class:`GangFailure`, with UIDs in place of pods, and what is done about it.
 
     Attributes:
-        eviction: The preemption; None for none.
         released: By plugin, claims to deallocate or delete, each with the UID of the member for which that is done.
         reservation: The search for capacity to reserve.
         reserved_for: Other gangs whose reservations rejected members, each with the UIDs of these members.
@@ -148,7 +146,6 @@ class RejectedGang(Struct, frozen=True, tag="rejected"):
         return {name: [(members[uid], claim) for uid, claim in each] for name, each in self.released.items()}
 
     def failure(self, members: Mapping[str, PodInfo]) -> GangFailure:
-        """Return the failure for the members, by UID."""
         return GangFailure(
             self.message,
             self.reason,
@@ -174,7 +171,6 @@ encode = msgspec.msgpack.Encoder().encode
 
 
 def decode(result: bytes | None) -> GangResult | None:
-    """Return a result; None for none."""
     return None if result is None else _decode(result)
 
 
@@ -219,7 +215,6 @@ class MovableGang:
         )
 
     def kind(self) -> Hashable:
-        """Return the key of the gang."""
         return self.gang.key
 
 
@@ -235,7 +230,6 @@ class ResultCheck:
     groups: GroupViews
 
     def basis(self, gang: Gang, instance: FrameworkInstance, next_start: int) -> GangBasis:
-        """Return the basis of a search that begins now."""
         return GangBasis.now(
             instance,
             self.cache.columns,
@@ -310,7 +304,6 @@ class ResultCheck:
         return True, eviction_of(request.gang, request.instance, plan.victims, planned.node_names)
 
     def _is_woken(self, entry: QueuedGang, result: RejectedGang, basis: GangBasis) -> bool:
-        """Return whether an event since the search began would requeue the gang after its rejection."""
         before = entry.rejected_members
         entry.rejected_members = tuple(basis.members[uid] for uid in result.rejected_members if uid in basis.members)
         try:

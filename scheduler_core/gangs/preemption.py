@@ -77,7 +77,6 @@ class GangPreview:
     """Result of a dry run of preemption for a gang.
 
     Attributes:
-        plan: The plan; None for none.
         reason: Why there is no plan; "" with a plan.
         waits_for_victims: Whether victims of an earlier preemption are still terminating.
         is_given_up: Whether the search was given up, so that there may be a plan.
@@ -156,11 +155,7 @@ def are_min_resources_free(nodes: NodeColumns, request: PlacementRequest, gone: 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangPreemption:
-    """Plans preemptions for gangs.
-
-    Args:
-        is_enabled: Whether a gang may evict pods of lower priority.
-    """
+    """Plans preemptions for gangs."""
 
     cache: ClusterCache
     nominator: NominatedPods
@@ -178,11 +173,6 @@ class GangPreemption:
             return GangPreview(None, str(error))
 
     def _preview_of(self, gang: Gang, instance: FrameworkInstance) -> GangPreview:
-        """Dry-run preemption, as :meth:`preview` does.
-
-        Raises:
-            SchedulerCoreError: A plugin failed.
-        """
         if gang.group is None or not gang.needed or not gang.has_quorum:
             return GangPreview(None, "the gang has no quorum that waits")
         try:

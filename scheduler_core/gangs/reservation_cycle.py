@@ -72,7 +72,6 @@ class ReservedNodes(Struct, frozen=True):
 
     @classmethod
     def of(cls, plan: Plan) -> ReservedNodes:
-        """Return the nodes of a plan."""
         slots = tuple((slot.info.uid, slot.node_name) for slot in plan.slots)
         return cls(slots, tuple(sorted(plan.in_the_way)), plan.weight, plan.domain)
 

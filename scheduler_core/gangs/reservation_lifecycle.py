@@ -71,11 +71,9 @@ class GangReservations:
         queue.gangs.on_change.append(self._gang_changed)
 
     def of(self, key: GroupKey) -> Reservation | None:
-        """Return the reservation of a gang."""
         return self.by_gang.get(key)
 
     def on_node(self, node_name: str) -> Reservation | None:
-        """Return the reservation of a node."""
         return self._by_node.get(node_name)
 
     # -- pods that come later -----------------------------------------------------------------------------------
@@ -303,7 +301,6 @@ class GangReservations:
         self.failed(gang)
 
     def _time_out(self, gang: Gang, timeout: float) -> None:
-        """Report a timed-out gang and move it behind its peers."""
         last, since = gang.outcome or GangOutcome(TIMED_OUT, ""), gang.first_failure
         text = f"the group was not placed within its scheduleTimeoutSeconds of {timeout:g}; its turn is over and it"
         text += " waits behind its peers"

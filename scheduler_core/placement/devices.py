@@ -56,7 +56,6 @@ class _Level:
         state: Key of the placement of the members before it.
         may_skip: Whether the quorum can do without the member.
         choice: The choice in use; None before the first one, and for a member that is skipped.
-        attempt: The attempt of that choice, whose pod is assumed.
     """
 
     choices: Iterator[_Choice]
@@ -125,6 +124,7 @@ class DeviceWorld(SeatedWorld):
         """Return the choices of a quorum in one subset; none if there are none, or if an earlier search ended all."""
         if self._is_over:
             return []
+        # Whatever ends this search early, its limit or an error, would end the search in the next subset as well.
         self._is_over, steps = True, self._budget
         try:
             found = self._go_through(instance, where, members, needed)
@@ -147,7 +147,6 @@ class DeviceWorld(SeatedWorld):
     def _go_through(
         self, instance: FrameworkInstance, where: Where, members: Sequence[QueuedPod], needed: int
     ) -> list[_Choice]:
-        """Search depth first; all members are released on return."""
         order = self._ordered(instance, where, members)
         levels: list[_Level] = []
         failed: set[Hashable] = set()
@@ -180,6 +179,8 @@ class DeviceWorld(SeatedWorld):
             count = len(self._feasible_nodes(instance, where, queued)[1])
             if count or _depends_on_order(queued.info):
                 found.append((count or np.inf, queued))
+        # A member with few nodes leaves few placements to try before the search goes back. The sort is stable, so that
+        # equal members stay in their order.
         return [queued for _, queued in sorted(found, key=lambda each: each[0])]
 
     def _feasible_nodes(
@@ -220,6 +221,7 @@ class DeviceWorld(SeatedWorld):
             if level.attempt is not None:
                 level.choice = choice
                 return True
+        # A member is skipped only after all of its choices.
         may_skip, level.may_skip = level.may_skip, False
         return may_skip
 
@@ -234,6 +236,7 @@ class DeviceWorld(SeatedWorld):
             return None
         failure = self.assumed.reserve_or_release(attempt, choice.node_name)
         if failure is not None and failure.is_error:
+            # The other choices would meet the same error.
             raise SchedulerCoreError(f"{choice.queued.info.key}: {failure.message}")
         return attempt if failure is None else None
 

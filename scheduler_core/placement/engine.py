@@ -124,9 +124,6 @@ class World(ABC):
     ) -> Steps[None]:
         """Assume one member after the other, until the quorum cannot be reached.
 
-        If a member has no feasible node, no other member of its class is tried on the same columns. A member that
-        needs another one beside it may be feasible in the next pass.
-
         Args:
             found: Receives the members; feasible ones stay assumed.
             members: The members, in the order in which they are tried.
@@ -134,6 +131,7 @@ class World(ABC):
         """
         left = list(members)
         while left:
+            # Failures by pod class: no other member of the class is tried on the same columns.
             refused: dict[object, Failure] = {}
             failed: list[tuple[Attempt, Failure]] = []
             is_final = True
@@ -141,6 +139,7 @@ class World(ABC):
                 missing = needed - len(found.placed)
                 if self.is_minimal and missing <= 0:
                     break
+                # While a further pass may follow, a member that was refused can still be feasible.
                 if missing > len(left) - position and (self.is_minimal or (refused and is_final)):
                     found.untried = left[position:]
                     break
@@ -152,6 +151,7 @@ class World(ABC):
                     if failure is None:
                         found.placed.append(attempt)
                         if refused and not self.is_minimal:
+                            # The columns changed, and a refused member may need this one beside it: one more pass.
                             refused.clear()
                             is_final = False
                         continue
@@ -226,11 +226,7 @@ async def awaited(steps: Steps[T]) -> T:
 
 
 def at_once(steps: Steps[T]) -> T:
-    """Run a search that does not await to its end.
-
-    Raises:
-        SchedulerCoreError: It awaits.
-    """
+    """Run a search that does not await to its end."""
     try:
         step = next(steps)
     except StopIteration as end:
@@ -243,10 +239,8 @@ def at_once(steps: Steps[T]) -> T:
 
 
 def _run(first: Steps[bool]) -> Steps[bool]:
-    """Run a part of a search with all parts that it yields, each from the same depth of Python's stack.
-
-    Users choose the depth of trees.
-    """
+    """Run a part of a search with all parts that it yields, each from the same depth of Python's stack."""
+    # Users choose the depth of trees, which would be the depth of the recursion.
     running = [first]
     result: Any = None
     error: BaseException | None = None
@@ -266,6 +260,7 @@ def _run(first: Steps[bool]) -> Steps[bool]:
             error = raised
             continue
         result = error = None
+        # Anything else is an extender's call, which only the caller can await.
         if type(step) is GeneratorType:
             running.append(step)
             continue
@@ -301,7 +296,6 @@ class _Search:
 
     Attributes:
         found: The placement; its members are those of all gangs that are assumed now.
-        rejection: What failed.
     """
 
     def __init__(self, request: PlacementRequest, world: World, policy: Policy, observer: Observer) -> None:
@@ -404,6 +398,7 @@ class _Search:
     def _children(self, tree: GangTree, composite: CompositePodGroup, where: Where) -> Steps[bool]:
         children = tree.forest.children(composite.key)
         begun, met, remaining = len(self.found.placed), 0, len(children)
+        # Without members to spare, the children that need the fewest come first: a large one could take their room.
         for child in sorted(children, key=self._needed_below.__getitem__) if self._is_minimal else children:
             if met + remaining < composite.min_groups or (self._is_minimal and met >= composite.min_groups):
                 break
@@ -435,6 +430,7 @@ class _Search:
             self._index, tried = tried, tried + 1
             rejection.lacks = dict(lacks)
             if compared and room < group.needed:
+                # Tried only if no other subset is feasible: such a subset never is, but its failure is a reason.
                 rejection.has_untried_domains = True
                 continue
             if (yield from place_in(where)):
@@ -451,6 +447,7 @@ class _Search:
                 return False
             first_lacks = rejection.lacks if first_lacks is None else first_lacks
         most = max((each.count for each in compared), default=0)
+        # Stable: of subsets with equal scores the first one is used, where kube-scheduler chooses randomly.
         for each in sorted(compared, key=lambda each: -placement_score(each.count, most, each.share)):
             if self._assume_again(each) and (not is_gang or self._evaluate(self.found) is Verdict.TAKEN):
                 return True
@@ -570,7 +567,6 @@ class _Search:
         self._is_broken = found.is_error
 
     def _undo(self, begun: int) -> None:
-        """Release the members from the *begun*-th on."""
         found = self.found
         self._world.undo(found.placed[begun:])
         found.undone += found.placed[begun:]

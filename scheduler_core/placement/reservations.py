@@ -1,13 +1,9 @@
 """Reservations for gangs: planned nodes of a quorum for the time after the pods that run there have ended.
 
 To make a plan, nodes are emptied one by one, those with the least work to wait for first, and members are placed there.
-Free room is used before any node is emptied, so that the gang waits for as few pods as possible. Pods of DaemonSets,
-static pods and the gang's own members stay. Pods with ``restartPolicy: Always`` may be deleted by users, so nodes
-without them are emptied first. Extenders are not called, because they cannot see hypothetically empty nodes.
+Extenders are not called, because they cannot see hypothetically empty nodes.
 
-The room beside the gang is stored by row and recomputed for the changed rows of the change log. Pods in the way count
-as gone, because the gang waits for them; pods that came later count. When the last pod in the way has ended, there is
-thus room for the whole gang.
+The room beside the gang is stored by row and recomputed for the changed rows of the change log.
 """
 
 from __future__ import annotations
@@ -89,7 +85,6 @@ class Plan(Struct, frozen=True):
         return tuple(sorted({slot.node_name for slot in self.slots}))
 
     def __str__(self) -> str:
-        """Return the domain, or the first nodes."""
         if self.domain:
             return self.domain
         names = self.node_names
@@ -254,7 +249,6 @@ class Reservation:
         return free, slots
 
     def _refresh(self) -> None:
-        """Recompute the room of the changed rows."""
         nodes = self._nodes
         changed = nodes.changes.since(self._position)
         if changed is None or self._version != nodes.version or len(self._free) != len(nodes.allocatable):
@@ -283,6 +277,8 @@ class Reservation:
             left = nodes.allocatable.item(column, row) - nodes.exact_requested(column, row)
             left += freed.get(column, 0) - needed.get(column, 0)
             free[column] = max(left, -LARGEST_REQUEST)
+        # Pods in the way count as gone, because the gang waits for them, and pods that came later count. So there is
+        # room for the whole gang when the last pod in the way has ended.
         self._slots[position] = nodes.allowed_pods[row] - nodes.pod_count[row] + len(leaving) - len(members)
 
 
@@ -332,6 +328,7 @@ class EmptiedWorld(SearchWorld):
         del instance
         among = found.where.mask
         assert among is not None
+        # The second pass may wait for more pods, but finds a place for members that need most of a large node.
         for is_greedy in (True, False):
             self._left = {}
             for queued in members:
@@ -339,6 +336,7 @@ class EmptiedWorld(SearchWorld):
             self._diagnoses = {}
             self._overlay.__enter__()
             if is_greedy:
+                # Free room first, so that the gang waits for as few pods as possible.
                 self._use(found, among)
             if len(found.placed) < needed:
                 self._empty_and_use(found, among, is_greedy=is_greedy)
@@ -375,6 +373,7 @@ class EmptiedWorld(SearchWorld):
             if self._use(found, one):
                 unhelpful = 0
             else:
+                # A plan must not wait for pods whose end helps no member.
                 self._overlay.restore(removed)
                 unhelpful += 1
             one[row] = False
@@ -404,7 +403,6 @@ class EmptiedWorld(SearchWorld):
         return sorted(np.flatnonzero(hopeful).tolist(), key=order)
 
     def plan(self, found: Placement) -> Plan:
-        """Return the plan of a placement whose members are assumed."""
         slots = tuple(
             Slot(attempt.info, self._classes[attempt.info.uid], attempt.node_name) for attempt in found.placed
         )
@@ -466,6 +464,7 @@ def _is_together(plan: Plan, nodes: NodeColumns, request: PlacementRequest) -> b
     """Return whether all nodes of a plan are in one domain, if the group requires one."""
     assert request.gang.group is not None
     topology = request.gang.group.topology
+    # Labels of nodes, and the group's topology, may have changed since the plan was made.
     if topology is None or (not topology.is_required and not plan.domain):
         return True
     level = plan.domain.partition("=")[0]
@@ -498,6 +497,7 @@ def assignment(nodes: NodeColumns, reservation: Reservation, request: PlacementR
     for slot in reservation.plan.slots:
         member = waiting.get(slot.info.uid)
         if member is None and by_class.get(slot.pod_class):
+            # A controller has replaced the member of the plan; filters return the same for its replacement.
             member = by_class[slot.pod_class].pop(0)
         if member is not None:
             pairs.append((member, slot.node_name))
@@ -522,6 +522,7 @@ def _search_spaces(cache: ClusterCache, request: PlacementRequest, allowed: NDAr
             rank(rows[allowed[rows]], domain)
     if topology is None or not topology.is_required:
         rank(np.flatnonzero(allowed), None)
+    # Where the least room is missing, the fewest pods must end.
     nearest = [domain for _, _, domain in sorted(ranked, key=lambda each: each[:2])[:_MAX_DOMAINS]]
     return [Where(allowed) if each is None else Where(each.subset.mask & allowed, "", str(each)) for each in nearest]
 
@@ -536,6 +537,7 @@ def _ending(nodes: NodeColumns, row: int, members: Container[str]) -> list[PodIn
 
 
 def _weight(info: PodInfo) -> int:
+    # Such a pod ends only if a user deletes it, so nodes without them are emptied first.
     return _WEIGHT_OF_ENDLESS if info.pod.spec.restart_policy == _RESTARTS else 1
 
 
@@ -579,6 +581,7 @@ def conflicting_rows(
             if row != NO_ROW and any(_dispute(pod, member) for member in here):
                 found.add(row)
     keys = {key for member in classes for key in _disputed_domains(pod, member, nodes)}
+    # A pod anywhere in the domain of a member is in its way.
     for key in keys:
         found.update(_rows_of_domains(key, members, nodes))
     return np.array(sorted(found), dtype=np.intp)

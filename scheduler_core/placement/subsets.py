@@ -1,9 +1,7 @@
 """Topology domains in which a gang may be scheduled, in the order in which they are tried.
 
-The narrowest level comes first, and within a level the smallest domain with enough room, so that large domains stay
-free for large gangs. Groups of ``scheduling.k8s.io`` follow the order of kube-scheduler's placement scores. Room is the
-number of members that fit by resources alone: a domain with enough room may still be infeasible, a domain without
-enough room is always infeasible.
+Groups of ``scheduling.k8s.io`` follow the order of kube-scheduler's placement scores. Room is the number of members
+that fit by resources alone: a domain with enough room may be infeasible, one without enough room is always infeasible.
 """
 
 from __future__ import annotations
@@ -53,7 +51,6 @@ class Domain:
         return _where(self.subset, str(self))
 
     def __str__(self) -> str:
-        """``key=value``."""
         return f"{self.key}={self.value}"
 
 
@@ -77,6 +74,7 @@ def candidate_domains(
     room = member_room(nodes, members, when_empty=when_empty)
     allowed = domain_of_members(nodes, topology, placed) if topology.is_required else None
     found: list[Domain] = []
+    # The narrowest level first.
     for key in (*reversed(topology.levels), topology.key):
         of_level = _domains(nodes, (key, topology.key), room, within)
         if allowed is not None and allowed.mask is not None and of_level:
@@ -84,9 +82,11 @@ def candidate_domains(
             of_level = [domain for domain in of_level if domain.subset.number not in outside]
         if topology.prefers_allocated:
             scores = _placement_scores(nodes, of_level, members, needed)
+            # kube-scheduler chooses randomly among equal scores.
             of_level.sort(key=lambda domain: (-scores[domain.value], domain.value))
             found += of_level
         else:
+            # The smallest domain with enough room first, so that large domains stay free for large gangs.
             found += sorted(of_level, key=lambda domain: (domain.room, domain.value))
     return [domain for domain in found if domain.room >= needed] + sorted(
         (domain for domain in found if domain.room < needed), key=lambda domain: -domain.room
@@ -119,14 +119,12 @@ def _placement_scores(
     """Score domains by the number of members that have room and the resulting allocated share of CPU and memory.
 
     Follows kube-scheduler v1.37.1, plugins PodGroupPodsCount (``plugins/podgrouppodscount``) and NodeResourcesFit
-    (``plugins/noderesources/resource_allocation.go``, ``scorePlacement``) with their default args. kube-scheduler
-    schedules the members in each domain before it scores it; here their number is the room by resources, an upper
-    bound.
+    (``plugins/noderesources/resource_allocation.go``, ``scorePlacement``) with their default args.
 
     Returns:
-        The score by the domain's value. kube-scheduler chooses randomly among equal scores; Bayplan orders them by
-        value.
+        The score by the domain's value.
     """
+    # An upper bound by resources: kube-scheduler schedules the members in each domain before it scores it.
     counts = {domain.value: max(0, min(len(members), domain.room)) for domain in domains}
     most = max((count for domain in domains if (count := counts[domain.value]) >= needed), default=0) or 1
     cpu = [0, *accumulate(info.requests.scored_cpu_milli for info in members)]
@@ -140,7 +138,6 @@ def _placement_scores(
 
 
 def placement_score(count: int, most: int, share: int) -> int:
-    """Return the score of a domain."""
     return count * _MOST_POINTS // max(1, most) + share
 
 
@@ -282,12 +279,13 @@ def count_domains(nodes: NodeColumns, topology: GroupTopology) -> int:
 def _domains(
     nodes: NodeColumns, keys: tuple[str, str], room: NDArray[np.int64], within: NDArray[np.bool_] | None
 ) -> list[Domain]:
-    """Return the domains of a level; equal values in different domains of the group's key are different domains."""
+    """Return the domains of a level of the group's topology."""
     key, group_key = keys
     inner, outer = nodes.label_column(key), nodes.label_column(group_key)
     here = nodes.alive & (inner.ids >= 0) & (outer.ids >= 0)
     if within is not None:
         here &= within
+    # By pairs: equal values in different domains of the group's key are different domains.
     pairs, members = np.unique(np.stack((outer.ids[here], inner.ids[here])), axis=1, return_inverse=True)
     numbers = np.full(nodes.size, NO_SUBSET, dtype=np.int32)
     numbers[here] = members.reshape(-1)
@@ -302,15 +300,14 @@ def _domains(
 
 
 def member_room(nodes: NodeColumns, members: Sequence[PodInfo], *, when_empty: bool = False) -> NDArray[np.int64]:
-    """Return the room of each node in members, int64 per row, by resources, pod count and host ports.
-
-    The smallest request of each resource counts, so the result is an upper bound.
+    """Return the room of each node in members, int64 per row, by resources, pod count and host ports; an upper bound.
 
     Args:
         when_empty: Whether to compute the room without the pods that are on the nodes.
     """
     smallest: dict[int, int] = dict(members[0].fit) if members else {}
     ports = set(members[0].host_ports) if members else set()
+    # The smallest request of each resource counts: room may be too much, and never too little.
     for info in members:
         amounts = dict(info.fit)
         smallest = {column: min(amount, amounts[column]) for column, amount in smallest.items() if column in amounts}
@@ -325,9 +322,10 @@ def member_room(nodes: NodeColumns, members: Sequence[PodInfo], *, when_empty: b
 
 
 def member_orders(members: Sequence[QueuedPod]) -> list[Sequence[QueuedPod]]:
-    """Return the orders in which members are tried: as given, then the largest first, which packs better."""
+    """Return the orders in which members are tried: as given, then the largest first."""
     if len({pod.info.fit for pod in members}) <= 1:
         return [members]
+    # Large members packed first leave gaps that small ones fill.
     return [members, sorted(members, key=lambda pod: sorted(pod.info.fit), reverse=True)]
 
 
@@ -338,13 +336,8 @@ FeasibleRows = Callable[[FrameworkInstance, QueuedPod], Feasible | None]
 class DomainScreen:
     """Rules out domains for one group of one search, as long as nothing is assumed that it has not seen.
 
-    With a topology such as the hostname there are as many domains as nodes. The filters of a member return the same for
-    a node whichever domain is tried, so one run over all nodes decides for all domains.
-
     Attributes:
         ruled_out: Names of the domains that were ruled out.
-        rejected_by: Plugins that reject members in them.
-        pending_on: Those of them that returned Pending.
     """
 
     def __init__(self, instance: FrameworkInstance, needed: int, feasible_rows: FeasibleRows) -> None:
@@ -360,6 +353,8 @@ class DomainScreen:
     def none_feasible(self, order: Sequence[QueuedPod]) -> None:
         """Screen further domains for this order of members: a try has failed without a feasible member."""
         tried = self._first(order)
+        # With a topology such as the hostname there are as many domains as nodes. Filters return the same for a node
+        # whichever domain is tried, so one run over all nodes decides for all domains.
         if tried not in self._masks:
             self._masks[tried] = self._mask(order)
 

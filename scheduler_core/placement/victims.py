@@ -7,8 +7,7 @@
                               ▼                                          ▼
        reprieve victims if every member still fits, there or elsewhere   no plan
 
-The victims of a member are removed with their whole disruption units, wherever these run, before the next member is
-tried. For groups of ``scheduling.k8s.io`` all pods of lower priority are removed first, a group cycle places the
+For groups of ``scheduling.k8s.io`` all pods of lower priority are removed first, a group cycle places the
 members, and each unit that fits beside them on their nodes is reprieved. Members beyond the quorum count as well, and
 the domain is the one that scores best without the pods of lower priority. So such a group may evict more pods than are
 needed, and other ones. This follows kube-scheduler v1.37.1,
@@ -112,12 +111,10 @@ class GangPlan:
 
     @property
     def victim_nodes(self) -> tuple[str, ...]:
-        """Nodes of the victims, sorted."""
         return tuple(sorted({info.node_name for info in self.victims}))
 
     @property
     def harm(self) -> Harm:
-        """Harm of the victims."""
         return harm_of(self.victims, self.pdb_violations)
 
 
@@ -182,8 +179,8 @@ class VictimWorld(SearchWorld):
         self._terminating_rows = {info.uid: info.row for info in self._request.terminating}
 
     def undo(self, attempts: Sequence[Attempt] = ()) -> None:
-        """Release all members, the last one first, and restore all pods."""
         del attempts
+        # Before the overlay is undone: members may be assumed in the room of victims.
         for attempt in reversed(self._by_uid.values()):
             self.assumed.release(attempt)
         self._by_uid.clear()
@@ -192,7 +189,6 @@ class VictimWorld(SearchWorld):
     # -- members ------------------------------------------------------------------------------------------------
 
     def begin(self, instance: FrameworkInstance, queued: QueuedPod, where: Where, position: int = 0) -> Attempt:
-        """Return an attempt with the priority of the gang."""
         attempt = super().begin(instance, queued, where, position)
         attempt.info = with_priority(attempt.info, self._request.priority)
         return attempt
@@ -269,6 +265,7 @@ class VictimWorld(SearchWorld):
         if found is not None:
             seats = [(attempt.queued, self.nodes.row_of(attempt.node_name)) for attempt in found.placed]
             self._where = found.where
+            # Assumed again by this world: its attempts have the priority of the gang.
             members.undo(found.placed)
             plan = self.plan() if all(self._assume_on(queued, row) for queued, row in seats) else None
         self.undo()
@@ -283,6 +280,7 @@ class VictimWorld(SearchWorld):
 
     def _note_rejections(self, members: Sequence[QueuedPod]) -> None:
         """Record the plugins that reject members while terminating pods still count."""
+        # One member of each class, because filters return the same for the others.
         classes = {filter_class(self._instance, queued.info): queued for queued in members}
         for queued in classes.values():
             feasible = self.find(self.begin(self._instance, queued, self._where))
@@ -312,6 +310,7 @@ class VictimWorld(SearchWorld):
         units = list({id(unit): unit for unit in map(self._request.units.of, candidate.victims)}.values())
         row = self.nodes.row_of(candidate.node_name)
         elsewhere = {info.row for unit in units for info in unit.pods} - {row}
+        # Whole units leave, wherever their pods run, before the next member is tried: it may use their room as well.
         removed = self._overlay.remove(info for unit in units for info in unit.pods)
         if self._assume_on(queued, row):
             self._chosen += units
@@ -362,7 +361,7 @@ class VictimWorld(SearchWorld):
         rows = sorted(set(changed))
         for row in rows:
             pool.candidates.pop(nodes.node_name(row), None)
-            # To the end.
+            # To the end, because candidates are computed in the order in which the rows changed.
             pool.untried.pop(row, None)
             pool.untried[row] = None
         pool.position = nodes.changes.position
@@ -408,6 +407,7 @@ class VictimWorld(SearchWorld):
         held = {row for row, members in self._by_row.items() if members}
         for unit in self._in_order_of_return():
             if self._is_apart(unit, held):
+                # No filter has to run for it.
                 gone.add(id(unit))
                 continue
             self.steps.spend(sum(map(steps_of_removal, unit.pods)))
@@ -419,6 +419,7 @@ class VictimWorld(SearchWorld):
     def _in_order_of_return(self) -> list[DisruptionUnit]:
         ordered = sorted(self._chosen, key=self._importance)
         pods = [info for unit in ordered for info in unit.pods]
+        # As in kube-scheduler: each of these that is reprieved is one violation less.
         violating = {info.uid for info in split_by_budgets(pods, self.nodes.disruption_budgets)[0]}
         return sorted(ordered, key=lambda unit: violating.isdisjoint(info.uid for info in unit.pods))
 
@@ -434,11 +435,9 @@ class VictimWorld(SearchWorld):
         )
 
     def _can_return(self, unit: DisruptionUnit, rows: Iterable[int]) -> bool:
-        """Return whether all members fit beside a restored unit; otherwise remove it again.
-
-        Members that do not keep their nodes may fit elsewhere.
-        """
+        """Return whether all members fit beside a restored unit, there or elsewhere; otherwise remove it again."""
         here = frozenset(rows)
+        # A unit that filters of other rows do not read can only affect the members on its own rows.
         is_local = self._is_row_local and all(info.terms.is_empty for info in unit.pods)
         moved: list[tuple[Attempt, str]] = []
         affected = (each for row in here for each in self._by_row[row].values()) if is_local else self._by_uid.values()
@@ -451,10 +450,8 @@ class VictimWorld(SearchWorld):
         return True
 
     def _is_minimal(self, unit: DisruptionUnit, rows: Iterable[int]) -> bool:
-        """Return whether the only change on a unit's rows was its removal for one member.
-
-        The dry run for that member has then shown that the member does not fit beside the unit.
-        """
+        """Return whether the only change on a unit's rows was its removal for one member."""
+        # The dry run for that member has then shown that the member does not fit beside the unit.
         return not self._keeps_nodes and len(unit.pods) == 1 and all(self._tries_by_row[row] == 1 for row in rows)
 
     def _reassume(self, attempt: Attempt, node_name: str, *, is_minimal: bool) -> bool:
@@ -482,6 +479,7 @@ class VictimWorld(SearchWorld):
             now = self._by_uid.get(attempt.info.uid)
             if now is not None:
                 self._release_member(now)
+        # Without filters: all of them were assumed on these nodes before the unit was restored.
         for attempt, node_name in moved:
             self._assume_member(attempt, node_name)
 
@@ -525,14 +523,14 @@ _PODS_PER_STEP = 5
 class EvictableRoom:
     """Free amounts of each node once all pods that a gang may evict are gone.
 
-    Only resources that no plugin args exempt count, and nothing but amounts, pods and host ports. So a quorum for which
-    there is too little of it is infeasible, and otherwise it may be infeasible all the same.
+    A quorum for which there is too little of it is infeasible; otherwise it may be infeasible all the same.
     """
 
     def __init__(self, nodes: NodeColumns, request: VictimRequest) -> None:
         members = [queued.info for queued in request.placing.members]
         self._needed = request.placing.needed
         self._counts_resources = any(isinstance(each, SumsFilter) for each in request.placing.instance.filters)
+        # Plugin args may exempt extended resources, so these do not count.
         columns = [column for name in FIXED_RESOURCES if (column := nodes.resources.find(name)) is not None]
         self._wants = Counter(
             tuple((column, min(amount, _ABOVE_ANY_AMOUNT)) for column, amount in info.fit if column in columns)
@@ -572,6 +570,7 @@ class EvictableRoom:
     def is_enough(self, rows: NDArray[np.intp], *, for_each: bool) -> bool:
         """Return whether the quorum may be feasible on some rows."""
         if not self._counts_resources:
+            # No filter of the profile rejects a node for its amounts.
             return True
         room, slots = self._slots[rows], self._slots[rows]
         free = {column: np.maximum(amounts[rows], 0) for column, amounts in self._free.items()}

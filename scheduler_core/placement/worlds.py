@@ -51,6 +51,7 @@ def without_extenders(instance: FrameworkInstance) -> FrameworkInstance:
 
 def for_dry_run(instance: FrameworkInstance) -> FrameworkInstance:
     """Return a copy of the profile for an explanation, with cached results of its own and without counts."""
+    # What a dry run stores and counts must not change the live profile.
     apart = copy.copy(instance)
     apart.pod_classes, apart.evaluations = None, NOT_COUNTED
     return apart
@@ -159,11 +160,9 @@ class SeatedWorld(World):
         self._beyond = beyond
 
     def begin(self, instance: FrameworkInstance, queued: QueuedPod, where: Where, position: int = 0) -> Attempt:
-        """Return an attempt in the other world."""
         return self._world.begin(instance, queued, where, position)
 
     def seat(self, attempt: Attempt) -> Steps[Failure | None]:
-        """Assume a member in the other world."""
         return self._world.seat(attempt)
 
     def fill(
@@ -174,6 +173,7 @@ class SeatedWorld(World):
             attempt = self.begin(instance, queued, Where(only(self.nodes, name), self.reason))
             failure = yield from self.seat(attempt)
             if failure is not None:
+                # The plan does not hold any more, and the caller searches again.
                 found.failed.append((attempt, failure))
                 return
             found.placed.append(attempt)
@@ -193,19 +193,16 @@ class SearchWorld(World):
     steps: StepCounter
 
     def begin(self, instance: FrameworkInstance, queued: QueuedPod, where: Where, position: int = 0) -> Attempt:
-        """Return an attempt without a recorder."""
         del position
         attempt = Attempt(queued, queued.info, instance, self.clock.now())
         attempt.among, attempt.among_reason = where.mask, where.reason
         return attempt
 
     def find(self, attempt: Attempt) -> Feasible:
-        """Return the feasible nodes of an attempt."""
         self.steps.spend(steps_of_search(self.nodes))
         return self.selection.find_feasible(attempt, everywhere=True)
 
     def seat(self, attempt: Attempt) -> Steps[Failure | None]:
-        """Assume the member on the best of its feasible nodes."""
         yield from ()
         return self.seat_at_once(attempt)
 

@@ -42,10 +42,6 @@ class WaitingEvent(Struct):
     """An event for waiting pods.
 
     Attributes:
-        old: The object before the event, None if it was added.
-        new: The object after the event, None if it was deleted.
-        exclude: UID of a pod that is not requeued.
-        max_priority: Highest priority of pods that it may help; None for any.
         only: UIDs of the pods that it concerns; None for all.
         cost: Cost that its objects add to each hint.
         interests: The registrations for it by profile.
@@ -114,7 +110,6 @@ class EventWakeups:
 
     Attributes:
         budget: Cost of the hints between two calls of :meth:`advance`.
-        left: What is left of the budget.
     """
 
     def __init__(self, moves: Moves, live: Mapping[str, QueueingRules], steps: StepCounter) -> None:

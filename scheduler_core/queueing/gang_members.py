@@ -338,7 +338,6 @@ class GangOutcome:
         reason: Reason of the condition: ``Scheduled``, ``Unschedulable``, ``SchedulerError``, ``TimedOut`` or
             ``Preempting``.
         message: Message of the condition; does not change while the result is the same.
-        fitting: Number of feasible members.
         domain: The topology domain of the members, such as ``zone=a``; "" without a topology constraint.
         quorum: What the quorum lacks in the words of kube-scheduler v1.37.1; "" if it is scheduled, or for an error.
     """

@@ -65,8 +65,6 @@ class _TrackedDict(dict[str, V]):
 
 
 class _TrackedSet(set[str]):
-    """Set of a gang that calls a function after each change."""
-
     __slots__ = ("_touched",)
 
     def __init__(self, known: Iterable[str], touched: Callable[[], None]) -> None:
@@ -198,9 +196,6 @@ class GangTree(Gang):
     The members are views of those of the gangs. ``group`` has the priority, the policies and the topology of the root.
     What the quorums depend on is counted for each group, and brought up to date before it is read: for the gangs that
     changed, or for the whole tree after :meth:`restructured`.
-
-    Attributes:
-        leaves: The gangs, by key.
     """
 
     __slots__ = (
@@ -295,7 +290,6 @@ class GangTree(Gang):
         self._to_review.update((leaf.key, None) for leaf in leaves)
 
     def _refresh(self) -> None:
-        """Bring the counts up to date."""
         try:
             self._count_changes()
         except Exception:
@@ -541,7 +535,6 @@ class GroupForest:
         self.on_detached: list[Callable[[GangTree], None]] = []
 
     def get(self, key: GroupKey) -> CompositePodGroup | None:
-        """Return a CompositePodGroup; None for none."""
         return self._composites.get(key)
 
     def children(self, key: GroupKey) -> Sequence[GroupKey]:
@@ -639,7 +632,6 @@ class GroupForest:
         self._report_detached(self._place(gang, None if problem else key))
 
     def composite_changed(self, composite: CompositePodGroup) -> list[Gang]:
-        """Record a created or updated CompositePodGroup; return the gangs below it."""
         key = composite.key
         self._composites[key] = composite
         self._link(key, composite.parent_key)
@@ -649,7 +641,6 @@ class GroupForest:
         return self._place_below(key)
 
     def composite_deleted(self, key: GroupKey) -> list[Gang]:
-        """Remove a CompositePodGroup; return the gangs below it."""
         self._composites.pop(key, None)
         self._link(key, None)
         return self._place_below(key)

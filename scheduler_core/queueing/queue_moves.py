@@ -57,9 +57,6 @@ class Moves:
 
     Attributes:
         ready: Set while a pod may be ready to pop.
-        pending: Moves of many pods that are made in slices.
-        on_error: Called with a pod that an error delays, and the error.
-        on_odd_key: Called with a pod whose sort key does not compare with those of other pods, and the reason.
     """
 
     def __init__(self, rules: RulesLookup, clock: Clock, membership: GangEntries) -> None:
@@ -402,7 +399,6 @@ class PendingMoves:
 
     Attributes:
         budget: Number of moves between two calls of :meth:`advance`.
-        left: What is left of the budget.
         moves: The moves, in order; only for reading.
     """
 

@@ -60,7 +60,6 @@ class Interest:
         self.plugins = frozenset(plugin for plugin, _ in self.registrations)
 
     def __bool__(self) -> bool:
-        """Return whether the event can requeue any pod."""
         return self.is_wildcard or bool(self.registrations)
 
     def evaluate(

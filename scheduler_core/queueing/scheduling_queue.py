@@ -66,7 +66,6 @@ class QueueReadings:
     # -- looking ------------------------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[QueuedPod]:
-        """Yield all pods that wait and whose profile is live, without those in flight."""
         for pod in self._places.waiting():
             if type(pod) is not QueuedGang:
                 yield pod
@@ -92,7 +91,6 @@ class QueueReadings:
 
     @property
     def parked_count(self) -> int:
-        """Number of pods whose profile is not live."""
         return self._places.size(Place.PARKED)
 
     def parked(self) -> Iterator[QueuedPod]:
@@ -233,7 +231,6 @@ class SchedulingQueue:
     # -- coming and going ---------------------------------------------------------------------------------------
 
     def add(self, info: PodInfo) -> None:
-        """Add a pod without a node."""
         if self.find(info.uid) is not None:
             self.update(info)
         else:

@@ -395,7 +395,6 @@ class Places:
     # -- looking ------------------------------------------------------------------------------------------------
 
     def find(self, uid: str) -> QueuedPod | None:
-        """Return the pod of a UID; None if it is not in the queue."""
         return self.by_uid.get(uid)
 
     def size(self, place: Place) -> int:

@@ -85,7 +85,7 @@ def _still_placed(original: Original) -> Original:
     def settle(self: UnconfirmedPods, feed: Any, info: Any, pod: Any) -> None:
         original(self, feed, info, pod)
         if pod is not None and not pod.spec.node_name:
-            self._gangs.assumed(info.uid)
+            self.gangs.assumed(info.uid)
 
     return settle
 
