@@ -294,6 +294,7 @@ class BackgroundSearches:
     def become_copy(self, send: Callable[[bytes | None], NoReturn]) -> None:
         """Let this process be a copy: it writes nothing outside of itself but its result."""
         self.is_copy, self._send = True, send
+        # The copy has no event loop that could run between its slices.
         self._steps.on_long_search = self._steps.on_slice_end = None
         self._stored_before = self._steps.stored
         if self._attempt is not None:

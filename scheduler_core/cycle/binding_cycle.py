@@ -324,8 +324,7 @@ class IdleBinds:
     """Number of binding cycles in PreBind, or at the barrier of a gang, that send nothing.
 
     The scheduling loop stops while too many binds are in progress, so that pods are not assumed faster than their binds
-    can be sent. A pod that waits minutes for a volume, a device or the other members of its gang does not count:
-    otherwise the pods of one user whose volumes are not provisioned would stop the scheduling of all others.
+    can be sent.
 
     Attributes:
         on_idle: Called when it has grown.
@@ -357,6 +356,9 @@ class IdleBinds:
             is_counted = True
             self._begin()
 
+        # A pod that waits minutes for a volume, a device or the other members of its gang sends nothing. If it counted
+        # as a bind in progress, the pods of one user whose volumes are not provisioned would stop the scheduling of all
+        # others.
         timer = self._clock.call_later(WRITING_SECONDS, begin)
         try:
             yield

@@ -64,6 +64,7 @@ class CycleReport:
     def scheduling_ended(self, attempt: Attempt, result: str = "") -> None:
         recorder, instance, metrics = attempt.recorder, attempt.instance, self._metrics
         assert recorder is not None, _BEGUN
+        # The marks of the recorder, so that the clock is not read again.
         started, ended, slow = recorder.times[0], recorder.times[-1], self._slow_cycles
         metrics.profiles[instance.name].stages.add(recorder)
         metrics.searches.observe((ended if attempt.search_ended is None else attempt.search_ended) - started)

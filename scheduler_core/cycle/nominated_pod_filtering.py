@@ -61,6 +61,7 @@ def filter_with_nominated_pods(
                     pod_added(instance, dry_run, pod, other, nodes)
                 verdicts[row] = int(run_filters(instance, dry_run, pod, nodes, np.array([row], dtype=np.intp))[0])
         return verdicts
+    # On several rows, sums are faster than adding the pods to the columns.
     sums, rows = RowSums(nodes, filters.rows), filters.rows.tolist()
     sums.add((place, other) for place, row in enumerate(rows) for other in nominations[row])
     return dict(zip(rows, filters.verdicts(sums).tolist(), strict=True))

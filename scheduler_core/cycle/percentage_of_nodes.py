@@ -115,6 +115,7 @@ class PartialSearch:
         enough = np.flatnonzero(np.cumsum(fits) == limit)
         looked_at = len(order) if not len(enough) else int(enough[0]) + 1
         self.order.next_start = (start + looked_at) % max(1, nodes.count)
+        # All rows were filtered at once, but kube-scheduler does not evaluate nodes after the last one that it needs.
         evaluated = np.zeros(len(diagnosis.verdicts), dtype=np.bool_)
         evaluated[order[:looked_at]] = True
         diagnosis.evaluated = evaluated | (diagnosis.verdicts == NARROWED) & nodes.alive

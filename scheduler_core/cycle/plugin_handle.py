@@ -70,6 +70,7 @@ class ReportedDeletions:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._writer, name)
+        # Stored, because binds and events would pass through this method otherwise, once for each pod.
         setattr(self, name, found)
         return found
 
@@ -188,6 +189,7 @@ class PluginHandle:
         instance = self._instance()
         if row == NO_ROW:
             raise PluginError("", "filter", "the node is not known; look its row up first")
+        # A state of its own: the attempt in progress, if any, must not see what these plugins write.
         state = CycleState()
         outcome = run_pre_filters(instance, state, pod, self.nodes)
         if not outcome.status.is_success:

@@ -160,6 +160,7 @@ class SchedulingCycle:
             background.counts.outdated += ended.result is not None
             self.steps.begin_attempt()
             return False, None
+        # From here on the result is used: an error in Reserve or PostFilter is that of this attempt.
         background.counts.used += 1
         background.forget(attempt.queued)
         attempt.is_of_earlier_state = True
@@ -204,6 +205,7 @@ class SchedulingCycle:
             self.assumed.hand_over(attempt)
             return attempt
         self.assumed.release(attempt)
+        # A plugin's dry run may have raised, and left hypothetical changes.
         self.assumed.undo()
         self.report.scheduling_ended(attempt, ERROR if failure.is_error else UNSCHEDULABLE)
         self.failed.handle(attempt, failure)

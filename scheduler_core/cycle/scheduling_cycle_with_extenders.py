@@ -90,6 +90,7 @@ class ExtendedChoice:
         attempt.state.recorder.enter(_EXTENDERS)
         left = await run_extender_filters(attempt.instance.extenders, attempt.info, names, rejections)
         attempt.state.recorder.leave(_EXTENDERS, Code.SUCCESS)
+        # An extender may return the nodes in another order, or one twice.
         return rows if left is names else np.array(sorted({nodes.row_of(name) for name in left}), dtype=np.intp)
 
     async def _select(self, attempt: Attempt, rows: NDArray[np.intp]) -> str:

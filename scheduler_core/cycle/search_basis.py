@@ -73,6 +73,7 @@ def _digests_of_pods(nodes: NodeColumns, row: int) -> list[bytes]:
         (uid, info.priority, info.is_leaving, info.pod.metadata.labels, info.pod.spec)
         for uid, info in sorted(nodes.pods[row].items())
     ]
+    # Digests, because the pods are objects of another process when they are compared.
     return [blake2b(_encode_in_order(each), digest_size=_DIGEST_BYTES).digest() for each in pods]
 
 
@@ -295,6 +296,7 @@ class SearchBasis:
         self, queue: SchedulingQueue, entry: QueuedPod, rejected_by: Iterable[str], pending_on: Iterable[str]
     ) -> bool:
         """Return whether an event since the search began would requeue a pod or gang after its rejection."""
+        # Hints are called for the plugins that rejected a pod, and this rejection is not reported yet.
         before = entry.rejected_by, entry.pending_on
         entry.rejected_by, entry.pending_on = frozenset(rejected_by), frozenset(pending_on)
         try:

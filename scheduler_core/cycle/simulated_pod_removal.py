@@ -98,6 +98,7 @@ class NodeDryRun:
         """Remove pods from their rows."""
         for info in running:
             self._steps.spend(steps_of_removal(info))
+            # Read before the removal, after which a pod has no row.
             row = info.row
             self._overlay.remove([info])
             pod_removed(self._instance, self._state, self._pod, (info, row), self._nodes)

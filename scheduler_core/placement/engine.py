@@ -371,6 +371,7 @@ class _Search:
         key = tree.key if tree.key in lacks else next(iter(lacks), tree.key)
         kind = "composite pod group" if key.source is GroupSource.COMPOSITE else "pod group"
         self.rejection.lack = f'{kind} "{key.name}": {lacks.get(key, "no member waits")}'
+        # From the root down: the members of a gang that was not tried report what a group above it lacks.
         inherited: dict[GroupKey, str] = {}
         for each in tree.from_above():
             above = tree.forest.parent_of(each)

@@ -462,6 +462,7 @@ class VictimWorld(SearchWorld):
         if self._keeps_nodes:
             return False
         pod_class = filter_class(self._instance, attempt.queued.info)
+        # Otherwise each member beside a unit that may return would search all nodes.
         stuck = self._stuck_rows_by_class.setdefault(pod_class, set())
         # Members of this class on two rows found no other feasible row, so there is none for a further one.
         if self._is_row_local and len(stuck) > 1:

@@ -1,9 +1,8 @@
 """Queueing hints of waiting pods: they decide which of them an event requeues.
 
-One event concerns all waiting pods, and a pod may have hundreds of terms that its hints compare. So the hints of an
-event are called within a budget; pods for which it does not suffice are *behind*: further events are logged for them
-and evaluated in order when the scheduling loop pops, again within a budget, between turns of the event loop. Each event
-is evaluated once for each pod that waited when it occurred, before the pod changes or is tried again.
+The hints of an event are called within a budget; pods for which it does not suffice are *behind*: further events are
+logged for them and evaluated in order when the scheduling loop pops, again within a budget. Each event is evaluated
+once for each pod that waited when it occurred, before the pod changes or is tried again.
 """
 
 from __future__ import annotations
@@ -140,6 +139,7 @@ class EventWakeups:
                 info = pod.info
                 is_known = info.is_findable and info.hint_cost and type(pod) is not QueuedGang
                 cost = happened.cost + (info.hint_cost if is_known else cost_of_hints(pod))
+                # One event concerns all waiting pods, and a pod may have hundreds of terms that its hints compare.
                 if cost <= self.left:
                     self.left -= cost
                     try:
@@ -152,6 +152,7 @@ class EventWakeups:
                 behind[pod.uid] = _Behind(pod, pod.attempts, self._first + len(self._log))
             is_logged = True
         if is_logged:
+            # Not a whole budget, by which the next pop sees that there is work.
             self.left = min(self.left, self.budget - 1)
             self._log.append(happened)
             if len(self._log) > self.max_events:
@@ -172,27 +173,21 @@ class EventWakeups:
             self._drop(len(self._log))
 
     def catch_up(self, pod: QueuedPod) -> None:
-        """Evaluate the events that are logged for a pod, before it changes.
-
-        The pod is requeued without its hints if these exceed a budget.
-        """
+        """Evaluate the events that are logged for a pod, before it changes."""
         entry, left = self._behind.get(pod.uid), self.left
         if entry is None:
             return
         self.left = BUDGET
         self._advance(entry)
         if self._behind.get(pod.uid) is entry:
+            # Its hints exceed a budget, so it is requeued without them: a position before the log does that.
             entry.position = self._first - 1
             self.left = 1
             self._advance(entry)
         self.left = left
 
     def verdict_of_attempt(self, pod: QueuedPod, rules: QueueingRules, events: Iterable[SeenEvent]) -> Requeue:
-        """Return the verdict of the events that occurred during an attempt that failed.
-
-        The cycle that ends with this is interrupted where a slice is used up. Where nothing can be interrupted, such as
-        in a binding cycle, a pod whose hints exceed the budget is requeued without them.
-        """
+        """Return the verdict of the events that occurred during an attempt that failed."""
         verdict, spent = _STAY, 0
         for seen in events:
             interest = rules.interest(seen.event)
@@ -207,6 +202,8 @@ class EventWakeups:
                         return verdict
                 cost = of_objects + _cost_of(info)
                 spent += cost
+                # A scheduling cycle is interrupted where a slice is used up. Where nothing can be interrupted, such as
+                # in a binding cycle, a pod whose hints exceed the budget is requeued without them.
                 if spent > self.budget and self._steps.on_slice_end is None:
                     return _AFTER_BACKOFF
                 self._steps.upkeep(1 + cost // _CALLS_OF_STEP)
@@ -220,6 +217,7 @@ class EventWakeups:
             if entry.is_over or number == len(self._log):
                 del self._behind[pod.uid]
                 return
+            # Below 0 if the log was cut off before the pod had seen the event.
             happened = self._log[max(number, 0)]
             try:
                 verdict = _AFTER_BACKOFF if number < 0 else self._next_verdict(entry, happened)
@@ -244,6 +242,7 @@ class EventWakeups:
             self.left -= happened.cost + _cost_of(pod.info)
             entry.position += 1
             return interest.evaluate(pod, happened.old, happened.new)
+        # One member in a call: the hints of a large gang may exceed the budget.
         infos = tuple(pod.hint_pods)
         info = infos[entry.member]
         self.left -= happened.cost + _cost_of(info)
@@ -269,6 +268,7 @@ class EventWakeups:
 def _size(spec: PodSpec) -> int:
     """Return the encoded size of a spec, in bytes."""
     try:
+        # Encoding is fast, and the size grows with the number of terms.
         return len(_encode(spec))
     except OverflowError:
         # A number may have any size, and the encoding has 64 bits for it.

@@ -13,9 +13,6 @@ have one entry, that of the tree; see :mod:`scheduler_core.queueing.group_trees`
 
 There is no polling: every change of a gang calls :meth:`GangEntries.review`, whose cost does not depend on the size of
 the gang unless the quorum is reached or lost.
-
-Queueing hints do not cover these changes: they are called for single pods, while topology domains and the rules of a
-quorum belong to the group.
 """
 
 from __future__ import annotations
@@ -212,10 +209,7 @@ class GangEntries:
         return entry if entry is not None and entry.place in _ASIDE else None
 
     def requeue_member(self, pod: QueuedPod) -> bool:
-        """Requeue a pod whose attempt has failed with its gang, if the gang needs it; return whether that was done.
-
-        The gang's entry takes over the backoff of the pod.
-        """
+        """Requeue a pod whose attempt has failed with its gang, if the gang needs it; return whether that was done."""
         self.assign_gang(pod)
         if pod.group is not None and self._gangs.obstacle(pod.group):
             self._places.clear_rejections(pod)
@@ -230,6 +224,7 @@ class GangEntries:
         if entry is None and gang.unit.needed:
             entry = gang.unit.entry = self._entry_of(gang.unit, pod)
         if entry is not None and entry.place is _NOWHERE:
+            # The backoff of the pod becomes that of the gang.
             entry.timestamp, entry.backoff_until = pod.timestamp, 0.0
             entry.error_count, entry.unschedulable_count = pod.error_count, pod.unschedulable_count
             entry.rejected_by, entry.pending_on = pod.rejected_by, frozenset()
@@ -280,10 +275,8 @@ class GangEntries:
             self.moves.requeue(entry, Requeue.AFTER_BACKOFF, label)
 
     def review(self, gang: Gang, label: str = QUORUM_EXISTS) -> None:
-        """Update the entry of a changed gang or tree; members of a whole gang continue as single pods.
-
-        If that raises, the gang is reviewed once more, and then at the next flush; no other gang or pod is affected.
-        """
+        """Update the entry of a changed gang or tree; members of a whole gang continue as single pods."""
+        # If a review raises twice, the next flush repeats it; no other gang or pod is affected.
         before = gang.was_known, gang.was_whole, gang.has_lost_member
         for is_last in (False, True):
             try:
@@ -312,14 +305,12 @@ class GangEntries:
                 self.review(gang)
 
     def delayed(self, pod: QueuedPod) -> None:
-        """Take a pod that an error delays off the waiting members of its gang, until it is requeued.
-
-        It is in no gate then: a gang that waits for gated members does not wait for it.
-        """
+        """Take a pod that an error delays off the waiting members of its gang, until it is requeued."""
         gang = None if pod.group is None else self._gangs.get(pod.group)
         if gang is None:
             return
         was_gated = pod.uid in gang.gates
+        # A gang that waits for gated members does not wait for a pod that backs off.
         gang.gates.discard(pod.uid)
         if gang.drop_waiting(pod.uid) or was_gated:
             self.review(gang)
@@ -335,6 +326,7 @@ class GangEntries:
     def _review(self, gang: Gang, label: str) -> None:
         unit = gang.unit
         if unit.entry is not None and unit.entry.place is _IN_FLIGHT:
+            # The members of an attempt must not move: it is reviewed when the attempt has ended.
             self._changed_in_flight.setdefault(unit.entry.uid, {})[gang.key] = None
             return
         if isinstance(gang, GangTree):
@@ -401,6 +393,7 @@ class GangEntries:
                 self.moves.requeue(entry, Requeue.AFTER_BACKOFF, label)
 
     def _enter(self, gang: Gang, label: str) -> None:
+        # The most important member represents the gang in hints and events; of equal ones the one that came first.
         first = min(gang.waiting.values(), key=lambda pod: (-pod.info.priority, pod.sequence))
         entry = gang.entry
         if entry is None or entry.profile != first.profile:
@@ -459,15 +452,13 @@ class GangEntries:
     # -- attempts -----------------------------------------------------------------------------------------------
 
     def failed(self, entry: QueuedGang, now: float) -> None:
-        """Set the minimum backoff of a failed gang, so that failing gangs take at most half of the scheduler's time.
-
-        A failed gang keeps its position. With very many failing gangs the first would be back before the last has been
-        tried, and pods behind them would starve. If the active queue is empty, the entry nearest the end of its backoff
-        is tried early, so the backoff then delays nothing.
-        """
+        """Set the minimum backoff of a failed gang, so that failing gangs take at most half of the scheduler's time."""
         gang = self._gangs.get(entry.gang_key)
         if gang is not None:
             gang.was_rejected = True
+        # A failed gang keeps its position. With very many failing gangs the first would be back before the last has
+        # been tried, and pods behind them would starve. If the active queue is empty, the entry nearest the end of its
+        # backoff is tried early, so the backoff then delays nothing.
         self._failing[entry.uid] = now - entry.busy_since
         entry.minimum_backoff = _BACKOFF_FACTOR * sum(self._failing.values())
 
@@ -585,7 +576,8 @@ class GangRequeueing:
                 self._note(pod)
 
     def _in_flight(self) -> list[tuple[QueuedPod, Gang]]:
-        """Return members and entries in flight, each with its gang or tree; no queueing hint covers their domains."""
+        """Return members and entries in flight, each with its gang or tree."""
+        # No queueing hint covers domains: hints are called for single pods, and topologies belong to groups.
         found = []
         for pod in self._entries.moves.places.pods(_IN_FLIGHT):
             key = pod.gang_key if isinstance(pod, QueuedGang) else pod.group
@@ -595,10 +587,8 @@ class GangRequeueing:
         return found
 
     def _rejected_members(self) -> list[tuple[QueuedPod, Gang]]:
-        """Return members that GangScheduling rejected as single pods, each with its gang or tree.
-
-        The cost depends on the unschedulable pods, as that of an event does, and not on the size of gangs.
-        """
+        """Return members that GangScheduling rejected as single pods, each with its gang or tree."""
+        # By unschedulable pods, as an event costs, and not by the members of all gangs.
         found = []
         for pod in self._entries.moves.places.pods(Place.UNSCHEDULABLE):
             if pod.group is not None and GANG_SCHEDULING in pod.rejected_by:
@@ -612,10 +602,7 @@ class GangRequeueing:
         return [(self._swap_members, _Swap(gang, profile), _COST_OF_MEMBER) for gang in self._gangs if gang.waiting]
 
     def _swap_members(self, swap: _Swap) -> bool:
-        """Take the members off their gang in the first call, and move one in each further call; return if any is left.
-
-        The gang is reviewed without them, because the profile may place gangs no longer.
-        """
+        """Take the members off their gang in the first call, move one in each further call; return if any is left."""
         members, gang = swap.members, swap.gang
         if members is None:
             members = swap.members = [pod for pod in gang.waiting.values() if pod.profile == swap.profile][::-1]
@@ -624,6 +611,7 @@ class GangRequeueing:
             for pod in members:
                 gang.waiting.pop(pod.uid, None)
             if members:
+                # Without them, because the profile may place gangs no longer.
                 self._entries.review(gang)
             swap.is_begun = True
         else:

@@ -12,12 +12,8 @@ counts for the quorum as long as its run lasts, whether or not its pod still exi
                      ▲                                            │ a member appears that is no replacement
                      └────────────────────────────────────────────┘ a new run, in which nothing has succeeded
 
-A pod of a Job with members in the run is a replacement. Other controllers, and users who create pods themselves, may
-run a succeeded member again. Their pods are replacements only if no succeeded member has the same name and a place of
-the quorum is free. kube-scheduler v1.37.1 counts no ended pod, so that a replacement may wait forever there.
-
-Before the first cycle objects arrive in any order, so the run is inferred from all of them; after that it is followed
-member by member. The record in the status of the PodGroup replaces what no pod shows any more.
+kube-scheduler v1.37.1 counts no ended pod, so that a replacement may wait forever there. The record in the status of
+the PodGroup replaces what no pod shows any more.
 """
 
 from __future__ import annotations
@@ -139,10 +135,11 @@ class GangRun:
         """Remove a deleted member; one that has succeeded keeps counting while its run lasts.
 
         Args:
-            is_last: Whether no member is left; without a Job nothing shows then whether a later pod belongs to the run.
+            is_last: Whether no member is left.
         """
         self._count(pod, -1)
         self._inferred_for = None
+        # Without a Job nothing shows whether a later pod belongs to the run of members that are all gone.
         if is_last and not all(map(_is_job, self._state.controllers)):
             self._state = _State(since=self._state.since)
 
@@ -191,6 +188,9 @@ class GangRun:
 
     def _is_replacement(self, key: str, pod: Pod, min_member: int) -> bool:
         state = self._state
+        # A pod of a Job with members in the run is a replacement. Other controllers, and users who create pods
+        # themselves, may run a succeeded member again: their pods are replacements only if no succeeded member has the
+        # same name and a place of the quorum is free.
         if key not in state.controllers or _is_job(key):
             return key in state.controllers
         return _slot(key, pod) not in state.slots and state.succeeded + self._alive <= min_member
@@ -249,6 +249,7 @@ class GangRun:
     def _current(self, min_member: int, recorded: GroupRun | None, *, is_complete: bool) -> _State:
         if self.is_followed:
             return self._state
+        # Before the first cycle objects arrive in any order, so the run is inferred from all of them.
         inferred_for = (min_member, recorded, is_complete)
         if self._inferred_for != inferred_for:
             self._inferred = self._infer(min_member, recorded, is_complete=is_complete)
@@ -282,11 +283,9 @@ class GangRun:
         return 0 if of_key is None else of_key.count_since(since)
 
     def _unaccounted(self, state: _State, min_member: int) -> int:
-        """Return how many members must have succeeded of which no pod is left.
-
-        Members are bound only with the whole quorum, so a member that runs or has succeeded shows that there was one.
-        A place without a pod is that of a succeeded member, because another one would have been replaced.
-        """
+        """Return how many members must have succeeded of which no pod is left."""
+        # Members are bound only with the whole quorum, so a member that runs or has succeeded shows that there was one.
+        # A place without a pod is that of a succeeded member, because another one would have been replaced.
         bound = sum(each.bound for each in self._of.values())
         if not bound and not state.succeeded:
             return 0
@@ -488,12 +487,10 @@ class Gang:
 
     @property
     def _is_complete(self) -> bool:
-        """Whether only the members show its run, and a missing one counts as succeeded.
-
-        If other members may be missing, because the quorum was raised or a scheduler handled the group before, a
-        missing member counts as one that is to be created.
-        """
+        """Whether only the members show its run, and a missing one counts as succeeded."""
         group = self.group
+        # If other members may be missing, because the quorum was raised or a scheduler handled the group before, a
+        # missing member counts as one that is to be created.
         return group is not None and group.is_fresh and self.is_first and group.generation <= 1
 
     @property

@@ -114,11 +114,9 @@ class Gangs:
         return key if owner is None else owner.key
 
     def _owner_of(self, pod: Pod, named: GroupKey | None) -> OwnerInstance | None:
-        """Return the instance whose group a pod belongs to, unless a label names another one; None for none.
-
-        A native group does not count here: the Job controller gives the pods of every Job one of the basic policy, and
-        :meth:`conflict` gates the pod if it is a gang.
-        """
+        """Return the instance whose group a pod belongs to, unless a label names another one; None for none."""
+        # A native group does not count here: the Job controller gives the pods of every Job one of the basic policy,
+        # and conflict() gates the pod if it is a gang.
         if named is not None and named.source is not GroupSource.NATIVE:
             return None
         rules = self._owner_rules.get(pod.spec.scheduler_name)
@@ -143,10 +141,7 @@ class Gangs:
         return self._unread.get(source)
 
     def obstacle(self, key: GroupKey) -> str:
-        """Return why members of a group are gated, with the remedy; "" if the PodGroup is known.
-
-        The beginning of the text for a missing object is kube-scheduler's own.
-        """
+        """Return why members of a group are gated, with the remedy; "" if the PodGroup is known."""
         unread = self._unread.get(key.source)
         if unread is not None:
             return f'pod group "{key.name}" cannot be read: {unread}'
@@ -156,6 +151,7 @@ class Gangs:
         gang = self._gangs.get(key)
         if gang is not None and gang.group is not None:
             return self._obstacle_above(gang.group.parent_key)
+        # These are the words of kube-scheduler v1.37.1.
         waits = f'waiting for pods\'s pod group "{key.name}" to appear in scheduling queue'
         refused = self._refused.get(key)
         if gang is not None and gang.owner is not None:
@@ -224,13 +220,11 @@ class Gangs:
         return foreign_gang(pod.metadata)
 
     def conflict(self, pod: Pod) -> str:
-        """Return why a pod that names several groups is gated, with the remedy; "" if it is in one gang.
-
-        A native group of the basic policy is no gang. It still has to be known: its policy decides.
-        """
+        """Return why a pod that names several groups is gated, with the remedy; "" if it is in one gang."""
         first, *others = self._keys_of(pod)
         for other in others:
             if other.source is GroupSource.NATIVE:
+                # One of the basic policy is no gang, but its object has to be known for that.
                 obstacle = self.obstacle(other)
                 if obstacle:
                     return obstacle
@@ -457,11 +451,9 @@ class Gangs:
             each(gang)
 
     def _created_at(self, created: datetime | None) -> float:
-        """Return when an object was created, in the clock's seconds; now for one that was created just now.
-
-        After a restart an object is as old as it was. Its timestamp has whole seconds, so the end of that second is
-        taken: objects that are seen as they are created keep their order within the second.
-        """
+        """Return when an object was created, in the clock's seconds; now for one that was created just now."""
+        # After a restart an object is as old as it was. Its timestamp has whole seconds, so the end of that second is
+        # taken: objects that are seen as they are created keep their order within the second.
         now = self._clock.now()
         if created is None:
             return now

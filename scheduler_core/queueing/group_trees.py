@@ -8,9 +8,6 @@
 Children are linked by the name of their parent, whether or not the parent exists. The gangs below a root form a
 :class:`GangTree`; a gang whose chain of parents is broken has no tree, and its members are gated.
 
-Users choose the depth and the width of a tree, so nothing here is recursive, and an event costs no more than the path
-from its gang to the root, unless groups above begin or cease to meet their quorums.
-
 Follows kube-scheduler v1.37.1 (``backend/queue/workload_forest.go``, ``plugins/gangscheduling``).
 """
 
@@ -241,6 +238,7 @@ class GangTree(Gang):
         def touched() -> None:
             self.member_changed(key)
 
+        # The gang changes them itself, and the counts of the tree must follow.
         leaf.waiting = _TrackedDict(leaf.waiting, touched)
         leaf.placed, leaf.gates = (_TrackedSet(uids, touched) for uids in (leaf.placed, leaf.gates))
         if leaf.entry is not None:
@@ -314,6 +312,7 @@ class GangTree(Gang):
             self._to_review[key] = None
             self._count(key, flipped)
         self._changed.clear()
+        # One gated member holds back the members of all gangs of the tree.
         if was_held is not (self._gated > 0):
             self._to_review.update(dict.fromkeys(self.leaves))
         for composite in flipped:
@@ -343,6 +342,8 @@ class GangTree(Gang):
             self._states[key] = after
 
     def _count_above(self, key: GroupKey | None, met: int, able: int, flipped: list[GroupKey]) -> None:
+        # Users choose the depth and the width of a tree, so nothing here is recursive, and a change costs no more than
+        # the path from its gang to the root, unless groups above begin or cease to meet their quorums.
         while key is not None and (met or able) and (composite := self.forest.get(key)) is not None:
             children, least = self._children.setdefault(key, _Children()), composite.min_groups
             was_met, was_able = children.met >= least, children.able >= least
@@ -661,6 +662,7 @@ class GroupForest:
     def _place_below(self, key: GroupKey) -> list[Gang]:
         """Put all gangs below a changed CompositePodGroup into the trees of their roots."""
         if key in self._children or key in self._chains:
+            # Chains through this group end elsewhere now, and those are not indexed by what they pass.
             self._chains.clear()
         below = self.leaves_below(key)
         detached: dict[GangTree, None] = {}

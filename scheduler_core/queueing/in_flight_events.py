@@ -1,9 +1,7 @@
 """Events that occur during attempts.
 
 A pod that fails is requeued by the events of its own attempt, so that no event is missed between the pop and the
-requeue. Attempts may take minutes (Permit), so the record is bounded: beyond the limit its older half is dropped, and
-the pods that would need it are retried after backoff in any case. kube-scheduler v1.37.1
-(``backend/queue/active_queue.go``) has no limit.
+requeue. kube-scheduler v1.37.1 (``backend/queue/active_queue.go``) records without a limit.
 """
 
 from __future__ import annotations
@@ -72,6 +70,7 @@ class InFlightEvents:
             return
         self._events.append(SeenEvent(event, old, new))
         if len(self._events) > self._max_events:
+            # Attempts may take minutes (Permit). Pods that would need the older half are retried after backoff anyway.
             self._drop_older_half()
 
     @property

@@ -3,9 +3,7 @@
 A move runs the gates, computes the sort key and the backoff, updates the counts, and takes over the pod's nomination.
 :mod:`scheduler_core.queueing.scheduling_queue` decides which pods move.
 
-Follows kube-scheduler v1.37.1 (``moveToActiveQ``, ``moveToBackoffQ``, ``backoff_queue.go``), which checks once a second
-for ended backoffs. Here a timer is set to the end of the first one; both are equivalent, because backoffs end on whole
-seconds.
+Follows kube-scheduler v1.37.1 (``moveToActiveQ``, ``moveToBackoffQ``, ``backoff_queue.go``).
 """
 
 from __future__ import annotations
@@ -74,13 +72,11 @@ class Moves:
         self._membership = membership
 
     def requeue(self, pod: QueuedPod, verdict: Requeue, label: str) -> None:
-        """Move a pod by a verdict; a pod without remaining backoff becomes active at once.
-
-        A move that raises delays this pod only, so that one event always moves all other pods.
-        """
+        """Move a pod by a verdict; a pod without remaining backoff becomes active at once."""
         try:
             self._requeue(pod, verdict, label)
         except Exception as fault:
+            # It delays this pod only, so that one event always moves all other pods.
             self.delay_faulty(pod, fault)
 
     def _requeue(self, pod: QueuedPod, verdict: Requeue, label: str) -> None:
@@ -152,10 +148,8 @@ class Moves:
                 self._passes_gates(pod, rules, label)
 
     def withhold_nomination(self, pod: QueuedPod) -> None:
-        """End the nomination of a gated pod; the nomination in the pod's status counts when the gate opens.
-
-        After a restart with a new revision, kube-scheduler counts no nominations of gated pods either.
-        """
+        """End the nomination of a gated pod; the nomination in the pod's status counts when the gate opens."""
+        # After a restart with a new revision, kube-scheduler counts no nominations of gated pods either.
         pod.is_nomination_withheld = True
         self.nominator.withdraw(pod.uid)
 
@@ -210,6 +204,7 @@ class Moves:
         if pod.is_faulty:
             # The plugin raised. Perhaps no event opens its gate, so each flush calls it again.
             self._notify(self.on_error, pod, status.message)
+        # A pod whose gate is still closed for the same reason is not reported again.
         is_same = pod.gated_by == status.plugin and pod.gate_reasons == status.reasons
         pod.gated_by, pod.gate_reasons = status.plugin, status.reasons
         if status.plugin == GANG_SCHEDULING:
@@ -238,6 +233,7 @@ class Moves:
         return of_group
 
     def _put_aside(self, pod: QueuedPod, place: Place, label: str) -> None:
+        # Gated pods count as unschedulable in the metric of incoming pods.
         was_aside = pod.place in (Place.UNSCHEDULABLE, Place.GATED)
         if pod.place is place:
             return
@@ -315,6 +311,7 @@ class Moves:
         """Move a pod that cannot be ordered into backoff as after an error, for at least a second."""
         pod.error_count += 1
         pod.timestamp = self._clock.now()
+        # For a second, even in a profile without backoff: the pod would be tried in an endless loop otherwise.
         pod.backoff_until = 0.0
         pod.backoff_until = max(rules.backoff_end(pod), pod.timestamp + 1.0)
         self.places.rank(pod, Place.ERROR_BACKOFF, (pod.backoff_until,))
@@ -324,11 +321,9 @@ class Moves:
     # -- backoff ------------------------------------------------------------------------------------------------
 
     def _rank_in_backoff(self, pod: QueuedPod, rules: QueueingRules) -> None:
-        """Order a pod by the end of its backoff, then as in the active queue; the first may be tried early.
-
-        After an error no pod is tried early, so that an unavailable API server is not overloaded; nor is one whose
-        attempt was given up, because pods that arrive meanwhile would wait for it.
-        """
+        """Order a pod by the end of its backoff, then as in the active queue; the first may be tried early."""
+        # After an error no pod is tried early, so that an unavailable API server is not overloaded; nor is one whose
+        # attempt was given up, because pods that arrive meanwhile would wait for it.
         key = self._key_of(pod, rules) if pod.rejected_by and not pod.was_given_up else _NO_KEY
         if key is _NO_KEY:
             self.places.rank(pod, Place.ERROR_BACKOFF, (pod.backoff_until,))
@@ -342,6 +337,8 @@ class Moves:
         dues = [key[0] for key in lowest if key is not None]
         if not dues:
             return
+        # kube-scheduler checks once a second for ended backoffs. A timer is equivalent, because backoffs end on whole
+        # seconds.
         due = min(dues)
         if self._timer is not None:
             if due >= self._due:
@@ -393,9 +390,7 @@ class PendingMoves:
     """Moves of many pods, made in slices between which the event loop runs.
 
     A profile swap, another QueueSort plugin, an activation or the end of backoffs may move all pods of the queue. While
-    any move is pending, no pod is popped, so decisions are those of moves that are made at once; kube-scheduler v1.37.1
-    holds the lock of the queue instead. Other changes do not wait: a move looks up the place and the profile of its pod
-    when it is made.
+    any move is pending, no pod is popped; kube-scheduler v1.37.1 holds the lock of the queue instead.
 
     Attributes:
         budget: Number of moves between two calls of :meth:`advance`.
@@ -431,6 +426,7 @@ class PendingMoves:
         moves, self._is_running = self.moves, True
         try:
             while moves and self.left > 0:
+                # Other changes do not wait, so a move looks up the place and the profile of its pod when it is made.
                 move, subject, cost = moves[0]
                 self.left -= cost
                 again: object = False

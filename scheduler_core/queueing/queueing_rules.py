@@ -92,6 +92,7 @@ class Interest:
             ):
                 continue
             if plugin in pod.pending_on:
+                # It returned Pending: what it waited for has happened, so that a backoff has no purpose.
                 return Requeue.AT_ONCE
             verdict = Requeue.AFTER_BACKOFF
             if not pod.pending_on:
@@ -143,12 +144,10 @@ class QueueingRules:
     _by_event: dict[ClusterEvent, Interest] = field(default_factory=dict)
 
     def gate(self, pod: QueuedPod) -> Status:
-        """Return Success if every PreEnqueue plugin accepts the pod, else the first rejection.
-
-        The plugin that gates the pod already is called first, because it most often still does.
-        """
+        """Return Success if every PreEnqueue plugin accepts the pod, else the first rejection."""
         gates = self.pre_enqueue
         if pod.gated_by:
+            # The plugin that gates the pod already is called first, because it most often still does.
             closed = [plugin for plugin in gates if plugin.name == pod.gated_by]
             gates = (*closed, *[plugin for plugin in gates if plugin.name != pod.gated_by])
         if self.metrics is None:

@@ -240,6 +240,7 @@ class SchedulingQueue:
         pod = QueuedPod(info, self._clock.now(), next(self._sequence))
         self._places.register(pod)
         try:
+            # Before its gates: they depend on the group of the pod.
             self._gang_entries.assign_gang(pod)
             if pod.group is None and self.gangs.foreign_gangs == "Warn":
                 self.gangs.report_foreign(pod)
@@ -260,6 +261,7 @@ class SchedulingQueue:
             self._admit(info)
             return
         if self.wakeups.has_pending:
+            # Logged events are evaluated with the version of the pod that waited when they occurred.
             self.wakeups.catch_up(pod)
         before, pod.info = pod.info.pod, info
         if pod.place is _IN_FLIGHT:
@@ -268,6 +270,7 @@ class SchedulingQueue:
                     self._in_flight.note(event, old, info.pod)
             return
         if pod.place is _PARKED:
+            # Nothing but its group matters before its profile is live.
             self._gang_entries.assign_gang(pod)
             return
         if not pod.is_nomination_withheld:
@@ -335,6 +338,8 @@ class SchedulingQueue:
         if self.wakeups.left < self.wakeups.budget:
             self.wakeups.advance()
         pod = self._places.take_first(_ACTIVE)
+        # No other pod is to be tried, so the pod nearest the end of its backoff is tried early, as in kube-scheduler.
+        # It delays no other pod.
         is_early = pod is None
         if pod is None:
             pod = self._places.take_first(_BACKOFF)
@@ -349,6 +354,7 @@ class SchedulingQueue:
             if pod.rejected_by:
                 self._places.clear_rejections(pod)
             pod.backoff_until = 0.0
+            # Events are recorded from here on, without a gap to those that were evaluated before.
             self._places.begin_attempt(pod)
             self._in_flight.begin(pod.uid)
         except Exception as fault:
@@ -373,10 +379,8 @@ class SchedulingQueue:
         return pod is not None and pod.place is _IN_FLIGHT
 
     def end_recording(self, uid: str) -> None:
-        """Stop recording events for a pod in flight that has passed Permit.
-
-        If its attempt still fails, the pod is retried after backoff, whichever plugin rejected it.
-        """
+        """Stop recording events for a pod in flight that has passed Permit."""
+        # If its attempt still fails, the pod is retried after backoff, whichever plugin rejected it.
         self._in_flight.end(uid)
 
     def done(self, uid: str) -> None:
@@ -404,9 +408,6 @@ class SchedulingQueue:
 
     def failed(self, pod: QueuedPod, given_up_steps: int = 0) -> None:
         """Requeue a pod whose attempt has failed, by the events that occurred meanwhile, unless it was removed.
-
-        Pods whose attempts are given up take at most a fifth of the scheduler's time, whatever events requeue them: the
-        minimum backoff of each is a multiple of the steps of all.
 
         ``rejected_by`` and ``pending_on`` name the plugins that rejected it. Without any, the attempt ended in an error
         or the cluster has no nodes, and the pod is retried after backoff.
@@ -447,6 +448,7 @@ class SchedulingQueue:
             self._moves.delay_faulty(pod, fault)
 
     def _requeue_failed(self, pod: QueuedPod, events: Sequence[SeenEvent] | None, given_up_steps: int) -> None:
+        # Errors and rejections have separate backoffs, and only a rejection ends a series of errors.
         pod.rejected_by |= pod.pending_on
         pod.gated_by, pod.gate_reasons = "", ()
         if pod.rejected_by:
@@ -471,6 +473,7 @@ class SchedulingQueue:
         if events and rules is not None and verdict is Requeue.STAY:
             verdict = self.wakeups.verdict_of_attempt(pod, rules, events)
         self._moves.requeue(pod, verdict, ATTEMPT_FAILED)
+        # A gate of the new revision has closed; a swap ends the nominations of waiting pods that it gates, too.
         if pod.place is _GATED and any(seen.event == PROFILE_SWAPPED for seen in events or ()):
             self._moves.withhold_nomination(pod)
         if isinstance(pod, QueuedGang):
@@ -493,6 +496,8 @@ class SchedulingQueue:
         pod.was_given_up = bool(steps)
         if steps:
             self._given_up[pod.uid] = steps
+        # A multiple of the steps of all of them, so that pods whose attempts are given up take at most a fifth of the
+        # scheduler's time, whatever events requeue them.
         pod.minimum_backoff = _BACKOFF_OF_STEP * sum(self._given_up.values()) if steps else 0.0
 
     # -- gangs --------------------------------------------------------------------------------------------------
@@ -539,6 +544,7 @@ class SchedulingQueue:
         if not (self._in_flight.starts or self._places.unschedulable or self._places.gated):
             return
         if not any(rules.interest(event) for rules in self._live.values()):
+            # No plugin has registered for it, so it costs no walk over the waiting pods.
             return
         pods = [
             pod
@@ -559,10 +565,7 @@ class SchedulingQueue:
             self._gang_entries.attempted(pod)
 
     def activate(self, uids: Iterable[str]) -> None:
-        """Move pods to the active queue, whichever plugin rejected them, if their gates are open.
-
-        A pod in flight is retried after backoff if its attempt fails.
-        """
+        """Move pods to the active queue, whichever plugin rejected them, if their gates are open."""
         moves = list[Move]()
         for uid in uids:
             pod = self.find(uid)
@@ -571,6 +574,7 @@ class SchedulingQueue:
             if pod is None:
                 continue
             if pod.uid in self._in_flight:
+                # Its attempt began earlier; if it fails, the pod is retried after backoff.
                 self._retry_if_failed(pod)
             else:
                 moves.append((self._activate, pod, 1))
@@ -605,6 +609,7 @@ class SchedulingQueue:
                 # If it is rejected, then by plugins of the old revision, whose hints are no longer called.
                 self._in_flight.note(PROFILE_SWAPPED, None, pod.info.pod)
         nominator = self.nominator
+        # Reported after the moves, which decide whether the nominations end.
         nominated = [
             (self._report_ended, (of, node_name, on_nomination_ended), 1)
             for uid, node_name in nominator.node_by_uid.items()
@@ -680,6 +685,7 @@ class SchedulingQueue:
         faulty = [pod for pod in self._places.pods(_GATED) if pod.is_faulty]
         self.pending.start((self._retry_gate, pod, 1) for pod in faulty)
         limit = self._clock.now() - self.max_unschedulable_seconds
+        # A gated pod may stay gated, and must not be flushed in every interval.
         late = [pod for pod in self._places.pods(*_ASIDE) if max(pod.timestamp, pod.flushed_at) < limit]
         if not late:
             return

@@ -1,12 +1,9 @@
 """The places of the queue, with their counts; and comparable forms of the keys of third-party QueueSort plugins.
 
 A key may be any value, and an exception in the middle of a heap operation would lose pods. So each part of a key is
-stored with the rank of its kind: parts of one kind are ordered as the plugin's values are, and parts of different
-kinds, such as a label's value and None for a missing label, by their ranks. The order is total, and it is that of the
-plugin wherever the values compare. Missing and unordered values (None, NaN) come last, so they move no pod forward.
+stored with the rank of its kind. The order is total, and it is that of the plugin wherever the values compare.
 
-Only this module changes the place of a pod, so a pod is in exactly one. Counts are updated on every move, so that
-metrics need not iterate over the queue.
+Only this module changes the place of a pod, so a pod is in exactly one.
 
 The counts follow kube-scheduler v1.37.1 (``scheduler_queue_incoming_pods_total``,
 ``scheduler_queue_incoming_entities_total``, ``scheduler_unschedulable_pods``), except that a pod deleted while it is
@@ -28,6 +25,9 @@ from msgspec import Struct
 
 from scheduler_core.framework.queued_pod import Place, QueuedPod
 
+# Parts of one kind are ordered as the plugin's values are, and parts of different kinds, such as a label's value and
+# None for a missing label, by these ranks. Missing and unordered values (None, NaN) come last, so they move no pod
+# forward.
 _NUMBER, _TEXT, _BYTES, _TUPLE, _LIST, _NAIVE_TIME, _TIME, _OTHER, _NO_PART, _UNORDERED = range(10)
 _ODD = (_NO_PART, _UNORDERED)
 _NUMBERS = (int, float, Decimal, Fraction, np.integer, np.floating)
@@ -168,11 +168,7 @@ _Entry = tuple[Any, int, QueuedPod]
 
 
 class PodHeap:
-    """Heap of pods by key, lowest first; equal keys in order of arrival.
-
-    The key of an entry is fixed when it is added. A removed entry stays in the heap until it reaches the top, or until
-    removed entries outnumber the others.
-    """
+    """Heap of pods by key, lowest first; equal keys in order of arrival. The key is fixed when a pod is added."""
 
     __slots__ = ("_count", "_entries", "_first", "_heap")
 
@@ -200,6 +196,7 @@ class PodHeap:
         entry = (key, self._count, pod)
         heapq.heappush(self._heap, entry)
         self._entries[pod.uid] = entry
+        # A removed entry stays in the heap until it reaches the top, or until removed entries outnumber the others.
         if len(self._heap) > 2 * len(self._entries) + 64:
             self._heap = [each for each in self._entries.values() if each[1] > self._first]
             heapq.heapify(self._heap)
@@ -282,6 +279,7 @@ class Places:
         self.unschedulable: Mapping[str, QueuedPod] = self._sets[Place.UNSCHEDULABLE]
         self.gated: Mapping[str, QueuedPod] = self._sets[Place.GATED]
         self._stores: tuple[PodHeap | _PodSet, ...] = (*self._heaps, *self._sets[len(_ORDERED) :])
+        # Updated on every move, so that metrics need not iterate over the queue.
         self._counts: defaultdict[str, list[int]] = defaultdict(lambda: [0] * len(Place))
         self._rejections: dict[tuple[str, str], int] = {}
 
