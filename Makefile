@@ -64,6 +64,10 @@ demo-change: install ## Demonstrate a change: a shadow profile, its report, the 
 demo-dra: install ## Demonstrate devices: claims by attribute, shared, with alternatives, of a gang, and impossible (KEEP=1)
 	@$(BIN)/python -m hack.demo.devices $(if $(KEEP),--keep)
 
+.PHONY: demo-kueue
+demo-kueue: install ## Demonstrate the admission check of Kueue: two teams, a preemption, whole replicas, an autoscaler (builds Kueue; KEEP=1)
+	@$(BIN)/python -m hack.demo.kueue $(if $(KEEP),--keep)
+
 .PHONY: test
 test: install ## Run all tests, including those on the real control plane (WORKERS=n PYTEST_ARGS=... K8S=1.36)
 	@$(BIN)/python -m hack.controlplane.binaries || echo "==> some tests will be skipped, with what they lack"
