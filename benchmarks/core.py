@@ -33,7 +33,7 @@ from benchmarks.charts import LineChart, draw_lines
 from benchmarks.core_drain import Measured, Size, measure
 from benchmarks.core_memory import Memory, in_own_process
 from benchmarks.device_workloads import CORE_DEVICE_WORKLOADS, DEVICE_WORKLOADS
-from benchmarks.harness import ResultLines, add_output, command_line, grouped, print_json, table
+from benchmarks.harness import ResultLines, add_output, command_line, grouped, report, table
 from benchmarks.workloads import WORKLOADS, Workload
 
 _WITH_DEVICES = (*DEVICE_WORKLOADS, *CORE_DEVICE_WORKLOADS)
@@ -251,10 +251,7 @@ def main() -> None:
     memory = [] if arguments.memory is None else [in_own_process(*size) for size in sizes(arguments.memory)]
     if arguments.chart is not None and results:
         draw_lines(chart(results)).write(arguments.chart)
-    if arguments.output == "json":
-        print_json({"measured": results, "memory": memory})
-    else:
-        show(results, memory)
+    report(arguments.output, {"measured": results, "memory": memory}, lambda: show(results, memory))
 
 
 if __name__ == "__main__":

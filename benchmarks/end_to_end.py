@@ -32,7 +32,7 @@ from benchmarks import harness
 from benchmarks.charts import Column, Ratio, RatioChart, draw_ratios
 from benchmarks.device_workloads import DEVICE_WORKLOADS, STEADY_DEVICE_WORKLOADS
 from benchmarks.end_to_end_drain import Drain, drain
-from benchmarks.harness import Comparison, ResultLines, add_output, command_line, print_json
+from benchmarks.harness import Comparison, ResultLines, add_output, command_line, report
 from benchmarks.prepared import PreparedCluster
 from benchmarks.workloads import WORKLOADS, Workload
 from hack.controlplane.schedulers import BAYPLAN, KUBE_SCHEDULER
@@ -232,10 +232,7 @@ def main() -> None:
         drains = run(list(_cases(arguments)), arguments.repetitions, ResultLines(arguments.results, Drain))
     if arguments.chart is not None:
         draw_ratios(chart(drains)).write(arguments.chart)
-    if arguments.output == "json":
-        print_json({"compared": summary(drains), "drains": drains})
-    else:
-        show(drains)
+    report(arguments.output, {"compared": summary(drains), "drains": drains}, lambda: show(drains))
     wrong = [f"{each.workload}, {each.scheduler}: {text}" for each in drains for text in each.wrong] + without_events(
         drains
     )

@@ -26,7 +26,7 @@ from bayplan.simulation.memory_cluster import MemoryCluster
 from rich.console import Console
 
 from benchmarks.core_drain import decoded_node, decoded_pod
-from benchmarks.harness import add_output, command_line, grouped, median_of, print_json, table
+from benchmarks.harness import add_output, command_line, grouped, median_of, report, table
 from benchmarks.workloads import NAMESPACE, SCHEDULER_NAME, node, pod
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.framework.queued_pod import QueuedGang
@@ -173,10 +173,7 @@ def main() -> None:
     ]
     if profiler is not None:
         profiler.dump_stats(arguments.profile)
-    if arguments.output == "json":
-        print_json(decisions)
-    else:
-        show(decisions)
+    report(arguments.output, decisions, lambda: show(decisions))
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ from rich import box
 from rich.console import Console
 
 from benchmarks.gangs_drain import GangBacklog, GangDrain, drain
-from benchmarks.harness import ResultLines, add_output, command_line, grouped, print_json, table
+from benchmarks.harness import ResultLines, add_output, command_line, grouped, report, table
 from hack.controlplane.schedulers import BAYPLAN, KUBE_SCHEDULER
 
 PUBLISHED_GANGS, PUBLISHED_SIZE, PUBLISHED_NODES = (1000, 2000, 3000), 3, 5000
@@ -172,10 +172,7 @@ def wrong(drains: Sequence[GangDrain]) -> list[str]:
 def main() -> None:
     arguments = arguments_of()
     drains = run(arguments)
-    if arguments.output == "json":
-        print_json({"compared": summary(drains), "drains": drains})
-    else:
-        show(drains)
+    report(arguments.output, {"compared": summary(drains), "drains": drains}, lambda: show(drains))
     broken = wrong(drains)
     if broken:
         sys.exit(f"invalid result: {'; '.join(broken)}")

@@ -51,6 +51,14 @@ def print_json(document: object) -> None:
     print(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
 
 
+def report(output: str, document: object, show: Callable[[], None]) -> None:
+    """Print the document as JSON, or show tables, as ``--output`` says."""
+    if output == "json":
+        print_json(document)
+    else:
+        show()
+
+
 class UnreadableResultsError(SchedulerCoreError):
     """A file is not a valid file of results."""
 

@@ -26,7 +26,7 @@ from bayplan.kube.http.connection import ApiRequest
 from rich.console import Console
 
 from benchmarks.audit_times import AuditTimes
-from benchmarks.harness import Comparison, ResultLines, add_output, command_line, compared, print_json, table
+from benchmarks.harness import Comparison, ResultLines, add_output, command_line, compared, report, table
 from benchmarks.prepared import PreparedCluster, connected
 from benchmarks.workloads import PODS_PATH, SCHEDULER_NAME, WORKLOADS, encoded
 from hack.controlplane.launcher import ControlPlane
@@ -159,10 +159,7 @@ def main() -> None:
     add_output(parser, "latency.jsonl", show=True)
     arguments = parser.parse_args()
     results = run(arguments) if arguments.show is None else ResultLines(arguments.show, Latency).read()
-    if arguments.output == "json":
-        print_json({"compared": summary(results), "runs": results})
-    else:
-        show(results)
+    report(arguments.output, {"compared": summary(results), "runs": results}, lambda: show(results))
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.harness import add_output, command_line, print_json
+from benchmarks.harness import add_output, command_line, report
 from tests.scenarios.generated_runs import GeneratedRun, run_generated
 from tests.scenarios.scenario import Scenario, read_scenarios
 from tests.scenarios.scenario_runner import SCHEDULERS, Outcome, ScenarioRunner
@@ -122,10 +122,7 @@ def main() -> None:
         sys.exit(compare_generated(arguments.seed, indices, arguments.pairs, arguments.keep))
     chosen = [scenario for scenario in read_scenarios(SCENARIOS) if arguments.only in scenario.name]
     compared = compare(chosen)
-    if arguments.output == "json":
-        print_json(compared)
-    else:
-        show(compared)
+    report(arguments.output, compared, lambda: show(compared))
     sys.exit(any(one.differences for one in compared))
 
 

@@ -34,7 +34,7 @@ from benchmarks.harness import (
     command_line,
     grouped,
     median_of,
-    print_json,
+    report,
     table,
 )
 from benchmarks.prepared import PreparedCluster, connected
@@ -239,10 +239,7 @@ def main() -> None:
     add_output(parser)
     arguments = parser.parse_args()
     results = run((arguments.nodes, arguments.pods), arguments.repetitions, arguments.results)
-    if arguments.output == "json":
-        print_json(results)
-    else:
-        show(results)
+    report(arguments.output, results, lambda: show(results))
 
 
 if __name__ == "__main__":

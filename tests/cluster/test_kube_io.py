@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -38,6 +38,7 @@ from scheduler_core.errors import (
 from scheduler_core.model.meta import AnnotatedMeta, ObjectMeta
 from scheduler_core.model.pod import Pod, PodCondition
 from scheduler_core.ports import Binding, Event, ObjectReference, PodDeletion, PodStatusPatch
+from tests.support.background import AwaitedState
 from tests.support.tables import table
 
 pytestmark = pytest.mark.cluster
@@ -45,12 +46,12 @@ CLOCK = SystemClock()
 UNSCHEDULABLE = PodCondition("PodScheduled", "False", "Unschedulable", "0/1 nodes are available")
 
 
-class WaitingSink:
+class WaitingSink(AwaitedState):
     """Informer sink that records what it receives and can be awaited."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.received: list[str] = []
-        self._changed = asyncio.Event()
 
     def on_add(self, obj: Pod) -> None:
         self._note(f"+{obj.metadata.name}")
@@ -70,12 +71,6 @@ class WaitingSink:
     def _note(self, what: str) -> None:
         self.received.append(what)
         self._changed.set()
-
-    async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(90):
-            while not condition():
-                self._changed.clear()
-                await self._changed.wait()
 
 
 @asynccontextmanager

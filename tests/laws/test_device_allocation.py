@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from hypothesis import event, given
@@ -18,7 +19,6 @@ from tests.support.devices import (
     allocator,
     alternative,
     claim,
-    claim_results,
     cluster,
     device,
     device_class,
@@ -26,7 +26,7 @@ from tests.support.devices import (
     first_available,
     slice_of,
 )
-from tests.support.plain_devices import PlainAllocation, PlainError, PlainUse
+from tests.support.plain_devices import PlainAllocation, PlainUse, outcome
 
 Body = dict[str, Any]
 
@@ -151,10 +151,7 @@ def plain(
 ) -> object:
     local = [one for one in slices if one.spec.node_name == node]
     by_name, declares = {one.metadata.name: one for one in classes}, bool(DECLARED.get(node))
-    try:
-        return PlainAllocation(requested, by_name, local, use, declares=declares).run()
-    except PlainError:
-        return "error"
+    return PlainAllocation(requested, by_name, local, use, declares=declares).outcome()
 
 
 def check(
@@ -170,15 +167,7 @@ def check(
     )
     found = allocator(cluster(*slices, allocated_claim(*results), features=ALPHA, bounds=bounds), requested, classes)
     for node in NODES:
-        try:
-            result = claim_results(found.find(node, {}, DECLARED.get(node, ())))
-        except AllocationError:
-            actual: object = "error"
-        else:
-            actual = result and [
-                [(one.request, f"{one.driver}/{one.pool}/{one.device}") for one in each.devices.results]
-                for each in result
-            ]
+        actual = outcome(partial(found.find, node, {}, DECLARED.get(node, ())))
         expected = plain(requested, classes, slices, plain_use(results), node)
         event(f"outcome {'found' if isinstance(expected, list) else expected}")
         assert actual == expected

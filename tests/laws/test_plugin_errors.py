@@ -61,11 +61,6 @@ KINDS: tuple[type[BaseException], ...] = (
     RuntimeError, RecursionError, TypeError, MemoryError, KeyError, AssertionError,
     SystemExit, GeneratorExit, asyncio.CancelledError,
 )  # fmt: skip
-BY_NODE = {
-    "filter_node": "NodeFilterAdapter.filter, which calls it for all nodes, is watched",
-    "score_node": "NodeScoreAdapter.score, which calls it for all nodes, is watched",
-}
-"""Methods that are watched through an adapter."""
 
 
 def interfaces() -> list[type]:

@@ -34,18 +34,22 @@ async def fail() -> None:
     raise RuntimeError("a fault")
 
 
+def access_to(url: str = "http://127.0.0.1:1") -> ConfiguredAccess:
+    """Return access with credentials that never change; by default to a server that does not exist."""
+
+    async def reload() -> None: ...
+
+    credentials = Credentials()
+    credentials.host = url
+    return ConfiguredAccess(credentials, reload)
+
+
 async def test_a_failed_core_task_ends_the_process(caplog: pytest.LogCaptureFixture) -> None:
     """A failed core task ends the process with exit code 1, a log message and a bounded shutdown."""
-    credentials = Credentials()
     limits: list[float] = []
-
-    async def reload() -> None:
-        """Do nothing, because the credentials never change."""
-
     async with FakeApi() as api:
-        credentials.host = api.base_url
         settings = load_settings({"serve_address": "", "graceful_stop_seconds": 3})
-        parts = build_parts(settings, ConfiguredAccess(credentials, reload))
+        parts = build_parts(settings, access_to(api.base_url))
         operator = Operator(parts, settings, limits.append)
         operator._spawn("scheduler", fail())
         with caplog.at_level(logging.CRITICAL):
@@ -56,14 +60,8 @@ async def test_a_failed_core_task_ends_the_process(caplog: pytest.LogCaptureFixt
 
 async def test_probes_are_served_without_an_api_server() -> None:
     """Without an API server the HTTP server starts at its deadline, and the process is alive and not ready."""
-    credentials = Credentials()
-    credentials.host = "http://127.0.0.1:1"
-
-    async def reload() -> None:
-        """Do nothing, because the credentials never change."""
-
     settings = load_settings({"serve_address": "127.0.0.1:0", "graceful_stop_seconds": 3})
-    parts = build_parts(settings, ConfiguredAccess(credentials, reload))
+    parts = build_parts(settings, access_to())
     assert parts.http is not None
     url = f"http://127.0.0.1:{parts.http.port}"
     running = asyncio.create_task(Operator(parts, settings, lambda _: None).run())
@@ -114,15 +112,9 @@ async def test_custom_resources_are_watched(monkeypatch: pytest.MonkeyPatch, is_
     """Custom resources are watched when the first pods are scheduled, or at a deadline if the queue is never empty."""
     monkeypatch.setattr(app, "_BACKLOG_SECONDS", deadline)
     monkeypatch.setattr(QueueReadings, "is_idle", property(lambda _: not is_busy))
-    credentials = Credentials()
-    credentials.host = "http://127.0.0.1:1"
-
-    async def reload() -> None:
-        """Do nothing, because the credentials never change."""
-
     settings = load_settings({"serve_address": "", "graceful_stop_seconds": 3})
     profiles = NoProfiles()
-    parts = replace(build_parts(settings, ConfiguredAccess(credentials, reload)), profiles=profiles)
+    parts = replace(build_parts(settings, access_to()), profiles=profiles)
     parts.informers.synced.set()
     for groups in parts.groups.served:
         groups.settled.set()
@@ -135,14 +127,8 @@ async def test_custom_resources_are_watched(monkeypatch: pytest.MonkeyPatch, is_
 
 async def test_a_process_without_the_lease_writes_nothing() -> None:
     """Without the Lease the process sends no write and calls no extender to bind."""
-    credentials = Credentials()
-    credentials.host = "http://127.0.0.1:1"
-
-    async def reload() -> None:
-        """Do nothing, because the credentials never change."""
-
     settings = load_settings({"serve_address": "", "leader_election": {"leader_elect": True}})
-    parts = build_parts(settings, ConfiguredAccess(credentials, reload))
+    parts = build_parts(settings, access_to())
     with pytest.raises(NotLeadingError):
         await parts.connection.request(ApiRequest("POST", "/binding", b"{}", lane=Lane.BINDS))
     client = parts.extenders.make("batch", Extender(url_prefix="http://127.0.0.1:1", bind_verb="bind"))

@@ -9,6 +9,20 @@ from pathlib import Path
 from typing import Any
 
 
+class AwaitedState:
+    """Base of fakes whose calls a test waits for; a call ends with ``_changed.set()``."""
+
+    def __init__(self) -> None:
+        self._changed = asyncio.Event()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until a condition holds; it is checked after each call."""
+        async with asyncio.timeout(90):
+            while not condition():
+                self._changed.clear()
+                await self._changed.wait()
+
+
 @asynccontextmanager
 async def running(*coroutines: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
     """Run coroutines inside the block."""

@@ -16,6 +16,8 @@ from typing import Any, Self
 
 from aiohttp import web
 
+from tests.support.background import AwaitedState
+
 
 @dataclass(frozen=True)
 class ReceivedRequest:
@@ -84,7 +86,7 @@ def error_response(status: int, message: str, reason: str = "") -> Response:
     return Response(status, {**body, "code": status})
 
 
-class FakeApi:
+class FakeApi(AwaitedState):
     """Scripted API server; an asynchronous context manager.
 
     Attributes:
@@ -93,11 +95,11 @@ class FakeApi:
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self.received: list[ReceivedRequest] = []
         self.max_concurrent: dict[str, int] = defaultdict(int)
         self._scripts: dict[tuple[str, str], list[Script]] = {}
         self._concurrent: dict[str, int] = defaultdict(int)
-        self._changed = asyncio.Event()
         self._stopping = asyncio.Event()
         self._runner: web.AppRunner | None = None
         self._base_url = ""
@@ -121,13 +123,6 @@ class FakeApi:
     def on(self, method: str, path: str, *scripts: Script) -> None:
         """Set the responses to requests with a method and path, in order; the last one repeats."""
         self._scripts[method, path] = list(scripts)
-
-    async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until ``condition`` holds; it is checked whenever a request arrives or ends."""
-        async with asyncio.timeout(60):
-            while not condition():
-                self._changed.clear()
-                await self._changed.wait()
 
     def requests(self, method: str, path: str | None = None) -> list[ReceivedRequest]:
         """Return the received requests with a method, and with a path if it is given."""
@@ -218,3 +213,17 @@ class FakeApi:
         finally:
             for wait in waits:
                 wait.cancel()
+
+
+class IgnoringSink:
+    """Sink of an informer that ignores every event."""
+
+    def on_add(self, obj: object) -> None: ...
+
+    def on_update(self, old: object, new: object) -> None: ...
+
+    def on_delete(self, last_known: object) -> None: ...
+
+    def on_synced(self) -> None: ...
+
+    def on_trouble(self, reason: str) -> None: ...

@@ -215,17 +215,3 @@ def now_and_then(seed: object, calls: int) -> Callable[[int, Site], type[BaseExc
 def at(number: int, kind: type[BaseException]) -> Callable[[int, Site], type[BaseException] | None]:
     """Choose one call."""
     return lambda call, _site: kind if call == number else None
-
-
-def at_site(site: Site, occurrence: int, kind: type[BaseException]) -> InjectedErrors:
-    """Return one exception, at the n-th call of a site; calls of other sites may differ between two runs (caches)."""
-    left = [occurrence]
-
-    def choose(_number: int, called: Site) -> type[BaseException] | None:
-        if called != site:
-            return None
-        left[0] -= 1
-        # The next one if that one is not inside a root.
-        return kind if left[0] <= 0 else None
-
-    return InjectedErrors(choose, is_single=True)

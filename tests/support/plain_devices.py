@@ -5,10 +5,12 @@ Selectors are evaluated again for every device. Pools must belong to one node an
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from scheduler_core.cel.device_selector import DeviceFacts, SelectorRuntimeError, compile_selector
+from scheduler_core.devices.allocator import NodeAllocation
+from scheduler_core.errors import AllocationError
 from scheduler_core.model.devices import (
     Device,
     DeviceAttribute,
@@ -19,6 +21,7 @@ from scheduler_core.model.devices import (
     ResourceSlice,
 )
 from scheduler_core.model.pod_requests import nano
+from tests.support.devices import claim_results
 
 Taken = tuple[str, str]
 """Request name, and device as ``driver/pool/device``."""
@@ -49,6 +52,17 @@ class Spot:
     driver: str
     device: Device
     skips: bool
+
+
+def outcome(search: Callable[[], NodeAllocation | None]) -> object:
+    """Return request and device of each claim's results, None for no allocation, or "error"."""
+    try:
+        found = claim_results(search())
+    except AllocationError:
+        return "error"
+    return found and [
+        [(one.request, f"{one.driver}/{one.pool}/{one.device}") for one in each.devices.results] for each in found
+    ]
 
 
 class PlainAllocation:
@@ -102,6 +116,13 @@ class PlainAllocation:
         if not self._claim(0):
             return None
         return [[(request, spot.key) for request, spot, _ in devices] for devices in self.taken]
+
+    def outcome(self) -> object:
+        """Return what :meth:`run` returns, or "error"."""
+        try:
+            return self.run()
+        except PlainError:
+            return "error"
 
     def _claim(self, number: int) -> bool:
         if number == len(self.claims):

@@ -37,7 +37,7 @@ from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.scheduler import Scheduler, SchedulerOptions, SchedulerPorts
 from tests.support.builders import node, pod
 from tests.support.extender_server import ExtenderServer, passes_only
-from tests.support.fake_api import FakeApi, Response
+from tests.support.fake_api import FakeApi, IgnoringSink, Response
 from tests.support.fake_cluster_objects import FakeRevisions, FakeStatuses
 from tests.support.manifests import profile_manifest
 from tests.support.presence import present
@@ -46,20 +46,6 @@ from tests.support.tables import table
 from tests.support.virtual_clock import VirtualClock
 
 POD = pod("p", scheduler_name="batch")
-
-
-class IgnoringSink:
-    """Sink that ignores every event."""
-
-    def on_add(self, obj: Pod | Node) -> None: ...
-
-    def on_update(self, old: Pod | Node, new: Pod | Node) -> None: ...
-
-    def on_delete(self, last_known: Pod | Node) -> None: ...
-
-    def on_synced(self) -> None: ...
-
-    def on_trouble(self, reason: str) -> None: ...
 
 
 class World:

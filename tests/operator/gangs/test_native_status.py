@@ -17,6 +17,13 @@ from tests.support.tables import table
 OLDER = "v1alpha2"
 CONDITIONS = {"v1beta1": "PodGroupInitiallyScheduled", OLDER: "PodGroupScheduled"}
 QUORUM = "minCount (4) cannot be satisfied: 3 scheduled, 0 remaining"
+OTHER = {
+    "type": "Other",
+    "status": "True",
+    "reason": "Other",
+    "message": "",
+    "lastTransitionTime": "2026-01-01T00:00:00Z",
+}
 in_both_versions = pytest.mark.parametrize("version", list(CONDITIONS))
 
 
@@ -103,14 +110,7 @@ def test_members_beyond_the_quorum_do_not_change_the_condition(version: str) -> 
 @in_both_versions
 def test_conditions_of_other_types_stay_and_are_not_sent(version: str) -> None:
     """DisruptionTarget stays in the desired status, and the patch has only Bayplan's condition."""
-    other = {
-        "type": "DisruptionTarget",
-        "status": "True",
-        "reason": "PreemptionByScheduler",
-        "message": "",
-        "lastTransitionTime": "2026-01-01T00:00:00Z",
-        "observedGeneration": 1,
-    }
+    other = {**OTHER, "type": "DisruptionTarget", "observedGeneration": 1}
     train = scenario(version).add_members(*FOUR)
     train.gang.outcome = UNSCHEDULABLE
     written: dict[str, Any] = {"conditions": [other], "resourceClaimStatuses": []}
@@ -124,15 +124,8 @@ def test_conditions_of_other_types_stay_and_are_not_sent(version: str) -> None:
 @in_both_versions
 def test_conditions_of_other_types_before_the_first_attempt(version: str) -> None:
     """A patch before the first attempt does not remove conditions of other types."""
-    other = {
-        "type": "Other",
-        "status": "True",
-        "reason": "Other",
-        "message": "",
-        "lastTransitionTime": "2026-01-01T00:00:00Z",
-    }
     train = scenario(version).add_members(*FOUR)
-    written: dict[str, Any] = {"conditions": [other]}
+    written: dict[str, Any] = {"conditions": [OTHER]}
     train.written = dict(written)
     patch = status_difference(GroupSource.NATIVE, written, train.status()).patch
     assert [each["type"] for each in patch.get("conditions", [])] == ([CONDITIONS[OLDER]] if version == OLDER else [])

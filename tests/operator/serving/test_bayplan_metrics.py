@@ -14,27 +14,13 @@ from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.scheduler import Scheduler
 from tests.support.builders import node, pod
-from tests.support.fake_api import FakeApi
+from tests.support.fake_api import FakeApi, IgnoringSink
 from tests.support.gangs import group, members
 from tests.support.presence import present
 from tests.support.recording_writer import RecordingWriter
 from tests.support.scheduling import DEFAULT_NAME, Rig, rig
 from tests.support.tables import table
 from tests.support.virtual_clock import VirtualClock
-
-
-class IgnoringSink:
-    """Sink that ignores all events."""
-
-    def on_add(self, obj: Pod) -> None: ...
-
-    def on_update(self, old: Pod, new: Pod) -> None: ...
-
-    def on_delete(self, last_known: Pod) -> None: ...
-
-    def on_synced(self) -> None: ...
-
-    def on_trouble(self, reason: str) -> None: ...
 
 
 @pytest.fixture

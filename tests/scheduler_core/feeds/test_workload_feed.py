@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -23,6 +24,7 @@ from scheduler_core.model.workloads import (
 )
 from scheduler_core.snapshot.node_columns import NodeColumns
 from tests.support.scheduling import rig
+from tests.support.tables import table
 
 WEB = {"app": "web"}
 
@@ -53,39 +55,23 @@ def budgets(columns: NodeColumns) -> int:
 PAIRS, OTHER_PAIRS = LabelPairsSpec(WEB), LabelPairsSpec({"app": "db"})
 SELECTOR, OTHER_SELECTOR = LabelSelectorSpec(LabelSelector(WEB)), LabelSelectorSpec(LabelSelector({"app": "db"}))
 
-KINDS = [
-    pytest.param(
-        Namespace(meta("1", WEB)), Namespace(meta("2", WEB)), Namespace(meta("3")), namespaces, id="Namespace"
-    ),
-    pytest.param(
-        Service(meta(), PAIRS), Service(meta("2"), PAIRS), Service(meta("3"), OTHER_PAIRS), workloads, id="Service"
-    ),
-    pytest.param(
-        ReplicationController(meta(), PAIRS),
-        ReplicationController(meta("2"), PAIRS),
-        ReplicationController(meta("3"), OTHER_PAIRS),
-        workloads,
-        id="ReplicationController",
-    ),
-    pytest.param(
-        ReplicaSet(meta(), SELECTOR),
-        ReplicaSet(meta("2"), SELECTOR),
-        ReplicaSet(meta("3"), OTHER_SELECTOR),
-        workloads,
-        id="ReplicaSet",
-    ),
-    pytest.param(
-        StatefulSet(meta(), SELECTOR),
-        StatefulSet(meta("2"), SELECTOR),
-        StatefulSet(meta("3"), OTHER_SELECTOR),
-        workloads,
-        id="StatefulSet",
-    ),
-    pytest.param(budget(), budget(version="2"), budget(0, version="3"), budgets, id="PodDisruptionBudget"),
-]
+
+def _row(name: str, kind: Callable[..., PodSurrounding], same: object, other: object) -> tuple[str, Any, Any, Any, Any]:
+    return name, kind(meta(), same), kind(meta("2"), same), kind(meta("3"), other), workloads
 
 
-@pytest.mark.parametrize(("first", "same", "other", "version"), KINDS)
+of_each_kind = table(
+    "first, same, other, version",
+    ("Namespace", Namespace(meta("1", WEB)), Namespace(meta("2", WEB)), Namespace(meta("3")), namespaces),
+    _row("Service", Service, PAIRS, OTHER_PAIRS),
+    _row("ReplicationController", ReplicationController, PAIRS, OTHER_PAIRS),
+    _row("ReplicaSet", ReplicaSet, SELECTOR, OTHER_SELECTOR),
+    _row("StatefulSet", StatefulSet, SELECTOR, OTHER_SELECTOR),
+    ("PodDisruptionBudget", budget(), budget(version="2"), budget(0, version="3"), budgets),
+)
+
+
+@of_each_kind
 def test_each_change_reaches_its_index(
     first: PodSurrounding, same: PodSurrounding, other: PodSurrounding, version: Callable[[NodeColumns], int]
 ) -> None:
@@ -103,7 +89,7 @@ def test_each_change_reaches_its_index(
     assert namespaces(columns) + workloads(columns) + budgets(columns) == 3
 
 
-@pytest.mark.parametrize(("first", "same", "other", "version"), KINDS)
+@of_each_kind
 def test_a_deleted_object_is_removed(
     first: PodSurrounding, same: PodSurrounding, other: PodSurrounding, version: Callable[[NodeColumns], int]
 ) -> None:
@@ -119,7 +105,7 @@ def test_a_deleted_object_is_removed(
     assert version(columns) == 3
 
 
-@pytest.mark.parametrize(("first", "same", "other", "version"), KINDS)
+@of_each_kind
 def test_no_pod_is_requeued(
     first: PodSurrounding,
     same: PodSurrounding,

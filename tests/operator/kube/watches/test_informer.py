@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -15,19 +15,20 @@ from bayplan.kube.watches.informer import Informer, InformerOptions, Resource
 
 from scheduler_core.model.pod import Pod
 from tests.operator.kube.conftest import InstantClock
+from tests.support.background import AwaitedState
 from tests.support.fake_api import Disconnect, FakeApi, Hang, Response, Step, Stream, error_response
 from tests.support.tables import table
 
 PODS = "/api/v1/pods"
 
 
-class RecordingSink:
+class RecordingSink(AwaitedState):
     """Sink that records its calls and lets a test wait for them."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.calls: list[str] = []
         self.failing = ""
-        self._changed = asyncio.Event()
 
     def on_add(self, obj: Pod) -> None:
         self._record(f"+{obj.metadata.name}@{obj.metadata.resource_version}")
@@ -48,12 +49,6 @@ class RecordingSink:
         self._changed.set()
         if what == self.failing:
             raise RuntimeError("the sink has a bug")
-
-    async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(60):
-            while not condition():
-                self._changed.clear()
-                await self._changed.wait()
 
     async def until_called(self, what: str) -> None:
         await self.until(lambda: what in self.calls)
