@@ -217,7 +217,11 @@ class ClusterCache:
         self._unconfirmed.pop(info.uid, None)
         placed.placement = Placement.ADDED
         placed.info.is_cancelled = False
-        self._replace_equal(info, pod)
+        # As _replace_equal, which is not called, because every bound pod passes here.
+        if info.row != NO_ROW and info.pod.metadata.labels != pod.metadata.labels:
+            self.columns.relabel_pod(info, pod)
+        else:
+            info.pod = pod
         return True
 
     def remove_pod(self, uid: str) -> PodInfo | None:
