@@ -52,7 +52,7 @@ def print_json(document: object) -> None:
 
 
 def report(output: str, document: object, show: Callable[[], None]) -> None:
-    """Print the document as JSON, or show tables, as ``--output`` says."""
+    """Print the document as JSON if ``--output`` is json, else show tables."""
     if output == "json":
         print_json(document)
     else:
