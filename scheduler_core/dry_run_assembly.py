@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable
 
 from scheduler_core.cycle.assume_and_reserve import AssumedPods
 from scheduler_core.cycle.cycle_report import CycleRecording, CycleReport
@@ -21,6 +22,7 @@ from scheduler_core.cycle_assembly import CycleContext, Cycles
 from scheduler_core.explain.gang_dry_run import GroupDryRuns, NextMembers
 from scheduler_core.explain.unblocking_events import UnblockingEvents
 from scheduler_core.fit.answers import FitSearch
+from scheduler_core.fit.helpful_nodes import HelpfulNodes
 from scheduler_core.fit.request_queue import RequestQueue
 from scheduler_core.fit.trial import TrialParts
 from scheduler_core.framework.waiting_pods import WaitingPods
@@ -94,6 +96,14 @@ class Explainers:
 
 
 def fit_search(context: CycleContext, reservations: GangReservations) -> FitSearch:
+    return FitSearch(_trial_parts(context, reservations))
+
+
+def helpful_nodes(context: CycleContext, reservations: GangReservations) -> HelpfulNodes:
+    return HelpfulNodes(_trial_parts(context, reservations))
+
+
+def _trial_parts(context: CycleContext, reservations: GangReservations) -> Callable[[], TrialParts]:
     def make_parts() -> TrialParts:
         queue = RequestQueue(context.queue, context.profiles, reservations, context.clock)
         parts = DryRunParts(context, queue.queue, queue.freed, reservations)
@@ -107,4 +117,4 @@ def fit_search(context: CycleContext, reservations: GangReservations) -> FitSear
             preemption=parts.preemption,
         )
 
-    return FitSearch(make_parts)
+    return make_parts

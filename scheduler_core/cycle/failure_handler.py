@@ -23,15 +23,13 @@ from scheduler_core.metrics.attempt_reports import log_unschedulable
 from scheduler_core.model.pod import Pod, PodCondition
 from scheduler_core.ports import ClusterWriter, Event, ObjectReference, PodStatusPatch
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
+from scheduler_core.queueing.waiting_causes import NO_NODE_HELPS, SCHEDULER_ERROR
 
 log = logging.getLogger(__name__)
 
 POD_SCHEDULED = "PodScheduled"
 UNSCHEDULABLE = "Unschedulable"
-SCHEDULER_ERROR = "SchedulerError"
 SCHEDULING_GATED = "SchedulingGated"
-NO_NODE_HELPS = "NoNodeHelps"
-"""Reason of members of a gang that new nodes cannot help; kube-scheduler has no such reason."""
 FAILED_SCHEDULING = "FailedScheduling"
 
 

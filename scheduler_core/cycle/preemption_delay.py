@@ -24,17 +24,24 @@ def delay_text(instance: FrameworkInstance) -> str:
     return f"preemption: waits until {seconds} s after the first attempt for a new node"
 
 
+def seconds_left(instance: FrameworkInstance, since: float | None, now: float) -> float:
+    """Return for how long an attempt must not preempt yet; 0 or less if it may.
+
+    Args:
+        since: When the pod or gang was unschedulable first, in the clock's seconds; None for now.
+        now: The time, in the clock's seconds.
+    """
+    seconds = instance.config.preemption.delay_seconds
+    return (now if since is None else since) + seconds - now if seconds else 0.0
+
+
 def delayed(instance: FrameworkInstance, since: float | None, started: float) -> str:
     """Return the message of an attempt that must not preempt yet; "" if it may.
 
     Args:
         since: When the pod or gang was unschedulable first, in the clock's seconds; None for now.
     """
-    seconds = instance.config.preemption.delay_seconds
-    if not seconds:
-        return ""
-    due = (started if since is None else since) + seconds
-    return delay_text(instance) if started + _EARLY_SECONDS < due else ""
+    return delay_text(instance) if seconds_left(instance, since, started) > _EARLY_SECONDS else ""
 
 
 def delay_of(attempt: Attempt) -> str:

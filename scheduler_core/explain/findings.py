@@ -69,6 +69,32 @@ class Unblocking(Struct, frozen=True, rename="camel"):
     fits_on: str | None
 
 
+class HelpfulNode(Struct, frozen=True, rename="camel"):
+    """Copies of a node with which the pod, or the quorum of the gang, would be scheduled without evictions.
+
+    Attributes:
+        node: Present node of which they are copies; its DaemonSet pods run on each.
+        count: The least number of them.
+    """
+
+    node: str
+    count: int
+
+
+class NewNodes(Struct, frozen=True, rename="camel"):
+    """New nodes that would help.
+
+    Attributes:
+        helpful: Nodes of which copies help, those with the least number first; empty if none is known.
+        tried: Number of shapes of nodes that were tried.
+        is_complete: Whether the dry runs were not given up.
+    """
+
+    helpful: tuple[HelpfulNode, ...] = ()
+    tried: int = 0
+    is_complete: bool = True
+
+
 # -- resource claims and devices ------------------------------------------------------------------------------------
 
 

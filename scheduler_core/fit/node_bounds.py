@@ -37,13 +37,20 @@ class NodeBounds:
     profiles: ProfileTable
     template: NodeTemplate | None
 
-    def least_new_nodes(self, request: FitRequest, infos: Sequence[PodInfo]) -> int:
-        """Return a number of new nodes with less of which the pods do not fit; a huge one if no number helps."""
+    def least_new_nodes(self, request: FitRequest, infos: Sequence[PodInfo], needed: int | None = None) -> int:
+        """Return a number of new nodes with less of which the pods do not fit; a huge one if no number helps.
+
+        Args:
+            needed: How many of the pods must fit; None for all of them.
+        """
         if not infos or not self._counts_amounts(infos):
             return 0
         room = member_room(self.nodes, infos)
         per_node = self._room_of_new_node(infos)
-        least = max(_nodes_for(len(infos) - int(room.sum()), per_node), self._by_sums(infos))
+        wanted = len(infos) if needed is None else needed
+        least = _nodes_for(wanted - int(room.sum()), per_node)
+        if wanted == len(infos):
+            least = max(least, self._by_sums(infos))
         for group, members in self._of_topologies(request, infos):
             least = max(least, self._for_group(group, members))
         return least

@@ -75,7 +75,9 @@ class RequestQueue:
         gangs: dict[GroupKey, Gang] = {}
         for info in infos:
             joined = queue.gangs.saw(info.pod)
-            queue.add(info)
+            if queue.find(info.uid) is None:
+                # A member that waits was added with its gang.
+                queue.add(info)
             if joined is not None:
                 gangs[joined.key] = joined
         for each in gangs.values():

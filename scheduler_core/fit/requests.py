@@ -11,6 +11,7 @@ from scheduler_core.model.devices import ResourceClaim
 from scheduler_core.model.node import HOSTNAME, Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import CompositePodGroup, PodGroup
+from scheduler_core.model.taints import Taint
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 
@@ -45,8 +46,7 @@ class NodeTemplate:
         """Yield new nodes without end, each with its pods; no node of the cluster has their names."""
         node, number = self.node, 0
         labels = node.metadata.labels
-        taints = tuple(taint for taint in node.spec.taints if not taint.key.startswith(_OF_ONE_NODE))
-        spec = replace(node.spec, taints=taints, unschedulable=False)
+        spec = replace(node.spec, taints=lasting_taints(node), unschedulable=False)
         while True:
             number += 1
             name = f"{node.metadata.name or 'new-node'}-new-{number}"
@@ -59,6 +59,11 @@ class NodeTemplate:
                 for position, pod in enumerate(self.daemon_pods)
             ]
             yield replace(node, metadata=meta, spec=spec), pods
+
+
+def lasting_taints(node: Node) -> tuple[Taint, ...]:
+    """Return the taints that a copy of a node has, too."""
+    return tuple(taint for taint in node.spec.taints if not taint.key.startswith(_OF_ONE_NODE))
 
 
 def _is_daemon(pod: Pod) -> bool:
@@ -75,10 +80,10 @@ def _moved(pod: Pod, node_name: str, uid: str) -> Pod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitRequest:
-    """Pods for which nodes are looked for; none of them exists.
+    """Pods for which nodes are looked for.
 
     Attributes:
-        pods: The pods in the order of their creation, with UIDs that no existing pod has.
+        pods: The pods in the order of their creation: pods that wait, or that do not exist and have UIDs of their own.
         groups: PodGroups and CompositePodGroups that are created with them. A group of the cluster that a pod names
             need not be among them.
         claims: ResourceClaims that are created with them.

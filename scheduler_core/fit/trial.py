@@ -114,13 +114,24 @@ class Trial:
     Args:
         evicts: Whether infeasible pods and gangs evict others.
         new_nodes: Number of nodes of the request's template that are added first.
+        reserves: Whether single pods are assumed, and Reserve plugins are called for them. It is not necessary for one
+            pod, and plugins are not called at Reserve for an existing pod that is only explained.
     """
 
-    def __init__(self, parts: TrialParts, request: FitRequest, *, evicts: bool = False, new_nodes: int = 0) -> None:
+    def __init__(
+        self,
+        parts: TrialParts,
+        request: FitRequest,
+        *,
+        evicts: bool = False,
+        new_nodes: int = 0,
+        reserves: bool = True,
+    ) -> None:
         self._parts = parts
         self._request = request
         self._evicts = evicts
         self._new_nodes = new_nodes
+        self._reserves = reserves
         self._nodes = parts.cache.columns
         self._queue = parts.queue.queue
         self._domains = GangDomains(parts.cache, self._queue.gangs)
@@ -231,7 +242,9 @@ class Trial:
         diagnosis: Diagnosis | None = None
         try:
             node_name, diagnosis = world.choose(attempt)
-            if node_name:
+            if node_name and not self._reserves:
+                attempt.node_name, failure, diagnosis = node_name, None, None
+            elif node_name:
                 failure, diagnosis = world.assumed.reserve(attempt, node_name), None
             else:
                 assert diagnosis is not None, "a search returns a diagnosis"

@@ -26,6 +26,7 @@ from scheduler_core.placement.subsets import count_domains
 from scheduler_core.ports import Clock, ClusterWriter
 from scheduler_core.queueing.gang_members import Gang, GangOutcome
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
+from scheduler_core.queueing.waiting_causes import SCHEDULER_ERROR
 from scheduler_core.runtime.equivalence import filter_class
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.snapshot.node_columns import NodeColumns
@@ -35,7 +36,6 @@ from scheduler_core.snapshot.row_cache import free_amount
 log = logging.getLogger(__name__)
 
 UNSCHEDULABLE = "Unschedulable"
-SCHEDULER_ERROR = "SchedulerError"
 _PREEMPTS = "PreemptLowerPriority"
 _STEPS_OF_REPORT = 10
 _MAX_CLASSES = 16

@@ -40,7 +40,6 @@ from scheduler_core.framework.queued_pod import QueuedGang
 from scheduler_core.framework.status import GANG_SCHEDULING
 from scheduler_core.framework.waiting_pods import WaitingPods
 from scheduler_core.gangs.failure_handler import (
-    SCHEDULER_ERROR,
     FailedGangs,
     GangFailure,
     not_enough_free,
@@ -72,6 +71,7 @@ from scheduler_core.placement.worlds import CycleWorld, SearchWorld
 from scheduler_core.ports import Clock
 from scheduler_core.queueing.gang_members import Gang, GangOutcome
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
+from scheduler_core.queueing.waiting_causes import SCHEDULER_ERROR
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.runtime.post_filtering import carry_out_for_gang, plan_gang_post_filters
 from scheduler_core.runtime.profile_table import ProfileTable

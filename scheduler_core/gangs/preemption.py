@@ -27,7 +27,6 @@ from scheduler_core.framework.nominator import NominatedPods
 from scheduler_core.framework.ongoing_preemptions import PreemptionsUnderWay, Preemptor, holder_of
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.gangs.failure_handler import (
-    SCHEDULER_ERROR,
     GangFailure,
     not_enough_free,
     of_rejection,
@@ -41,6 +40,7 @@ from scheduler_core.placement.victims import EvictableRoom, GangPlan, VictimRequ
 from scheduler_core.placement.worlds import CycleWorld, SearchWorld, without_extenders
 from scheduler_core.ports import ObjectReference
 from scheduler_core.queueing.gang_members import Gang
+from scheduler_core.queueing.waiting_causes import SCHEDULER_ERROR
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.snapshot.cluster_cache import ClusterCache
 from scheduler_core.snapshot.node_columns import NodeColumns

@@ -18,6 +18,7 @@ pod nearest the end of its backoff is tried early. docs/internals/architecture.m
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from scheduler_core.framework.cluster_events import FORCE_ACTIVATE, PROFILE_SWAPPED, UNSCHEDULABLE_TIMEOUT, ClusterEvent
@@ -41,6 +42,7 @@ from scheduler_core.queueing.queue_moves import (
 )
 from scheduler_core.queueing.queueing_rules import QueueingRules, Requeue
 from scheduler_core.queueing.sub_queues import QueueCounts
+from scheduler_core.queueing.waiting_causes import WaitingFor, waiting_causes
 from scheduler_core.snapshot.pod_info import PodInfo
 from scheduler_core.step_counter import STEP_SECONDS, StepCounter
 
@@ -141,6 +143,14 @@ class QueueReadings:
                 found[queue, QueuedPod.entity] -= 1
                 found[queue, QueuedGang.entity] += 1
         return found
+
+    def causes(self, nominated: Iterable[str]) -> Counter[tuple[WaitingFor, str]]:
+        """Return the number of waiting pods by what they wait for, and the plugin that gates them.
+
+        Args:
+            nominated: UIDs of the pods with a nominated node.
+        """
+        return waiting_causes(self._places, self._gangs, nominated)
 
     @property
     def incoming(self) -> dict[tuple[str, str], int]:

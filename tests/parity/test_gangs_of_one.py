@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from scheduler_core.cycle.failure_handler import NO_NODE_HELPS
+from scheduler_core.queueing.waiting_causes import NO_NODE_HELPS
 from tests.parity.conformance.cases import Case, decode_case, read_lines
 from tests.parity.gangs_of_one import Decision, decide
 from tests.parity.oracle.generation.families import FAMILIES

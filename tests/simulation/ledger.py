@@ -79,9 +79,9 @@ class RunState:
         self.false_successes.add((uid, node_name))
 
 
-def is_requested(uid: str) -> bool:
-    """Return whether a pod is one of a fit request, and does not exist."""
-    return uid.startswith("fit/")
+def is_hypothetical(uid: str, node_name: str) -> bool:
+    """Return whether a pod is one of a fit request, and does not exist, or a node one that a dry run has added."""
+    return uid.startswith("fit/") or "-new-" in node_name
 
 
 class ReservationLedger:
@@ -90,8 +90,8 @@ class ReservationLedger:
     Attributes:
         reservations: Reservations by UID of the pod.
         bound_elsewhere: Pods that another scheduler has bound, as a read but no watch has shown, by UID.
-        requested: Node of each pod of a fit request that is reserved now, by UID. The pod does not exist, and may be on
-            a new node or in the place of victims; it is released before the response.
+        requested: Node of each pod of a dry run that is reserved now, by UID, if the pod or the node does not exist.
+            The pod may be in the place of victims; it is released before the response.
         is_stopping: Whether attempts are being cancelled.
         is_closed: Whether the process is over, so that nothing is checked any more.
         gangs: Checks of gangs; None for a ledger without a scheduler.
@@ -157,7 +157,7 @@ class ReservationLedger:
             self.report_problem(
                 f"{info.uid} is scheduled although a read has shown it on {self.bound_elsewhere[info.uid].node_name}"
             )
-        if is_requested(info.uid):
+        if is_hypothetical(info.uid, node_name):
             self.requested[info.uid] = node_name
             return
         known = self._known(info.key)
@@ -179,9 +179,11 @@ class ReservationLedger:
         if self.is_closed:
             return
         self._run_state.log(f"unreserve {info.uid} on {node_name}")
-        if is_requested(info.uid):
-            if self.requested.pop(info.uid, "") != node_name:
-                self.report_problem(f"{info.uid} of a fit request releases {node_name}, which was not reserved for it")
+        if is_hypothetical(info.uid, node_name):
+            # Of an existing pod, Reserve may have failed before it was recorded.
+            unrecorded = "" if info.uid.startswith("fit/") else node_name
+            if self.requested.pop(info.uid, unrecorded) != node_name:
+                self.report_problem(f"{info.uid} of a dry run releases {node_name}, which was not reserved for it")
             return
         now = self._run_state.server.pod(info.pod.metadata.name)
         is_there = now is not None and now.metadata.uid == info.uid and not now.is_terminal

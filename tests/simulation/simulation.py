@@ -18,9 +18,9 @@ import sys
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
-from scheduler_core.cycle.failure_handler import SCHEDULER_ERROR
 from scheduler_core.model.devices import ResourceClaim
 from scheduler_core.model.pod import Pod
+from scheduler_core.queueing.waiting_causes import SCHEDULER_ERROR
 from tests.simulation.api_server import OPERATOR, ApiServer
 from tests.simulation.cluster_steps import ClusterSteps, StepContext
 from tests.simulation.controllers import Controllers

@@ -11,7 +11,15 @@ from enum import Enum
 
 from msgspec import Struct
 
-from scheduler_core.explain.findings import DeviceExplanation, KeptOff, NodeLacks, PlaceFit, Unblocking, Victim
+from scheduler_core.explain.findings import (
+    DeviceExplanation,
+    KeptOff,
+    NewNodes,
+    NodeLacks,
+    PlaceFit,
+    Unblocking,
+    Victim,
+)
 
 
 class Verdict(Enum):
@@ -76,6 +84,8 @@ class Preemption(Struct, frozen=True, rename="camel"):
         pdb_violations: Number of victims whose eviction violates a PodDisruptionBudget.
         candidates: Number of candidate nodes.
         message: Why preemption does not help; None if it does.
+        waits_until: Time until which the profile waits for a new node before it preempts, RFC 3339; None if it does not
+            wait.
     """
 
     node: str | None
@@ -83,6 +93,7 @@ class Preemption(Struct, frozen=True, rename="camel"):
     pdb_violations: int
     candidates: int
     message: str | None
+    waits_until: str | None = None
 
 
 class NodeCounts(Struct, frozen=True, rename="camel"):
@@ -153,6 +164,8 @@ class GangPreemption(Struct, frozen=True, rename="camel"):
         pdb_violations: Number of victims whose eviction violates a PodDisruptionBudget.
         domain: Topology domain in which the gang would fit; None for the whole cluster.
         message: Why preemption does not help; None if it does.
+        waits_until: Time until which the profile waits for a new node before it preempts, RFC 3339; None if it does not
+            wait.
     """
 
     victims: tuple[Victim, ...]
@@ -161,6 +174,7 @@ class GangPreemption(Struct, frozen=True, rename="camel"):
     pdb_violations: int
     domain: str | None
     message: str | None
+    waits_until: str | None = None
 
 
 class GangReservation(Struct, frozen=True, rename="camel"):
@@ -205,6 +219,7 @@ class GangExplanation(Struct, frozen=True, rename="camel", kw_only=True):
         placement: Node of each member that would be scheduled; empty if the quorum does not fit.
         places: Domains in which the gang does not fit, nearest first.
         preemption: Dry run of preemption; None if preemption is not reached.
+        new_nodes: New nodes with which the quorum fits; None if it fits or is not attempted.
         reservation: Capacity reserved for the gang, or None.
         kept_off: Nodes reserved for other gangs.
         last_attempt: Result of the last attempt; None if there was none.
@@ -225,6 +240,7 @@ class GangExplanation(Struct, frozen=True, rename="camel", kw_only=True):
     placement: tuple[MemberNode, ...] = ()
     places: tuple[PlaceFit, ...] = ()
     preemption: GangPreemption | None = None
+    new_nodes: NewNodes | None = None
     reservation: GangReservation | None = None
     kept_off: tuple[KeptOff, ...] = ()
     last_attempt: LastAttempt | None = None
@@ -246,6 +262,7 @@ class Explanation(Struct, frozen=True, rename="camel", kw_only=True):
         scores: Nodes with the highest scores, best first.
         preemption: Dry run of preemption; None if preemption is not reached.
         unblocking: Events that would requeue the pod.
+        new_nodes: New nodes with which the pod fits; None if it fits or has a gang, for which they are determined.
         devices: What nodes and devices lack for the claims of the pod; None if no node was rejected for devices.
         notices: Limitations of this explanation.
         gang: Explanation of the pod's gang, or None.
@@ -265,6 +282,7 @@ class Explanation(Struct, frozen=True, rename="camel", kw_only=True):
     scores: tuple[NodeScore, ...] = ()
     preemption: Preemption | None = None
     unblocking: tuple[Unblocking, ...] = ()
+    new_nodes: NewNodes | None = None
     devices: DeviceExplanation | None = None
     notices: tuple[str, ...] = ()
     gang: GangExplanation | None = None

@@ -6,6 +6,7 @@ Everything is computed by the scheduler that would schedule the gang; its state 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 
 from msgspec.structs import replace
 
@@ -22,17 +23,20 @@ from bayplan.extenders.http_extender import extenders_skipped_notice
 from bayplan.gangs.group_phase import Phase, Tally, evaluate_gang
 from bayplan.resources.resource_model import format_time
 from bayplan.texts.document_formats import item_or_error
+from scheduler_core.cycle.preemption_delay import seconds_left
 from scheduler_core.cycle_assembly import CycleContext
-from scheduler_core.dry_run_assembly import Explainers
+from scheduler_core.dry_run_assembly import Explainers, helpful_nodes
 from scheduler_core.errors import AttemptLimitError
-from scheduler_core.explain.findings import victims_of
+from scheduler_core.explain.findings import NewNodes, victims_of
 from scheduler_core.explain.gang_dry_run import GangExamination
+from scheduler_core.fit.requests import FitRequest
 from scheduler_core.gangs.preemption import GangPreview
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, GroupSource
 from scheduler_core.placement.requests import PlacementRequest
 from scheduler_core.placement.reservations import Reservation
 from scheduler_core.queueing.gang_members import Gang
+from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.scheduler import Scheduler
 
 _NAMED = 5
@@ -127,7 +131,32 @@ def _explained(scheduler: Scheduler, gang: Gang, bare: GangExplanation, limits: 
         found = explainers.gangs.examine(PlacementRequest.of(unit, instance), gang, limits.nearest)
     except AttemptLimitError as limit:
         return _not_tried(context, gang, bare, f"its dry run was {limit}")
-    return _examined(bare, gang, found, extenders_skipped_notice(instance.config.extenders))
+    built = _examined(bare, gang, found, extenders_skipped_notice(instance.config.extenders))
+    if built.preemption is not None and found.preemption is not None and found.preemption.plan is not None:
+        until = waits_until(context, instance, unit.first_failure)
+        built = replace(built, preemption=replace(built.preemption, waits_until=until))
+    if built.verdict is not GangVerdict.UNSCHEDULABLE:
+        return built
+    return replace(built, new_nodes=_new_nodes(scheduler, gang, found.needed))
+
+
+def waits_until(context: CycleContext, instance: FrameworkInstance, since: float | None) -> str | None:
+    """Return until when a profile waits for a new node before it preempts; None if it does not wait.
+
+    Args:
+        since: When the pod or gang was unschedulable first, in the clock's seconds; None for now.
+    """
+    left = seconds_left(instance, since, context.clock.now())
+    return format_time(context.clock.wall() + timedelta(seconds=left)) if left > 0 else None
+
+
+def _new_nodes(scheduler: Scheduler, gang: Gang, needed: int) -> NewNodes:
+    """Return the new nodes with which the quorum of a gang, or of a part of a tree, fits."""
+    pods = tuple(queued.info.pod for queued in sorted(gang.unit.waiting.values(), key=lambda each: each.sequence))
+    # With members on nodes, the group is bound to their domain, which the bounds do not count.
+    groups = () if gang.group is None or gang.placed or gang.unit is not gang else (gang.group,)
+    request = FitRequest(pods=pods, groups=groups)
+    return helpful_nodes(scheduler.context, scheduler.reservations).find(request, gang.waiting.keys(), needed)
 
 
 def _bare(gang: Gang, held: Reservation | None) -> GangExplanation:

@@ -24,17 +24,18 @@ from bayplan.explanation.documents import (
     ScorePart,
     Verdict,
 )
-from bayplan.explanation.gang_building import ExplanationOptions, explain_gang, gang_of_pod
+from bayplan.explanation.gang_building import ExplanationOptions, explain_gang, gang_of_pod, waits_until
 from bayplan.extenders.http_extender import extenders_skipped_notice
 from bayplan.texts.document_formats import error_text, item_or_error
 from scheduler_core.config.validation import did_you_mean
 from scheduler_core.cycle_assembly import CycleContext
-from scheduler_core.dry_run_assembly import Explainers
+from scheduler_core.dry_run_assembly import Explainers, helpful_nodes
 from scheduler_core.errors import AttemptLimitError, SchedulerCoreError
 from scheduler_core.explain.device_findings import DeviceFindings, device_findings
 from scheduler_core.explain.findings import DeviceExplanation, NodeLacks, Unblocking, victims_of
 from scheduler_core.explain.nearest_nodes import near_misses
 from scheduler_core.explain.pod_dry_run import Examination
+from scheduler_core.fit.requests import FitRequest
 from scheduler_core.framework.device_choices import ClaimsFilter
 from scheduler_core.framework.status import Code
 from scheduler_core.model.pod import Pod
@@ -76,7 +77,20 @@ def explain_pod(scheduler: Scheduler, pod: Pod, options: ExplanationOptions | No
         if instance is not None:
             built = replace(built, profile_revision=instance.revision)
         gang = gang_of_pod(context, pod)
-        return built if gang is None else _with_gang(built, pod, explain_gang(scheduler, gang, limits))
+        if gang is not None:
+            built = _with_gang(built, pod, explain_gang(scheduler, gang, limits))
+        is_alone = built.gang is None or built.gang.verdict in _ON_ITS_OWN
+        return _with_new_nodes(scheduler, built, pod) if is_alone and built.verdict is Verdict.UNSCHEDULABLE else built
+
+
+def _with_new_nodes(scheduler: Scheduler, built: Explanation, pod: Pod) -> Explanation:
+    search = helpful_nodes(scheduler.context, scheduler.reservations)
+    try:
+        found = search.find(FitRequest(pods=(pod,)), {pod.metadata.uid}, 1)
+    except Exception as error:  # noqa: BLE001 - a plugin's; the rest of the explanation is shown
+        problem = error_text("the new nodes", error)
+        return replace(built, notices=(*built.notices, f"the new nodes that help cannot be computed: {problem}"))
+    return replace(built, new_nodes=found)
 
 
 def _alone(scheduler: Scheduler, pod: Pod, options: ExplanationOptions) -> Explanation:
@@ -167,7 +181,7 @@ def _examined(scheduler: Scheduler, instance: FrameworkInstance, pod: Pod, optio
         unblocking = _unblocking(scheduler, instance, found, misses, devices)
     except AttemptLimitError as limit:
         notices.append(f"the events that would help cannot be computed: {limit}")
-    verdict = _verdict(found)
+    verdict, since = _verdict(found), None if known is None else known.unschedulable_since
     return Explanation(
         namespace=pod.metadata.namespace,
         name=pod.metadata.name,
@@ -181,7 +195,7 @@ def _examined(scheduler: Scheduler, instance: FrameworkInstance, pod: Pod, optio
         rejections=_rejections(found),
         nearest=misses,
         scores=_scores(found, options.scored),
-        preemption=_preemption(found),
+        preemption=_preemption(found, waits_until(scheduler.context, instance, since)),
         unblocking=unblocking,
         devices=described,
         notices=tuple(notices),
@@ -257,7 +271,7 @@ def _scores(found: Examination, limit: int) -> tuple[NodeScore, ...]:
     )
 
 
-def _preemption(found: Examination) -> Preemption | None:
+def _preemption(found: Examination, until: str | None) -> Preemption | None:
     outcome, plan = found.post_filter, found.preemption
     if outcome is None:
         return None
@@ -266,7 +280,8 @@ def _preemption(found: Examination) -> Preemption | None:
         return Preemption(None, (), 0, 0 if plan is None else len(plan.candidates), _why_not(found, outcome))
     chosen = next((candidate for candidate in plan.candidates if candidate.node_name == node), None)
     victims = victims_of(plan.evicted)
-    return Preemption(node, victims, 0 if chosen is None else chosen.pdb_violations, len(plan.candidates), None)
+    violations = 0 if chosen is None else chosen.pdb_violations
+    return Preemption(node, victims, violations, len(plan.candidates), None, until if victims else None)
 
 
 def _why_not(found: Examination, outcome: PostFilterOutcome) -> str:

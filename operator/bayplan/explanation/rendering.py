@@ -30,6 +30,7 @@ from scheduler_core.explain.findings import (
     DeviceExplanation,
     DeviceGroup,
     Lack,
+    NewNodes,
     NodeLacks,
     PlaceFit,
     Unblocking,
@@ -118,6 +119,8 @@ def _pod_sections(explanation: Explanation) -> Iterator[RenderableType]:
         yield from _scores(explanation)
     if explanation.preemption is not None:
         yield Text.assemble(("Preemption  ", "bold"), _preemption(explanation.preemption))
+    if explanation.new_nodes is not None:
+        yield Text.assemble(("New nodes  ", "bold"), _new_nodes(explanation.new_nodes))
     if explanation.unblocking:
         yield Group(Text("Events that would requeue it", style="bold"), events_table(explanation.unblocking))
     if explanation.gang is not None:
@@ -156,11 +159,27 @@ def _preemption(plan: Preemption) -> str:
     if plan.node is None:
         return plan.message or "would not help"
     victims = ", ".join(f"{victim.namespace}/{victim.name} (priority {victim.priority})" for victim in plan.victims)
-    text = f"would evict {victims or 'no pods'} from node {plan.node}"
+    text = f"{_delay(plan.waits_until)}would evict {victims or 'no pods'} from node {plan.node}"
     if plan.pdb_violations:
         text += f"; PodDisruptionBudget violations: {plan.pdb_violations}"
     others = plan.candidates - 1
     return text + (f"; other candidate nodes: {others}" if others > 0 else "")
+
+
+def _delay(until: str | None) -> str:
+    return "" if until is None else f"waits until {until} for a new node, then "
+
+
+def _new_nodes(found: NewNodes) -> str:
+    """Return which new nodes help, such as ``1 node like large-1 would help, or 2 nodes like small-1``."""
+    if found.helpful:
+        first, *others = (
+            f"{each.count} node{'' if each.count == 1 else 's'} like {each.node}" for each in found.helpful
+        )
+        return ", or ".join((f"{first} would help", *others))
+    if not found.is_complete:
+        return "not known: the dry run took more steps than it may"
+    return "no node like the present ones would help" if found.tried else "no present node is large enough to be copied"
 
 
 # -- resource claims and devices --------------------------------------------------------------------------------------
@@ -221,6 +240,8 @@ def _gang_sections(explanation: GangExplanation) -> Iterator[RenderableType]:
         yield from nearest_place(explanation.places[0])
     if explanation.preemption is not None:
         yield Text.assemble(("Preemption  ", "bold"), _gang_preemption(explanation.preemption))
+    if explanation.new_nodes is not None:
+        yield Text.assemble(("New nodes  ", "bold"), _new_nodes(explanation.new_nodes))
     if explanation.reservation is not None:
         yield Text.assemble(("Reservation  ", "bold"), _reservation(explanation.reservation))
     for other in explanation.kept_off:
@@ -281,7 +302,8 @@ def _gang_preemption(plan: GangPreemption) -> str:
     awaited = f"wait for terminating pods {_pods(plan.awaited)}" if plan.awaited else ""
     if not plan.victims:
         return f"would evict no pods but {awaited}"
-    text = f"would evict {_pods(plan.victims)} from {_listed(plan.nodes)}; all members then fit{where}"
+    victims = f"would evict {_pods(plan.victims)} from {_listed(plan.nodes)}"
+    text = f"{_delay(plan.waits_until)}{victims}; all members then fit{where}"
     if plan.pdb_violations:
         text += f"; PodDisruptionBudget violations: {plan.pdb_violations}"
     return f"{text}; would also {awaited}" if awaited else text

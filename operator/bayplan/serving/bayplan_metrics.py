@@ -86,10 +86,20 @@ def profile_metrics(context: CycleContext) -> Iterator[Metric]:
         (((rival,), count) for rival, count in sorted(contested.counts.items())),
     )
     yield from _plugin_metrics(context)
+    queue = context.queue
+    yield gauges(
+        "bayplan_waiting_pods",
+        "Pods that are not scheduled, by what they wait for; plugin is the one that gates them.",
+        ["cause", "plugin"],
+        (
+            ((cause.value, plugin), count)
+            for (cause, plugin), count in queue.readings.causes(queue.nominator.node_by_uid).items()
+        ),
+    )
     yield gauge(
         "bayplan_parked_pods",
         "Pods whose schedulerName no live profile serves, without those of other schedulers.",
-        context.profiles.count_meant(context.queue.readings.parked_counts()),
+        context.profiles.count_meant(queue.readings.parked_counts()),
     )
 
 

@@ -57,6 +57,8 @@ def test_prints_text() -> None:
         "",
         "Preemption  would not help: 0/1 nodes are available: 1 No preemption victims found for incoming pod.",
         "",
+        "New nodes  1 node like n would help",
+        "",
         "Events that would requeue it",
         "EVENT                                    RESULT      QUEUEING HINT OF",
         "node n grown to 4.18 cpu allocatable     fits on n   NodeResourcesFit",

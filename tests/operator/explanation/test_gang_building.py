@@ -356,6 +356,7 @@ def test_the_document_has_the_documented_fields(cluster: Rig) -> None:
         "placement",
         "places",
         "preemption",
+        "newNodes",
         "reservation",
         "keptOff",
         "lastAttempt",
@@ -375,7 +376,9 @@ def test_the_document_has_the_documented_fields(cluster: Rig) -> None:
     place = document["places"][0]
     assert list(place) == ["domain", "fitting", "needed", "isTried", "nextMember"]
     assert list(place["nextMember"]) == ["name", "message", "nearest", "unblocking"]
-    assert list(document["preemption"]) == ["victims", "nodes", "awaited", "pdbViolations", "domain", "message"]
+    preemption = ["victims", "nodes", "awaited", "pdbViolations", "domain", "message", "waitsUntil"]
+    assert list(document["preemption"]) == preemption
+    assert list(document["newNodes"]) == ["helpful", "tried", "isComplete"]
 
 
 def test_the_domain_is_that_of_the_group_cycle(cluster: Rig) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any, get_args
 
 import msgspec
@@ -9,9 +10,10 @@ import pytest
 from bayplan.explanation.documents import Explanation, NodeCounts, PluginRejections, ReasonCount, Verdict
 from bayplan.explanation.gang_building import ExplanationOptions
 from bayplan.explanation.pod_building import explain_pod
+from bayplan.resources.resource_model import format_time
 
 from scheduler_core.config.plugin_set_types import Plugins
-from scheduler_core.config.profile_config import Extender, ProfileConfig
+from scheduler_core.config.profile_config import Extender, PreemptionSettings, ProfileConfig
 from scheduler_core.explain.findings import Lack, NodeLacks, Victim
 from scheduler_core.framework.extension_points import NodeFilterPlugin, Shortage
 from scheduler_core.framework.status import Status
@@ -21,9 +23,10 @@ from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import ForeignGangs, foreign_gang
 from scheduler_core.scheduler import SchedulerOptions
 from tests.support.builders import node, pod
+from tests.support.gang_preemption import running_pod
 from tests.support.preemption import budget
 from tests.support.presence import present
-from tests.support.scheduling import BARE, Rig, plugin_set, rig
+from tests.support.scheduling import BARE, DEFAULT_NAME, Rig, plugin_set, rig
 from tests.support.tables import table
 
 
@@ -247,13 +250,15 @@ def test_the_document_has_the_documented_fields() -> None:
         "scores",
         "preemption",
         "unblocking",
+        "newNodes",
         "devices",
         "notices",
         "gang",
         "profileRevision",
     ]
     assert list(document["nearest"][0]["lacks"][0]) == ["plugin", "reasons", "preemptionMayHelp", "amounts", "details"]
-    assert list(document["preemption"]) == ["node", "victims", "pdbViolations", "candidates", "message"]
+    assert list(document["preemption"]) == ["node", "victims", "pdbViolations", "candidates", "message", "waitsUntil"]
+    assert list(document["newNodes"]) == ["helpful", "tried", "isComplete"]
     assert list(document["unblocking"][0]) == ["what", "event", "plugins", "fitsOn"]
 
 
@@ -281,3 +286,18 @@ def test_an_explanation_names_the_mark(handling: ForeignGangs) -> None:
         named = any(text in notice for notice in (*found.notices, found.message or ""))
         assert named is (handling != "Ignore")
         assert (found.verdict is Verdict.GATED) is (handling == "Hold" and each is marked)
+
+
+@table("age, until", ("within the delay", 20.0, 40), ("after it", 80.0, None))
+async def test_a_delayed_preemption(age: float, until: int | None) -> None:
+    """The explanation has the time until which the profile waits for a new node."""
+    made = rig(defaults=default_plugins(), serve=False)
+    made.serve(ProfileConfig(scheduler_name=DEFAULT_NAME, preemption=PreemptionSettings(delay_seconds=60)))
+    waiting = pod("high", requests={"cpu": "2"}, priority=9)
+    made.add(node("full", allocatable={"cpu": "2", "pods": "9"}), running_pod("low", "full"), waiting)
+    async with made.running():
+        await made.scheduler.until_idle()
+    made.clock.advance(age)
+    plan = present(explanation_of(made, waiting).preemption)
+    expected = None if until is None else format_time(made.clock.wall() + timedelta(seconds=until))
+    assert (plan.node, plan.waits_until) == ("full", expected)

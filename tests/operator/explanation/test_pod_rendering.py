@@ -20,7 +20,7 @@ from bayplan.explanation.documents import (
 from bayplan.explanation.rendering import RENDERERS, lack_text, read_explanation
 
 from scheduler_core.errors import ServerUnavailableError
-from scheduler_core.explain.findings import Lack, NodeLacks, Unblocking, Victim
+from scheduler_core.explain.findings import HelpfulNode, Lack, NewNodes, NodeLacks, Unblocking, Victim
 from scheduler_core.framework.extension_points import Shortage
 from scheduler_core.model.pod_requests import amount_text
 from tests.support.tables import table
@@ -144,3 +144,27 @@ def test_an_overcommitted_node_has_nothing_free() -> None:
     """The text of an overcommitted node has 0 free."""
     lack = Lack("Fit", ("Insufficient cpu",), True, (Shortage("cpu", 500, -250), Shortage("memory", 1 << 30, 0)))
     assert lack_text(lack) == "needs 500m cpu, 0 free; needs 1Gi memory, 0 free"
+
+
+@table(
+    "found, text",
+    (
+        "several",
+        NewNodes((HelpfulNode("large", 1), HelpfulNode("small", 2)), 2),
+        "1 node like large would help, or 2 nodes like small",
+    ),
+    ("none", NewNodes((), 2), "no node like the present ones would help"),
+    ("no-node", NewNodes(), "no present node is large enough to be copied"),
+    ("given-up", NewNodes((), 1, is_complete=False), "not known: the dry run took more steps than it may"),
+)
+def test_new_nodes(found: NewNodes, text: str) -> None:
+    """The line names the nodes and how many of them help, or why none is named."""
+    shown = RENDERERS["table"](msgspec.structs.replace(UNSCHEDULABLE, new_nodes=found))
+    assert f"New nodes  {text}\n" in shown
+
+
+def test_a_delayed_preemption() -> None:
+    """The line begins with the time until which a new node is awaited."""
+    plan = Preemption("a", (Victim("ml", "old", 1),), 0, 1, None, "2026-11-28T12:00:00Z")
+    shown = RENDERERS["table"](msgspec.structs.replace(UNSCHEDULABLE, preemption=plan))
+    assert "Preemption  waits until 2026-11-28T12:00:00Z for a new node, then would evict ml/old (priority 1)" in shown

@@ -2,7 +2,7 @@
 
 import { Chip, Cut, html, Meter, Name, Table } from '../elements.mjs';
 import { count, counted, localTime } from '../text.mjs';
-import { Nearest, Preemption } from './pod_explanation.mjs';
+import { Nearest, NewNodes, Preemption } from './pod_explanation.mjs';
 
 const TONES = { Fits: 'good', Placed: 'good', Finished: 'good', Unschedulable: 'bad', Error: 'bad', Incomplete: 'warn', NoGroup: 'warn', NoProfile: 'warn' };
 
@@ -22,6 +22,7 @@ export function GangFacts({ gang }) {
     <div class="columns">
       <${Placement} gang=${gang} />
       <${Preemption} preemption=${gang.preemption} />
+      <${NewNodes} found=${gang.newNodes} />
       ${reservation && html`<div><h3>Reservation</h3><p><bdi>${reservation.where}</bdi>, ${counted(reservation.nodes.length, 'node')}${
         reservation.waitsFor.length ? html`; waits for <bdi>${reservation.waitsFor.join(', ')}</bdi>` : ''}</p></div>`}
       ${gang.keptOff.length > 0 && html`<div><h3>Reserved for other gangs</h3><ul class="list">${gang.keptOff.map((other) => html`<li key=${other.gang}>

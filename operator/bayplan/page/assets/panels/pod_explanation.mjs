@@ -1,7 +1,7 @@
 // Explanation of a pod: filters, scores by plugin, near misses, preemption, events that would help.
 
 import { Chip, Cut, html, Name, Table } from '../elements.mjs';
-import { count, counted, amountOf } from '../text.mjs';
+import { count, counted, amountOf, localTime } from '../text.mjs';
 import { GangFacts } from './gang_explanation.mjs';
 
 const TONES = { Fits: 'good', Placed: 'good', Unschedulable: 'bad', Error: 'bad', Gated: 'warn', NoProfile: 'warn' };
@@ -17,6 +17,7 @@ export function PodFacts({ pod }) {
       <${Nearest} nearest=${pod.nearest} preemption=${pod.preemption} />
       <${Helps} unblocking=${pod.unblocking} />
       <${Preemption} preemption=${pod.preemption} />
+      <${NewNodes} found=${pod.newNodes} />
       <${Devices} devices=${pod.devices} />
     </div>
     <${Scores} pod=${pod} />
@@ -74,15 +75,23 @@ function Helps({ unblocking }) {
 /** Dry run of preemption, of a pod or a gang. */
 export function Preemption({ preemption }) {
   if (!preemption) return null;
-  const { node, nodes, victims, pdbViolations, message } = preemption;
+  const { node, nodes, victims, pdbViolations, message, waitsUntil } = preemption;
   const where = node ?? nodes?.join(', ');
   return html`<div><h3>Preemption (dry run)</h3>
     <p>${message ? html`<bdi>${message}</bdi>` : html`evicts ${counted(victims.length, 'pod')} on <${Name}>${where}<//>`}
+      ${waitsUntil && html` <span class="note">waits until ${localTime(waitsUntil)} for a new node first</span>`}
       ${pdbViolations > 0 && html` <${Chip} tone="warn">violates ${counted(pdbViolations, 'PodDisruptionBudget')}<//>`}</p>
     <${Cut} entries=${victims} first=${5} what="victims">${(shown) => html`<ul class="list">
       ${shown.map((victim) => html`<li key=${`${victim.namespace}/${victim.name}`}>
         <${Name}>${`${victim.namespace}/${victim.name}`}<//> <span class="note">priority ${victim.priority}</span></li>`)}
     </ul>`}<//></div>`;
+}
+
+/** Copies of present nodes with which a pod or a gang fits. */
+export function NewNodes({ found }) {
+  if (!found?.helpful.length) return null;
+  return html`<div><h3>New nodes that would help</h3><ul class="list">${found.helpful.map((each) => html`<li key=${each.node}>
+    ${counted(each.count, 'node')} like <${Name}>${each.node}<//></li>`)}</ul></div>`;
 }
 
 function Devices({ devices }) {
