@@ -34,8 +34,8 @@ from bayplan.kube.timing import SystemClock
 from bayplan.process.background_documents import BackgroundDocuments
 from bayplan.process.garbage_collection import CollectorPause
 from bayplan.process.search_processes import ForkedSearches
+from bayplan.serving import FIT_PATH
 from bayplan.serving.deferred_server import Listener
-from bayplan.serving.endpoint_paths import FIT_PATH
 from bayplan.serving.fit_endpoint import FitEndpoint, FitSources
 from bayplan.serving.http_server import HealthServer
 from bayplan.serving.same_host_access import Handler

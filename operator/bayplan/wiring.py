@@ -18,8 +18,7 @@ from bayplan.configuration.configuration_file import RunConfiguration
 from bayplan.extenders.extender_clients import ClusterObjects, ExtenderClients
 from bayplan.extenders.http_extender import CircuitOptions, HttpExtender
 from bayplan.extenders.transport import AllowedFilesAndHosts
-from bayplan.gangs.gang_attempts import GangAttempts
-from bayplan.gangs.group_sources import GroupSources, UsedApis
+from bayplan.gangs.group_sources import GangAttempts, GroupSources, UsedApis
 from bayplan.gangs.group_status import GroupStatusWrites, OtherProcesses
 from bayplan.gangs.group_status_controller import GroupController
 from bayplan.gangs.owner_groups import OwnerGroups, owner_groups

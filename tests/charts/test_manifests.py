@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 from bayplan.cli.operator_requests import TOKEN_FILE
+from bayplan.serving import COMMAND_PATHS
 from bayplan.serving.authorization import COMMAND_AUDIENCE
-from bayplan.serving.endpoint_paths import COMMAND_PATHS
 
 from hack.controlplane.api_client import ApiClient
 from hack.controlplane.installed_operator import expanded_arguments

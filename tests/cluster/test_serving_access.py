@@ -18,11 +18,10 @@ from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
 from bayplan.kube.leader_election import NotLeadingError
 from bayplan.kube.readiness import Readiness
 from bayplan.kube.timing import SystemClock
+from bayplan.serving import COMMAND_PATHS, FIT_PATH
 from bayplan.serving.authorization import COMMAND_AUDIENCE, AccessReviews, RequestAuthorization
 from bayplan.serving.deferred_server import Listener, ServedCertificate
-from bayplan.serving.endpoint_paths import COMMAND_PATHS, FIT_PATH
-from bayplan.serving.fit_access import FitAccess
-from bayplan.serving.fit_endpoint import FitEndpoint, FitSources
+from bayplan.serving.fit_endpoint import FitAccess, FitEndpoint, FitSources
 from bayplan.serving.http_server import HealthServer, Protection, protection_of
 from bayplan.settings.operator_settings import ServingSettings
 from prometheus_client import CollectorRegistry, Gauge

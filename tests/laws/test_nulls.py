@@ -274,7 +274,7 @@ STRICT_DECODERS = {
     "operator/bayplan/extenders/json_bodies.py": "accepts null by its own types, and names in any case",
     "operator/bayplan/extenders/raw_objects.py": "fields as raw JSON, of any type",
     "operator/bayplan/kube/credentials.py": "a kubeconfig that is not plain is read by the client library",
-    "operator/bayplan/kueue/fit_dry_run.py": "answers of Bayplan itself",
+    "operator/bayplan/kueue/fit_checks.py": "answers of Bayplan itself",
     "operator/bayplan/kube/http/deep_json.py": "the decoders themselves",
     "operator/bayplan/kube/leader_election.py": "an annotation that Bayplan wrote",
     "operator/bayplan/kube/watches/watch_stream.py": "envelopes; the object inside is decoded by ObjectJsonDecoder",

@@ -17,7 +17,7 @@ from aiohttp.test_utils import make_mocked_request
 from bayplan.extenders.extender_clients import ExtenderClients
 from bayplan.kube.readiness import Readiness
 from bayplan.kube.served_apis import ServerSupport
-from bayplan.page.document_stream import DocumentStream
+from bayplan.page.page_documents import DocumentStream
 from bayplan.serving.deferred_server import Listener, ServedParts
 from bayplan.serving.http_server import HealthServer
 from bayplan.serving.operator_server import operator_server

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from bayplan.explanation.documents import Explanation, GangExplanation
 from bayplan.explanation.gang_building import explain_gang, named_gang
 from bayplan.explanation.pod_building import explain_pod
-from bayplan.gangs.gang_attempts import GangAttempts
+from bayplan.gangs.group_sources import GangAttempts
 from bayplan.introspection.status_building import profile_states
 from bayplan.kube.readiness import Readiness
 from bayplan.kube.served_apis import ServerSupport

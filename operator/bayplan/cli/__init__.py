@@ -6,6 +6,8 @@ import of numpy, kopf and aiohttp.
 
 from __future__ import annotations
 
+import json
+import platform
 import shlex
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
@@ -15,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from bayplan import __version__
+from bayplan import REFERENCE_VERSION, __version__
 from bayplan.process.garbage_collection import import_without_gc
 from bayplan.texts.document_formats import printable, printable_record
 from scheduler_core.errors import ConfigError, SchedulerCoreError
@@ -58,7 +60,7 @@ _SUBCOMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
         ),
         "features": ("bayplan.cli.features:features", "List the feature gates."),
         "completion": ("bayplan.cli.completion:completion", "Print the script that completes commands in a shell."),
-        "version": ("bayplan.cli.version:version", "Print versions."),
+        "version": ("bayplan.cli:version", "Print versions."),
     }
 )
 
@@ -188,3 +190,20 @@ class LazyGroup(click.Group):
 def bayplan(verbose: bool) -> None:
     """Bayplan: a Kubernetes scheduler that is managed as an operator."""
     del verbose  # read by LazyGroup from the context
+
+
+@click.command(short_help="Print versions.")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Output format.")
+def version(output: str) -> None:
+    """Print the version of Bayplan, of the kube-scheduler whose behaviour it follows, and of Python."""
+    versions = {
+        "bayplan": __version__,
+        "referenceKubeScheduler": REFERENCE_VERSION,
+        "python": platform.python_version(),
+    }
+    if output == "json":
+        click.echo(json.dumps(versions))
+        return
+    click.echo(f"Bayplan {versions['bayplan']}")
+    click.echo(f"follows kube-scheduler {versions['referenceKubeScheduler']}")
+    click.echo(f"Python {versions['python']}")

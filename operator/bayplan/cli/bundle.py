@@ -27,11 +27,10 @@ from bayplan.cli.operator_location import PORT_LABEL, ClusterChoice, OperatorCho
 from bayplan.cli.operator_requests import OperatorRequest, operator_options, send_to_operator
 from bayplan.introspection.status_rendering import RENDERERS, read_status
 from bayplan.kube.http.api_request import ApiRequest, path_part
-from bayplan.kube.http.connection import ApiConnection
+from bayplan.kube.http.connection import ApiConnection, ListPage, list_pages
 from bayplan.kube.http.deep_json import ObjectJsonDecoder
-from bayplan.kube.http.paged_lists import ListPage, list_pages
 from bayplan.process.log_output import redacted
-from bayplan.serving.endpoint_paths import CACHE_PATH, STATUS_PATH
+from bayplan.serving import CACHE_PATH, STATUS_PATH
 from scheduler_core.errors import ConfigError, NotFoundError, Problem, SchedulerCoreError
 
 _LOG_BYTES = 10 << 20

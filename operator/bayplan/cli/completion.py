@@ -14,9 +14,8 @@ from click.shell_completion import CompletionItem, get_completion_class
 
 from bayplan.cli.operator_location import ClusterChoice
 from bayplan.kube.http.api_request import path_part
-from bayplan.kube.http.connection import ApiConnection, ApiRequest, Lane
+from bayplan.kube.http.connection import ApiConnection, ApiRequest, Lane, ListPage
 from bayplan.kube.http.deep_json import ObjectJsonDecoder
-from bayplan.kube.http.paged_lists import ListPage
 from scheduler_core.errors import SchedulerCoreError
 
 _VARIABLE = "_BAYPLAN_COMPLETE"

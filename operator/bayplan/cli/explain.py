@@ -32,7 +32,7 @@ from bayplan.explanation.pod_building import explain_pod
 from bayplan.explanation.rendering import RENDERERS, AnyExplanation, read_explanation, read_gang_explanation
 from bayplan.kube.http.connection import ApiConnection
 from bayplan.page.report_file import explanation_report
-from bayplan.serving.endpoint_paths import EXPLAIN_PATH
+from bayplan.serving import EXPLAIN_PATH
 from bayplan.settings.feature_gates import FeatureGates, parse_feature_gates
 from bayplan.simulation.admission import AdmittedCluster, admit
 from bayplan.simulation.cluster_files import read_cluster_files

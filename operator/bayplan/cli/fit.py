@@ -21,7 +21,7 @@ from bayplan.fit.request_reading import FitQuestion, read_question, read_templat
 from bayplan.gangs.group_sources import PRIORITY_CLASSES
 from bayplan.kube.http.connection import ApiConnection
 from bayplan.kube.watches.informer import list_objects
-from bayplan.serving.endpoint_paths import FIT_PATH
+from bayplan.serving import FIT_PATH
 from bayplan.simulation.admission import AdmittedCluster, admit
 from bayplan.simulation.cluster_files import Placed, objects_in, read_cluster_files
 from bayplan.simulation.cluster_snapshot import take_snapshot

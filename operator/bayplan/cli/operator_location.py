@@ -17,9 +17,8 @@ import click
 
 from bayplan.kube.credentials import open_connection
 from bayplan.kube.http.api_request import path_part
-from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
+from bayplan.kube.http.connection import ApiConnection, ConnectionOptions, ListPage, list_pages
 from bayplan.kube.http.deep_json import ObjectJsonDecoder
-from bayplan.kube.http.paged_lists import ListPage, list_pages
 from bayplan.kube.http.port_forward import PortForward, port_forward
 from bayplan.kube.leader_election import LeaderState
 from bayplan.kube.timing import SystemClock

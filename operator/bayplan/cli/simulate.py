@@ -25,7 +25,6 @@ from bayplan.settings.feature_gates import FeatureGates, parse_feature_gates
 from bayplan.simulation.admission import admit
 from bayplan.simulation.cluster_files import read_cluster_files
 from bayplan.simulation.packing import (
-    PODS,
     DeviceUsage,
     NodeUsage,
     Packing,
@@ -54,7 +53,7 @@ from bayplan.texts.document_formats import (
     printable_yaml,
 )
 from bayplan.texts.report_sections import NO_HEAD, ReportHead, text_of
-from scheduler_core.model.pod_requests import CPU, MEMORY, amount_text
+from scheduler_core.model.pod_requests import CPU, MEMORY, PODS, amount_text
 from scheduler_core.scheduler import Scheduler
 
 SHORT_LIST = 50

@@ -13,7 +13,7 @@ from bayplan.cli.object_names import chosen_namespace, namespace_options
 from bayplan.cli.operator_location import ClusterChoice, OperatorChoice, kubeconfig_options
 from bayplan.cli.operator_requests import OperatorRequest, operator_options, send_to_operator
 from bayplan.introspection.status_rendering import RENDERERS, read_status
-from bayplan.serving.endpoint_paths import CACHE_PATH, STATUS_PATH
+from bayplan.serving import CACHE_PATH, STATUS_PATH
 from bayplan.texts.document_formats import printable_record
 from scheduler_core.errors import ServerUnavailableError
 

@@ -21,9 +21,8 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Raw, Struct
 
-from bayplan.kube.http.connection import ApiConnection, ApiRequest, Lane
+from bayplan.kube.http.connection import RAW_PAGES, ApiConnection, ApiRequest, Lane, list_pages
 from bayplan.kube.http.deep_json import DeepDecoder, ObjectJsonDecoder
-from bayplan.kube.http.paged_lists import RAW_PAGES, list_pages
 from bayplan.kube.watches.informer import Informer
 from bayplan.kube.watches.watch_stream import KubeObject, ObjectIdentity
 from scheduler_core.errors import NotFoundError, SchedulerCoreError

@@ -33,9 +33,12 @@ from bayplan.kube.watches.cluster_informers import ClusterInformers, FeedSink
 from bayplan.kube.watches.informer import list_objects
 from bayplan.resources.pod_group import PodGroup
 from scheduler_core.errors import ClusterWriteError, ConfigError, ForbiddenError, NotFoundError, Problem
+from scheduler_core.metrics.attempt_reports import AttemptHistory, EndedAttempt
 from scheduler_core.model.pod_group import GroupKey, GroupSource
 from scheduler_core.model.workloads import PriorityClass
 from scheduler_core.ports import Clock
+from scheduler_core.queueing.gang_members import Gang, GangOutcome
+from scheduler_core.queueing.gang_registry import Gangs
 from scheduler_core.scheduler import Scheduler
 
 PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
@@ -231,3 +234,27 @@ def _withhold(sink: GroupSink, source: GroupSource, reason: str, notices: list[s
 
 def _invalid(what: str, problems: Iterable[Problem]) -> str:
     return f"PodGroup {what} is invalid and ignored: {'; '.join(map(str, problems))}"
+
+
+class GangAttempts:
+    """Adds the attempts of gangs to the history."""
+
+    def __init__(self, gangs: Gangs, history: AttemptHistory, clock: Clock) -> None:
+        self._gangs = gangs
+        self._history = history
+        self._clock = clock
+        self._seen: dict[GroupKey, GangOutcome] = {}
+        gangs.on_change.append(self._changed)
+
+    def _changed(self, gang: Gang) -> None:
+        outcome = gang.outcome
+        if outcome is None or self._gangs.get(gang.key) is not gang:
+            self._seen.pop(gang.key, None)
+            return
+        if self._seen.get(gang.key) is outcome:
+            return
+        # Each attempt sets a new outcome.
+        self._seen[gang.key] = outcome
+        profile = next((pod.spec.scheduler_name for pod in gang.pods.values()), "")
+        message = "" if outcome.is_scheduled else outcome.message
+        self._history.add(gang.key, EndedAttempt(self._clock.now(), profile, outcome.reason, "", message))

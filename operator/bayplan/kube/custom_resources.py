@@ -9,9 +9,16 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Struct
 
-from bayplan.kube.http.connection import MERGE_PATCH, METADATA_ONLY, ApiConnection, ApiRequest, Lane
+from bayplan.kube.http.connection import (
+    MERGE_PATCH,
+    METADATA_ONLY,
+    ApiConnection,
+    ApiRequest,
+    Lane,
+    ListPage,
+    list_pages,
+)
 from bayplan.kube.http.deep_json import ObjectJsonDecoder
-from bayplan.kube.http.paged_lists import ListPage, list_pages
 from bayplan.resources.resource_model import GROUP, VERSION
 from scheduler_core.errors import ClusterWriteError, NotFoundError
 from scheduler_core.model.meta import AnnotatedMeta, OwnerReference

@@ -21,8 +21,7 @@ from bayplan.kube.served_apis import served_resources
 from bayplan.kube.watches.cluster_informers import ClusterInformers, FeedSink
 from bayplan.kube.watches.informer import Informer, list_objects
 from bayplan.kube.watches.watch_stream import KubeObject
-from bayplan.kueue.fit_checks import ACTIVE, FitChecks, StateWrite
-from bayplan.kueue.fit_dry_run import FitDryRun
+from bayplan.kueue.fit_checks import ACTIVE, FitChecks, FitDryRun, StateWrite
 from bayplan.kueue.workloads import GROUP, AdmissionCheck, ResourceFlavor, Workload
 from bayplan.process.background_documents import BackgroundDocuments
 from scheduler_core.errors import ClusterWriteError

@@ -16,12 +16,12 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from bayplan.page.page_sources import PageSources, Turns
-from bayplan.simulation.packing import PODS, devices_title
+from bayplan.simulation.packing import devices_title
 from scheduler_core.cycle.percentage_of_nodes import ZONE_LABEL
 from scheduler_core.explain.device_problems import taint_text
 from scheduler_core.kernels.resource_scores import unusable_shares
 from scheduler_core.model.node import Node
-from scheduler_core.model.pod_requests import CPU, EPHEMERAL_STORAGE, MEMORY, amount_text, is_extended_resource
+from scheduler_core.model.pod_requests import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, amount_text, is_extended_resource
 from scheduler_core.ports import Clock
 from scheduler_core.snapshot.indexes.device_index import DeviceIndex, DeviceUse, count_device_uses
 from scheduler_core.snapshot.node_columns import NodeColumns

@@ -1,22 +1,36 @@
-"""Overview: sizes of the cluster and the queue, and utilisation by resource and by driver of devices."""
+"""Overview: sizes of the cluster and the queue, utilisation, and what is wrong now, with links to other panels.
+
+Problems are rejected profiles, errors of plugins, lost binds, contested and overcommitted nodes, stale watches, and
+objects that cannot be decoded. Texts have no elapsed times: the overview is sent again whenever a text changes.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
 import bayplan
+from bayplan.introspection.status_model import ProfileState
+from bayplan.kube.watches.informer import Informer
 from bayplan.page.node_map import NodeDevices, shown_resources
 from bayplan.page.page_sources import PageSources, Turns
 from bayplan.page.pending_work import GangsPanel
-from bayplan.page.problems import PageProblem, find_problems
 from bayplan.page.rates import Objective, RatesPanel
+from bayplan.profiles.profile_status import CONTESTED, CONTESTED_SECONDS, ProfileReading
 from bayplan.resources.resource_model import format_time
-from bayplan.simulation.packing import PODS
-from scheduler_core.model.pod_requests import CPU, amount_text
+from bayplan.texts.document_formats import error_text
+from scheduler_core.metrics.profile_metrics import LostBind
+from scheduler_core.model.pod_requests import CPU, PODS, amount_text
+from scheduler_core.ports import Clock
+from scheduler_core.snapshot.node_columns import NodeColumns
+from scheduler_core.snapshot.pod_info import NO_ROW
 
 
 class Utilisation(Struct, frozen=True, rename="camel"):
@@ -144,3 +158,265 @@ class OverviewPanel:
             text = f"{amount_text(name, used)} / {amount_text(name, allocatable)}{unit}"
             found.append(Utilisation(name, used, allocatable, text))
         return tuple(found)
+
+
+ERROR_SECONDS = 600.0
+"""Duration for which the last error of a profile counts as a problem."""
+FAILING_SECONDS = 10.0
+"""Silence after which a watch with an error is stale; a watch that is opened again at once is not."""
+SHOWN = 50
+"""Maximum number of problems in the document."""
+_LENGTH = 400
+_NODES = 20
+_ABNORMAL = frozenset(("Contested", "Degraded", "RolledBack", "Stalled"))
+"""Conditions of a profile that are True if something is wrong; all others are then False."""
+_REPEATED = frozenset((CONTESTED, "Stalled", "Reconciling"))
+"""Conditions that repeat another one, or that a lost bind states with more detail."""
+
+
+class PageProblem(Struct, frozen=True, rename="camel"):
+    """Something that needs the attention of the reader.
+
+    Attributes:
+        kind: What is affected, such as ``profile``, ``plugin``, ``bind``, ``node``, ``watch``, ``object``.
+        title: What is wrong, in a few words.
+        text: Details, and what to do; "" for none.
+        link: Fragment of the page that shows more.
+    """
+
+    kind: str
+    title: str
+    text: str
+    link: str
+
+
+class WatchState(Struct, frozen=True, rename="camel"):
+    """Watch of a resource.
+
+    Attributes:
+        problem: Why it is stale, "" if it is not.
+        last_error: Its last error, "" while it works.
+        undecodable: Objects of which the newest version cannot be decoded, with the reason; the first ones.
+        undecodable_count: Number of such objects.
+        unprocessed_count: Number of objects with a change that failed to be processed and is retried.
+    """
+
+    resource: str
+    objects: int
+    synced: bool
+    problem: str = ""
+    last_error: str = ""
+    undecodable: tuple[str, ...] = ()
+    undecodable_count: int = 0
+    unprocessed_count: int = 0
+
+
+class Watches(Struct, frozen=True, rename="camel"):
+    """Document of the panel of watches, those with a problem first."""
+
+    watches: tuple[WatchState, ...]
+    command: str
+
+
+class WatchesPanel:
+    """Builds the document."""
+
+    interval = 2.0
+
+    def __init__(self, sources: PageSources) -> None:
+        self._sources = sources
+
+    async def build(self, turns: Turns) -> Watches:
+        del turns  # one row for each resource
+        states = watch_states(self._sources.informers, self._sources.clock)
+        states.sort(key=lambda each: (not _is_troubled(each), each.resource))
+        return Watches(tuple(states), self._sources.commands.status)
+
+    def without_ages(self, document: Watches) -> Watches:
+        """Return the document itself: it has no elapsed times."""
+        return document
+
+
+def watch_states(informers: Mapping[str, Informer[Any]], clock: Clock) -> list[WatchState]:
+    """Return the state of each watch."""
+    return [_watch_state(resource, informer, clock) for resource, informer in list(informers.items())]
+
+
+def _watch_state(resource: str, informer: Informer[Any], clock: Clock) -> WatchState:
+    silence = clock.now() - informer.last_event_time
+    problem = ""
+    if informer.synced and informer.last_error and silence >= FAILING_SECONDS:
+        problem = f"changes are not received: {informer.last_error}"
+    elif informer.staleness:
+        problem = f"the API server has sent nothing for more than {informer.stale_seconds:g} s (maxWatchSilence)"
+    elif not informer.synced and informer.last_error:
+        problem = f"the first list failed: {informer.last_error}"
+    undecodable = sorted(informer.unreadable.items())
+    return WatchState(
+        resource=resource,
+        objects=len(informer.known),
+        synced=informer.synced,
+        problem=problem,
+        last_error=informer.last_error,
+        undecodable=tuple(f"{key.removeprefix('/')}: {each.reason}" for key, each in undecodable[:_NODES]),
+        undecodable_count=len(undecodable),
+        unprocessed_count=len(informer.undelivered),
+    )
+
+
+def _is_troubled(state: WatchState) -> bool:
+    return bool(state.problem or state.undecodable_count or state.unprocessed_count)
+
+
+def find_problems(sources: PageSources) -> tuple[PageProblem, ...]:
+    """Return all problems, those of profiles first; a source that fails is a problem itself."""
+    parts: dict[str, Callable[[], Iterable[PageProblem]]] = {
+        "profiles": partial(_of_profiles, sources),
+        "plugins and binds": partial(_of_attempts, sources),
+        "nodes": partial(_of_nodes, sources),
+        "watches": partial(_of_watches, sources),
+    }
+    found: list[PageProblem] = []
+    for what, read in parts.items():
+        try:
+            found.extend(read())
+        except Exception as error:  # noqa: BLE001 - shown among the problems, so that the others are shown, too
+            text = error_text(f"the problems of {what}", error)
+            found.append(PageProblem("page", f"problems of {what} cannot be shown", text, "#/"))
+    return tuple(found[:SHOWN])
+
+
+def is_wrong(condition: Mapping[str, Any]) -> bool:
+    """Return whether a condition of a SchedulerProfile states that something is wrong."""
+    wanted = "True" if condition.get("type") in _ABNORMAL else "False"
+    is_quiet = condition.get("type") == "Reconciling"
+    return not is_quiet and condition.get("status") == wanted
+
+
+def _of_profiles(sources: PageSources) -> Iterator[PageProblem]:
+    for reading in sources.profile_readings() or ():
+        for condition in reading.conditions:
+            kind = str(condition.get("type"))
+            if kind in _REPEATED or not is_wrong(condition):
+                continue
+            title = f"profile {reading.name}: {_state_of(kind, condition)}"
+            yield PageProblem("profile", title, _short(str(condition.get("message") or "")), _profile(reading.name))
+
+
+def _state_of(kind: str, condition: Mapping[str, Any]) -> str:
+    if kind == "Accepted":
+        return "spec rejected"
+    state = kind if condition.get("status") == "True" else f"not {kind}"
+    reason = str(condition.get("reason") or "")
+    return f"{state} ({reason})" if reason and reason != kind else state
+
+
+def _of_attempts(sources: PageSources) -> Iterator[PageProblem]:
+    readings = tuple(sources.profile_readings() or ())
+    records = sources.scheduler.context.metrics.records
+    for state in sources.profile_states():
+        link = _link_of(state.name, readings)
+        if state.last_error and (state.last_error_seconds or 0.0) <= ERROR_SECONDS:
+            title = f"profile {state.name}: {_counted(state.errors, 'attempt')} ended in an error"
+            yield PageProblem("plugin", title, _short(state.last_error), link)
+        yield from _of_extenders(state, link)
+        record = records.get(state.name)
+        lost = None if record is None else record.last_lost_bind
+        if record is not None and lost is not None and _is_recent(lost, sources.clock):
+            title = f"profile {state.name}: {_counted(record.lost_binds, 'bind')} lost to another client"
+            yield PageProblem("bind", title, _lost_text(lost), link)
+
+
+def _of_extenders(state: ProfileState, link: str) -> Iterator[PageProblem]:
+    for extender in state.extenders:
+        if extender.state != "Closed":
+            title = f"profile {state.name}: extender {extender.url_prefix} is {extender.state}"
+            yield PageProblem("extender", title, _short(extender.last_error), link)
+
+
+def _is_recent(lost: LostBind, clock: Clock) -> bool:
+    return (clock.wall() - lost.when).total_seconds() < CONTESTED_SECONDS
+
+
+def _lost_text(lost: LostBind) -> str:
+    return (
+        f"another client bound pod {lost.pod} to node {lost.rival_node_name} while it was being bound to "
+        f"{lost.node_name}; use the schedulerName in one scheduler only"
+    )
+
+
+def _of_nodes(sources: PageSources) -> Iterator[PageProblem]:
+    """Yield the contested nodes, then those that are overcommitted without a rival."""
+    context = sources.scheduler.context
+    columns, contested = context.cache.columns, context.contested.current()
+    for node in contested[:_NODES]:
+        now = "; ".join(_excess(columns, columns.row_of(node.name)))
+        text = (
+            f"{_counted(node.count, 'pod')} that {', '.join(node.rivals)} bound exceeded what the node offers, the "
+            f"last was {node.pods[-1]}; now {now or 'its pods fit'}; give each scheduler nodes of its own"
+        )
+        yield PageProblem("node", f"node {node.name} is contested", _short(text), _node(node.name))
+    if len(contested) > _NODES:
+        yield PageProblem("node", f"{len(contested) - _NODES} more nodes are contested", "", "#/nodes")
+    names = {node.name for node in contested}
+    excess = columns.requested > columns.allocatable
+    over = columns.alive & ((excess & (columns.requested > 0)).any(axis=0) | (columns.pod_count > columns.allowed_pods))
+    rows = [row for row in np.flatnonzero(over).tolist() if columns.names[row] not in names]
+    for row in rows[:_NODES]:
+        name = columns.node_name(row)
+        text = (
+            f"{'; '.join(_excess(columns, row))}; its allocatable amounts were reduced, or another client "
+            "overcommitted it more than 10 minutes ago or before this process scheduled"
+        )
+        yield PageProblem("node", f"node {name} is overcommitted", text, _node(name))
+    if len(rows) > _NODES:
+        yield PageProblem("node", f"{len(rows) - _NODES} more nodes are overcommitted", "", "#/nodes")
+
+
+def _excess(columns: NodeColumns, row: int) -> Iterator[str]:
+    """Yield what the pods of a row request beyond its allocatable amounts; nothing without a node."""
+    if row == NO_ROW:
+        return
+    for column, resource in enumerate(columns.resources.keys):
+        requested, allocatable = int(columns.requested[column, row]), int(columns.allocatable[column, row])
+        if resource and requested and requested > allocatable:
+            yield f"{resource}: {amount_text(resource, requested)} requested of {amount_text(resource, allocatable)}"
+    if columns.pod_count[row] > columns.allowed_pods[row]:
+        yield f"{PODS}: {int(columns.pod_count[row])} of {int(columns.allowed_pods[row])}"
+
+
+def _node(name: str) -> str:
+    return f"#/nodes?node={quote(name, safe='')}"
+
+
+def _of_watches(sources: PageSources) -> Iterator[PageProblem]:
+    for state in watch_states(sources.informers, sources.clock):
+        if state.problem:
+            yield PageProblem("watch", f"watch of {state.resource} is stale", _short(state.problem), "#/watches")
+        if state.undecodable_count:
+            title = f"{_counted(state.undecodable_count, 'object')} of {state.resource} cannot be decoded"
+            text = f"what depends on them fails closed: {'; '.join(state.undecodable)}"
+            yield PageProblem("object", title, _short(text), "#/watches")
+        if state.unprocessed_count:
+            title = f"{_counted(state.unprocessed_count, 'change')} of {state.resource} failed to be processed"
+            yield PageProblem("object", title, "each is retried; the log has the error", "#/watches")
+
+
+def _profile(name: str) -> str:
+    return f"#/profiles/{quote(name, safe='')}"
+
+
+def _link_of(scheduler_name: str, readings: tuple[ProfileReading, ...]) -> str:
+    """Return the link to the profile that serves a scheduler name."""
+    for reading in readings:
+        if reading.scheduler_name == scheduler_name and reading.live_revision and not reading.shadow_of:
+            return _profile(reading.name)
+    return _profile(scheduler_name)
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LENGTH else f"{text[: _LENGTH - 3]}..."

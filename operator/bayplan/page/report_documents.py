@@ -18,10 +18,9 @@ from bayplan.kube.readiness import Readiness
 from bayplan.kube.served_apis import ServerSupport
 from bayplan.kube.writes.api_dispatcher import WriteMetrics
 from bayplan.page.node_map import NodeDevices, NodeMap, NodeRows, NodesPanel
-from bayplan.page.overview import OverviewPanel
+from bayplan.page.overview import OverviewPanel, WatchesPanel
 from bayplan.page.page_sources import Commands, PageSources, Turns
 from bayplan.page.pending_work import SHOWN, GangsPanel, PendingPanel, WaitingGangs
-from bayplan.page.problems import WatchesPanel
 from bayplan.page.profiles_panel import ProfilesPanel
 from bayplan.page.rates import RatesPanel
 from bayplan.resources.resource_model import format_time

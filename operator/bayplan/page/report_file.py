@@ -23,10 +23,10 @@ from bayplan.explanation.rendering import page_title
 from bayplan.explanation.rendering import sections as explanation_sections
 from bayplan.introspection.status_model import Status
 from bayplan.introspection.status_rendering import PAGE_TITLE, sections, state_text
-from bayplan.page.asset_files import DIRECTORY
 from bayplan.page.report_documents import ReportDocuments, Work, reported
 from bayplan.texts.document_formats import printable_builtins, printable_document, read_answer
 from bayplan.texts.report_sections import (
+    ASSETS,
     NO_HEAD,
     ReportHead,
     hash_source,
@@ -123,7 +123,7 @@ def _modules(entry: str) -> list[_Module]:
     while waiting:
         path = waiting.pop()
         if path not in found:
-            source = (DIRECTORY / path).read_text(encoding="utf-8")
+            source = (ASSETS / path).read_text(encoding="utf-8")
             found[path] = _Module(_name_of(path), _with_names(source, path))
             waiting.extend(_imports(source, path))
     return list(found.values())

@@ -3,6 +3,11 @@
 Bayplan's own PodGroups are read only together with custom resources. The operator calls in this order:
 
     read() (again when a standby becomes the leader) ─▶ activate() ─▶ tasks() run ─▶ watches() run, too ─▶ finish()
+
+Custom resources are listed beside kopf's watch: scheduling starts after the first list, and kopf does not report what
+was deleted while its watch was interrupted. The leader creates the profiles of the setting ``initialProfiles`` if they
+do not exist, because Helm cannot install an object together with the definition of its kind. The next upgrade adopts
+them: they have the labels and annotations of the release, and the field manager is the tool's.
 """
 
 from __future__ import annotations
@@ -16,24 +21,29 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
+import msgspec
+import yaml
+
 from bayplan.configuration.configuration_file import RunConfiguration, build_profiles
 from bayplan.gangs.bayplan_group_source import BayplanGroups
 from bayplan.kube.credentials import ConfiguredAccess
 from bayplan.kube.custom_resources import ControllerRevisions, CustomResources
-from bayplan.kube.http.connection import ApiConnection
+from bayplan.kube.http.api_request import APPLY_PATCH, ApiRequest, InvalidRequestError, Lane, path_part
+from bayplan.kube.http.connection import METADATA_ONLY, ApiConnection
 from bayplan.kube.timing import Backoff
-from bayplan.profiles.custom_resource_lists import GROUPS, PROFILES, ResourceLists
 from bayplan.profiles.desired_profiles import ProfileOwnership
-from bayplan.profiles.initial_profiles import InitialProfiles, read_initial_profiles
 from bayplan.profiles.profile_controller import ControllerPorts, ProfileController
 from bayplan.profiles.profile_status import ProfileReading
 from bayplan.profiles.unserved_pods import UnservedPods
 from bayplan.resources.conditions import ConditionState
+from bayplan.resources.object_store import Body
 from bayplan.resources.plugin_config import PluginConfig
 from bayplan.resources.pod_group import PodGroup
+from bayplan.resources.resource_model import API_VERSION, GROUP, VERSION, CustomResource
 from bayplan.resources.scheduler_profile import SchedulerProfile
 from bayplan.settings.operator_settings import Settings, revision_namespace
-from scheduler_core.errors import ClusterWriteError
+from bayplan.texts import yaml_documents
+from scheduler_core.errors import ClusterWriteError, ConfigError, NotFoundError, Problem
 from scheduler_core.ports import Clock
 from scheduler_core.scheduler import Scheduler
 
@@ -251,3 +261,174 @@ class ConfiguredProfiles:
 
     async def finish(self) -> None:
         """Do nothing: no object has a status."""
+
+
+_FIRST_BACKOFF_SECONDS = 0.5
+_LONGEST_BACKOFF_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """The kinds to list, and how often.
+
+    Attributes:
+        kinds: In the order in which they are listed.
+    """
+
+    what: str
+    kinds: tuple[type[CustomResource], ...]
+    seconds: float
+
+
+PROFILES = Listed("profiles", (PluginConfig, SchedulerProfile), 15.0)
+# There may be thousands of PodGroups, and a missed deletion leaves only a group that no pod names.
+GROUPS = Listed("PodGroups", (PodGroup,), 60.0)
+
+
+class ListReader(Protocol):
+    """Interface for listing custom resources; see :class:`bayplan.kube.custom_resources.CustomResources`."""
+
+    async def list(self, plural: str) -> tuple[list[dict[str, Any]], str]:
+        """Return all objects of a kind and the list's resource version."""
+
+
+class ListReceiver(Protocol):
+    """Receiver of lists.
+
+    Implemented by :class:`bayplan.profiles.profile_controller.ProfileController` and, for PodGroups, by
+    :class:`bayplan.gangs.bayplan_group_source.BayplanGroups`.
+    """
+
+    def listed(self, kind: type[CustomResource], bodies: Iterable[Body], resource_version: str) -> None:
+        """Replace all objects of a kind by a list."""
+
+
+class ResourceLists:
+    """Periodic lists of some kinds."""
+
+    def __init__(self, listed: Listed, reader: ListReader, receiver: ListReceiver, clock: Clock) -> None:
+        self._listed = listed
+        self._reader = reader
+        self._taker = receiver
+        self._clock = clock
+        self._wanted = asyncio.Event()
+        self._last_failure = ""
+
+    @property
+    def last_failure(self) -> str:
+        """Why the last list failed; "" if it succeeded."""
+        return self._last_failure
+
+    def request(self) -> None:
+        self._wanted.set()
+
+    async def list_once(self) -> None:
+        """List all kinds once."""
+        for kind in self._listed.kinds:
+            bodies, version = await self._reader.list(kind.definition.plural)
+            self._taker.listed(kind, bodies, version)
+        self._last_failure = ""
+
+    async def run(self) -> None:
+        """List periodically and on request, until cancelled."""
+        backoff, delay = Backoff(_FIRST_BACKOFF_SECONDS, _LONGEST_BACKOFF_SECONDS), self._listed.seconds
+        while True:
+            # A request also ends the wait after a failure: the API server may be back.
+            timer = self._clock.call_later(delay, self._wanted.set)
+            try:
+                await self._wanted.wait()
+            finally:
+                timer.cancel()
+            self._wanted.clear()
+            try:
+                await self.list_once()
+                backoff.reset()
+                delay = self._listed.seconds
+            except ClusterWriteError as error:
+                self.log_failure(error)
+                delay = backoff.next_delay()
+
+    def log_failure(self, error: ClusterWriteError) -> None:
+        """Log why a list failed, once for each reason."""
+        text = str(error)
+        if isinstance(error, NotFoundError):
+            text = (
+                f"Bayplan's custom resources are not installed in this cluster; install them with "
+                f"`kubectl apply -f crds/`, then the operator continues by itself ({error})"
+            )
+        if text != self._last_failure:
+            log.error("Cannot list %s, retrying: %s", self._listed.what, text)
+        self._last_failure = text
+
+
+_MANAGED_BY = "app.kubernetes.io/managed-by"
+_FIELD_MANAGER = "bayplan"
+_FIRST_CREATION_SECONDS, _LONGEST_CREATION_SECONDS = 0.5, 30.0
+
+
+def read_initial_profiles(path: Path) -> list[dict[str, Any]]:
+    """Read the manifests of a file.
+
+    Raises:
+        ConfigError: The file cannot be read, or contains something else than SchedulerProfiles with names.
+    """
+    try:
+        found = [one for one in yaml_documents.load_all(path.read_text(encoding="utf-8")) if one is not None]
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError([Problem("initialProfiles", f"{path} cannot be read: {error}")]) from error
+    kind = (API_VERSION, SchedulerProfile.definition.kind)
+    for index, one in enumerate(found):
+        if not isinstance(one, dict) or (one.get("apiVersion"), one.get("kind")) != kind or not _name(one):
+            problem = f"document {index + 1} of {path} must be a SchedulerProfile of {API_VERSION} with metadata.name"
+            raise ConfigError([Problem("initialProfiles", problem)])
+    return found
+
+
+class InitialProfiles:
+    """Creation of profiles; an existing profile is never changed."""
+
+    def __init__(self, connection: ApiConnection, clock: Clock, profiles: list[dict[str, Any]]) -> None:
+        self._connection = connection
+        self._clock = clock
+        self._profiles = profiles
+
+    async def run(self) -> None:
+        """Create those that do not exist; a profile that the API server rejects is logged and left out."""
+        for profile in self._profiles:
+            await self._create(profile)
+
+    async def _create(self, profile: dict[str, Any]) -> None:
+        backoff, last = Backoff(_FIRST_CREATION_SECONDS, _LONGEST_CREATION_SECONDS), ""
+        while True:
+            try:
+                await self._create_unless_present(profile)
+            except InvalidRequestError as error:
+                log.error(  # noqa: TRY400 - the message of the API server is enough
+                    "SchedulerProfile %s of initialProfiles is invalid; correct it: %s", _name(profile), error
+                )
+            except ClusterWriteError as error:
+                # A refusal may end, too: a new role binding takes effect after a moment.
+                if str(error) != last:
+                    last = str(error)
+                    log.warning("Cannot create SchedulerProfile %s, retrying: %s", _name(profile), last)
+                await self._clock.sleep(backoff.next_delay())
+                continue
+            return
+
+    async def _create_unless_present(self, profile: dict[str, Any]) -> None:
+        path = f"/apis/{GROUP}/{VERSION}/{SchedulerProfile.definition.plural}/{path_part(_name(profile))}"
+        try:
+            await self._connection.request(ApiRequest("GET", path, lane=Lane.READS, accept=METADATA_ONLY))
+        except NotFoundError:
+            manager = (profile["metadata"].get("labels") or {}).get(_MANAGED_BY, _FIELD_MANAGER).lower()
+            body = msgspec.json.encode(profile)
+            params = (("fieldManager", manager),)
+            await self._connection.request(
+                ApiRequest("PATCH", path, body, content_type=APPLY_PATCH, params=params, accept=METADATA_ONLY)
+            )
+            log.info("Created SchedulerProfile %s", _name(profile))
+
+
+def _name(profile: dict[str, Any]) -> str:
+    metadata = profile.get("metadata")
+    return str(metadata.get("name") or "") if isinstance(metadata, dict) else ""

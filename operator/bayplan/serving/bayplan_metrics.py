@@ -36,7 +36,7 @@ from scheduler_core.scheduler import Scheduler
 
 if TYPE_CHECKING:
     # Its modules are imported only if the page is served.
-    from bayplan.page.document_stream import DocumentStream
+    from bayplan.page.page_documents import DocumentStream
 
 _PLUGIN_HELP = "Metric of installed plugins."
 _INFORMER_COUNTERS = (

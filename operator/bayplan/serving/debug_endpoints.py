@@ -26,7 +26,7 @@ from bayplan.introspection.status_model import Status
 from bayplan.kube.leader_election import LeaderState
 from bayplan.kube.readiness import Readiness
 from bayplan.process.background_documents import BackgroundDocuments, Document
-from bayplan.serving.endpoint_paths import (
+from bayplan.serving import (
     CACHE_PATH,
     EXPLAIN_PATH,
     INDEX_PATH,

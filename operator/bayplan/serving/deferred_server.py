@@ -32,7 +32,7 @@ from bayplan.kube.watches.cluster_informers import ClusterInformers
 from bayplan.kube.writes.cluster_writer import KubeWriter
 from bayplan.process.background_documents import BackgroundDocuments
 from bayplan.profiles.profile_sources import ProfileSource
-from bayplan.serving.endpoint_paths import PAGE_PATH
+from bayplan.serving import PAGE_PATH
 from bayplan.settings.feature_gates import FeatureGates
 from bayplan.settings.operator_settings import ServingSettings, TlsVersion
 from scheduler_core.errors import ConfigError, Problem

@@ -34,8 +34,7 @@ from bayplan.serving.bayplan_metrics import (
 )
 from bayplan.serving.debug_endpoints import DebugEndpoints, DebugSources, ExplainEndpoint, Explainers
 from bayplan.serving.deferred_server import Listener, ServedCertificate, ServedParts
-from bayplan.serving.fit_access import FitAccess
-from bayplan.serving.fit_endpoint import FitEndpoint, FitSources
+from bayplan.serving.fit_endpoint import FitAccess, FitEndpoint, FitSources
 from bayplan.serving.http_server import HealthServer, protection_of
 from bayplan.serving.kube_scheduler_metrics import api_call_metrics
 from bayplan.settings.operator_settings import ServingSettings

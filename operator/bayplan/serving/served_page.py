@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gzip
+import hashlib
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from http import HTTPStatus
 from math import ceil
+from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -16,19 +20,18 @@ from aiohttp import hdrs, web
 from bayplan.introspection.status_building import profile_states
 from bayplan.kube.leader_election import LeaderState
 from bayplan.kube.readiness import Readiness
-from bayplan.page.asset_files import INDEX, AssetFile, read_assets
-from bayplan.page.document_stream import Viewer, ViewersLimitError
-from bayplan.page.page_documents import PageDocuments
+from bayplan.page.page_documents import PageDocuments, Viewer, ViewersLimitError
 from bayplan.page.page_sources import PageSources
 from bayplan.page.report_documents import ReportDocuments, operator_documents
 from bayplan.page.room import MAX_MANIFEST, RoomError, read_room_query
 from bayplan.process.background_documents import BackgroundDocuments, Document
+from bayplan.serving import PAGE_PATH
 from bayplan.serving.authorization import Denial, Permission, RequestAuthorization, proxied_token
 from bayplan.serving.deferred_server import ServedParts
-from bayplan.serving.endpoint_paths import PAGE_PATH
 from bayplan.serving.same_host_access import Handler, is_local
 from bayplan.settings.operator_settings import ServingSettings
 from bayplan.texts.document_formats import error_text
+from bayplan.texts.report_sections import ASSETS
 from scheduler_core.errors import SchedulerCoreError
 from scheduler_core.metrics.attempt_reports import AttemptHistory
 from scheduler_core.model.pod_group import POD_GROUP_SOURCES
@@ -429,3 +432,52 @@ def page_sources(parts: ServedParts, endpoints: Endpoints) -> PageSources:
 async def read_documents(parts: ServedParts, endpoints: Endpoints) -> ReportDocuments:
     """Return the documents of the page of an operator that does not serve it; rates are not measured."""
     return await operator_documents(page_sources(parts, endpoints), None)
+
+
+INDEX = "index.html"
+_TYPES = {
+    ".css": "text/css; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".json": "application/json",
+    ".mjs": "text/javascript; charset=utf-8",
+    ".png": "image/png",
+    ".svg": "image/svg+xml",
+    ".txt": "text/plain; charset=utf-8",
+    ".woff2": "font/woff2",
+}
+_OTHER_TYPE = "text/plain; charset=utf-8"
+
+
+@dataclass(frozen=True, slots=True)
+class AssetFile:
+    """A static file.
+
+    Attributes:
+        compressed: Content with gzip.
+        etag: Value of ETag: the hash of the content.
+    """
+
+    body: bytes
+    compressed: bytes
+    content_type: str
+    etag: str
+
+
+def read_assets(directory: Path = ASSETS) -> Mapping[str, AssetFile]:
+    """Return all files of a directory by their path in it, such as ``panels/pending.mjs``.
+
+    Raises:
+        OSError: A file cannot be read.
+    """
+    found = {}
+    for path in sorted(directory.rglob("*")):
+        if path.is_file():
+            body = path.read_bytes()
+            found[path.relative_to(directory).as_posix()] = AssetFile(
+                body=body,
+                compressed=gzip.compress(body, mtime=0),
+                content_type=_TYPES.get(path.suffix, _OTHER_TYPE),
+                etag=f'"{hashlib.sha256(body).hexdigest()[:32]}"',
+            )
+    return found

@@ -15,14 +15,10 @@ from scheduler_core.errors import QuantityError
 from scheduler_core.kernels.resource_scores import imbalance, unusable_shares
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
-from scheduler_core.model.pod_requests import CPU, MEMORY, is_extended_resource, pod_requests
+from scheduler_core.model.pod_requests import CPU, MEMORY, PODS, is_extended_resource, pod_requests
 from scheduler_core.snapshot.indexes.device_index import device_uses
 from scheduler_core.snapshot.interning import CPU_COLUMN, MEMORY_COLUMN
 from scheduler_core.snapshot.node_columns import NodeColumns
-
-PODS = "pods"
-
-_GIBIBYTE = 1 << 30
 
 
 class ResourceUsage(Struct, frozen=True, rename="camel"):

@@ -25,7 +25,7 @@ from bayplan.api_validation.object_validation import (
 )
 from bayplan.configuration.configuration_file import configuration_notes, configuration_problems
 from bayplan.extenders.transport import url_problems
-from bayplan.gangs.group_references import OF_EVERY_CLUSTER, missing_references
+from bayplan.gangs.bayplan_group_source import OF_EVERY_CLUSTER, missing_references
 from bayplan.profiles.desired_profiles import shadow_of_shadow
 from bayplan.resources.crd_generation import RESOURCES
 from bayplan.resources.pod_group import PodGroup

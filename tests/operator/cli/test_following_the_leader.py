@@ -19,10 +19,10 @@ from bayplan.explanation.documents import Explanation, Verdict
 from bayplan.introspection.status_model import CacheState, Status
 from bayplan.kube.leader_election import LeaderEndpoint, LeaderState
 from bayplan.kube.readiness import Readiness
+from bayplan.serving import COMMAND_PATHS
 from bayplan.serving.authorization import COMMAND_AUDIENCE, Access, RequestAuthorization, User
 from bayplan.serving.debug_endpoints import DebugEndpoints, DebugSources, ExplainEndpoint, Explainers
 from bayplan.serving.deferred_server import ServedCertificate
-from bayplan.serving.endpoint_paths import COMMAND_PATHS
 from bayplan.serving.http_server import Protection
 from bayplan.settings.operator_settings import ServingSettings
 from click.testing import CliRunner, Result

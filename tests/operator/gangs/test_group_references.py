@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bayplan.gangs.group_references import missing_references
+from bayplan.gangs.bayplan_group_source import missing_references
 from bayplan.resources.pod_group import PodGroup
 
 from tests.support.tables import table

@@ -10,8 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from bayplan.kueue.fit_checks import HOLD_SECONDS, FitChecks, StateWrite
-from bayplan.kueue.fit_dry_run import FitDryRun
+from bayplan.kueue.fit_checks import HOLD_SECONDS, FitChecks, FitDryRun, StateWrite
 from bayplan.kueue.workloads import AdmissionCheck, Workload, labels_of
 from bayplan.process.background_documents import BackgroundDocuments
 

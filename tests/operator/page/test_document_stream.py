@@ -7,8 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from bayplan.page.document_stream import KEEP_ALIVE, DocumentStream, Viewer, ViewersLimitError
-from bayplan.page.page_documents import PageDocuments
+from bayplan.page.page_documents import KEEP_ALIVE, DocumentStream, PageDocuments, Viewer, ViewersLimitError
 
 from tests.support.builders import node, pod
 from tests.support.gangs import settle

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from bayplan.introspection.status_model import ExtenderState, ProfileState
 from bayplan.kube.watches.informer import Informer
-from bayplan.page.problems import PageProblem, WatchesPanel, find_problems, watch_states
+from bayplan.page.overview import PageProblem, WatchesPanel, find_problems, watch_states
 from bayplan.profiles.profile_status import ProfileReading
 from msgspec.structs import replace
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from bayplan.kube.readiness import Readiness
-from bayplan.profiles.custom_resource_lists import GROUPS, PROFILES, ResourceLists
+from bayplan.profiles.profile_sources import GROUPS, PROFILES, ResourceLists
 from bayplan.resources.object_store import Body
 from bayplan.resources.resource_model import CustomResource
 

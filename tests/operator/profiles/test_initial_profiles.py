@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
-from bayplan.profiles.initial_profiles import InitialProfiles, read_initial_profiles
+from bayplan.profiles.profile_sources import InitialProfiles, read_initial_profiles
 
 from scheduler_core.errors import ConfigError
 from tests.operator.kube.conftest import InstantClock

@@ -13,8 +13,8 @@ import pytest
 from bayplan.kube.custom_resources import CustomResources
 from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
 from bayplan.kube.timing import SystemClock
-from bayplan.profiles.custom_resource_lists import PROFILES, ResourceLists
 from bayplan.profiles.kopf_handlers import KopfOperator, Watched
+from bayplan.profiles.profile_sources import PROFILES, ResourceLists
 from bayplan.resources.object_store import Body, ObjectStore
 from bayplan.resources.resource_model import CustomResource
 from bayplan.resources.scheduler_profile import SchedulerProfile

@@ -16,9 +16,9 @@ from bayplan.page.report_documents import ReportDocuments
 from bayplan.page.report_file import read_status_report
 from bayplan.profiles.profile_status import ProfileReading
 from bayplan.profiles.unserved_pods import profiles_not_live
+from bayplan.serving import CACHE_PATH, INDEX_PATH, LEADER_PATH, PROFILE_PATH, STATUS_PATH, TASKS_PATH
 from bayplan.serving.debug_endpoints import DebugEndpoints, DebugSources
 from bayplan.serving.deferred_server import Listener
-from bayplan.serving.endpoint_paths import CACHE_PATH, INDEX_PATH, LEADER_PATH, PROFILE_PATH, STATUS_PATH, TASKS_PATH
 from bayplan.serving.http_server import HealthServer
 from prometheus_client import CollectorRegistry
 

@@ -11,9 +11,9 @@ import pytest
 from bayplan.explanation.documents import Explanation, GangExplanation
 from bayplan.explanation.rendering import read_explanation, read_gang_explanation
 from bayplan.kube.readiness import Readiness
+from bayplan.serving import EXPLAIN_PATH
 from bayplan.serving.debug_endpoints import ExplainEndpoint, Explainers
 from bayplan.serving.deferred_server import Listener
-from bayplan.serving.endpoint_paths import EXPLAIN_PATH
 from bayplan.serving.http_server import HealthServer
 from bayplan.serving.same_host_access import is_on_this_host
 from prometheus_client import CollectorRegistry

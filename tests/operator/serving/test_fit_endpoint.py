@@ -10,11 +10,10 @@ import aiohttp
 import pytest
 from bayplan.fit.rendering import read_fit
 from bayplan.kube.readiness import Readiness
+from bayplan.serving import FIT_PATH
 from bayplan.serving.authorization import TOKEN_HEADER, Access, RequestAuthorization, User
 from bayplan.serving.deferred_server import Listener
-from bayplan.serving.endpoint_paths import FIT_PATH
-from bayplan.serving.fit_access import MAX_NAMESPACES, FitAccess
-from bayplan.serving.fit_endpoint import MAX_BODY, FitEndpoint, FitSources
+from bayplan.serving.fit_endpoint import MAX_BODY, MAX_NAMESPACES, FitAccess, FitEndpoint, FitSources
 from bayplan.serving.http_server import HealthServer, Protection
 from prometheus_client import CollectorRegistry
 

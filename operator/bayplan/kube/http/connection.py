@@ -1,4 +1,4 @@
-"""Connection to the API server: connection pools, credentials, limits, and responses as results or errors.
+"""Connection to the API server: connection pools, credentials, limits, responses as results or errors, and paged lists.
 
 Each purpose (:class:`Lane`) has its own pool: a burst of events must not take the connections that binds or the Lease
 need, and watches hold theirs for minutes.
@@ -9,14 +9,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Generic, Self, TypeVar
 
 import aiohttp
+import msgspec
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.payload import BytesPayload
+from msgspec import Raw, Struct
 from yarl import URL
 
 from bayplan import __version__
@@ -32,6 +34,7 @@ from bayplan.kube.http.api_request import (
     TokenBucket,
     api_error,
 )
+from bayplan.kube.http.deep_json import ObjectJsonDecoder
 from bayplan.kube.http.keep_alive_pool import KeepAliveRequests
 from scheduler_core.errors import ClusterWriteError, ServerUnavailableError, WriteTimeoutError
 from scheduler_core.ports import Clock
@@ -441,3 +444,70 @@ def _transport_error(request: str, error: Exception) -> ClusterWriteError:
     if isinstance(error, TimeoutError):
         return WriteTimeoutError(f"{request}: no response in time: {what}")
     return ResponseLostError(f"{request}: the connection broke before the response: {what}")
+
+
+PAGE_LIMIT = 500
+_SECONDS = 60.0
+
+Item = TypeVar("Item")
+
+
+class ListMeta(Struct, frozen=True, gc=False, rename="camel"):
+    """Metadata of a page.
+
+    Attributes:
+        continue_: Token for the next page; empty on the last one.
+    """
+
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class ListPage(Struct, Generic[Item], frozen=True, gc=False):
+    """One page of a list response.
+
+    Metadata is required: a response that is not a list would otherwise decode as a list without objects, and all known
+    objects would be treated as deleted.
+
+    Attributes:
+        items: The objects; None if the server writes null for an empty list.
+    """
+
+    metadata: ListMeta
+    items: list[Item] | None = None
+
+
+RAW_PAGES = ObjectJsonDecoder(ListPage[Raw])
+
+
+class MalformedListError(ClusterWriteError):
+    """The response is not a list."""
+
+
+async def list_pages(
+    connection: ApiConnection,
+    path: str,
+    decoder: ObjectJsonDecoder[ListPage[Item]],
+    *,
+    params: Iterable[tuple[str, str]] = (),
+    limit: int = PAGE_LIMIT,
+    seconds: float = _SECONDS,
+) -> AsyncIterator[ListPage[Item]]:
+    """Yield the pages of a collection in the server's order.
+
+    Raises:
+        MalformedListError: A response is not a list.
+        ClusterWriteError: A request failed; see :meth:`ApiConnection.request`.
+    """
+    token = ""
+    while True:
+        query = (("limit", str(limit)), *params, *((("continue", token),) if token else ()))
+        answer = await connection.request(ApiRequest("GET", path, params=query, timeout=seconds, lane=Lane.READS))
+        try:
+            page = decoder.decode(answer)
+        except msgspec.DecodeError as error:
+            raise MalformedListError(f"GET {path}: no list in the response: {error}; is this an API server?") from error
+        yield page
+        token = page.metadata.continue_
+        if not token:
+            return

@@ -22,9 +22,8 @@ import msgspec
 from msgspec import Raw, Struct
 
 from bayplan.kube.http.api_request import InvalidRequestError, ResourceExpiredError
-from bayplan.kube.http.connection import ApiConnection
+from bayplan.kube.http.connection import RAW_PAGES, ApiConnection, MalformedListError, list_pages
 from bayplan.kube.http.deep_json import ObjectJsonDecoder
-from bayplan.kube.http.paged_lists import RAW_PAGES, MalformedListError, list_pages
 from bayplan.kube.timing import Backoff
 from bayplan.kube.watches.undelivered_changes import Deferral, UndeliveredChanges, Unreadable
 from bayplan.kube.watches.watch_stream import (
