@@ -31,9 +31,8 @@ import aiohttp
 from aiohttp import web
 from bayplan.kube.readiness import Readiness
 from bayplan.kube.timing import SystemClock
-from bayplan.process.background_documents import BackgroundDocuments
+from bayplan.process.copies import BackgroundDocuments, ForkedSearches
 from bayplan.process.garbage_collection import CollectorPause
-from bayplan.process.search_processes import ForkedSearches
 from bayplan.serving import FIT_PATH
 from bayplan.serving.deferred_server import Listener
 from bayplan.serving.fit_endpoint import FitEndpoint, FitSources

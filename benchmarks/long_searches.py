@@ -20,9 +20,8 @@ from dataclasses import dataclass, field
 import msgspec
 from bayplan.explanation.gang_building import explain_gang
 from bayplan.kube.timing import SystemClock
-from bayplan.process.background_documents import BackgroundDocuments, Document
+from bayplan.process.copies import BackgroundDocuments, Document, ForkedSearches
 from bayplan.process.garbage_collection import CollectorPause
-from bayplan.process.search_processes import ForkedSearches
 from bayplan.simulation.memory_cluster import MemoryCluster
 from rich.console import Console
 

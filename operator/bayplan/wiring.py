@@ -32,9 +32,8 @@ from bayplan.kube.timing import SystemClock
 from bayplan.kube.watches.cluster_informers import INFORMER_OPTIONS, ClusterInformers, DeviceInformers
 from bayplan.kube.writes.claim_writes import ClaimWrites, StorageWrites
 from bayplan.kube.writes.cluster_writer import KubeWriter, WriterOptions
-from bayplan.process.background_documents import BackgroundDocuments
+from bayplan.process.copies import BackgroundDocuments, ForkedSearches
 from bayplan.process.loop_liveness import SHADOW_CALL_SECONDS, LoopLiveness, PluginWatchdog
-from bayplan.process.search_processes import ForkedSearches
 from bayplan.process.tracing import CycleTracer, tracer_of
 from bayplan.profiles.desired_profiles import ProfileOwnership
 from bayplan.profiles.profile_sources import ConfiguredProfiles, CustomResourceProfiles, ProfileSource, ResourcePorts

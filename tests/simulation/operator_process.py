@@ -18,7 +18,7 @@ from bayplan.kube.watches.informer import InformerOptions
 from bayplan.kube.writes.api_dispatcher import DispatcherOptions
 from bayplan.kube.writes.claim_writes import ClaimWrites, StorageWrites
 from bayplan.kube.writes.cluster_writer import KubeWriter, WriterOptions
-from bayplan.process.search_processes import AwaitedSearches
+from bayplan.process.copies import AwaitedSearches
 
 from scheduler_core.config.profile_config import ProfileConfig, ShadowSettings
 from scheduler_core.cycle.attempt import Attempt

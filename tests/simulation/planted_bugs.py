@@ -12,7 +12,7 @@ from typing import Any
 
 from bayplan.kube.watches.informer import Informer
 from bayplan.kube.writes.api_dispatcher import ApiDispatcher
-from bayplan.kube.writes.binds import Binder
+from bayplan.kube.writes.pod_writes import Binder
 from msgspec.structs import replace
 
 from scheduler_core.cycle import assume_and_reserve

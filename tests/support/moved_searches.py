@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from bayplan.process.search_processes import AwaitedSearches
+from bayplan.process.copies import AwaitedSearches
 
 from scheduler_core.config.plugin_set_types import Plugins
 from scheduler_core.cycle.journal import Journal

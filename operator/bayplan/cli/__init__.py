@@ -59,7 +59,7 @@ _SUBCOMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "Convert a KubeSchedulerConfiguration to manifests.",
         ),
         "features": ("bayplan.cli.features:features", "List the feature gates."),
-        "completion": ("bayplan.cli.completion:completion", "Print the script that completes commands in a shell."),
+        "completion": ("bayplan.cli.object_names:completion", "Print the script that completes commands in a shell."),
         "version": ("bayplan.cli:version", "Print versions."),
     }
 )

@@ -13,8 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bayplan.cli import allow_invalid_option, feature_gates_option, given_command, report_head, tie_and_sampling_options
-from bayplan.cli.completion import complete_references
-from bayplan.cli.object_names import chosen_namespace, namespace_options
+from bayplan.cli.object_names import chosen_namespace, complete_references, namespace_options
 from bayplan.cli.operator_location import ClusterChoice, cluster_options
 from bayplan.comparison import (
     Change,

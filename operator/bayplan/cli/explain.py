@@ -14,13 +14,13 @@ import msgspec
 from click.core import ParameterSource
 
 from bayplan.cli import allow_invalid_option, feature_gates_option, given_command, report_head
-from bayplan.cli.completion import complete_explained
 from bayplan.cli.object_names import (
     ALL_NAMESPACES,
     DEFAULT_NAMESPACE,
     GroupName,
     PodName,
     chosen_namespace,
+    complete_explained,
     namespace_options,
     object_name,
     only_namespace,

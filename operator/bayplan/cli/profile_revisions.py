@@ -10,7 +10,7 @@ from typing import Any
 import click
 from rich.text import Text
 
-from bayplan.cli.completion import complete_profiles, complete_revisions
+from bayplan.cli.object_names import complete_profiles, complete_revisions
 from bayplan.cli.operator_location import ClusterChoice, cluster_options, kubeconfig_options
 from bayplan.kube.http.connection import ApiConnection
 from bayplan.profiles.revision_store import StoredRevision

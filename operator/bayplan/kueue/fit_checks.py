@@ -44,7 +44,7 @@ from bayplan.kueue.workloads import (
     labels_of,
     pods_of,
 )
-from bayplan.process.background_documents import BackgroundDocuments, Document
+from bayplan.process.copies import BackgroundDocuments, Document
 from bayplan.simulation.cluster_files import Place, Placed
 from scheduler_core.dry_run_assembly import fit_search
 from scheduler_core.errors import ClusterWriteError, ConfigError, NotFoundError, SchedulerCoreError

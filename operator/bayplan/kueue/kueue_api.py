@@ -23,7 +23,7 @@ from bayplan.kube.watches.informer import Informer, list_objects
 from bayplan.kube.watches.watch_stream import KubeObject
 from bayplan.kueue.fit_checks import ACTIVE, FitChecks, FitDryRun, StateWrite
 from bayplan.kueue.workloads import GROUP, AdmissionCheck, ResourceFlavor, Workload
-from bayplan.process.background_documents import BackgroundDocuments
+from bayplan.process.copies import BackgroundDocuments
 from scheduler_core.errors import ClusterWriteError
 from scheduler_core.model.workloads import PriorityClass
 from scheduler_core.ports import Clock

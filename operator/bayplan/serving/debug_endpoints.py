@@ -25,7 +25,7 @@ from bayplan.introspection.status_building import DEFAULT_LIMIT
 from bayplan.introspection.status_model import Status
 from bayplan.kube.leader_election import LeaderState
 from bayplan.kube.readiness import Readiness
-from bayplan.process.background_documents import BackgroundDocuments, Document
+from bayplan.process.copies import BackgroundDocuments, Document
 from bayplan.serving import (
     CACHE_PATH,
     EXPLAIN_PATH,

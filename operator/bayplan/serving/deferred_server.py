@@ -30,7 +30,7 @@ from bayplan.kube.readiness import Readiness
 from bayplan.kube.served_apis import ServerSupport
 from bayplan.kube.watches.cluster_informers import ClusterInformers
 from bayplan.kube.writes.cluster_writer import KubeWriter
-from bayplan.process.background_documents import BackgroundDocuments
+from bayplan.process.copies import BackgroundDocuments
 from bayplan.profiles.profile_sources import ProfileSource
 from bayplan.serving import PAGE_PATH
 from bayplan.settings.feature_gates import FeatureGates

@@ -27,7 +27,7 @@ from aiohttp import web
 from msgspec import Struct
 
 from bayplan.kube.readiness import Readiness
-from bayplan.process.background_documents import BackgroundDocuments, Document
+from bayplan.process.copies import BackgroundDocuments, Document
 from bayplan.serving import FIT_PATH
 from bayplan.serving.authorization import Denial, Permission, RequestAuthorization, proxied_token
 from bayplan.serving.same_host_access import is_local, refusal

@@ -24,7 +24,7 @@ from bayplan.page.page_documents import PageDocuments, Viewer, ViewersLimitError
 from bayplan.page.page_sources import PageSources
 from bayplan.page.report_documents import ReportDocuments, operator_documents
 from bayplan.page.room import MAX_MANIFEST, RoomError, read_room_query
-from bayplan.process.background_documents import BackgroundDocuments, Document
+from bayplan.process.copies import BackgroundDocuments, Document
 from bayplan.serving import PAGE_PATH
 from bayplan.serving.authorization import Denial, Permission, RequestAuthorization, proxied_token
 from bayplan.serving.deferred_server import ServedParts

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from bayplan.cli.bundle_privacy import HashedNames, without_secrets
+from bayplan.cli.bundle import HashedNames, without_secrets
 from hypothesis import given
 from hypothesis import strategies as st
 

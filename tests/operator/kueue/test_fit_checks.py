@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from bayplan.kueue.fit_checks import HOLD_SECONDS, FitChecks, FitDryRun, StateWrite
 from bayplan.kueue.workloads import AdmissionCheck, Workload, labels_of
-from bayplan.process.background_documents import BackgroundDocuments
+from bayplan.process.copies import BackgroundDocuments
 
 from scheduler_core.errors import ConflictError
 from scheduler_core.in_tree import default_plugins

@@ -7,9 +7,8 @@ import asyncio
 import msgspec
 import pytest
 from bayplan.explanation.gang_building import explain_gang
-from bayplan.process import background_documents
-from bayplan.process.background_documents import BackgroundDocuments, Document
-from bayplan.process.search_processes import ForkedSearches
+from bayplan.process import copies
+from bayplan.process.copies import BackgroundDocuments, Document, ForkedSearches
 
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod_group import GroupSource
@@ -97,7 +96,7 @@ async def test_a_small_cluster_needs_no_copy() -> None:
 async def test_only_the_time_of_this_process_is_charged(monkeypatch: pytest.MonkeyPatch) -> None:
     """A document that takes long in a copy costs the time of the fork, and not the time that its request waits."""
     seconds = [0.0]
-    monkeypatch.setattr(background_documents, "perf_counter", lambda: seconds[0])
+    monkeypatch.setattr(copies, "perf_counter", lambda: seconds[0])
     made, charged = _cluster(1_000_000), list[float]()
     documents = BackgroundDocuments(made.context, ForkedSearches(), fewest_nodes=1)
 

@@ -9,7 +9,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from bayplan.process.search_processes import AwaitedSearches, ForkedSearches, has_memory
+from bayplan.process.copies import AwaitedSearches, ForkedSearches, has_memory
 
 from tests.support.virtual_clock import VirtualClock
 

@@ -22,9 +22,8 @@ from bayplan.kube.writes.api_dispatcher import (
     Write,
     WriteMetrics,
 )
-from bayplan.kube.writes.binds import Binder, read_pod
 from bayplan.kube.writes.event_recorder import EventRecorder
-from bayplan.kube.writes.pod_writes import POD_SCHEDULED, PodLookup, PodWrites, merged
+from bayplan.kube.writes.pod_writes import POD_SCHEDULED, Binder, PodLookup, PodWrites, merged, read_pod
 from scheduler_core.errors import NotFoundError, ServerUnavailableError
 from scheduler_core.model.pod import Pod
 from scheduler_core.ports import Binding, Clock, Event, PodDeletion, PodStatusPatch

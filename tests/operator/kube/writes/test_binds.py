@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from bayplan.kube.http.connection import ApiConnection
-from bayplan.kube.writes.binds import Binder, binding_body, read_pod
+from bayplan.kube.writes.pod_writes import Binder, binding_body, read_pod
 
 from scheduler_core.errors import (
     BoundElsewhereError,
