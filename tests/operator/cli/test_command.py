@@ -80,7 +80,7 @@ def make_version_fail(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None
     def version() -> None:
         raise error
 
-    monkeypatch.setattr("bayplan.cli.version.version", version)
+    monkeypatch.setattr("bayplan.cli.version", version)
 
 
 @table(
