@@ -68,6 +68,10 @@ demo-dra: install ## Demonstrate devices: claims by attribute, shared, with alte
 demo-kueue: install ## Demonstrate the admission check of Kueue: two teams, a preemption, whole replicas, an autoscaler (builds Kueue; KEEP=1)
 	@$(BIN)/python -m hack.demo.kueue $(if $(KEEP),--keep)
 
+.PHONY: transcript
+transcript: controlplane ## Print what a new user sees: wheel, simulation, chart, upgrade, `helm test`, rollback, status, explanation
+	@$(BIN)/python -m hack.demo.transcript
+
 .PHONY: test
 test: install ## Run all tests, including those on the real control plane (WORKERS=n PYTEST_ARGS=... K8S=1.36)
 	@$(BIN)/python -m hack.controlplane.binaries || echo "==> some tests will be skipped, with what they lack"
@@ -78,7 +82,7 @@ test: install ## Run all tests, including those on the real control plane (WORKE
 # All steps run, also after one that fails. NIGHT is the random seed; the date of a night repeats it.
 NIGHT ?= $(shell date +%Y%m%d)
 HOURS ?= build/nightly/simulated-hours.jsonl
-NIGHTLY := tests peers releases floors pythons firefox faults twins parity scenarios soak upstream e2e
+NIGHTLY := tests peers releases floors pythons firefox faults twins parity scenarios soak upstream e2e transcript
 
 .PHONY: nightly
 nightly: controlplane ## Run what CI samples or leaves out: long campaigns, planted bugs, soak, floors (hours; NIGHT=20261122)
@@ -140,6 +144,8 @@ nightly-upstream: install
 
 nightly-e2e: controlplane
 	@nice $(BIN)/python -m tests.e2e
+
+nightly-transcript: transcript
 
 # Separate environment with the lowest versions that pyproject.toml allows.
 FLOORS := build/floors

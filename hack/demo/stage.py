@@ -129,8 +129,8 @@ class Stage:
     def _run_operator(self, kubeconfig: Path, arguments: Sequence[str]) -> None:
         port = free_port()
         flags = ["--kubeconfig", str(kubeconfig), "--serve-address", f"{LOOPBACK}:{port}", "--local-address", ""]
-        self.plane.start_program("bayplan", [_BAYPLAN, *arguments, *flags], lambda: bool(_served_by(port)))
-        self.server = _served_by(port)
+        self.plane.start_program("bayplan", [_BAYPLAN, *arguments, *flags], lambda: bool(served_by(port)))
+        self.server = served_by(port)
 
     def bayplan(self, *arguments: str, limit: int = 0, unshown: Sequence[str] = (), codes: Sequence[int] = (0,)) -> str:
         """Run `bayplan` as the administrator, print the command and its output, and return the output."""
@@ -237,7 +237,7 @@ def _start_kwok(plane: ControlPlane, screen: Screen) -> bool:
     return True
 
 
-def _served_by(port: int) -> str:
+def served_by(port: int) -> str:
     """Return the URL of the operator's server; "" before it is ready."""
     context = _any_certificate()
     for server in (f"https://{LOOPBACK}:{port}", f"http://{LOOPBACK}:{port}"):

@@ -1,49 +1,17 @@
-"""The version before this one, from the repository's history: its chart with the definitions, and its code.
-
-It is that of the last tag before the checked-out commit. There is no tag yet, so it is the last commit whose chart had
-the definitions in ``crds/``, which Helm does not upgrade.
-"""
+"""The sources of the previous version, for tests of upgrades."""
 
 from __future__ import annotations
 
-import io
-import subprocess
-import tarfile
 from pathlib import Path
 
 import pytest
 
-_ROOT = Path(__file__).resolve().parents[2]
-_MOVED = "charts/bayplan/definitions"
-_PARTS = ("charts", "crds", "operator", "scheduler_core")
+from hack.release import previous_version as releases
 
 
 def previous_version(directory: Path) -> Path:
-    """Write the sources of the previous version to a directory, and return it.
-
-    A shallow clone and a source archive lack them, and the test is skipped there. A clone with history never skips it.
-    """
-    reference = _reference()
-    if _git("rev-parse", "--verify", "--quiet", f"{reference}^{{commit}}").returncode != 0:
-        pytest.skip("the checkout has no history before this version; run `git fetch --unshallow --tags`")
-    archive = _git("archive", "--format=tar", reference, *_PARTS)
-    assert archive.returncode == 0, archive.stderr.decode()
-    with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
-        files.extractall(directory, filter="data")
-    return directory
-
-
-def _reference() -> str:
-    """Return the last tag of a version before HEAD, or the commit before the definitions moved."""
-    described = _git("describe", "--tags", "--abbrev=0", "--match=v[0-9]*", "HEAD^")
-    if described.returncode == 0:
-        return described.stdout.decode().strip()
-    moved = _git("log", "--diff-filter=A", "--format=%H", "--max-count=1", "HEAD", "--", _MOVED)
-    return f"{moved.stdout.decode().strip()}^"
-
-
-def _git(*args: str) -> subprocess.CompletedProcess[bytes]:
+    """Write the sources to a directory, and return it; skip the test in a checkout without history."""
     try:
-        return subprocess.run(["git", *args], cwd=_ROOT, capture_output=True, check=False)
-    except OSError as error:
-        return subprocess.CompletedProcess(args, 127, b"", str(error).encode())
+        return releases.previous_version(directory)
+    except releases.NoPreviousVersionError as error:
+        pytest.skip(str(error))
