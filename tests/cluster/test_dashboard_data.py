@@ -21,6 +21,8 @@ WITHOUT_DATA = {
     "scheduler_async_api_call_execution_total": "of failed calls, and none failed",
     "scheduler_permit_wait_duration_seconds": "no plugin makes a pod wait at Permit",
     "bayplan_device_allocations_total": "no pod has a claim",
+    "bayplan_contested_nodes": "no other scheduler binds pods",
+    "bayplan_rival_overcommits_total": "as above",
     "bayplan_shadow_": "there is no shadow profile",
 }
 """Series of the dashboard that the run does not have; test_observability.py tests that this is so."""

@@ -26,7 +26,8 @@ OF_SHADOWS = {"bayplan_shadow_decisions_total", "bayplan_shadow_seconds_total"}
 AFTER_A_FAULT = {
     ("scheduler_async_api_call_execution_total", (("result", "error"),)): "no call to the API server failed",
     ("bayplan_device_allocations_total", ()): "no pod of this run has a claim; test_devices.py tests the panel",
-    ("bayplan_rival_overcommits_total", ()): "no other scheduler binds pods; test_operator_metrics.py tests it",
+    ("bayplan_contested_nodes", ()): "no other scheduler binds pods; test_rivals.py tests the panel",
+    ("bayplan_rival_overcommits_total", ()): "as above",
     ("scheduler_permit_wait_duration_seconds_bucket", ()): "no plugin of this run makes a pod wait at Permit",
 }
 """Series that this run does not have, and why; their families are exposed."""

@@ -15,6 +15,7 @@ from hack.controlplane.api_client import Manifest
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.schedulers import install_crds
 from tests.support.approval_plugin import install
+from tests.support.dashboard import assert_has_series
 from tests.support.live_world import LiveWorld, live_world
 from tests.support.operator_process import OperatorProcess
 
@@ -129,7 +130,7 @@ def test_two_schedulers_of_one_name(world: LiveWorld, control_plane: ControlPlan
 
 
 def test_a_node_that_a_rival_overcommits_is_reported(world: LiveWorld) -> None:
-    """Condition, event and metrics name the node, the rival and its pod."""
+    """Condition, event and metrics name the node, the rival and its pod, and the dashboard shows both metrics."""
     world.profile({})
     node = world.node("full", cpu="1")
     world.pod("ours", cpu="1")
@@ -144,6 +145,9 @@ def test_a_node_that_a_rival_overcommits_is_reported(world: LiveWorld) -> None:
         assert words in contested["message"]
     assert world.operator.metric("bayplan_contested_nodes", rival=rival) == 1
     assert world.operator.metric("bayplan_rival_overcommits_total", rival=rival) == 1
+    scrape = world.operator.get("/metrics")[1]
+    for prefix in ("bayplan_contested_", "bayplan_rival_"):
+        assert_has_series(scrape, prefix)
     world.until(lambda: events_of(world, world.token)["NodesContested"] == 1, "an event is recorded")
     assert binds_lost(world.operator, world) == 0
 
