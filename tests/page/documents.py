@@ -36,7 +36,7 @@ def documents(nodes: int = 5_000, pending: int = 10_000, groups: int = 40) -> di
         "nodes": shown,
         "profiles": profiles,
         "rates": rates(pending=pending),
-        "watches": known("watches"),
+        "watches": watches(shown, places),
         "work?namespace=batch&pod=render-0": known("pod"),
         "work?namespace=ml&podgroup=train": known("gang"),
         "work?namespace=ml&podgroup=train&api=bayplan.dev": known("gang"),
@@ -129,13 +129,23 @@ def overview(nodes: Document, places: dict[str, int]) -> Document:
     }
 
 
+def watches(nodes: Document, places: dict[str, int]) -> Document:
+    """Return the watches, with the numbers of nodes and pods of the overview."""
+    found = known("watches")
+    objects = {"nodes": len(nodes["names"]), "pods": sum(nodes["pods"]) + sum(places.values())}
+    for watch in found["watches"]:
+        watch["objects"] = objects.get(watch["resource"], watch["objects"])
+    return found
+
+
 def problems() -> list[Document]:
     """Return a problem of each kind."""
     return [
         {
             "kind": "profile",
             "title": "profile latency: spec rejected",
-            "text": 'spec.plugins.score.enabled[0].name: unknown plugin "NodeNme": did you mean NodeName?',
+            "text": 'spec.plugins.score.enabled[0].name: there is no plugin "NodeNme" (did you mean "NodeName"?); '
+            "correct the name or install its package",
             "link": "#/profiles/latency",
         },
         {
@@ -361,7 +371,7 @@ def rates(points: int = 360, pending: int = 10_000) -> Document:
             {"name": "Pods are bound", "objective": bound, "value": "99 % within 3.57 s", "met": True},
             {"name": "Decisions", "objective": decisions, "value": "99 % within 0.0135 s", "met": True},
         ],
-        "lostBinds": 0,
+        "lostBinds": 2,
         "conflicts": 4,
         "commands": ["bayplan status"],
     }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from selenium.webdriver.common.keys import Keys
 
@@ -67,8 +69,8 @@ def test_a_pod(browser: Browser, page: PageServer) -> None:
         "NodeResourcesFit: cpu: needs 4 cores, free 2.5 cores (preemption may help)",
         "evicts 1 pod on worker-0099 ! violates 1 PodDisruptionBudget",
         "then it fits on worker-0412",
-        "choice worker-000 runner-up worker-001",
-        "Total 400 363 326",
+        "choice worker-0412 runner-up worker-0007",
+        "Total 630 616 602",
         "Show 3 more of 3",
     ):
         assert text in shown, text
@@ -232,7 +234,7 @@ def test_fragmentation(browser: Browser, page: PageServer) -> None:
 def test_profiles(browser: Browser, page: PageServer) -> None:
     """The panel shows conditions, queue, revisions, shadow and error of each profile."""
     browser.open(page.url + "#/profiles/latency")
-    browser.shows("#profile-latency", 'spec.plugins.score.enabled[0].name: unknown plugin "NodeNme"')
+    browser.shows("#profile-latency", 'spec.plugins.score.enabled[0].name: there is no plugin "NodeNme"')
     assert "chosen" in (browser.find("#profile-latency").get_attribute("class") or "")
     batch = browser.text("#profile-batch")
     assert "active 110 backoff 0 unschedulable 761 gated 129 scheduled 48,213" in batch
@@ -264,7 +266,7 @@ def test_rates(browser: Browser, page: PageServer) -> None:
     assert ["Decisions", "99 % of the attempts end within 1 s", "99 % within 0.0135 s", "✓ met"] in rows(
         browser, "#rates"
     )
-    assert "lost binds 0 conflicts 4" in browser.text("#rates")
+    assert "lost binds 2 conflicts 4" in browser.text("#rates")
 
 
 def test_problems(browser: Browser, page: PageServer) -> None:
@@ -284,11 +286,12 @@ def test_watches(browser: Browser, page: PageServer) -> None:
     """The panel names the objects that cannot be decoded, and why a watch is stale."""
     browser.open(page.url + "#/watches")
     browser.shows("#watches", "3 resources, 2 with problems")
+    shown = documents(nodes=200, pending=1_000, groups=15)["overview"]
     assert rows(browser, "#watches") == [
         [
             "pods",
             "\u2715 undecodable objects",
-            "58,213",
+            f"{shown['pods'] + shown['pending']:,}",
             "cannot be decoded: batch/odd: spec.containers: expected an array",
         ],
         [
@@ -297,7 +300,7 @@ def test_watches(browser: Browser, page: PageServer) -> None:
             "64",
             "the API server has sent nothing for more than 300 s (maxWatchSilence)",
         ],
-        ["nodes", "\u2713 current", "5,000", "-"],
+        ["nodes", "\u2713 current", "200", "-"],
     ]
 
 
@@ -413,3 +416,34 @@ def test_permalinks(browser: Browser, page: PageServer, panel: str) -> None:
     script = "return document.getElementById(arguments[0]).getBoundingClientRect().top"
     at_end = "return innerHeight + scrollY >= document.documentElement.scrollHeight - 1"
     browser.until(lambda: 0 < browser.run(script, panel) < 120 or browser.run(at_end), f"{panel} is in view")
+
+
+def test_sums_of_the_fixture() -> None:
+    """The figures of the fixture, which the screenshots of the docs show, agree with each other."""
+    found = documents()
+    pod, profiles, gang = found["work?namespace=batch&pod=render-0"], found["profiles"]["profiles"], found["gangs"]
+    by_node = _values(pod, "scores")
+    assert [each["total"] for each in by_node] == [
+        sum(one["weighted"] for one in each["plugins"].values()) for each in by_node
+    ]
+    shadow = profiles[1]["shadow"]
+    assert shadow["otherNode"] + shadow["wouldReject"] + shadow["wouldPlace"] == shadow["differed"]
+    assert shadow["agreed"] + shadow["differed"] == shadow["compared"]
+    for profile in profiles:
+        live = [each["revision"] for each in profile["revisions"] if each["live"]]
+        assert live in ([], [profile["revision"]])
+    assert sum(profiles[0]["queue"].values()) == found["overview"]["pending"] == found["pending"]["total"]
+    assert len(gang["gangs"]) == found["overview"]["gangsWaiting"]
+    titles = " ".join(each["title"] for each in found["overview"]["problems"])
+    assert f"{found['rates']['lostBinds']} binds lost" in titles
+    assert f"{profiles[2]['errors']} attempts ended in an error" in titles
+
+
+def _values(document: Any, name: str) -> Any:
+    """Return the value of the only field of this name, at any depth."""
+    if isinstance(document, dict):
+        if name in document:
+            return document[name]
+        document = list(document.values())
+    found = (_values(each, name) for each in document) if isinstance(document, list) else ()
+    return next((each for each in found if each is not None), None)
