@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from bayplan.api_validation.affinity_rules import node_selector_problems
 from bayplan.api_validation.field_errors import (
     FieldErrors,
     dns_label,
@@ -23,8 +22,8 @@ from bayplan.api_validation.field_errors import (
     text,
     texts,
 )
-from bayplan.api_validation.metadata_rules import annotation_problems, label_problems
 from bayplan.api_validation.resource_rules import amount
+from bayplan.api_validation.selection_rules import annotation_problems, label_problems, node_selector_problems
 from bayplan.api_validation.volume_rules import csi_driver_name_problems
 from scheduler_core.cel.device_selector import SelectorCompileError, compile_selector
 from scheduler_core.config.validation import extended_resource_problems

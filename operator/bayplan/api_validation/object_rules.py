@@ -9,7 +9,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from bayplan.api_validation.affinity_rules import taint_problems
 from bayplan.api_validation.container_rules import port_or_name_problems
 from bayplan.api_validation.field_errors import (
     FieldErrors,
@@ -25,14 +24,15 @@ from bayplan.api_validation.field_errors import (
     text,
     texts,
 )
-from bayplan.api_validation.metadata_rules import (
+from bayplan.api_validation.pod_rules import template_problems
+from bayplan.api_validation.resource_rules import amount, quantity_problems
+from bayplan.api_validation.selection_rules import (
     finalizer_problems,
     label_problems,
     selector_problems,
     selects,
+    taint_problems,
 )
-from bayplan.api_validation.pod_rules import template_problems
-from bayplan.api_validation.resource_rules import amount, quantity_problems
 from bayplan.api_validation.volume_rules import (
     claim_problems,
     csi_driver_name_problems,

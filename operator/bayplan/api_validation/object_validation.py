@@ -27,8 +27,8 @@ from bayplan.api_validation.field_errors import (
     other_problems,
     path_segment,
 )
-from bayplan.api_validation.metadata_rules import NameFormat, metadata_problems
 from bayplan.api_validation.pod_rules import pod_problems
+from bayplan.api_validation.selection_rules import NameFormat, metadata_problems
 from bayplan.api_validation.strict_decoding import kubernetes_schema, strictly_decoded
 from bayplan.resources.crd_generation import RESOURCES, definition_of
 from bayplan.resources.resource_model import API_VERSION, GROUP

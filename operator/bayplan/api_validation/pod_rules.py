@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bayplan.api_validation.affinity_rules import affinity_problems, spread_problems, toleration_problems
 from bayplan.api_validation.container_rules import PodParts, container_problems, pod_security_problems
 from bayplan.api_validation.field_errors import (
     FieldErrors,
@@ -23,8 +22,14 @@ from bayplan.api_validation.field_errors import (
     text,
     texts,
 )
-from bayplan.api_validation.metadata_rules import annotation_problems, label_problems
 from bayplan.api_validation.resource_rules import pod_resource_problems, requirement_problems
+from bayplan.api_validation.selection_rules import (
+    affinity_problems,
+    annotation_problems,
+    label_problems,
+    spread_problems,
+    toleration_problems,
+)
 from bayplan.api_validation.volume_rules import volume_problems
 
 Value = Mapping[str, Any]

@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from bayplan.api_validation.affinity_rules import node_selector_problems
 from bayplan.api_validation.field_errors import (
     FieldErrors,
     descending_path,
@@ -23,8 +22,13 @@ from bayplan.api_validation.field_errors import (
     texts,
     unreserved_path,
 )
-from bayplan.api_validation.metadata_rules import annotation_problems, label_problems, selector_problems
 from bayplan.api_validation.resource_rules import amount
+from bayplan.api_validation.selection_rules import (
+    annotation_problems,
+    label_problems,
+    node_selector_problems,
+    selector_problems,
+)
 from scheduler_core.model.pod_requests import canonical_text, notation
 
 Value = Mapping[str, Any]

@@ -25,7 +25,6 @@ from bayplan.resources.conditions import (
     read_conditions,
     set_condition,
 )
-from bayplan.resources.plugin_config import PluginConfigStatus
 from bayplan.resources.scheduler_profile import (
     MAX_REASON_LENGTH,
     SHOWN_DIFFERENCES,
@@ -34,6 +33,7 @@ from bayplan.resources.scheduler_profile import (
     ExtenderStatus,
     NotCompared,
     PlacementFigures,
+    PluginConfigStatus,
     QueueCounts,
     ResourceFigures,
     SchedulerProfileStatus,

@@ -15,10 +15,9 @@ import yaml
 from pydantic import BaseModel
 
 from bayplan.resources.crd_rules import OVERLAYS
-from bayplan.resources.plugin_config import PluginConfig
 from bayplan.resources.pod_group import PodGroup
 from bayplan.resources.resource_model import GROUP, VERSION, CustomResource, PrinterColumn, ResourceDefinition
-from bayplan.resources.scheduler_profile import SchedulerProfile
+from bayplan.resources.scheduler_profile import PluginConfig, SchedulerProfile
 from scheduler_core.config.config_model import INT32_MAX, INT64_MAX
 
 RESOURCES: tuple[type[CustomResource], ...] = (SchedulerProfile, PluginConfig, PodGroup)

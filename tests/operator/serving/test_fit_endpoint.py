@@ -8,7 +8,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from bayplan.fit.rendering import read_fit
+from bayplan.cli.fit import read_fit
 from bayplan.kube.readiness import Readiness
 from bayplan.serving import FIT_PATH
 from bayplan.serving.authorization import TOKEN_HEADER, Access, RequestAuthorization, User
