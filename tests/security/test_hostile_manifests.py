@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 from bayplan.profiles.profile_controller import ControllerPorts, ProfileController
-from bayplan.resources.scheduler_profile import PluginConfig, SchedulerProfile
+from bayplan.resources.plugin_config import PluginConfig
+from bayplan.resources.scheduler_profile import SchedulerProfile
 
 from scheduler_core.errors import ConfigError
 from tests.security.control_pods import Controls

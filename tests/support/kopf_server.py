@@ -6,9 +6,10 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from bayplan.resources.plugin_config import PluginConfig
 from bayplan.resources.pod_group import PodGroup
 from bayplan.resources.resource_model import API_VERSION, GROUP, VERSION
-from bayplan.resources.scheduler_profile import PluginConfig, SchedulerProfile
+from bayplan.resources.scheduler_profile import SchedulerProfile
 
 from tests.support.fake_api import FakeApi, Hang, ReceivedRequest, Response, Stream
 

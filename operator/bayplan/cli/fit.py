@@ -21,9 +21,8 @@ from bayplan.cli.operator_requests import OperatorRequest, operator_options, sen
 from bayplan.fit.building import fit_document
 from bayplan.fit.documents import EXIT_CODES, FitDocument
 from bayplan.fit.request_reading import FitQuestion, read_question, read_template
-from bayplan.gangs.group_sources import PRIORITY_CLASSES
+from bayplan.gangs.group_sources import priority_class_manifest, priority_class_manifests
 from bayplan.kube.http.connection import ApiConnection
-from bayplan.kube.watches.informer import list_objects
 from bayplan.serving import FIT_PATH
 from bayplan.simulation.admission import AdmittedCluster, admit
 from bayplan.simulation.cluster_files import Placed, objects_in, read_cluster_files
@@ -35,7 +34,6 @@ from bayplan.texts.report_sections import plain_table, text_of
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.fit.answers import FitVerdict
 from scheduler_core.fit.requests import NodeTemplate
-from scheduler_core.model.workloads import PriorityClass
 from scheduler_core.scheduler import Scheduler, SchedulerPorts
 
 _STEPS = 10_000_000
@@ -173,7 +171,7 @@ def _only_object(file: str) -> Placed[Any]:
 def _from_files(options: _Options) -> FitDocument:
     decoded = installed_plugins().decoded_types(reads_marks=True)
     files = read_cluster_files(options.nodes_from, decoded)
-    classes = [_body(each.object) for each in files.priority_classes]
+    classes = [priority_class_manifest(each.object) for each in files.priority_classes]
     return asyncio.run(_in_memory(options, admit(files), classes))
 
 
@@ -193,8 +191,8 @@ def _from_api_server(options: _Options) -> FitDocument:
 
 async def _from_connection(connection: ApiConnection, options: _Options) -> FitDocument:
     snapshot = await take_snapshot(connection, SimulationOptions(options.seed).of_scheduler())
-    classes, _ = await list_objects(connection, PRIORITY_CLASSES, PriorityClass)
-    return _answered(options, snapshot.scheduler, [_body(each) for each in classes], tuple(snapshot.notices))
+    classes = await priority_class_manifests(connection)
+    return _answered(options, snapshot.scheduler, classes, tuple(snapshot.notices))
 
 
 def _answered(
@@ -214,10 +212,6 @@ def _template(options: _Options, scheduler: Scheduler) -> NodeTemplate | None:
     if found is None:
         raise ConfigError([Problem("--node-template", f'"{name}" is neither a file nor a node of the cluster')])
     return found
-
-
-def _body(given: PriorityClass) -> dict[str, Any]:
-    return {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", **msgspec.to_builtins(given)}
 
 
 _STYLES = {

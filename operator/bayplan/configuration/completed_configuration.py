@@ -17,6 +17,7 @@ from typing import Any
 import yaml
 
 from bayplan.configuration.configuration_file import RunConfiguration, build_profiles
+from bayplan.texts.yaml_documents import PlainDumper
 from scheduler_core.config.config_model import ConfigModel
 from scheduler_core.config.plugin_args import (
     API_VERSION,
@@ -41,13 +42,8 @@ _GATED_POINTS = ("placementGenerate", "placementScore", "podGroupPostFilter")
 _DEFAULT_RESOURCES = ({"name": "cpu", "weight": 1}, {"name": "memory", "weight": 1})
 
 
-class _Dumper(yaml.SafeDumper):
+class _Dumper(PlainDumper):
     """YAML dumper with the style of Go's: no aliases, an empty string in double quotes."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        """Return True: write repeated values in full."""
-        del data
-        return True
 
     def represent_str(self, data: str) -> yaml.ScalarNode:
         return self.represent_scalar("tag:yaml.org,2002:str", data, style=None if data else '"')

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from bayplan.configuration.configuration_file import RunConfiguration, build_profiles
+from bayplan.resources.plugin_config import PluginConfig
 from bayplan.resources.resource_model import API_VERSION, MAX_NAME_LENGTH
-from bayplan.resources.scheduler_profile import PluginConfig, SchedulerProfile
+from bayplan.resources.scheduler_profile import SchedulerProfile
 from bayplan.settings.operator_settings import Settings
 from scheduler_core.config import plugin_set_types as plugins_config
 from scheduler_core.config.plugin_args import IN_TREE_ARGS

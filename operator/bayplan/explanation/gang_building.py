@@ -22,7 +22,7 @@ from bayplan.explanation.documents import (
 from bayplan.extenders.http_extender import extenders_skipped_notice
 from bayplan.gangs.group_phase import Phase, Tally, evaluate_gang
 from bayplan.resources.resource_model import format_time
-from bayplan.texts.document_formats import item_or_error
+from bayplan.texts.document_formats import item_or_error, listed
 from scheduler_core.cycle.preemption_delay import seconds_left
 from scheduler_core.cycle_assembly import CycleContext
 from scheduler_core.dry_run_assembly import Explainers, helpful_nodes
@@ -172,7 +172,7 @@ def _bare(gang: Gang, held: Reservation | None) -> GangExplanation:
     notices = []
     if gang.victims:
         notices.append(
-            f"preemption victims being evicted: {_listed([f'{space}/{name}' for space, name in gang.victims])}"
+            f"preemption victims being evicted: {listed([f'{space}/{name}' for space, name in gang.victims], _NAMED)}"
         )
     return GangExplanation(
         namespace=gang.key.namespace,
@@ -237,7 +237,7 @@ def _held_by_plugins(context: CycleContext, gang: Gang, unplaced: list[Pod]) -> 
             and pod.metadata.uid not in gang.waiting
         ):
             held.append(f"{pod.metadata.name} is gated by {queued.gated_by}")
-    return _listed(held)
+    return listed(held, _NAMED)
 
 
 # -- a gang whose quorum waits --------------------------------------------------------------------------------------
@@ -302,8 +302,3 @@ def _preemption(preview: GangPreview) -> GangPreemption:
 
 def _counted(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
-def _listed(names: list[str]) -> str:
-    more = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -23,7 +23,7 @@ from bayplan.explanation.documents import (
     Preemption,
     Verdict,
 )
-from bayplan.texts.document_formats import read_answer, renderers
+from bayplan.texts.document_formats import listed, read_answer, renderers
 from bayplan.texts.report_sections import plain_table, text_of
 from scheduler_core.explain.findings import (
     ClaimRejection,
@@ -59,7 +59,6 @@ _STYLES = {
     GangVerdict.ONE_BY_ONE: "cyan",
     GangVerdict.ERROR: "red",
 }
-_NAMED = 8
 
 AnyExplanation = Explanation | GangExplanation
 
@@ -245,7 +244,7 @@ def _gang_sections(explanation: GangExplanation) -> Iterator[RenderableType]:
     if explanation.reservation is not None:
         yield Text.assemble(("Reservation  ", "bold"), _reservation(explanation.reservation))
     for other in explanation.kept_off:
-        yield Text.assemble(("Excluded nodes  ", "bold"), f"{_listed(other.nodes)} (reserved for gang {other.gang})")
+        yield Text.assemble(("Excluded nodes  ", "bold"), f"{listed(other.nodes)} (reserved for gang {other.gang})")
     if explanation.last_attempt is not None:
         last = explanation.last_attempt
         when = f" at {last.time}" if last.time else ""
@@ -267,7 +266,7 @@ def _placement(placement: Sequence[MemberNode]) -> Table:
         by_node.setdefault(each.node, []).append(each.member)
     table = plain_table("NODE", "MEMBERS", "")
     for node, names in sorted(by_node.items()):
-        table.add_row(Text(node), str(len(names)), Text(_listed(names)))
+        table.add_row(Text(node), str(len(names)), Text(listed(names)))
     return table
 
 
@@ -302,7 +301,7 @@ def _gang_preemption(plan: GangPreemption) -> str:
     awaited = f"wait for terminating pods {_pods(plan.awaited)}" if plan.awaited else ""
     if not plan.victims:
         return f"would evict no pods but {awaited}"
-    victims = f"would evict {_pods(plan.victims)} from {_listed(plan.nodes)}"
+    victims = f"would evict {_pods(plan.victims)} from {listed(plan.nodes)}"
     text = f"{_delay(plan.waits_until)}{victims}; all members then fit{where}"
     if plan.pdb_violations:
         text += f"; PodDisruptionBudget violations: {plan.pdb_violations}"
@@ -310,17 +309,12 @@ def _gang_preemption(plan: GangPreemption) -> str:
 
 
 def _reservation(held: GangReservation) -> str:
-    text = held.where if held.where == ", ".join(held.nodes) else f"{held.where} ({_listed(held.nodes)})"
-    return text + (f", waiting for these pods to terminate: {_listed(held.waits_for)}" if held.waits_for else "")
+    text = held.where if held.where == ", ".join(held.nodes) else f"{held.where} ({listed(held.nodes)})"
+    return text + (f", waiting for these pods to terminate: {listed(held.waits_for)}" if held.waits_for else "")
 
 
 def _pods(pods: Sequence[Victim]) -> str:
-    return _listed([f"{pod.namespace}/{pod.name} (priority {pod.priority})" for pod in pods])
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return listed([f"{pod.namespace}/{pod.name} (priority {pod.priority})" for pod in pods])
 
 
 # -- nodes and events --------------------------------------------------------------------------------------------------

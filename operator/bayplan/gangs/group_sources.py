@@ -12,6 +12,7 @@ import contextlib
 from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from bayplan.gangs.bayplan_group_source import BayplanGroups, GroupObserver, GroupSink
@@ -43,6 +44,17 @@ from scheduler_core.scheduler import Scheduler
 
 PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 """Path of the PriorityClasses, from which groups of Bayplan's own API get their priority."""
+
+
+def priority_class_manifest(given: PriorityClass) -> dict[str, Any]:
+    return {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", **msgspec.to_builtins(given)}
+
+
+async def priority_class_manifests(connection: ApiConnection) -> list[dict[str, Any]]:
+    """Return the PriorityClasses of the cluster."""
+    classes, _ = await list_objects(connection, PRIORITY_CLASSES, PriorityClass)
+    return [priority_class_manifest(each) for each in classes]
+
 
 SETTLE_SECONDS = 5.0
 """Maximum time the first cycle waits for sources; a healthy API server responds within milliseconds."""

@@ -14,18 +14,17 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from bayplan.gangs.group_sources import PRIORITY_CLASSES
+from bayplan.gangs.group_sources import priority_class_manifests
 from bayplan.kube.http.api_request import APPLY_PATCH, METADATA_ONLY, ApiRequest, path_part
 from bayplan.kube.http.connection import ApiConnection
 from bayplan.kube.served_apis import served_resources
 from bayplan.kube.watches.cluster_informers import ClusterInformers, FeedSink
-from bayplan.kube.watches.informer import Informer, list_objects
+from bayplan.kube.watches.informer import Informer
 from bayplan.kube.watches.watch_stream import KubeObject
 from bayplan.kueue.fit_checks import ACTIVE, FitChecks, FitDryRun, StateWrite
 from bayplan.kueue.workloads import GROUP, AdmissionCheck, ResourceFlavor, Workload
 from bayplan.process.copies import BackgroundDocuments
 from scheduler_core.errors import ClusterWriteError
-from scheduler_core.model.workloads import PriorityClass
 from scheduler_core.ports import Clock
 from scheduler_core.scheduler import Scheduler
 
@@ -105,9 +104,7 @@ class KueueRequests:
 
     async def priority_classes(self) -> list[dict[str, Any]]:
         """Return the PriorityClasses of the cluster, as manifests."""
-        classes, _ = await list_objects(self._connection, PRIORITY_CLASSES, PriorityClass)
-        kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
-        return [{**kind, **msgspec.to_builtins(each)} for each in classes]
+        return await priority_class_manifests(self._connection)
 
 
 class KueueAdmission:

@@ -15,8 +15,9 @@ from typing import Any
 from msgspec import Struct
 from pydantic import BaseModel
 
+from bayplan.resources.plugin_config import PluginConfig
 from bayplan.resources.resource_model import ObjectMeta
-from bayplan.resources.scheduler_profile import PluginConfig, SchedulerProfile
+from bayplan.resources.scheduler_profile import SchedulerProfile
 from bayplan.settings.profile_selection import ProfileSelection
 from scheduler_core.config import plugin_set_types as plugins_config
 from scheduler_core.config.plugin_args import IN_TREE_ARGS, read_args

@@ -49,8 +49,9 @@ from bayplan.profiles.status_publisher import (
 )
 from bayplan.resources.conditions import ConditionState, problems_message
 from bayplan.resources.object_store import Body, ObjectStore
+from bayplan.resources.plugin_config import PluginConfig
 from bayplan.resources.resource_model import CustomResource, change_cause
-from bayplan.resources.scheduler_profile import PluginConfig, SchedulerProfile
+from bayplan.resources.scheduler_profile import SchedulerProfile
 from scheduler_core.errors import SchedulerCoreError
 from scheduler_core.metrics.profile_metrics import ProfileRecord
 from scheduler_core.ports import Clock

@@ -37,9 +37,10 @@ from bayplan.profiles.profile_status import ProfileReading
 from bayplan.profiles.unserved_pods import UnservedPods
 from bayplan.resources.conditions import ConditionState
 from bayplan.resources.object_store import Body
+from bayplan.resources.plugin_config import PluginConfig
 from bayplan.resources.pod_group import PodGroup
 from bayplan.resources.resource_model import API_VERSION, GROUP, VERSION, CustomResource
-from bayplan.resources.scheduler_profile import PluginConfig, SchedulerProfile
+from bayplan.resources.scheduler_profile import SchedulerProfile
 from bayplan.settings.operator_settings import Settings, revision_namespace
 from bayplan.texts import yaml_documents
 from scheduler_core.errors import ClusterWriteError, ConfigError, NotFoundError, Problem

@@ -25,6 +25,7 @@ from bayplan.resources.conditions import (
     read_conditions,
     set_condition,
 )
+from bayplan.resources.plugin_config import PluginConfigStatus
 from bayplan.resources.scheduler_profile import (
     MAX_REASON_LENGTH,
     SHOWN_DIFFERENCES,
@@ -33,7 +34,6 @@ from bayplan.resources.scheduler_profile import (
     ExtenderStatus,
     NotCompared,
     PlacementFigures,
-    PluginConfigStatus,
     QueueCounts,
     ResourceFigures,
     SchedulerProfileStatus,

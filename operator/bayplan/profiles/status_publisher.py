@@ -16,8 +16,9 @@ from msgspec import Struct
 
 from bayplan.profiles.profile_status import CONTESTED, COUNT_INTERVAL_SECONDS, DEGRADED, status_change
 from bayplan.resources.conditions import WITH_WARNINGS, Condition, ConditionState, find_condition, read_conditions
+from bayplan.resources.plugin_config import PluginConfig
 from bayplan.resources.resource_model import API_VERSION, CustomResource, ObjectMeta
-from bayplan.resources.scheduler_profile import PluginConfig, SchedulerProfile
+from bayplan.resources.scheduler_profile import SchedulerProfile
 from scheduler_core.errors import ClusterWriteError, NotFoundError
 from scheduler_core.ports import Clock, Event, ObjectReference
 

@@ -15,9 +15,11 @@ import yaml
 from pydantic import BaseModel
 
 from bayplan.resources.crd_rules import OVERLAYS
+from bayplan.resources.plugin_config import PluginConfig
 from bayplan.resources.pod_group import PodGroup
 from bayplan.resources.resource_model import GROUP, VERSION, CustomResource, PrinterColumn, ResourceDefinition
-from bayplan.resources.scheduler_profile import PluginConfig, SchedulerProfile
+from bayplan.resources.scheduler_profile import SchedulerProfile
+from bayplan.texts.yaml_documents import PlainDumper
 from scheduler_core.config.config_model import INT32_MAX, INT64_MAX
 
 RESOURCES: tuple[type[CustomResource], ...] = (SchedulerProfile, PluginConfig, PodGroup)
@@ -27,14 +29,6 @@ _KEEP_DEFAULT = "x-keep-default"
 _DROPPED = frozenset({"title", "additionalProperties", "$defs", _KEEP_DEFAULT, "default"})
 
 Schema = dict[str, Any]
-
-
-class _PlainDumper(yaml.SafeDumper):
-    """YAML dumper without anchors, which are hard to review and not supported by every parser."""
-
-    def ignore_aliases(self, _data: Any) -> bool:
-        """Return True: write repeated values in full."""
-        return True
 
 
 def definition_of(resource: type[CustomResource]) -> Schema:
@@ -105,7 +99,7 @@ def part_of(resource: type[CustomResource], name: str) -> type[BaseModel]:
 def rendered(resource: type[CustomResource]) -> str:
     """Render the CustomResourceDefinition of a resource as a YAML file."""
     return _HEADER + yaml.dump(
-        definition_of(resource), Dumper=_PlainDumper, sort_keys=False, width=110, allow_unicode=True
+        definition_of(resource), Dumper=PlainDumper, sort_keys=False, width=110, allow_unicode=True
     )
 
 

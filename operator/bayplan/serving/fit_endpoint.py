@@ -30,7 +30,7 @@ from bayplan.kube.readiness import Readiness
 from bayplan.process.copies import BackgroundDocuments, Document
 from bayplan.serving import FIT_PATH
 from bayplan.serving.authorization import Denial, Permission, RequestAuthorization, proxied_token
-from bayplan.serving.same_host_access import is_local, refusal
+from bayplan.serving.same_host_access import is_local, read_body, refusal
 from scheduler_core.errors import ClusterWriteError, ConfigError, SchedulerCoreError
 from scheduler_core.scheduler import Scheduler
 from scheduler_core.step_counter import TimeBudget
@@ -109,7 +109,7 @@ class FitEndpoint:
             return denied(caller)
         if request.content_type != "application/json":
             return refusal(415, "Content-Type: must be application/json")
-        body = await _body(request)
+        body = await read_body(request, MAX_BODY)
         if len(body) > MAX_BODY:
             return refusal(413, f"the request must have at most {MAX_BODY // 1024} KiB")
         try:
@@ -219,14 +219,6 @@ def _import_answers() -> Any:
     answering = import_module(_ANSWERS)
     answering.build_decoders()
     return answering
-
-
-async def _body(request: web.Request) -> bytes:
-    """Return the body, cut after the maximum and one byte."""
-    body = bytearray()
-    while len(body) <= MAX_BODY and (chunk := await request.content.read(MAX_BODY + 1 - len(body))):
-        body += chunk
-    return bytes(body)
 
 
 def _content(built: Document) -> web.Response | bytes:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-import msgspec
 from aiohttp import web
 from msgspec.structs import replace
 
@@ -15,13 +14,12 @@ from bayplan.explanation.documents import Explanation, GangExplanation, GangVerd
 from bayplan.explanation.gang_building import explain_gang, named_gang
 from bayplan.explanation.pod_building import explain_pod
 from bayplan.extenders.http_extender import extender_states
-from bayplan.gangs.group_sources import PRIORITY_CLASSES
+from bayplan.gangs.group_sources import priority_class_manifests
 from bayplan.introspection.cache_debugger import check_cache
 from bayplan.introspection.reports import shadow_report
 from bayplan.introspection.status_building import StatusSources, operator_status
 from bayplan.introspection.status_model import ExtenderState, Status
 from bayplan.kube.leader_election import LeaderState
-from bayplan.kube.watches.informer import list_objects
 from bayplan.profiles.unserved_pods import profiles_not_live
 from bayplan.serving.authorization import RequestAuthorization
 from bayplan.serving.bayplan_metrics import (
@@ -39,7 +37,6 @@ from bayplan.serving.http_server import HealthServer, protection_of
 from bayplan.serving.kube_scheduler_metrics import api_call_metrics
 from bayplan.settings.operator_settings import ServingSettings
 from scheduler_core.model.pod_group import GroupSource
-from scheduler_core.model.workloads import PriorityClass
 from scheduler_core.snapshot.cluster_cache import CacheDifference
 
 if TYPE_CHECKING:
@@ -82,17 +79,11 @@ class Endpoints:
             parts.scheduler,
             parts.readiness,
             lambda: context.suspension.is_on,
-            self._priority_classes,
+            lambda: priority_class_manifests(parts.connection),
             parts.background,
         )
         fit = FitEndpoint(sources, FitAccess(authorization))
         return [*explain.routes, *debug.routes, *fit.routes]
-
-    async def _priority_classes(self) -> list[dict[str, Any]]:
-        """Return the PriorityClasses of the cluster, as manifests."""
-        classes, _ = await list_objects(self._parts.connection, PRIORITY_CLASSES, PriorityClass)
-        kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
-        return [{**kind, **msgspec.to_builtins(each)} for each in classes]
 
     def explain_named(self, namespace: str, name: str) -> Explanation | None:
         """Explain a pod; None if it does not exist."""

@@ -37,6 +37,14 @@ class Refusal(msgspec.Struct, frozen=True):
     error: str = ""
 
 
+async def read_body(request: web.Request, limit: int) -> bytes:
+    """Return the whole body, of which one read returns only what has arrived; cut after ``limit`` bytes and one."""
+    body = bytearray()
+    while len(body) <= limit and (chunk := await request.content.read(limit + 1 - len(body))):
+        body += chunk
+    return bytes(body)
+
+
 def refusal(status: int, text: str) -> web.Response:
     return web.Response(status=status, body=msgspec.json.encode(Refusal(text)), content_type="application/json")
 

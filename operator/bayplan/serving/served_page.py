@@ -28,7 +28,7 @@ from bayplan.process.copies import BackgroundDocuments, Document
 from bayplan.serving import PAGE_PATH
 from bayplan.serving.authorization import Denial, Permission, RequestAuthorization, proxied_token
 from bayplan.serving.deferred_server import ServedParts
-from bayplan.serving.same_host_access import Handler, is_local
+from bayplan.serving.same_host_access import Handler, is_local, read_body
 from bayplan.settings.operator_settings import ServingSettings
 from bayplan.texts.document_formats import error_text
 from bayplan.texts.report_sections import ASSETS
@@ -271,7 +271,7 @@ class PageEndpoints:
             if request.content_type not in _MANIFESTS:
                 text = f"Content-Type: must be one of {', '.join(sorted(_MANIFESTS))}"
                 return _error(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, text)
-            manifest = (await _body(request, MAX_MANIFEST)).decode(errors="replace")
+            manifest = (await read_body(request, MAX_MANIFEST)).decode(errors="replace")
         try:
             query = read_room_query(request.query, manifest)
         except RoomError as error:
@@ -352,14 +352,6 @@ def _protected(handler: Handler) -> Handler:
         return response
 
     return protected
-
-
-async def _body(request: web.Request, limit: int) -> bytes:
-    """Return the whole body, of which one read returns only what has arrived; cut after ``limit`` bytes and one."""
-    body = bytearray()
-    while len(body) <= limit and (chunk := await request.content.read(limit + 1 - len(body))):
-        body += chunk
-    return bytes(body)
 
 
 def _response(built: Document) -> web.Response:

@@ -17,7 +17,8 @@ from bayplan.kube.served_apis import NOT_SERVED, OPTIONAL, REQUIRED, DeviceApi
 from bayplan.kube.timing import SystemClock
 from bayplan.kube.watches.cluster_informers import STORAGE, WORKLOADS
 from bayplan.kube.watches.informer import list_objects
-from bayplan.resources.scheduler_profile import PluginConfig, SchedulerProfile
+from bayplan.resources.plugin_config import PluginConfig
+from bayplan.resources.scheduler_profile import SchedulerProfile
 from bayplan.simulation.admission import AdmittedCluster
 from bayplan.simulation.cluster_files import Place, Placed
 from bayplan.simulation.memory_cluster import MemoryCluster

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -47,6 +47,12 @@ def _fit(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_fit(each) for each in value]
     return value
+
+
+def listed(names: Sequence[str], most: int = 8) -> str:
+    """Return the first names, and the number of the others."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def as_json(document: Any) -> str:

@@ -102,6 +102,14 @@ ManifestLoader.add_constructor(f"{_TAG}bool", _flag)
 ManifestLoader.add_multi_constructor("!", _of_unknown_tag)
 
 
+class PlainDumper(yaml.SafeDumper):
+    """YAML dumper without anchors, which are hard to review and not supported by every parser."""
+
+    def ignore_aliases(self, _data: Any) -> bool:
+        """Return True: write repeated values in full."""
+        return True
+
+
 def load(text: str | bytes) -> Any:
     """Parse the one document of a text; None for an empty one.
 

@@ -16,9 +16,10 @@ from aiohttp.test_utils import TestServer
 from bayplan.kube.credentials import ConfiguredAccess, Credentials
 from bayplan.profiles.kopf_handlers import EndlessBackoff, KopfOperator, Watched, operator_settings
 from bayplan.resources.object_store import Body
+from bayplan.resources.plugin_config import PluginConfig
 from bayplan.resources.pod_group import PodGroup
 from bayplan.resources.resource_model import CustomResource
-from bayplan.resources.scheduler_profile import PluginConfig, SchedulerProfile
+from bayplan.resources.scheduler_profile import SchedulerProfile
 
 from hack.controlplane.certificates import Authority
 from tests.support.tables import table

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 import pytest
 from bayplan.profiles.profile_controller import ControllerPorts, ProfileController
-from bayplan.resources.scheduler_profile import PluginConfig, SchedulerProfile
+from bayplan.resources.plugin_config import PluginConfig
+from bayplan.resources.scheduler_profile import SchedulerProfile
 
 from scheduler_core.errors import NotFoundError, ServerUnavailableError
 from scheduler_core.scheduler import Scheduler

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
+from bayplan.resources.plugin_config import PluginConfig
 from bayplan.resources.pod_group import PodGroup, PodGroupSpec
 from bayplan.resources.resource_model import (
     MAX_DEPTH,
@@ -15,7 +16,7 @@ from bayplan.resources.resource_model import (
     bound_problems,
     format_time,
 )
-from bayplan.resources.scheduler_profile import PluginConfig, SchedulerProfile, SchedulerProfileStatus
+from bayplan.resources.scheduler_profile import SchedulerProfile, SchedulerProfileStatus
 
 from scheduler_core.errors import ConfigError
 from tests.support.manifests import plugin_config_manifest, profile_manifest
