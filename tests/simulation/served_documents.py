@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
-import bayplan.fit.operator_answers  # noqa: F401 - a request would import it in a thread
+import bayplan.fit.building  # noqa: F401 - a request would import it in a thread
 import msgspec
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request

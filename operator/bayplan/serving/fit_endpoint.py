@@ -43,7 +43,7 @@ _STEPS_AT_ONCE = 1_000
 _STEPS_IN_COPY = 500_000
 _MOST_WAITING = 8
 _LONGEST_WAIT_SECONDS = 10.0
-_ANSWERS = "bayplan.fit.operator_answers"
+_ANSWERS = "bayplan.fit.building"
 
 
 class FitBody(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
