@@ -28,7 +28,7 @@ def documents(nodes: int = 5_000, pending: int = 10_000, groups: int = 40) -> di
     """
     shown, waiting, profiles = node_map(nodes), pending_work(pending, groups), known("profiles")
     places = places_of(waiting)
-    profiles["profiles"][0]["queue"] = {name: places[name] for name in ("active", "backoff", "unschedulable", "gated")}
+    profiles["profiles"][0]["state"] |= {name: places[name] for name in ("active", "backoff", "unschedulable", "gated")}
     return {
         "overview": overview(shown, places),
         "pending": waiting,

@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from bayplan.introspection.reports import shadow_report
-from bayplan.introspection.status_model import ExtenderState, ProfileState
+from bayplan.introspection.status_model import ProfileState
 from bayplan.page.page_sources import PageSources, Turns
 from bayplan.profiles.profile_status import ProfileReading
 from bayplan.profiles.revision_store import StoredRevision
@@ -67,25 +67,13 @@ class _Changes(Struct, frozen=True):
 _NO_CHANGES = _Changes()
 
 
-class ProfileQueue(Struct, frozen=True, rename="camel"):
-    """Pods of a profile by place in the queue."""
-
-    active: int = 0
-    backoff: int = 0
-    unschedulable: int = 0
-    gated: int = 0
-
-
 class ShownProfile(Struct, frozen=True, rename="camel", kw_only=True):
     """A profile.
 
     Attributes:
         revision: Hash of the live revision, "" if none runs.
         revisions: Stored revisions, newest first.
-        scheduled: Number of pods bound since the process started.
-        rejected: Number of attempts that found no node.
-        errors: Number of attempts that ended in an error.
-        last_error: The last error, "" for none.
+        state: State of a live profile as in the status, without ages; None for a shadow and if no revision is live.
         shadow: Results of a shadow, as in ``status.shadow`` of the object, with ``shadowOf``; None for other profiles.
         command: Command that shows the revisions, or the results of a shadow.
     """
@@ -95,12 +83,7 @@ class ShownProfile(Struct, frozen=True, rename="camel", kw_only=True):
     revision: str = ""
     conditions: tuple[ProfileCondition, ...] = ()
     revisions: tuple[ProfileRevision, ...] = ()
-    queue: ProfileQueue = ProfileQueue()
-    scheduled: int = 0
-    rejected: int = 0
-    errors: int = 0
-    last_error: str = ""
-    extenders: tuple[ExtenderState, ...] = ()
+    state: ProfileState | None = None
     shadow: Mapping[str, Any] | None = None
     command: str = ""
 
@@ -131,9 +114,11 @@ class ProfilesPanel:
         states = {state.name: state for state in sources.profile_states()}
         readings = sources.profile_readings()
         if readings is None:
-            shown = [_with_state(ShownProfile(name=name, scheduler_name=name), state) for name, state in states.items()]
-            commanded = tuple(replace(each, command="bayplan status") for each in shown)
-            return Profiles(commanded, CONFIGURATION, "bayplan status")
+            shown = tuple(
+                ShownProfile(name=name, scheduler_name=name, command="bayplan status", **_live(state))
+                for name, state in states.items()
+            )
+            return Profiles(shown, CONFIGURATION, "bayplan status")
         found, known, self._compared = [], self._compared, {}
         for reading in list(readings):
             for before, after in pairwise(reversed(reading.revisions)):
@@ -174,7 +159,7 @@ class ProfilesPanel:
             return replace(shown, shadow=shadow, command=f"bayplan status --shadow {reading.name}")
         state = states.get(reading.scheduler_name)
         # Of two profiles with one scheduler name, only the live one has the queue.
-        return shown if state is None or not reading.live_revision else _with_state(shown, state)
+        return shown if state is None or not reading.live_revision else replace(shown, **_live(state))
 
 
 def _compared(before: StoredRevision, after: StoredRevision) -> _Changes:
@@ -187,17 +172,8 @@ def _compared(before: StoredRevision, after: StoredRevision) -> _Changes:
     return _Changes(tuple(changes(before.content, after.content)[:_MAX_CHANGES]), text)
 
 
-def _with_state(shown: ShownProfile, state: ProfileState) -> ShownProfile:
-    return replace(
-        shown,
-        revision=state.revision,
-        queue=ProfileQueue(state.active, state.backoff, state.unschedulable, state.gated),
-        scheduled=state.scheduled,
-        rejected=state.rejected,
-        errors=state.errors,
-        last_error=state.last_error,
-        extenders=state.extenders,
-    )
+def _live(state: ProfileState) -> dict[str, Any]:
+    return {"revision": state.revision, "state": replace(state, last_error_seconds=None)}
 
 
 def _condition(found: Mapping[str, Any]) -> ProfileCondition:

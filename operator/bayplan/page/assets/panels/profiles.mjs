@@ -17,7 +17,7 @@ export class Profiles extends Pure {
 }
 
 function Profile({ profile, isChosen, opened }) {
-  const { shadow } = profile;
+  const { shadow, state } = profile;
   return html`<article class=${`card ${isChosen ? 'chosen' : ''}`} id=${`profile-${profile.name}`}>
     <h3><a href=${routeTo('profiles', [profile.name])}><${Name}>${profile.name}<//></a>
       ${shadow && html` <${Chip} tone="info">shadow<//>`}</h3>
@@ -27,20 +27,20 @@ function Profile({ profile, isChosen, opened }) {
     ${profile.conditions.filter((condition) => toneOf(condition) === 'bad' && condition.message).map((condition) => html`
       <p key=${condition.type} class="problem"><bdi>${condition.message}</bdi></p>`)}
     ${!shadow && html`<dl class="figures">
-      ${Object.entries(profile.queue).map(([place, number]) => html`<div key=${place}><dt>${place}</dt><dd class="number">${count(number)}</dd></div>`)}
-      <div><dt>scheduled</dt><dd class="number">${count(profile.scheduled)}</dd></div>
-      <div><dt>rejected</dt><dd class="number">${count(profile.rejected)}</dd></div>
-      <div><dt>errors</dt><dd class="number">${count(profile.errors)}</dd></div>
+      ${FIGURES.map((name) => html`<div key=${name}><dt>${name}</dt><dd class="number">${count(state?.[name] ?? 0)}</dd></div>`)}
     </dl>`}
-    ${profile.lastError && html`<p class="problem"><${Chip} tone="bad">Last error<//> <bdi>${profile.lastError}</bdi></p>`}
+    ${state?.lastError && html`<p class="problem"><${Chip} tone="bad">Last error<//> <bdi>${state.lastError}</bdi></p>`}
     ${shadow && html`<${Shadow} shadow=${shadow} />`}
     <${Revisions} revisions=${profile.revisions} name=${profile.name} opened=${opened} />
-    ${profile.extenders.length > 0 && html`<h4>Extenders</h4><ul class="list">${profile.extenders.map((extender) => html`<li key=${extender.urlPrefix}>
+    ${state?.extenders.length > 0 && html`<h4>Extenders</h4><ul class="list">${state.extenders.map((extender) => html`<li key=${extender.urlPrefix}>
       <${Name}>${extender.urlPrefix}<//> <${Chip} tone=${extender.state === 'Closed' ? 'good' : 'bad'}>circuit ${extender.state}<//>
       ${extender.lastError && html` <bdi class="note">${extender.lastError}</bdi>`}</li>`)}</ul>`}
     <${Command} text=${profile.command} />
   </article>`;
 }
+
+/** Numbers of the state that are shown: pods by place in the queue, and results of attempts. */
+const FIGURES = ['active', 'backoff', 'unschedulable', 'gated', 'scheduled', 'rejected', 'errors'];
 
 const UNWANTED = ['Contested', 'Degraded', 'RolledBack', 'Stalled'];
 
