@@ -23,10 +23,10 @@ from bayplan.cli.object_names import (
     complete_explained,
     namespace_options,
     object_name,
-    only_namespace,
 )
 from bayplan.cli.operator_location import ClusterChoice, OperatorChoice, kubeconfig_options
 from bayplan.cli.operator_requests import OperatorRequest, operator_options, send_to_operator
+from bayplan.explanation.documents import only_namespace
 from bayplan.explanation.gang_building import explain_gang, named_gang
 from bayplan.explanation.pod_building import explain_pod
 from bayplan.explanation.rendering import RENDERERS, AnyExplanation, read_explanation, read_gang_explanation

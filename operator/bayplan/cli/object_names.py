@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,7 +21,7 @@ from bayplan.cli.operator_location import ClusterChoice
 from bayplan.kube.http.api_request import path_part
 from bayplan.kube.http.connection import ApiConnection, ApiRequest, Lane, ListPage
 from bayplan.kube.http.deep_json import ObjectJsonDecoder
-from scheduler_core.errors import NotFoundError, SchedulerCoreError
+from scheduler_core.errors import SchedulerCoreError
 from scheduler_core.model.pod_group import POD_GROUP_SOURCES, GroupSource
 
 Command = TypeVar("Command", bound=Callable[..., Any] | click.Command)
@@ -31,7 +31,6 @@ ALL_NAMESPACES = "*"
 DEFAULT_NAMESPACE = "default"
 """Namespace of names without one in files and records, which are of no context."""
 
-_LISTED = 8
 _PODS = frozenset({"pod", "pods", "po"})
 _GROUPS = frozenset({"podgroup", "podgroups", "bpg", "pg"})
 _SHORT = "bpg"
@@ -101,21 +100,6 @@ def object_name(namespace: str | None, text: str, default_namespace: str = DEFAU
 
 def _is_kind(text: str) -> bool:
     return text in _PODS or text.partition(".")[0] in _GROUPS
-
-
-def only_namespace(kind: str, name: str, namespaces: Collection[str]) -> str:
-    """Return the only namespace that has a name.
-
-    Raises:
-        NotFoundError: No namespace or several have it.
-    """
-    if not namespaces:
-        raise NotFoundError(f"{kind} {name} not found in any namespace; check the name")
-    if len(namespaces) > 1:
-        listed = ", ".join(f"{each}/{name}" for each in sorted(namespaces)[:_LISTED])
-        more = f" and {len(namespaces) - _LISTED} more" if len(namespaces) > _LISTED else ""
-        raise NotFoundError(f"several namespaces have this name: {listed}{more}; specify one of them")
-    return next(iter(namespaces))
 
 
 def pod_key(namespace: str | None, text: str) -> str:

@@ -7,10 +7,13 @@ it decodes a response of the operator's endpoint that it does not support.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from enum import Enum
 
 from msgspec import Struct
 
+from bayplan.texts.document_formats import listed
+from scheduler_core.errors import NotFoundError
 from scheduler_core.explain.findings import (
     DeviceExplanation,
     KeptOff,
@@ -287,3 +290,17 @@ class Explanation(Struct, frozen=True, rename="camel", kw_only=True):
     notices: tuple[str, ...] = ()
     gang: GangExplanation | None = None
     profile_revision: str = ""
+
+
+def only_namespace(kind: str, name: str, namespaces: Collection[str]) -> str:
+    """Return the only namespace that has a name.
+
+    Raises:
+        NotFoundError: No namespace or several have it.
+    """
+    if not namespaces:
+        raise NotFoundError(f"{kind} {name} not found in any namespace; check the name")
+    if len(namespaces) > 1:
+        found = listed([f"{each}/{name}" for each in sorted(namespaces)])
+        raise NotFoundError(f"several namespaces have this name: {found}; specify one of them")
+    return next(iter(namespaces))

@@ -19,7 +19,7 @@ import msgspec
 from aiohttp import web
 from msgspec import Struct
 
-from bayplan.explanation.documents import Explanation, GangExplanation
+from bayplan.explanation.documents import Explanation, GangExplanation, only_namespace
 from bayplan.introspection.reports import ShadowReport, cache_report
 from bayplan.introspection.status_building import DEFAULT_LIMIT
 from bayplan.introspection.status_model import Status
@@ -36,7 +36,7 @@ from bayplan.serving import (
     TASKS_PATH,
 )
 from bayplan.serving.same_host_access import for_this_host, refusal
-from scheduler_core.errors import ClusterWriteError, SchedulerCoreError
+from scheduler_core.errors import ClusterWriteError, NotFoundError, SchedulerCoreError
 from scheduler_core.model.pod_group import POD_GROUP_SOURCES, GroupSource
 from scheduler_core.snapshot.cluster_cache import CacheDifference
 
@@ -155,7 +155,6 @@ def _seconds(text: str) -> float | None:
     return seconds if 0 < seconds <= MAX_SECONDS else None
 
 
-_NAMED = 8
 _SOURCES = {source.value: source for source in POD_GROUP_SOURCES}
 
 Explainer = Callable[[str, str], Explanation | None]
@@ -240,9 +239,10 @@ class ExplainEndpoint:
             return refusal(400, f'api: unsupported value "{api}": supported values: {", ".join(_SOURCES)}')
         if is_everywhere:
             found = self._explainers.namespaces_of(name or group, bool(group))
-            if len(found) != 1:
-                return _not_one("PodGroup" if group else "pod", name or group, found)
-            namespace = found[0]
+            try:
+                namespace = only_namespace("PodGroup" if group else "pod", name or group, found)
+            except NotFoundError as error:
+                return refusal(404, str(error))
         what = f"PodGroup {namespace}/{group}" if group else f"pod {namespace}/{name}"
 
         def make() -> Document:
@@ -262,15 +262,6 @@ class ExplainEndpoint:
         if built.status != HTTPStatus.OK:
             return refusal(built.status, built.body.decode())
         return web.Response(body=built.body, content_type="application/json")
-
-
-def _not_one(kind: str, name: str, namespaces: Sequence[str]) -> web.Response:
-    """Respond to a request for a name that no namespace or several have."""
-    if not namespaces:
-        return refusal(404, f"{kind} {name} not found in any namespace; check the name")
-    listed = ", ".join(f"{each}/{name}" for each in sorted(namespaces)[:_NAMED])
-    more = f" and {len(namespaces) - _NAMED} more" if len(namespaces) > _NAMED else ""
-    return refusal(404, f"several namespaces have this name: {listed}{more}; specify one of them")
 
 
 MAX_SECONDS = 60.0

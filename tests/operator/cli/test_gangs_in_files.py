@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 from bayplan.cli import bayplan
-from bayplan.cli.object_names import GroupName, PodName, object_name, only_namespace
+from bayplan.cli.object_names import GroupName, PodName, object_name
+from bayplan.explanation.documents import only_namespace
 from click import UsageError
 from click.testing import CliRunner, Result
 
