@@ -33,11 +33,7 @@ from bayplan.api_validation.selection_rules import (
     selects,
     taint_problems,
 )
-from bayplan.api_validation.volume_rules import (
-    claim_problems,
-    csi_driver_name_problems,
-    persistent_volume_problems,
-)
+from bayplan.api_validation.volume_rules import claim_problems, csi_driver_name_problems, persistent_volume_problems
 
 Value = Mapping[str, Any]
 

@@ -27,13 +27,7 @@ from bayplan.kube.leader_election import LeaderEndpoint, LeaderState, endpoint_p
 from bayplan.kube.timing import SystemClock
 from bayplan.serving import LEADER_PATH
 from bayplan.serving.same_host_access import is_on_this_host
-from scheduler_core.errors import (
-    ClusterWriteError,
-    ConfigError,
-    ForbiddenError,
-    NotFoundError,
-    ServerUnavailableError,
-)
+from scheduler_core.errors import ClusterWriteError, ConfigError, ForbiddenError, NotFoundError, ServerUnavailableError
 
 T = TypeVar("T")
 Command = TypeVar("Command", bound=Callable[..., Any] | click.Command)

@@ -29,10 +29,7 @@ from scheduler_core.config.plugin_args import (
 )
 from scheduler_core.config.plugin_set_types import PluginSet
 from scheduler_core.config.profile_config import Extender
-from scheduler_core.config.scheduler_configuration import (
-    KubeSchedulerConfiguration,
-    KubeSchedulerProfile,
-)
+from scheduler_core.config.scheduler_configuration import KubeSchedulerConfiguration, KubeSchedulerProfile
 from scheduler_core.framework.registry import Registry, merged_sets
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.scheduler import Scheduler

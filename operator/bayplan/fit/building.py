@@ -10,14 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from bayplan.extenders.http_extender import extenders_skipped_notice
-from bayplan.fit.documents import (
-    FitDocument,
-    FitEvictions,
-    FitGroup,
-    FitNewNodes,
-    PlacedPod,
-    UnplacedItem,
-)
+from bayplan.fit.documents import FitDocument, FitEvictions, FitGroup, FitNewNodes, PlacedPod, UnplacedItem
 from bayplan.fit.request_reading import FitQuestion, read_question, read_template
 from bayplan.fit.workload_pods import expands, is_one_pod
 from bayplan.simulation.cluster_files import Place, Placed

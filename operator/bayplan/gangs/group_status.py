@@ -23,13 +23,7 @@ from msgspec import Struct
 from bayplan.gangs.group_phase import Phase, Tally, Verdict, evaluate_gang
 from bayplan.gangs.group_translation import NATIVE_VERSIONS, NativeVersion
 from bayplan.kube.custom_resources import ObjectPath
-from bayplan.kube.http.connection import (
-    MERGE_PATCH,
-    METADATA_ONLY,
-    STRATEGIC_MERGE_PATCH,
-    ApiConnection,
-    ApiRequest,
-)
+from bayplan.kube.http.connection import MERGE_PATCH, METADATA_ONLY, STRATEGIC_MERGE_PATCH, ApiConnection, ApiRequest
 from bayplan.kube.writes.api_dispatcher import ApiDispatcher, Rank, Write
 from bayplan.resources.conditions import (
     WITH_WARNINGS,

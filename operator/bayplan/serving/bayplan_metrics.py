@@ -20,14 +20,7 @@ from bayplan.kube.leader_election import LeaderElection
 from bayplan.kube.watches.cluster_informers import PodArrivals
 from bayplan.kube.watches.informer import Informer
 from bayplan.resources.conditions import ConditionState
-from bayplan.serving.kube_scheduler_metrics import (
-    collector,
-    counters,
-    gauge,
-    gauges,
-    histograms,
-    scheduler_metrics,
-)
+from bayplan.serving.kube_scheduler_metrics import collector, counters, gauge, gauges, histograms, scheduler_metrics
 from bayplan.settings.feature_gates import FeatureGates
 from scheduler_core.cycle_assembly import CycleContext
 from scheduler_core.metrics.histogram import Histogram

@@ -26,15 +26,7 @@ from bayplan.introspection.status_model import Status
 from bayplan.kube.leader_election import LeaderState
 from bayplan.kube.readiness import Readiness
 from bayplan.process.copies import BackgroundDocuments, Document
-from bayplan.serving import (
-    CACHE_PATH,
-    EXPLAIN_PATH,
-    INDEX_PATH,
-    LEADER_PATH,
-    PROFILE_PATH,
-    STATUS_PATH,
-    TASKS_PATH,
-)
+from bayplan.serving import CACHE_PATH, EXPLAIN_PATH, INDEX_PATH, LEADER_PATH, PROFILE_PATH, STATUS_PATH, TASKS_PATH
 from bayplan.serving.same_host_access import for_this_host, refusal
 from scheduler_core.errors import ClusterWriteError, NotFoundError, SchedulerCoreError
 from scheduler_core.model.pod_group import POD_GROUP_SOURCES, GroupSource

@@ -19,12 +19,7 @@ from bayplan.kube.served_apis import DeviceApi
 from scheduler_core.errors import NotFoundError
 from scheduler_core.model.devices import ResourceClaim
 from scheduler_core.model.pod import ExtendedResourceClaimStatus, Pod
-from scheduler_core.model.storage import (
-    BOUND_BY_CONTROLLER,
-    SELECTED_NODE,
-    PersistentVolume,
-    PersistentVolumeClaim,
-)
+from scheduler_core.model.storage import BOUND_BY_CONTROLLER, SELECTED_NODE, PersistentVolume, PersistentVolumeClaim
 
 _ENCODER = msgspec.json.Encoder()
 _CLAIMS = ObjectJsonDecoder(ResourceClaim)
