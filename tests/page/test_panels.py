@@ -432,11 +432,12 @@ def test_sums_of_the_fixture() -> None:
     for profile in profiles:
         live = [each["revision"] for each in profile["revisions"] if each["live"]]
         assert live in ([], [profile["revision"]])
-    assert sum(profiles[0]["queue"].values()) == found["overview"]["pending"] == found["pending"]["total"]
+    queued = sum(profiles[0]["state"][place] for place in ("active", "backoff", "unschedulable", "gated"))
+    assert queued == found["overview"]["pending"] == found["pending"]["total"]
     assert len(gang["gangs"]) == found["overview"]["gangsWaiting"]
     titles = " ".join(each["title"] for each in found["overview"]["problems"])
     assert f"{found['rates']['lostBinds']} binds lost" in titles
-    assert f"{profiles[2]['errors']} attempts ended in an error" in titles
+    assert f"{profiles[2]['state']['errors']} attempts ended in an error" in titles
 
 
 def _values(document: Any, name: str) -> Any:
