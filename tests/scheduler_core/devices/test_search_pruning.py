@@ -1,12 +1,23 @@
-"""Pruning of the search: only states without a solution are skipped, and equivalent nodes share a search."""
+"""The search for devices: best fit, and states, nodes and results that need no search of their own.
+
+Only states without a solution are skipped; equivalent nodes, and pods with equal claims, share a search.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import pytest
+
+from scheduler_core.devices.allocator import Allocator
+from scheduler_core.devices.behaviours import DeviceKnowledge, KnowledgeBounds
+from scheduler_core.devices.search import SearchLimits
 from scheduler_core.model.devices import ResourceClaim, ResourceSlice
+from tests.support.device_world import DeviceWorld
 from tests.support.devices import (
     DRIVER,
+    Body,
     allocate,
     allocated_claim,
     allocator,
@@ -14,6 +25,7 @@ from tests.support.devices import (
     claim_results,
     cluster,
     device,
+    device_class,
     exactly,
     names,
     slice_of,
@@ -237,3 +249,132 @@ def test_nodes_with_other_values(slices: list[ResourceSlice], searches: int) -> 
     for node in ("n0", "n1"):
         assert found.find(node, {}) is not None
     assert found.searches == searches
+
+
+AT_LEAST_40 = f'device.capacity["{DRIVER}"].memory.compareTo(quantity("40Gi")) >= 0'
+
+
+def sized(name: str, memory: str = "", cores: str = "", **fields: Any) -> Body:
+    """Return a device with capacities."""
+    amounts = {"memory": memory, "cores": cores}
+    return device(name, capacity={each: {"value": amount} for each, amount in amounts.items() if amount}, **fields)
+
+
+GPUS = [sized("a80", "80Gi"), sized("b4", "4Gi"), sized("c40", "40Gi"), sized("d4", "4Gi")]
+
+
+def allocated(
+    devices: list[Body], *requests: Body, best_fit: bool = True, use: tuple[Body, ...] = ()
+) -> list[str] | None:
+    """Return ``request=device`` of all results."""
+    world = cluster(slice_of(devices), allocated_claim(*use))
+    return names(
+        claim_results(allocator(world, [claim(*requests)], [device_class()], best_fit=best_fit).find("n0", {}))
+    )
+
+
+@table(
+    "devices, requests, expected",
+    ("the first of the smallest", GPUS, [exactly("r")], ["r=b4"]),
+    ("the smallest that the selector admits", GPUS, [exactly("r", AT_LEAST_40)], ["r=c40"]),
+    (
+        "the smallest that has the requested capacity",
+        GPUS,
+        [exactly("r", capacity={"requests": {"memory": "5Gi"}})],
+        ["r=c40"],
+    ),
+    ("several devices", GPUS, [exactly("r", count=3)], ["r=b4", "r=d4", "r=c40"]),
+    ("two requests", GPUS, [exactly("r"), exactly("s", AT_LEAST_40)], ["r=b4", "s=c40"]),
+    (
+        "named capacities come first",
+        [sized("a", "8Gi", "9"), sized("b", "9Gi", "1"), sized("c", "8Gi", "2")],
+        [exactly("r", f'device.capacity["{DRIVER}"].memory.compareTo(quantity("1Gi")) >= 0')],
+        ["r=c"],
+    ),
+    ("all capacities by name", [sized("a", "8Gi", "9"), sized("b", "9Gi", "1")], [exactly("r")], ["r=b"]),
+    ("a missing capacity counts as 0", [sized("a", "8Gi"), sized("b")], [exactly("r")], ["r=b"]),
+)
+def test_smallest_device(devices: list[Body], requests: list[Body], expected: list[str]) -> None:
+    assert allocated(devices, *requests) == expected
+
+
+def test_first_fit_is_the_default() -> None:
+    assert allocated(GPUS, exactly("r"), best_fit=False) == ["r=a80"]
+
+
+def test_remaining_capacity_of_a_shared_device() -> None:
+    """The size of a shared device is its remaining capacity."""
+    devices = [
+        sized("unused", "40Gi", allowMultipleAllocations=True),
+        sized("shared", "80Gi", allowMultipleAllocations=True),
+    ]
+    request = exactly("r", capacity={"requests": {"memory": "8Gi"}})
+    share: Body = {"device": "shared", "shareID": "s", "consumedCapacity": {"memory": "64Gi"}}
+    assert allocated(devices, request, use=(share,)) == ["r=shared"]
+    assert allocated(devices, request) == ["r=unused"]
+
+
+def test_a_larger_device_is_used_if_a_constraint_excludes_the_smallest() -> None:
+    """The search backtracks to a larger device if a constraint admits no second device with the smallest."""
+    devices = [sized("small", "4Gi", attributes={"root": {"int": 1}})]
+    devices += [sized(f"large-{number}", "80Gi", attributes={"root": {"int": 2}}) for number in range(2)]
+    world = cluster(slice_of(devices))
+    wanted = claim(exactly("r"), exactly("s"), constraints=[{"matchAttribute": f"{DRIVER}/root"}])
+    found = claim_results(allocator(world, [wanted], [device_class()], best_fit=True).find("n0", {}))
+    assert names(found) == ["r=large-0", "s=large-1"]
+
+
+STEPS = 80
+BOUNDS = {"ample": KnowledgeBounds(), "small": KnowledgeBounds(tables=2, records=3, shapes=3, verdict_bytes=6000)}
+
+
+@table("skips_operations", ("plain", False), ("skipping", True))
+@pytest.mark.parametrize("bounds", BOUNDS)
+@pytest.mark.parametrize("seed", range(6))
+def test_cached_outcomes_equal_new_ones(seed: int, bounds: str, skips_operations: bool) -> None:
+    """After each random change of claims, slices and nodes, two claims have equal results on every node."""
+    world = DeviceWorld(seed, skips_operations=skips_operations)
+    hardware = world.devices.hardware
+    cached = replace(hardware, knowledge=DeviceKnowledge(hardware.features, BOUNDS[bounds]))
+    wanted = [claim(exactly("r", count=count), name=f"c{count}") for count in (1, 2)]
+    outcomes = set()
+    for step in range(STEPS):
+        world.step()
+        fresh = replace(hardware, knowledge=DeviceKnowledge(hardware.features))
+        for each in wanted:
+            found, expected = (
+                Allocator([each], world.devices.classes, devices, SearchLimits(lambda: 0.0))
+                for devices in (cached, fresh)
+            )
+            for node in filter(None, world.nodes.nodes):
+                where = node.metadata.name, node.metadata.labels, node.status.declared_features
+                result = claim_results(found.find(*where))
+                assert result == claim_results(expected.find(*where)), f"step {step}"
+                outcomes.add(result is None)
+    assert outcomes == {True, False}
+
+
+def test_pods_with_equal_claims_share_a_search() -> None:
+    """Pods with equal claims share a search; the result has the request names of the pod's own claim."""
+    devices = cluster(slice_of([device("d0"), device("d1")]))
+
+    def search(wanted: ResourceClaim) -> tuple[list[str] | None, int]:
+        found = allocator(devices, [wanted])
+        return names(claim_results(found.find("n0", {}))), found.searches
+
+    assert search(claim(exactly("r"), name="first")) == (["r=d0"], 1)
+    assert search(claim(exactly("r"), name="second")) == (["r=d0"], 0)
+    assert search(claim(exactly("r", count=2))) == (["r=d0", "r=d1"], 1)
+    assert search(claim(exactly("s"))) == (["s=d0"], 1)
+
+
+def test_the_order_of_devices_is_part_of_a_search() -> None:
+    """A best-fit search does not reuse the result of a first-fit search, and vice versa."""
+    sizes = [("d0", "2"), ("d1", "1")]
+    devices = cluster(slice_of([device(name, capacity={"memory": {"value": size}}) for name, size in sizes]))
+    classes = {"gpu": device_class()}
+    found = [
+        Allocator([claim(exactly("r"))], classes, devices, SearchLimits(lambda: 0.0), best_fit=best_fit)
+        for best_fit in (False, True, False)
+    ]
+    assert [names(claim_results(each.find("n0", {}))) for each in found] == [["r=d0"], ["r=d1"], ["r=d0"]]

@@ -1,4 +1,4 @@
-"""InterPodAffinity's filter, by the required terms of the incoming pod and of existing pods."""
+"""InterPodAffinity: its filter by required terms, its scores by weighted terms, and its queueing hints."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -6,18 +6,22 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
+from scheduler_core.config.plugin_args import InterPodAffinityArgs
 from scheduler_core.errors import PluginError
+from scheduler_core.framework.cluster_events import Action, ClusterEvent, Hint, Resource
 from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.extension_points import Normalization
 from scheduler_core.framework.status import Code
 from scheduler_core.model.affinity import LabelSelector, PodAffinityTerm, Requirement
+from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
-from scheduler_core.plugins.inter_pod_affinity import InterPodAffinity
+from scheduler_core.plugins.inter_pod_affinity import InterPodAffinity, after_node_change, after_pod_change
 from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns, Rows
 from tests.support.affinities import affinity_to, anti_affinity_to, term
 from tests.support.builders import node, pod
 from tests.support.columns import columns
 from tests.support.handles import FakeHandle
-from tests.support.plugin_calls import filter_codes
+from tests.support.plugin_calls import filter_codes, normalized_scores
 from tests.support.tables import table
 
 NODES = [
@@ -292,3 +296,229 @@ def test_dry_run_clones_are_independent() -> None:
         [0] * 4,
         [ANTI_AFFINITY, ANTI_AFFINITY, ANTI_AFFINITY, 0],
     ]
+
+
+Scored = tuple[list[int], list[int]]
+
+
+def scored(
+    incoming: Pod, placed: list[Pod], args: InterPodAffinityArgs | None = None, rows: Rows = ALL_ROWS
+) -> Scored | str:
+    """Return raw and normalized scores, or PreScore's status name if it is not Success."""
+    filled = columns(NODES, placed)
+    return normalized_scores(InterPodAffinity(args, FakeHandle(nodes=filled)), incoming, filled, rows)
+
+
+WEB = pod("w", node_name="a1", labels={"app": "web"})
+DB = pod("d", node_name="b1", labels={"app": "db"})
+
+
+@table(
+    "incoming, placed, expected",
+    ("no-preferred-terms", pod(), [WEB], "Skip"),
+    ("no-matching-pods", pod(affinity=affinity_to(preferred=[(5, term("web"))])), [DB], "Skip"),
+    (
+        "preferred-affinity-by-zone",
+        pod(affinity=affinity_to(preferred=[(5, term("web"))])),
+        [WEB],
+        ([5, 5, 0, 0], [100, 100, 0, 0]),
+    ),
+    (
+        "preferred-anti-affinity-by-host",
+        pod(affinity=anti_affinity_to(preferred=[(5, term("web", "host"))])),
+        [WEB],
+        ([-5, 0, 0, 0], [0, 100, 100, 100]),
+    ),
+    (
+        "weights-add-up-and-round-down",
+        pod(affinity=affinity_to(preferred=[(5, term("web")), (3, term("web", "host")), (2, term("db"))])),
+        [WEB, DB],
+        ([8, 5, 2, 0], [100, 62, 25, 0]),
+    ),
+    (
+        "preferred-affinity-of-an-existing-pod",
+        pod(labels={"app": "web"}),
+        [pod("o", node_name="b1", affinity=affinity_to(preferred=[(7, term("web"))]))],
+        ([0, 0, 7, 0], [0, 0, 100, 0]),
+    ),
+    (
+        "preferred-anti-affinity-of-an-existing-pod",
+        pod(labels={"app": "web"}),
+        [pod("o", node_name="b1", affinity=anti_affinity_to(preferred=[(7, term("web"))]))],
+        ([0, 0, -7, 0], [100, 100, 0, 100]),
+    ),
+    (
+        "required-affinity-of-an-existing-pod",
+        pod(labels={"app": "web"}),
+        [pod("o", node_name="b1", affinity=affinity_to("web"))],
+        ([0, 0, 1, 0], [0, 0, 100, 0]),
+    ),
+    (
+        "matching-pod-outside-all-domains",
+        pod(affinity=affinity_to(preferred=[(5, term("web"))])),
+        [pod("o", node_name="bare", labels={"app": "web"})],
+        "Skip",
+    ),
+    (
+        "domains-are-scored-separately",
+        pod(affinity=affinity_to(preferred=[(1, term("web"))])),
+        [WEB, pod("v", node_name="b1", labels={"app": "web"})],
+        ([1, 1, 1, 0], [100, 100, 100, 0]),
+    ),
+)
+def test_scores(incoming: Pod, placed: list[Pod], expected: Scored | str) -> None:
+    """Each match of a term and a pod adds the term's weight to the domain of the existing pod."""
+    assert scored(incoming, placed) == expected
+
+
+def test_equal_scores_are_all_zero() -> None:
+    """If all raw scores are equal, the normalized scores are 0."""
+    incoming = pod(affinity=affinity_to(preferred=[(5, term("web"))]))
+    assert scored(incoming, [WEB], rows=np.array([0, 1])) == ([5, 5], [0, 0])
+
+
+def test_only_scored_rows_are_normalized() -> None:
+    """The scores of other nodes do not affect the normalization."""
+    incoming = pod(affinity=affinity_to(preferred=[(5, term("web")), (3, term("web", "host"))]))
+    assert scored(incoming, [WEB], rows=np.array([1, 2])) == ([5, 0], [100, 0])
+
+
+WITH_REQUIRED = pod("o", node_name="b1", affinity=affinity_to("web"))
+WITH_PREFERRED = pod("l", node_name="a1", affinity=affinity_to(preferred=[(4, term("web"))]))
+
+
+@table(
+    "args, incoming, expected",
+    ("hard", InterPodAffinityArgs(hard_pod_affinity_weight=9), pod(labels={"app": "web"}), [4, 4, 9, 0]),
+    ("no-hard", InterPodAffinityArgs(hard_pod_affinity_weight=0), pod(labels={"app": "web"}), [4, 4, 0, 0]),
+    (
+        "preferred-terms-of-existing-pods-ignored",
+        InterPodAffinityArgs(ignore_preferred_terms_of_existing_pods=True),
+        pod(labels={"app": "web"}),
+        None,
+    ),
+    (
+        "preferred-terms-of-existing-pods-count-with-own-terms",
+        InterPodAffinityArgs(ignore_preferred_terms_of_existing_pods=True),
+        pod(labels={"app": "web"}, affinity=affinity_to(preferred=[(1, term("none"))])),
+        [4, 4, 1, 0],
+    ),
+)
+def test_args(args: InterPodAffinityArgs, incoming: Pod, expected: list[int] | None) -> None:
+    """The args hardPodAffinityWeight and ignorePreferredTermsOfExistingPods change the scores."""
+    found = scored(incoming, [WITH_REQUIRED, WITH_PREFERRED], args)
+    assert (None if found == "Skip" else found[0]) == expected
+
+
+def test_an_invalid_term_is_an_error() -> None:
+    """PreScore returns Error for an invalid term if the profile does not enable PreFilter."""
+    broken = PodAffinityTerm("zone", LabelSelector(match_expressions=(Requirement("a", "Near"),)))
+    assert scored(pod(affinity=affinity_to(preferred=[(1, broken)])), []) == "Error"
+
+
+def test_own_normalization() -> None:
+    """The plugin normalizes by minimum and maximum itself."""
+    assert InterPodAffinity.normalization is Normalization.OWN
+
+
+def test_normalization_of_no_rows() -> None:
+    """normalize() accepts an empty array."""
+    plugin = InterPodAffinity(None, FakeHandle())
+    info = columns([]).compile_pod(pod())
+    assert len(plugin.normalize(CycleState(), info, np.empty(0, dtype=np.int64))) == 0
+
+
+WITH_AFFINITY = pod("me", labels={"app": "me"}, affinity=affinity_to("web"))
+WITH_ANTI_AFFINITY = pod("me", labels={"app": "me"}, affinity=anti_affinity_to("web"))
+BOUND_WEB = pod("o", node_name="n", labels={"app": "web"})
+BOUND_DB = pod("o", node_name="n", labels={"app": "db"})
+WAITING_WEB = pod("o", labels={"app": "web"})
+BROKEN = pod("me", affinity=affinity_to(term(LabelSelector(match_expressions=(Requirement("a", "Near"),)))))
+
+
+@table(
+    "waiting, old, new, hint",
+    ("affinity-matching-pod-added", WITH_AFFINITY, None, BOUND_WEB, Hint.QUEUE),
+    ("affinity-other-pod-added", WITH_AFFINITY, None, BOUND_DB, Hint.SKIP),
+    ("affinity-matching-pod-without-a-node", WITH_AFFINITY, None, WAITING_WEB, Hint.SKIP),
+    (
+        "affinity-matching-pod-nominated",
+        WITH_AFFINITY,
+        None,
+        pod("o", nominated_node="n", labels={"app": "web"}),
+        Hint.QUEUE,
+    ),
+    ("anti-affinity-matching-pod-added", WITH_ANTI_AFFINITY, None, BOUND_WEB, Hint.SKIP),
+    ("anti-affinity-matching-pod-deleted", WITH_ANTI_AFFINITY, BOUND_WEB, None, Hint.QUEUE),
+    ("anti-affinity-other-pod-deleted", WITH_ANTI_AFFINITY, BOUND_DB, None, Hint.SKIP),
+    ("affinity-matching-pod-deleted", WITH_AFFINITY, BOUND_WEB, None, Hint.SKIP),
+    (
+        "pod-with-anti-affinity-to-this-one-deleted",
+        pod("me", labels={"app": "me"}),
+        pod("o", node_name="n", affinity=anti_affinity_to("me")),
+        None,
+        Hint.QUEUE,
+    ),
+    (
+        "pod-with-two-anti-affinity-terms-deleted",
+        pod("me", labels={"app": "me"}),
+        pod("o", node_name="n", affinity=anti_affinity_to("me", "web")),
+        None,
+        Hint.QUEUE,
+    ),
+    ("affinity-pod-matches-now", WITH_AFFINITY, BOUND_DB, BOUND_WEB, Hint.QUEUE),
+    ("affinity-pod-matched-before", WITH_AFFINITY, BOUND_WEB, BOUND_WEB, Hint.SKIP),
+    ("anti-affinity-pod-no-longer-matches", WITH_ANTI_AFFINITY, BOUND_WEB, BOUND_DB, Hint.QUEUE),
+    ("anti-affinity-pod-matches-now", WITH_ANTI_AFFINITY, BOUND_DB, BOUND_WEB, Hint.SKIP),
+    ("own-labels", WITH_AFFINITY, pod("me"), WITH_AFFINITY, Hint.QUEUE),
+    ("pod-without-a-node-before", WITH_AFFINITY, WAITING_WEB, BOUND_WEB, Hint.SKIP),
+    ("invalid-terms", BROKEN, None, BOUND_WEB, Hint.QUEUE),
+    ("not-a-pod", WITH_AFFINITY, None, node(), Hint.QUEUE),
+)
+def test_pod_hint(waiting: Pod, old: object | None, new: object | None, hint: Hint) -> None:
+    """A pod change requeues if it may satisfy affinity, or may end a conflict with anti-affinity."""
+    assert after_pod_change(waiting, old, new) is hint
+
+
+ZONE_A, ZONE_B, BARE = node("n", labels={"zone": "a"}), node("n", labels={"zone": "b"}), node("n")
+
+
+@table(
+    "waiting, old, new, hint",
+    ("node-with-the-key-added", WITH_AFFINITY, None, ZONE_A, Hint.QUEUE),
+    ("node-without-the-key-added", WITH_AFFINITY, None, BARE, Hint.SKIP),
+    ("anti-node-without-the-key-added", WITH_ANTI_AFFINITY, None, BARE, Hint.QUEUE),
+    ("no-terms", pod("me"), None, ZONE_A, Hint.SKIP),
+    ("the-key-is-added", WITH_AFFINITY, BARE, ZONE_A, Hint.QUEUE),
+    ("another-domain", WITH_AFFINITY, ZONE_A, ZONE_B, Hint.QUEUE),
+    ("the-same-domain", WITH_AFFINITY, ZONE_A, ZONE_A, Hint.SKIP),
+    ("the-key-is-removed", WITH_AFFINITY, ZONE_A, BARE, Hint.SKIP),
+    ("anti-the-key-is-added", WITH_ANTI_AFFINITY, BARE, ZONE_A, Hint.SKIP),
+    ("anti-another-domain", WITH_ANTI_AFFINITY, ZONE_A, ZONE_B, Hint.QUEUE),
+    ("anti-the-key-is-removed", WITH_ANTI_AFFINITY, ZONE_A, BARE, Hint.QUEUE),
+    ("anti-the-same-domain", WITH_ANTI_AFFINITY, ZONE_A, ZONE_A, Hint.SKIP),
+    ("invalid-terms", BROKEN, ZONE_A, ZONE_A, Hint.QUEUE),
+    ("not-a-change", WITH_AFFINITY, ZONE_A, None, Hint.QUEUE),
+)
+def test_node_hint(waiting: Pod, old: Node | None, new: Node | None, hint: Hint) -> None:
+    """A node change requeues if the node's topology domain may satisfy the pod's terms."""
+    assert after_node_change(waiting, old, new) is hint
+
+
+@table(
+    "event, registered",
+    ("pod-add", ClusterEvent(Resource.ASSIGNED_POD, Action.ADD), True),
+    ("pod-delete", ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE), True),
+    ("pod-labels", ClusterEvent(Resource.ASSIGNED_POD, Action.UPDATE_POD_LABEL), True),
+    ("own-labels", ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_LABEL), True),
+    ("unscheduled-pod", ClusterEvent(Resource.UNSCHEDULED_POD, Action.UPDATE_POD_LABEL), False),
+    ("pod-scale-down", ClusterEvent(Resource.ASSIGNED_POD, Action.UPDATE_POD_SCALE_DOWN), False),
+    ("node-add", ClusterEvent(Resource.NODE, Action.ADD), True),
+    ("node-labels", ClusterEvent(Resource.NODE, Action.UPDATE_NODE_LABEL), True),
+    ("node-taints", ClusterEvent(Resource.NODE, Action.UPDATE_NODE_TAINT), False),
+    ("node-delete", ClusterEvent(Resource.NODE, Action.DELETE), False),
+)
+def test_events(event: ClusterEvent, registered: bool) -> None:
+    """Only events that can change the filter's result are registered."""
+    registrations = InterPodAffinity(None, FakeHandle()).events_to_register()
+    assert any(registration.event.covers(event) for registration in registrations) is registered
