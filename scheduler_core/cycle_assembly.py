@@ -79,6 +79,55 @@ class CycleContext:
     contested: ContestedNodes
 
 
+class PlacingParts:
+    """The parts that search nodes and place pods and gangs: those of the running scheduler, or of one dry run.
+
+    Args:
+        order: Order of the nodes, with the start of the next search.
+        rejections: Receives pods that reservations made unschedulable; None in dry runs.
+    """
+
+    def __init__(
+        self,
+        context: CycleContext,
+        reservations: GangReservations,
+        assumed: AssumedPods,
+        report: CycleReport,
+        *,
+        metrics: SchedulerMetrics,
+        order: NodeOrder,
+        rejections: GangReservations | None = None,
+    ) -> None:
+        cache, options, nominator = context.cache, context.options, context.queue.nominator
+        partial = PartialSearch(cache.columns, order, options.percentage_of_nodes_to_score)
+        self.selection = NodeSelection(
+            cache, nominator, reservations, partial, contested=context.contested, seed=options.seed
+        )
+        bounds = options.reuse_bounds if options.reuses_results else None
+        self.choice = NodeChoice(self.selection, nominator, reservations, metrics, bounds, rejections=rejections)
+        self.extended = ExtendedChoice(self.selection, rejections=rejections)
+        self.world = CycleWorld(
+            cache,
+            assumed,
+            choice=self.choice,
+            extended=self.extended,
+            order=order,
+            report=report,
+            steps=context.steps,
+        )
+        self.search = SearchWorld(cache, assumed, self.selection, context.clock, context.steps)
+        self.placing = GangPlacing(self.world, self.search, reservations, options.gangs_backtrack)
+        self.preemption = GangPreemption(
+            cache=cache,
+            nominator=nominator,
+            groups=context.services.groups,
+            search=self.search,
+            members=self.world,
+            preemptions=context.services.preemptions,
+            is_enabled=options.gangs_preempt,
+        )
+
+
 class Cycles:
     """The cycles of a scheduler, and the parts of them that explanations use, too.
 
@@ -90,20 +139,23 @@ class Cycles:
     """
 
     def __init__(self, context: CycleContext, reservations: GangReservations) -> None:
-        cache, queue, clock, options = context.cache, context.queue, context.clock, context.options
+        cache, queue, clock = context.cache, context.queue, context.clock
         nodes, nominator, writer, metrics = cache.columns, queue.nominator, context.writer, context.metrics
         self.freed = freed = FreedCapacity(queue, reservations)
         nodes.devices.on_freed.append(freed.devices_freed)
         self.report = report = CycleReport(context.recording, metrics, nodes, clock)
         context.background.on_copy.append(report.cut)
-        partial = PartialSearch(nodes, context.node_order, options.percentage_of_nodes_to_score)
-        self.selection = NodeSelection(
-            cache, nominator, reservations, partial, contested=context.contested, seed=options.seed
-        )
-        bounds = options.reuse_bounds if options.reuses_results else None
-        choice = NodeChoice(self.selection, nominator, reservations, metrics, bounds, rejections=reservations)
-        extended_choice = ExtendedChoice(self.selection, rejections=reservations)
         self.assumed = assumed = AssumedPods(cache, queue, context.waiting, freed)
+        parts = PlacingParts(
+            context,
+            reservations,
+            assumed,
+            report,
+            metrics=metrics,
+            order=context.node_order,
+            rejections=reservations,
+        )
+        self.selection, self.world, self.preemption = parts.selection, parts.world, parts.preemption
         self.delays = PreemptionDelays(queue, context.clock, context.suspension.run_or_defer)
         self.failed = failed = FailedAttempts(queue, writer, report, freed, self.delays)
         self.decided = DecidedPods(
@@ -131,7 +183,7 @@ class Cycles:
             domains=context.member_domains,
             writer=writer,
             report=report,
-            choice=choice,
+            choice=parts.choice,
             assumed=assumed,
             failed=failed,
             decided=self.decided,
@@ -143,33 +195,14 @@ class Cycles:
         )
         self.extended = ExtendedCycle(
             cycle=self.pods,
-            choice=extended_choice,
+            choice=parts.extended,
             assumed=assumed,
             suspension=context.suspension,
             errors=errors,
         )
         self.binding = self._binding(context)
         self.examiner = Examiner(nodes, queue.gangs, self.selection, context.member_domains, clock)
-        self.world = world = CycleWorld(
-            cache,
-            assumed,
-            choice=choice,
-            extended=extended_choice,
-            order=context.node_order,
-            report=report,
-            steps=context.steps,
-        )
-        search = SearchWorld(cache, assumed, self.selection, clock, context.steps)
-        self.preemption = GangPreemption(
-            cache=cache,
-            nominator=nominator,
-            groups=context.services.groups,
-            search=search,
-            members=world,
-            preemptions=context.services.preemptions,
-            is_enabled=options.gangs_preempt,
-        )
-        self.gangs = self._gangs(context, reservations, world, search)
+        self.gangs = self._gangs(context, reservations, parts)
 
     def _binding(self, context: CycleContext) -> BindingCycle:
         cache, queue, clock = context.cache, context.queue, context.clock
@@ -199,15 +232,9 @@ class Cycles:
             outcomes=outcomes,
         )
 
-    def _gangs(
-        self,
-        context: CycleContext,
-        reservations: GangReservations,
-        world: CycleWorld,
-        search: SearchWorld,
-    ) -> GangScheduler:
+    def _gangs(self, context: CycleContext, reservations: GangReservations, parts: PlacingParts) -> GangScheduler:
         cache, queue, clock, metrics = context.cache, context.queue, context.clock, context.metrics
-        assumed, report, options = self.assumed, self.report, context.options
+        assumed, report = self.assumed, self.report
         commit = QuorumCommit(
             cache=cache,
             queue=queue,
@@ -221,7 +248,7 @@ class Cycles:
         rejection = GangRejection(
             nodes=cache.columns,
             preemption=self.preemption,
-            reserving=Reserving(search, reservations),
+            reserving=Reserving(parts.search, reservations),
             reservations=reservations,
             failed=failed,
             cycles=report,
@@ -238,13 +265,13 @@ class Cycles:
             clock=clock,
             metrics=metrics,
             assumed=assumed,
-            placing=GangPlacing(world, search, reservations, options.gangs_backtrack),
+            placing=parts.placing,
             observer=NearestNodesOfGangs(cache.columns, self.examiner, clock),
             commit=commit,
             rejection=rejection,
             failed=failed,
             errors=self.errors,
             background=context.background,
-            check=ResultCheck(cache, queue, world, search, reservations, context.services.groups),
+            check=ResultCheck(cache, queue, parts.world, parts.search, reservations, context.services.groups),
             order=context.node_order,
         )

@@ -13,12 +13,8 @@ from collections.abc import Callable
 
 from scheduler_core.cycle.assume_and_reserve import AssumedPods
 from scheduler_core.cycle.cycle_report import CycleRecording, CycleReport
-from scheduler_core.cycle.filter_and_score import NodeSelection
 from scheduler_core.cycle.freed_capacity_event import FreedCapacity
-from scheduler_core.cycle.percentage_of_nodes import PartialSearch
-from scheduler_core.cycle.reuse_or_search import NodeChoice
-from scheduler_core.cycle.scheduling_cycle_with_extenders import ExtendedChoice
-from scheduler_core.cycle_assembly import CycleContext, Cycles
+from scheduler_core.cycle_assembly import CycleContext, Cycles, PlacingParts
 from scheduler_core.explain.gang_dry_run import GroupDryRuns, NextMembers
 from scheduler_core.explain.unblocking_events import UnblockingEvents
 from scheduler_core.fit.answers import FitSearch
@@ -26,55 +22,31 @@ from scheduler_core.fit.helpful_nodes import HelpfulNodes
 from scheduler_core.fit.request_queue import RequestQueue
 from scheduler_core.fit.trial import TrialParts
 from scheduler_core.framework.waiting_pods import WaitingPods
-from scheduler_core.gangs.group_cycle import GangPlacing
-from scheduler_core.gangs.preemption import GangPreemption
 from scheduler_core.gangs.reservation_lifecycle import GangReservations
 from scheduler_core.metrics.attempt_reports import SlowCycles
 from scheduler_core.metrics.cycle_recorder import RecorderPool
 from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics
-from scheduler_core.placement.worlds import CycleWorld, SearchWorld
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 
 
-class DryRunParts:
-    """The parts of one dry run.
+def _parts(
+    context: CycleContext, queue: SchedulingQueue, freed: FreedCapacity, reservations: GangReservations
+) -> PlacingParts:
+    """Return the parts of one dry run; of the shared state only the cache and nominations change, and change back.
 
     Args:
-        context: The shared state of cycles; only its cache and nominator are changed, and changed back.
         queue: The queue with the pods of the dry run; nominations are those of the running scheduler.
     """
-
-    def __init__(
-        self, context: CycleContext, queue: SchedulingQueue, freed: FreedCapacity, reservations: GangReservations
-    ) -> None:
-        cache, clock, options, nominator = context.cache, context.clock, context.options, context.queue.nominator
-        nodes, metrics, order = cache.columns, SchedulerMetrics(), copy.copy(context.node_order)
-        partial = PartialSearch(nodes, order, options.percentage_of_nodes_to_score)
-        self.selection = NodeSelection(
-            cache, nominator, reservations, partial, contested=context.contested, seed=options.seed
-        )
-        bounds = options.reuse_bounds if options.reuses_results else None
-        assumed = AssumedPods(cache, queue, WaitingPods(clock), freed)
-        self.world = CycleWorld(
-            cache,
-            assumed,
-            choice=NodeChoice(self.selection, nominator, reservations, metrics, bounds),
-            extended=ExtendedChoice(self.selection),
-            order=order,
-            report=CycleReport(CycleRecording(RecorderPool(float), SlowCycles(math.inf)), metrics, nodes, clock),
-            steps=context.steps,
-        )
-        search = SearchWorld(cache, assumed, self.selection, clock, context.steps)
-        self.placing = GangPlacing(self.world, search, reservations, options.gangs_backtrack)
-        self.preemption = GangPreemption(
-            cache=cache,
-            nominator=nominator,
-            groups=context.services.groups,
-            search=search,
-            members=self.world,
-            preemptions=context.services.preemptions,
-            is_enabled=options.gangs_preempt,
-        )
+    cache, clock, metrics = context.cache, context.clock, SchedulerMetrics()
+    recording = CycleRecording(RecorderPool(float), SlowCycles(math.inf))
+    return PlacingParts(
+        context,
+        reservations,
+        AssumedPods(cache, queue, WaitingPods(clock), freed),
+        CycleReport(recording, metrics, cache.columns, clock),
+        metrics=metrics,
+        order=copy.copy(context.node_order),
+    )
 
 
 class Explainers:
@@ -82,7 +54,7 @@ class Explainers:
 
     def __init__(self, context: CycleContext, cycles: Cycles, reservations: GangReservations) -> None:
         cache, queue, examiner = context.cache, context.queue, cycles.examiner
-        parts = DryRunParts(context, queue, cycles.freed, reservations)
+        parts = _parts(context, queue, cycles.freed, reservations)
         self.unblocking = UnblockingEvents(cache, parts.selection, examiner)
         self.gangs = GroupDryRuns(
             cache=cache,
@@ -106,7 +78,7 @@ def helpful_nodes(context: CycleContext, reservations: GangReservations) -> Help
 def _trial_parts(context: CycleContext, reservations: GangReservations) -> Callable[[], TrialParts]:
     def make_parts() -> TrialParts:
         queue = RequestQueue(context.queue, context.profiles, reservations, context.clock)
-        parts = DryRunParts(context, queue.queue, queue.freed, reservations)
+        parts = _parts(context, queue.queue, queue.freed, reservations)
         return TrialParts(
             cache=context.cache,
             profiles=context.profiles,

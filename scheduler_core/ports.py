@@ -147,102 +147,52 @@ class StorageWriter(Protocol):
     """Writes of the core to volumes and claims, to bind them.
 
     Each write succeeds only if the object still has the given version, so that only one of two concurrent binders
-    succeeds. Each method returns the object with its new version.
+    succeeds. Each method returns the object with its new version. It raises ConflictError if the object has another
+    version now, NotFoundError if it does not exist or has another UID, and ClusterWriteError for any other failure.
     """
 
     async def bind_volume(self, volume: PersistentVolume) -> PersistentVolume:
-        """Write a volume's ``spec.claimRef`` and its annotation ``pv.kubernetes.io/bound-by-controller``.
-
-        Raises:
-            ConflictError: The volume has another version now.
-            NotFoundError: The volume does not exist, or has another UID.
-            ClusterWriteError: Any other failure.
-        """
+        """Write a volume's ``spec.claimRef`` and its annotation ``pv.kubernetes.io/bound-by-controller``."""
 
     async def select_node(self, claim: PersistentVolumeClaim) -> PersistentVolumeClaim:
-        """Write a claim's annotation ``volume.kubernetes.io/selected-node``, which triggers provisioning of a volume.
-
-        Raises:
-            ConflictError: The claim has another version now.
-            NotFoundError: The claim does not exist, or has another UID.
-            ClusterWriteError: Any other failure.
-        """
+        """Write a claim's annotation ``volume.kubernetes.io/selected-node``, which triggers provisioning."""
 
 
 class ClaimWriter(Protocol):
     """Writes of the core to resource claims, to allocate devices to pods.
 
     A write of a given version fails if the claim has another version, so that only one of two concurrent schedulers
-    succeeds. Methods that return a claim return it with its new version.
+    succeeds. Methods that return a claim return it with its new version. They raise ConflictError if the claim has
+    another version now, or another UID, NotFoundError if a claim to read does not exist, and ClusterWriteError for any
+    other failure.
     """
 
     async def read(self, claim: ResourceClaim) -> ResourceClaim:
-        """Return a claim as the API server has it now.
-
-        Raises:
-            NotFoundError: The claim does not exist.
-            ClusterWriteError: Any other failure.
-        """
+        """Return a claim as the API server has it now."""
 
     async def write_finalizers(self, claim: ResourceClaim) -> ResourceClaim:
-        """Write a claim's finalizers.
-
-        Raises:
-            ConflictError: The claim has another version now, or another UID.
-            ClusterWriteError: Any other failure.
-        """
+        """Write a claim's finalizers."""
 
     async def write_allocation(self, claim: ResourceClaim) -> ResourceClaim:
-        """Write a claim's new allocation and its ``reservedFor``.
-
-        Raises:
-            ConflictError: The claim has another version now, or another UID.
-            ClusterWriteError: Any other failure.
-        """
+        """Write a claim's new allocation and its ``reservedFor``."""
 
     async def write_reservation(self, claim: ResourceClaim) -> ResourceClaim:
-        """Write ``reservedFor`` and the allocation's timestamp of a claim that is allocated already.
-
-        Raises:
-            ConflictError: The claim has another version now, or another UID.
-            ClusterWriteError: Any other failure.
-        """
+        """Write ``reservedFor`` and the allocation's timestamp of a claim that is allocated already."""
 
     async def deallocate(self, claim: ResourceClaim) -> ResourceClaim:
-        """Remove a claim's allocation, ``reservedFor`` and device states.
-
-        Raises:
-            ConflictError: The claim has another version now, or another UID.
-            ClusterWriteError: Any other failure.
-        """
+        """Remove a claim's allocation, ``reservedFor`` and device states."""
 
     async def end_reservation(self, claim: ResourceClaim, consumer_uid: str) -> ResourceClaim:
-        """Remove one consumer from a claim's ``reservedFor``, whatever its version is.
-
-        Raises:
-            ClusterWriteError: The write failed.
-        """
+        """Remove one consumer from a claim's ``reservedFor``, whatever its version is."""
 
     async def create(self, claim: ResourceClaim) -> ResourceClaim:
-        """Create a claim with a generated name, the pod as its owner, and the given requests.
-
-        Raises:
-            ClusterWriteError: The write failed.
-        """
+        """Create a claim with a generated name, the pod as its owner, and the given requests."""
 
     async def delete(self, claim: ResourceClaim) -> None:
-        """Delete a claim; no error if it does not exist.
-
-        Raises:
-            ClusterWriteError: The write failed.
-        """
+        """Delete a claim; no error if it does not exist."""
 
     async def write_extended_claim(self, pod: Pod, status: ExtendedResourceClaimStatus) -> None:
-        """Write a pod's ``status.extendedResourceClaimStatus``.
-
-        Raises:
-            ClusterWriteError: The write failed.
-        """
+        """Write a pod's ``status.extendedResourceClaimStatus``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,35 +227,21 @@ class ExtenderClient(Protocol):
     """Client of one extender of one profile; each call is one request.
 
     The scheduling cycle is suspended during a request; :meth:`bind` is called from the binding cycle, which is not.
+    Each method raises ExtenderError if the extender is unreachable, timed out, or returned an error or an invalid
+    response; whether :meth:`bind` has bound the pod is then unknown.
     """
 
     async def filter(self, pod: Pod, node_names: Sequence[str]) -> ExtenderVerdict:
-        """Return which of some nodes are feasible for a pod.
-
-        Raises:
-            ExtenderError: The extender is unreachable, timed out, or returned an error or an invalid response.
-        """
+        """Return which of some nodes are feasible for a pod."""
 
     async def prioritize(self, pod: Pod, node_names: Sequence[str]) -> Mapping[str, int]:
-        """Return scores by node name as the extender gives them: 0 to 10, not yet weighted.
-
-        Raises:
-            ExtenderError: As for :meth:`filter`.
-        """
+        """Return scores by node name as the extender gives them: 0 to 10, not yet weighted."""
 
     async def preempt(self, pod: Pod, victims: Mapping[str, NodeVictims]) -> Mapping[str, NodeVictims]:
-        """Return the preemption candidates that the extender accepts, by node name, with their victims.
-
-        Raises:
-            ExtenderError: As for :meth:`filter`.
-        """
+        """Return the preemption candidates that the extender accepts, by node name, with their victims."""
 
     async def bind(self, binding: Binding) -> None:
-        """Let the extender bind a pod.
-
-        Raises:
-            ExtenderError: As for :meth:`filter`; whether the pod is bound is then unknown.
-        """
+        """Let the extender bind a pod."""
 
     async def close(self) -> None:
         """Close connections; called once, after the last attempt of the profile revision."""

@@ -42,11 +42,7 @@ class AssumedPods:
             self._cache.columns.undo_overlays(0)
 
     def undo(self, begun: int = 0, overlays: int = 0) -> None:
-        """Undo what was assumed and not handed over, the last one first, and hypothetical changes that are left.
-
-        Args:
-            begun: How many of them stay: those that were assumed before.
-        """
+        """Undo what was assumed after the first *begun* attempts and not handed over, the last first, and overlays."""
         for attempt in reversed(list(self._open.values())[begun:]):
             try:
                 self.release(attempt)
@@ -130,11 +126,7 @@ class AssumedPods:
         return None if status.is_success else of_status(status)
 
     def move(self, attempt: Attempt, node_name: str) -> bool:
-        """Release a pod and place it on another node, as the record that is replayed has it.
-
-        Returns:
-            Whether it is placed there; if not, it is on no node.
-        """
+        """Release a pod and assume it on another node, as a replayed record has it; return whether that succeeded."""
         self.release(attempt)
         if self._cache.columns.row_of(node_name) < 0:
             return False

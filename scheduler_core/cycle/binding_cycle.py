@@ -65,11 +65,7 @@ class BindingCycle:
     outcomes: BindingOutcomes
 
     async def bind(self, attempt: Attempt) -> bool:
-        """Run one binding cycle.
-
-        Returns:
-            Whether the pod was bound. Raises only if its task is cancelled, after it has released the pod.
-        """
+        """Run one binding cycle; return whether the pod was bound. If it is cancelled, the pod is released."""
         gang = attempt.gang
         try:
             try:

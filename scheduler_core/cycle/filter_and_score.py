@@ -350,11 +350,7 @@ def _merge(verdicts: Verdicts, rows: Rows, nominated: dict[int, int]) -> Verdict
 def score_feasible(
     nodes: NodeColumns, attempt: Attempt, rows: NDArray[np.intp], *, keep_parts: bool = False
 ) -> ScoreTable:
-    """Run PreScore and Score on the feasible rows.
-
-    Raises:
-        PluginError: A plugin raised, or returned what its point does not allow.
-    """
+    """Run PreScore and Score on the feasible rows; raises what :class:`NodeSelection` raises."""
     recorder = attempt.state.recorder
     requested: Rows = ALL_ROWS if len(rows) == nodes.size else rows
     scoring = Scoring(attempt.state, attempt.info, nodes, requested)

@@ -26,11 +26,7 @@ class NodeReservations(Protocol):
         """The live reservations; a copy is a state, because one that ends and begins again is another object."""
 
     def blocking(self, group: GroupKey | None, pod: PodInfo) -> Sequence[tuple[GroupKey, NDArray[np.intp]]]:
-        """Return the gangs whose reservations block nodes for a pod.
-
-        Returns:
-            Other gangs, each with the rows where the pod does not fit beside it, intp[k] ascending, k > 0.
-        """
+        """Return other gangs whose reservations block a pod, each with the blocked rows, intp[k] ascending, k > 0."""
 
     def room_freed(self, node_name: str) -> None:
         """Activate the gang for which a node is reserved where room was freed, if the gang fits now."""
@@ -93,8 +89,4 @@ class MemberDomains(Protocol):
     """Domains of gangs that require one."""
 
     def of_member(self, uid: str) -> Where | None:
-        """Return the domain of the scheduled members of a pod's gang.
-
-        Returns:
-            None if the pod is in no gang, the gang requires no domain, or none of its members has a node there.
-        """
+        """Return the domain of the scheduled members of a pod's gang; None for none, or if the gang requires none."""

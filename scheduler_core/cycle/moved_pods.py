@@ -232,11 +232,7 @@ class MovedPods:
         return _decode(ended.result) if is_same else None
 
     def check(self, attempt: Attempt, ended: MovedSearch) -> SeatedPod | PlannedRejection | None:
-        """Return the result of a search if it still holds; the attempt has its state of Filter then.
-
-        Returns:
-            A rejection with what PostFilter is to do; None if the pod must be searched again.
-        """
+        """Return the result of a search if it still holds, with the state of Filter in the attempt; else None."""
         result, basis = self._result(attempt, ended), ended.basis
         if result is None or not isinstance(basis, PodBasis):
             return None

@@ -99,11 +99,7 @@ class PartialSearch:
         return max(MIN_FEASIBLE_NODES, candidates * percentage // 100)
 
     def first_feasible(self, diagnosis: Diagnosis, rows: Rows, limit: int) -> NDArray[np.intp]:
-        """Return the first feasible rows from the end of the last search; later rows count as not evaluated.
-
-        Returns:
-            Rows, intp[k], ascending.
-        """
+        """Return the first feasible rows from the end of the last search, intp[k] ascending; others are ignored."""
         nodes = self.nodes
         order = self.order.rows() if isinstance(rows, slice) else rows
         if not len(order):

@@ -50,11 +50,7 @@ class ExtendedChoice:
         self._nodes = selection.nodes
 
     async def choose(self, attempt: Attempt) -> tuple[str, Diagnosis]:
-        """Choose a node for a pod, without assuming the pod and without preemption.
-
-        Returns:
-            The name of the node, "" if none is feasible; and the diagnosis, which is complete then.
-        """
+        """Return a node for a pod, without assume and preemption; "" and the complete diagnosis for none."""
         feasible = await self._find_feasible(attempt)
         if not len(feasible.rows):
             note_reserved(self._rejections, attempt, feasible.diagnosis)
@@ -105,11 +101,7 @@ class ExtendedChoice:
         return nodes.node_name(row)
 
     async def preempt(self, attempt: Attempt, diagnosis: Diagnosis) -> str | None:
-        """Run the PostFilter plugins with extenders.
-
-        Returns:
-            The node to nominate; "" clears the nomination, None keeps it.
-        """
+        """Run the PostFilter plugins; return the node to nominate, "" for none, None to keep the nomination."""
         consultation = PreemptionConsultation(attempt.instance.extenders, self._nodes)
         attempt.state.recorder.enter(CycleStage.POST_FILTER)
         outcome = await run_post_filters_with(

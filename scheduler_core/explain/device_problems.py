@@ -116,11 +116,7 @@ class _Comparison:
 
 
 def unmet_conditions(expression: str, facts: DeviceFacts) -> tuple[DeviceProblem, ...]:
-    """Return the parts of a selector that a device does not meet, in order.
-
-    Returns:
-        At least one condition. An expression that does not compile or that fails is described by its error.
-    """
+    """Return the parts of a selector that a device does not meet, in order; at least one, which may be its error."""
     try:
         parts = _parts(expression)
     except SelectorCompileError as problem:

@@ -223,11 +223,7 @@ class NearestNodesOfGangs(Observer):
             found.nearest = self.describe(request.gang, found)
 
     def describe(self, gang: Gang, found: Placement) -> str:
-        """Describe the nearest nodes for the next member of a failed placement.
-
-        Returns:
-            A sentence without a full stop; "" if there is none, or if it must not be computed now.
-        """
+        """Describe the nearest nodes for the next member of a failed placement; "" if there are none, or not now."""
         attempt, failure = found.failed[0]
         key, now = f"{found.where.name}/{found.reached}/{failure.message}", self.clock.now()
         if gang.nearest is not None and gang.nearest[0] == key:

@@ -155,11 +155,7 @@ class Examiner:
         return found
 
     def examine_member(self, instance: FrameworkInstance, queued: QueuedPod, gang_context: GangContext) -> Examination:
-        """Run PreFilter and Filter for one member of a gang, whose other members may be assumed on nodes.
-
-        Returns:
-            The result, without nodes outside the gang's domain.
-        """
+        """Run PreFilter and Filter on the gang's domain for one member, while other members may be assumed on nodes."""
         found = Examination(queued.info, gang_context=gang_context)
         try:
             attempt = self.attempt(gang_context, instance, queued)

@@ -315,11 +315,7 @@ class Trial:
             queue.done(queued.uid)
 
     def _tried_gang(self, gang: Gang, instance: FrameworkInstance) -> tuple[Placement | None, str]:
-        """Assume the members of a gang as a group cycle does; return the placement, or why there is none.
-
-        Raises:
-            AttemptLimitError: The dry run took more steps than it may.
-        """
+        """Assume the members of a gang as a group cycle does; return the placement, or why there is none."""
         parts, request = self._parts, PlacementRequest.of(gang, instance)
         failure = refusal(parts.cache, request)
         if failure is not None:
@@ -331,11 +327,7 @@ class Trial:
         return found, "" if found is not None else of_rejection(instance, request.needed, rejection).message
 
     def _evict_for_gang(self, gang: Gang, instance: FrameworkInstance) -> None:
-        """Let the pods end that the gang would evict or waits for, and nominate the members.
-
-        Raises:
-            AttemptLimitError: The dry run took more steps than it may.
-        """
+        """Let the pods end that the gang would evict or waits for, and nominate the members."""
         with self._after_draws(instance):
             preview = self._parts.preemption.preview(gang, instance)
         if preview.is_given_up:

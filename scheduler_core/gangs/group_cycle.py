@@ -46,6 +46,7 @@ from scheduler_core.gangs.failure_handler import (
     of_mixed,
     of_rejection,
     of_strangers,
+    with_node_help,
 )
 from scheduler_core.gangs.moved_search import (
     GangBasis,
@@ -56,7 +57,6 @@ from scheduler_core.gangs.moved_search import (
     decode,
     encode,
 )
-from scheduler_core.gangs.node_help import with_node_help
 from scheduler_core.gangs.preemption import GangPreemption, evict
 from scheduler_core.gangs.reservation_cycle import ReservationSearch, Reserving, reserved_world
 from scheduler_core.gangs.reservation_lifecycle import GangReservations
@@ -386,11 +386,7 @@ class GangRejection:
     def _post_filtered(
         request: PlacementRequest, failure: GangFailure, rejection: Rejection
     ) -> tuple[GangFailure, Mapping[str, Sequence[GangRelease]]]:
-        """Run the PostFilter plugins that help gangs; the members that they help are requeued by their hints.
-
-        Returns:
-            The failure, and what is still to be released, by plugin.
-        """
+        """Run PostFilter plugins that help gangs; return the failure, and what is to be released, by plugin."""
         tried = [each for found in rejection.tries for each in (*(failed for failed, _ in found.failed), *found.undone)]
         if failure.is_error or not tried:
             return failure, {}

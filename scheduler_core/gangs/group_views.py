@@ -7,6 +7,7 @@ are identified by UID, so a pod recreated under the same name is another member.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from scheduler_core.framework.group_view import GroupView
 from scheduler_core.model.pod import Pod
@@ -17,108 +18,62 @@ from scheduler_core.snapshot.cluster_cache import ClusterCache
 from scheduler_core.snapshot.pod_info import PodInfo
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class GangView:
-    """View of one gang."""
+    """View of a gang, or of all gangs below a CompositePodGroup."""
 
-    __slots__ = ("_cache", "_gang", "_queue")
-
-    def __init__(self, gang: Gang, cache: ClusterCache, queue: SchedulingQueue) -> None:
-        self._gang = gang
-        self._cache = cache
-        self._queue = queue
+    of: Gang | CompositePodGroup
+    gangs: Sequence[Gang]
+    cache: ClusterCache
+    queue: SchedulingQueue
 
     @property
     def key(self) -> GroupKey:
-        return self._gang.key
+        return self.of.key
 
     @property
     def group(self) -> PodGroup | None:
-        return self._gang.group
-
-    @property
-    def since(self) -> float:
-        """Time at which the gang was first seen, in the clock's seconds."""
-        return self._gang.since
-
-    @property
-    def known(self) -> int:
-        """Number of existing members, ended ones included."""
-        return len(self._gang.pods)
-
-    @property
-    def succeeded(self) -> int:
-        """Number of members that have succeeded in the present run, including those whose pods are gone."""
-        return self._gang.succeeded
-
-    def members(self) -> Sequence[Pod]:
-        """Return the members that have not ended and are not being deleted."""
-        return [pod for pod in self._gang.pods.values() if _counts(pod)]
-
-    def assigned(self) -> Sequence[PodInfo]:
-        """Return those of :meth:`members` that have a node, bound or assumed."""
-        pods, cache = self._gang.pods, self._cache
-        found = []
-        for uid in self._gang.placed:
-            pod, placed = pods.get(uid), cache.get(uid)
-            if pod is not None and placed is not None and _counts(pod):
-                found.append(placed.info)
-        return found
-
-    def waiting(self) -> Sequence[PodInfo]:
-        """Return those of :meth:`members` that are in the queue or in flight without a node."""
-        queue, placed = self._queue, self._gang.placed
-        found = []
-        for uid, pod in self._gang.pods.items():
-            queued = queue.find(uid) if uid not in placed and _counts(pod) else None
-            if queued is not None:
-                found.append(queued.info)
-        return found
-
-
-class _JoinedView:
-    """View of all gangs below a CompositePodGroup."""
-
-    __slots__ = ("_of", "_views")
-
-    def __init__(self, of: CompositePodGroup, views: Sequence[GangView]) -> None:
-        self._of = of
-        self._views = views
-
-    @property
-    def key(self) -> GroupKey:
-        return self._of.key
-
-    @property
-    def group(self) -> PodGroup:
-        """Its priority, policies and topology."""
-        return self._of.as_unit
+        """The PodGroup, or what a CompositePodGroup has of one: priority, policies and topology."""
+        return self.of.group if isinstance(self.of, Gang) else self.of.as_unit
 
     @property
     def since(self) -> float:
         """Time at which the first of the gangs was first seen, in the clock's seconds."""
-        return min((view.since for view in self._views), default=0.0)
+        return min((gang.since for gang in self.gangs), default=0.0)
 
     @property
     def known(self) -> int:
         """Number of existing members, ended ones included."""
-        return sum(view.known for view in self._views)
+        return sum(len(gang.pods) for gang in self.gangs)
 
     @property
     def succeeded(self) -> int:
-        """Number of members that have succeeded."""
-        return sum(view.succeeded for view in self._views)
+        """Number of members that have succeeded in the present run, including those whose pods are gone."""
+        return sum(gang.succeeded for gang in self.gangs)
 
     def members(self) -> Sequence[Pod]:
-        """Return the members of all gangs that have not ended and are not being deleted."""
-        return [pod for view in self._views for pod in view.members()]
+        """Return the members that have not ended and are not being deleted."""
+        return [pod for gang in self.gangs for pod in gang.pods.values() if _counts(pod)]
 
     def assigned(self) -> Sequence[PodInfo]:
         """Return those of :meth:`members` that have a node, bound or assumed."""
-        return [info for view in self._views for info in view.assigned()]
+        found = []
+        for gang in self.gangs:
+            for uid in gang.placed:
+                pod, placed = gang.pods.get(uid), self.cache.get(uid)
+                if pod is not None and placed is not None and _counts(pod):
+                    found.append(placed.info)
+        return found
 
     def waiting(self) -> Sequence[PodInfo]:
         """Return those of :meth:`members` that are in the queue or in flight without a node."""
-        return [info for view in self._views for info in view.waiting()]
+        found = []
+        for gang in self.gangs:
+            for uid, pod in gang.pods.items():
+                queued = self.queue.find(uid) if uid not in gang.placed and _counts(pod) else None
+                if queued is not None:
+                    found.append(queued.info)
+        return found
 
 
 class GangViews:
@@ -138,7 +93,7 @@ class GangViews:
         return None if key is None else self.get(key)
 
     def _view(self, gang: Gang) -> GangView:
-        return GangView(gang, self._cache, self._queue)
+        return GangView(gang, (gang,), self._cache, self._queue)
 
     def get(self, key: GroupKey) -> GangView | None:
         """Return the group of a key; None if neither it nor any member exists."""
@@ -160,7 +115,7 @@ class GangViews:
             elif gang.group.disrupts_whole:
                 found.append(self._view(gang))
         for key, composite in joined.items():
-            found.append(_JoinedView(composite, [self._view(gang) for gang in gangs.forest.leaves_below(key)]))
+            found.append(GangView(composite, gangs.forest.leaves_below(key), self._cache, self._queue))
         return found
 
     def ranked(self) -> Sequence[GangView]:

@@ -34,11 +34,7 @@ _HOPELESS = "no capacity can be reserved for it: it would not fit even if all po
 def reserved_world(
     world: CycleWorld, reservations: GangReservations, request: PlacementRequest
 ) -> tuple[SeatedWorld, Policy] | None:
-    """Return the world and the policy to place a quorum as planned, and the members beyond it on other nodes.
-
-    Returns:
-        None without a reservation, or if it has no room yet.
-    """
+    """Return the world and the policy to place a quorum as planned; None without a reservation, or without room yet."""
     reservation = reservations.of(request.gang.key)
     seats = None if reservation is None else assignment(world.nodes, reservation, request)
     if reservation is None or seats is None or not reservation.fits_now():
@@ -132,11 +128,7 @@ class Reserving:
         return ReservationSearch(ReservationStep.PLANNED, nodes, version=version, is_requested=True)
 
     def reserve(self, request: PlacementRequest, failure: GangFailure, found: ReservationSearch) -> GangFailure:
-        """Reserve what was found.
-
-        Returns:
-            The failure, whose message also reports the reservation, or that the search for it was given up.
-        """
+        """Reserve what was found; return the failure, which reports the reservation or why there is none."""
         gang = request.gang
         if found.step is ReservationStep.NONE:
             return failure

@@ -86,11 +86,7 @@ class DeviceWorld(SeatedWorld):
 
     @classmethod
     def of(cls, world: World, search: SearchWorld, request: PlacementRequest) -> DeviceWorld | None:
-        """Return the world for a gang.
-
-        Returns:
-            None if no member needs devices, or the profile has extenders, which cannot take part.
-        """
+        """Return the world for a gang; None if no member needs devices, or if the profile has extenders."""
         instance = request.instance
         chooser = device_chooser(instance)
         if chooser is None or instance.extenders:

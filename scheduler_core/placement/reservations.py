@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 
 import numpy as np
 from msgspec import Struct
@@ -188,8 +189,8 @@ class Reservation:
             leaving = list(gone.values())
             if nodes.pod_count[row] - len(leaving) + len(members) > nodes.allowed_pods[row]:
                 return False
-            needed = _sum(members)
-            freed = _sum_accounted(leaving)
+            needed = _sum(info.fit for info in members)
+            freed = _sum(info.accounted for info in leaving)
             for column, amount in needed.items():
                 free = nodes.allocatable.item(column, row) - nodes.exact_requested(column, row)
                 if free + freed.get(column, 0) < amount:
@@ -271,7 +272,11 @@ class Reservation:
     def _fill(self, row: int, position: int) -> None:
         nodes = self._nodes
         leaving, members = self.leaving(row), self._members[nodes.node_name(row)]
-        free, freed, needed = self._free[:, position], _sum_accounted(leaving), _sum(members)
+        free, freed, needed = (
+            self._free[:, position],
+            _sum(info.accounted for info in leaving),
+            _sum(info.fit for info in members),
+        )
         np.subtract(nodes.allocatable[:, row], nodes.requested[:, row], out=free)
         for column in freed.keys() | needed.keys():
             left = nodes.allocatable.item(column, row) - nodes.exact_requested(column, row)
@@ -282,19 +287,10 @@ class Reservation:
         self._slots[position] = nodes.allowed_pods[row] - nodes.pod_count[row] + len(leaving) - len(members)
 
 
-def _sum(pods: Iterable[PodInfo]) -> dict[int, int]:
+def _sum(amounts: Iterable[Iterable[tuple[int, int]]]) -> dict[int, int]:
     total: dict[int, int] = {}
-    for info in pods:
-        for column, amount in info.fit:
-            total[column] = total.get(column, 0) + amount
-    return total
-
-
-def _sum_accounted(pods: Iterable[PodInfo]) -> dict[int, int]:
-    total: dict[int, int] = {}
-    for info in pods:
-        for column, amount in info.accounted:
-            total[column] = total.get(column, 0) + amount
+    for column, amount in chain.from_iterable(amounts):
+        total[column] = total.get(column, 0) + amount
     return total
 
 

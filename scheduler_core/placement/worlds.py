@@ -99,13 +99,7 @@ class CycleWorld(World):
         return failure
 
     def choose(self, attempt: Attempt) -> tuple[str, Diagnosis | None]:
-        """Return the node that a cycle without extenders chooses; "" and the diagnosis if none is feasible.
-
-        Raises:
-            AttemptLimitError: The attempt took more steps than it may.
-            NoNodesError: The cluster has no nodes.
-            PluginError: A plugin raised, or returned what its point does not allow.
-        """
+        """Return the node that a cycle without extenders chooses; "" and the diagnosis if none is feasible."""
         self.steps.spend(_STEPS_OF_REUSE)
         node_name = self.choice.reuse(attempt)
         if node_name:

@@ -144,11 +144,7 @@ class GangEntries:
         return [pod for uid in gang.pods if (pod := self._places.find(uid)) is not None]
 
     def gather(self, pod: QueuedPod, label: str) -> bool:
-        """Add an ungated pod to the waiting members of its gang, if the gang needs it.
-
-        Returns:
-            Whether it waits with its gang now.
-        """
+        """Add an ungated pod to the waiting members of its gang if the gang needs it; return whether it waits there."""
         gang = self._gang_that_needs(pod)
         if gang is None:
             return False

@@ -132,11 +132,7 @@ class GangRun:
             self._succeed(pod)
 
     def lost(self, pod: Pod, *, is_last: bool) -> None:
-        """Remove a deleted member; one that has succeeded keeps counting while its run lasts.
-
-        Args:
-            is_last: Whether no member is left.
-        """
+        """Remove a deleted member; one that has succeeded keeps counting while its run lasts."""
         self._count(pod, -1)
         self._inferred_for = None
         # Without a Job nothing shows whether a later pod belongs to the run of members that are all gone.

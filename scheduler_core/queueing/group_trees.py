@@ -421,11 +421,7 @@ class GangTree(Gang):
         return is_able and self._waiting > 0 and not self._gated
 
     def quorum(self) -> list[Gang] | None:
-        """Return the gangs with which the quorum of the root can be met, those first that need the fewest members.
-
-        Returns:
-            The gangs; None if too few groups have enough members.
-        """
+        """Return the gangs with which the root meets its quorum, those first that need the fewest members, or None."""
         sums: dict[GroupKey, int] = {}
         """Members that a group needs, for the groups that can meet their quorum."""
         chosen: dict[GroupKey, list[GroupKey]] = {}

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from scheduler_core.framework.cluster_events import FORCE_ACTIVATE, PROFILE_SWAPPED, UNSCHEDULABLE_TIMEOUT, ClusterEvent
 from scheduler_core.framework.queued_pod import Place, QueuedGang, QueuedPod
@@ -56,6 +56,11 @@ class QueueReadings:
 
     Iteration is not in queue order. The members of a gang are listed in the place of its entry; members without a
     quorum count as gated.
+
+    Attributes:
+        incoming: Pods that entered a queue, by event label and "active", "backoff" or "unschedulable".
+        incoming_entities: The same for pods without a gang ("pod") and for gangs ("podgroup"), the third part of the
+            key.
     """
 
     def __init__(self, gangs: Gangs, moves: Moves, in_flight: InFlightEvents, wakeups: EventWakeups) -> None:
@@ -64,6 +69,8 @@ class QueueReadings:
         self._pending = moves.pending
         self._in_flight = in_flight
         self._wakeups = wakeups
+        self.incoming: Mapping[tuple[str, str], int] = moves.places.incoming
+        self.incoming_entities: Mapping[tuple[str, str, str], int] = moves.places.incoming_entities
 
     # -- looking ------------------------------------------------------------------------------------------------
 
@@ -151,16 +158,6 @@ class QueueReadings:
             nominated: UIDs of the pods with a nominated node.
         """
         return waiting_causes(self._places, self._gangs, nominated)
-
-    @property
-    def incoming(self) -> dict[tuple[str, str], int]:
-        """Pods that entered a queue, by event label and "active", "backoff" or "unschedulable"."""
-        return self._places.incoming
-
-    @property
-    def incoming_entities(self) -> dict[tuple[str, str, str], int]:
-        """The same for pods without a gang ("pod") and for gangs ("podgroup"), the third part of the key."""
-        return self._places.incoming_entities
 
     @property
     def unschedulable_by(self) -> dict[tuple[str, str], int]:
@@ -336,11 +333,7 @@ class SchedulingQueue:
     # -- attempts -----------------------------------------------------------------------------------------------
 
     def pop(self) -> QueuedPod | None:
-        """Remove and return the next pod; it is in flight until :meth:`done` or :meth:`failed`.
-
-        Returns:
-            The pod; None if none is ready, or if moves are pending, after a slice of them.
-        """
+        """Remove and return the next pod, which is then in flight; None if none is ready, or moves are pending."""
         pending = self.pending
         # Moves may be pending although nothing of the budget is used, if an exception interrupted their start.
         if (pending.moves or pending.left < pending.budget) and not pending.advance():
