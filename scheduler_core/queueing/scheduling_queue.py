@@ -620,16 +620,21 @@ class SchedulingQueue:
             and queued.profile == profile
             and (of := nominator.nomination_of(uid)) is not None
         ]
-        self.pending.start((*self.gang_requeueing.profile_changed(profile), (self._swap_pods, (profile, nominated), 1)))
+        aside = frozenset(pod.uid for pod in self._places.pods(*_ASIDE) if pod.profile == profile)
+        swap = (self._swap_pods, (profile, aside, nominated), 1)
+        self.pending.start((*self.gang_requeueing.profile_changed(profile), swap))
 
-    def _swap_pods(self, swap: tuple[str, Iterable[Move]]) -> None:
+    def _swap_pods(self, swap: tuple[str, frozenset[str], Iterable[Move]]) -> None:
         """Start the moves of the pods of a profile, and then others; the waiting members of gangs are moved already."""
-        profile, last = swap
+        profile, were_aside, last = swap
         is_live = self._rules(profile) is not None
         aside, parked, queued = (
             [pod for pod in self._places.pods(*places) if pod.profile == profile]
             for places in (_ASIDE, (_PARKED,), (_ACTIVE, *_BACKING_OFF))
         )
+        # A swap retries a pod that was aside without backoff, also if an event has moved it into backoff since.
+        aside += [pod for pod in queued if pod.uid in were_aside]
+        queued = [pod for pod in queued if pod.uid not in were_aside]
         start = self.pending.start
         start((self._swap_aside, pod, 1) for pod in aside)
         if is_live:

@@ -12,7 +12,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from scheduler_core.framework.cluster_events import NODE_ADD, Hint
@@ -234,6 +234,7 @@ def _life(ops: list[tuple[str, int]], budget: int) -> tuple[list[str], list[str]
 
 
 @settings(max_examples=400)
+@example([("pop", 0), ("resort", 0), ("fail", 0), ("swap", 0), ("event", 0)], 1)
 @given(st.lists(OPS, max_size=25), st.integers(1, 4))
 def test_slices_change_no_order(ops: list[tuple[str, int]], budget: int) -> None:
     """Pods are popped in the same order, and wait in the same places, as if all moves were made at once."""
