@@ -279,7 +279,9 @@ def _compile_equally(old: Pod, new: Pod) -> bool:
     was, is_now = old.spec, new.spec
     if was.node_name != is_now.node_name:
         was = replace(was, node_name=is_now.node_name)
-    return was == is_now and _is_ending(old) == _is_ending(new) and same_granted_resources(old, new)
+    if was != is_now or (old.metadata.deletion_timestamp is None) != (new.metadata.deletion_timestamp is None):
+        return False
+    return same_granted_resources(old, new)
 
 
 def _is_ending(pod: Pod) -> bool:
