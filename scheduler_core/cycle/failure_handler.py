@@ -47,6 +47,7 @@ class Failure:
         is_gated: Whether the pod is gated. More nodes do not help a gated pod, so an autoscaler must not add any.
         is_helped_by_nodes: Whether new nodes may help the pod; always true for pods without a gang, as in
             kube-scheduler.
+        is_delayed: Whether preemption waits for a new node.
     """
 
     message: str
@@ -59,6 +60,7 @@ class Failure:
     given_up_steps: int = 0
     is_of_cluster: bool = False
     is_helped_by_nodes: bool = True
+    is_delayed: bool = False
 
     @property
     def reason(self) -> str:
@@ -69,13 +71,14 @@ class Failure:
         return UNSCHEDULABLE if self.is_helped_by_nodes else NO_NODE_HELPS
 
 
-def no_fit(diagnosis: Diagnosis, nominated_node: str | None) -> Failure:
+def no_fit(diagnosis: Diagnosis, nominated_node: str | None, *, is_delayed: bool = False) -> Failure:
     """Return the failure of a pod without a feasible node."""
     return Failure(
         diagnosis.message(),
         frozenset(diagnosis.rejected_by),
         frozenset(diagnosis.pending_on),
         nominated_node=nominated_node,
+        is_delayed=is_delayed,
     )
 
 
@@ -183,8 +186,8 @@ class FailedAttempts:
         queued.rejected_by, queued.pending_on = failure.rejected_by, failure.pending_on
         # Before the requeue, which ends the nomination of a pod that is gated or parked.
         self.queue.nominator.decide(queued.info, failure.nominated_node)
-        if queued.unschedulable_since is not None:
-            self.delays.note(queued, attempt.instance, queued.unschedulable_since, failure.message)
+        if failure.is_delayed and queued.unschedulable_since is not None:
+            self.delays.note(queued, attempt.instance, queued.unschedulable_since)
         pod, nominator = queued.info.pod, self.queue.nominator
         node_name, nominated = nominator.node_of(queued.uid), nominator.nomination_of(queued.uid)
         self.queue.failed(queued, failure.given_up_steps)

@@ -98,6 +98,7 @@ class RejectedPod(Struct, frozen=True, tag="rejected"):
     actions: tuple[PlannedAction, ...]
     feasible_count: int
     next_start: int
+    is_delayed: bool = False
 
     @property
     def failure(self) -> Failure:
@@ -107,6 +108,7 @@ class RejectedPod(Struct, frozen=True, tag="rejected"):
             frozenset(self.pending_on),
             nominated_node=self.nominated_node,
             given_up_steps=self.given_up_steps,
+            is_delayed=self.is_delayed,
         )
 
 
@@ -217,6 +219,7 @@ class MovedPods:
             actions=actions,
             feasible_count=attempt.feasible_count,
             next_start=self.order.next_start,
+            is_delayed=failure.is_delayed,
         )
         self.background.send(_encode(found))
 

@@ -18,12 +18,6 @@ _EARLY_SECONDS = 0.001
 """Tolerance for timers that run early; without it an attempt may be delayed once more."""
 
 
-def delay_text(instance: FrameworkInstance) -> str:
-    """Return the message of a delayed preemption; it has no times, so that the condition does not change."""
-    seconds = instance.config.preemption.delay_seconds
-    return f"preemption: waits until {seconds} s after the first attempt for a new node"
-
-
 def seconds_left(instance: FrameworkInstance, since: float | None, now: float) -> float:
     """Return for how long an attempt must not preempt yet; 0 or less if it may.
 
@@ -38,10 +32,15 @@ def seconds_left(instance: FrameworkInstance, since: float | None, now: float) -
 def delayed(instance: FrameworkInstance, since: float | None, started: float) -> str:
     """Return the message of an attempt that must not preempt yet; "" if it may.
 
+    It has no times, so that the condition does not change.
+
     Args:
         since: When the pod or gang was unschedulable first, in the clock's seconds; None for now.
     """
-    return delay_text(instance) if seconds_left(instance, since, started) > _EARLY_SECONDS else ""
+    if seconds_left(instance, since, started) <= _EARLY_SECONDS:
+        return ""
+    seconds = instance.config.preemption.delay_seconds
+    return f"preemption: waits until {seconds} s after the first attempt for a new node"
 
 
 def delay_of(attempt: Attempt) -> str:
@@ -66,10 +65,8 @@ class PreemptionDelays:
         self._timer: Timer | None = None
         self._next = 0.0
 
-    def note(self, entry: QueuedPod, instance: FrameworkInstance, since: float, message: str) -> None:
-        """Set the timer of a pod or gang whose attempt has failed, if the delay is part of the message."""
-        if not instance.config.preemption.delay_seconds or delay_text(instance) not in message:
-            return
+    def note(self, entry: QueuedPod, instance: FrameworkInstance, since: float) -> None:
+        """Set the timer of a pod or gang whose preemption is delayed."""
         due = self._due[entry.uid] = since + instance.config.preemption.delay_seconds
         if self._timer is None or due < self._next:
             self._set(due)

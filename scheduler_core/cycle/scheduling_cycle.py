@@ -228,7 +228,7 @@ class SchedulingCycle:
             outcome = carry_out(instance, info, planned)
         attempt.state.recorder.leave(_POST_FILTER, outcome.status.code)
         diagnosis.post_filter_message = outcome.status.message
-        failure = no_fit(diagnosis, outcome.nominated_node)
+        failure = no_fit(diagnosis, outcome.nominated_node, is_delayed=outcome.is_delayed)
         if self.background.is_copy:
             self.moved.send_rejection(attempt, failure, diagnosis, planned)
         return failure

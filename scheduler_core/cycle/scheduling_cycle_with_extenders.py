@@ -100,8 +100,8 @@ class ExtendedChoice:
             row = self._selection.best_row(attempt, rows, totals)
         return nodes.node_name(row)
 
-    async def preempt(self, attempt: Attempt, diagnosis: Diagnosis) -> str | None:
-        """Run the PostFilter plugins; return the node to nominate, "" for none, None to keep the nomination."""
+    async def preempt(self, attempt: Attempt, diagnosis: Diagnosis) -> Failure:
+        """Run the PostFilter plugins with extenders for a pod without a feasible node; return why it has none."""
         consultation = PreemptionConsultation(attempt.instance.extenders, self._nodes)
         attempt.state.recorder.enter(CycleStage.POST_FILTER)
         outcome = await run_post_filters_with(
@@ -109,7 +109,7 @@ class ExtendedChoice:
         )
         attempt.state.recorder.leave(CycleStage.POST_FILTER, outcome.status.code)
         diagnosis.post_filter_message = outcome.status.message
-        return outcome.nominated_node
+        return no_fit(diagnosis, outcome.nominated_node, is_delayed=outcome.is_delayed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,5 +152,5 @@ class ExtendedCycle:
     async def _decide(self, attempt: Attempt) -> Failure | None:
         node_name, diagnosis = await self.choice.choose(attempt)
         if not node_name:
-            return no_fit(diagnosis, await self.choice.preempt(attempt, diagnosis))
+            return await self.choice.preempt(attempt, diagnosis)
         return self.assumed.reserve_and_permit(attempt, node_name)

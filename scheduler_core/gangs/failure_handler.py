@@ -62,6 +62,7 @@ class GangFailure:
         lacks: What each gang of a tree lacks in these words; empty for a gang.
         is_given_up: Whether the attempt took all steps that it may: nothing more is searched for the gang.
         is_helped_by_nodes: Whether new nodes may help, so that autoscalers should see the members as unschedulable.
+        is_delayed: Whether preemption waits for a new node.
     """
 
     message: str
@@ -79,6 +80,7 @@ class GangFailure:
     lacks: Mapping[GroupKey, str] = field(default_factory=dict)
     is_given_up: bool = False
     is_helped_by_nodes: bool = True
+    is_delayed: bool = False
 
     @property
     def is_error(self) -> bool:

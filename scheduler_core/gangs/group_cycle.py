@@ -340,7 +340,7 @@ class GangRejection:
             failure, released = self._post_filtered(request, failure, rejection)
             delay = delayed(instance, gang.first_failure, entry.tried_at)
             if delay and not failure.is_error:
-                failure = replace(failure, message=f"{failure.message.rstrip('.')}; {delay}")
+                failure = replace(failure, message=f"{failure.message.rstrip('.')}; {delay}", is_delayed=True)
             else:
                 failure, eviction = self.preemption.plan(gang, instance, failure)
         if not failure.is_given_up:
@@ -374,7 +374,8 @@ class GangRejection:
         carry_out_for_gang(instance, released, _uid_of_free_group(gang))
         if gang.first_failure is None:
             gang.first_failure = self.clock.now()
-        self.delays.note(entry, instance, gang.first_failure, failure.message)
+        if failure.is_delayed:
+            self.delays.note(entry, instance, gang.first_failure)
         self.reservations.failed(gang)
         self.failed.handle(entry, gang, failure)
         if eviction is not None:

@@ -108,6 +108,7 @@ class RejectedGang(Struct, frozen=True, tag="rejected"):
     reservation: ReservationSearch
     reserved_for: tuple[tuple[GroupKey, tuple[str, ...]], ...]
     next_start: int
+    is_delayed: bool = False
 
     @classmethod
     def of(
@@ -135,6 +136,7 @@ class RejectedGang(Struct, frozen=True, tag="rejected"):
             lacks=tuple(failure.lacks.items()),
             is_given_up=failure.is_given_up,
             is_helped_by_nodes=failure.is_helped_by_nodes,
+            is_delayed=failure.is_delayed,
             eviction=eviction,
             released={name: tuple((info.uid, claim) for info, claim in each) for name, each in released.items()},
             reservation=reservation,
@@ -162,6 +164,7 @@ class RejectedGang(Struct, frozen=True, tag="rejected"):
             dict(self.lacks),
             self.is_given_up,
             self.is_helped_by_nodes,
+            self.is_delayed,
         )
 
 

@@ -42,10 +42,12 @@ class PostFilterOutcome:
     Attributes:
         status: Success, a rejection with the reasons of all plugins, or an error.
         nominated_node: The nominated node; "" clears the nomination, None leaves it unchanged.
+        is_delayed: Whether plugins that preempt are not called yet.
     """
 
     status: Status
     nominated_node: str | None = None
+    is_delayed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,7 @@ def plan_post_filters(
     for plugin in _called(instance, pod):
         try:
             if delay and isinstance(plugin, GangPreemptor):
-                result = PostFilterResult(unschedulable(delay))
+                result = walk.delayed(delay)
             elif isinstance(plugin, PlannedPostFilter) and plans(plugin):
                 result, action = plugin.plan(state, pod, nodes, diagnosis)
                 actions.append((plugin.name, action))
@@ -125,7 +127,7 @@ async def run_post_filters_with(
     for plugin in _called(instance, pod):
         try:
             if delay and isinstance(plugin, GangPreemptor):
-                result = PostFilterResult(unschedulable(delay))
+                result = walk.delayed(delay)
             else:
                 result = await plugin.post_filter_with(state, pod, diagnosis, extenders)
             code = walk.take(plugin, result)
@@ -237,6 +239,12 @@ class _PostFilterRun:
         self._pod = pod
         self._nominated: str | None = None if instance.post_filter else ""
         self._rejection = Status(Code.UNSCHEDULABLE)
+        self._is_delayed = False
+
+    def delayed(self, reason: str) -> PostFilterResult:
+        """Return the result in place of that of a plugin that preempts."""
+        self._is_delayed = True
+        return PostFilterResult(unschedulable(reason))
 
     def take(self, plugin: PostFilterPlugin, answer: object) -> Code:
         """Add the result of one plugin; return its code. Raises PluginError: the result has the wrong type."""
@@ -262,4 +270,4 @@ class _PostFilterRun:
 
     def outcome(self) -> PostFilterOutcome:
         """Return the combined result."""
-        return self.ended or PostFilterOutcome(self._rejection, self._nominated)
+        return self.ended or PostFilterOutcome(self._rejection, self._nominated, self._is_delayed)
