@@ -15,7 +15,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
 
@@ -305,20 +305,9 @@ class ProfileController:
         waiting = counts.get(name, QueueCounts()) if findings.live_revision else QueueCounts()
         live = self._scheduler.context.profiles.get(name) if findings.live_revision else None
         return Progress(
-            active=waiting.active,
-            backoff=waiting.backoff,
-            unschedulable=waiting.unschedulable,
-            gated=waiting.gated,
-            scheduled=record.scheduled,
-            last_scheduled=record.last_scheduled,
-            errors=record.errors,
-            last_error=record.last_error,
-            last_error_at=record.last_error_at,
-            faults=record.faults,
-            last_fault=record.last_fault,
-            last_fault_at=record.last_fault_at,
-            lost_binds=record.lost_binds,
-            last_lost_bind=record.last_lost_bind,
+            # A copy: the status may be made after further attempts.
+            record=replace(record),
+            waiting=waiting,
             contested_pods=contested_pods(self._scheduler.context.contested.current(), name) if live else None,
             extenders=() if live is None else extender_states(live),
         )

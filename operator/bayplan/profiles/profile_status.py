@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from bayplan.extenders.http_extender import ExtenderState
 from bayplan.profiles.desired_profiles import DesiredPluginConfig, DesiredProfile
@@ -44,7 +44,8 @@ from scheduler_core.config.profile_config import ProfileConfig, ShadowSettings
 from scheduler_core.cycle.contested_nodes import ContestedNode
 from scheduler_core.errors import Problem
 from scheduler_core.framework.registry import ResolvedPlugins
-from scheduler_core.metrics.profile_metrics import LostBind
+from scheduler_core.metrics.profile_metrics import LostBind, ProfileRecord
+from scheduler_core.queueing import sub_queues
 from scheduler_core.scheduler import Scheduler
 
 
@@ -360,26 +361,10 @@ _EXTENDERS = "extenders"
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What a profile has scheduled and what waits for it, for its status.
+    """What a profile has scheduled and what waits for it, for its status."""
 
-    Attributes:
-        faults: Errors of plugins, extenders and the profile itself; ``errors`` has failed writes to the cluster, too.
-    """
-
-    active: int = 0
-    backoff: int = 0
-    unschedulable: int = 0
-    gated: int = 0
-    scheduled: int = 0
-    last_scheduled: datetime | None = None
-    errors: int = 0
-    last_error: str = ""
-    last_error_at: datetime | None = None
-    faults: int = 0
-    last_fault: str = ""
-    last_fault_at: datetime | None = None
-    lost_binds: int = 0
-    last_lost_bind: LostBind | None = None
+    record: ProfileRecord = field(default_factory=ProfileRecord)
+    waiting: sub_queues.QueueCounts = field(default_factory=sub_queues.QueueCounts)
     contested_pods: ContestedPods | None = None
     extenders: tuple[ExtenderState, ...] = ()
     shadow: RunningShadow | None = None
@@ -401,11 +386,11 @@ class StatusChange(Struct, frozen=True):
 def profile_status(
     findings: ProfileFindings, progress: Progress, written: Mapping[str, Any], now: datetime
 ) -> dict[str, Any]:
-    known = read_conditions(written)
-    lost_time = last_lost_time(progress.last_lost_bind, written)
-    of_binds = contested(progress.lost_binds, progress.last_lost_bind, lost_time, known, now)
+    known, record = read_conditions(written), progress.record
+    lost_time = last_lost_time(record.last_lost_bind, written)
+    of_binds = contested(record.lost_binds, record.last_lost_bind, lost_time, known, now)
     accepted, ready = _accepted(findings), _ready(findings)
-    failing = degraded(progress.faults, progress.last_fault, progress.last_fault_at, now)
+    failing = degraded(record.faults, record.last_fault, record.last_fault_at, now)
     updates = [
         accepted,
         ready,
@@ -425,18 +410,13 @@ def profile_status(
         active_revision=findings.live_revision or None,
         conditions=tuple(conditions),
         resolved_plugins=_plugins(findings.resolved),
-        queue=QueueCounts(
-            active=progress.active,
-            backoff=progress.backoff,
-            unschedulable=progress.unschedulable,
-            gated=progress.gated,
-        ),
-        pending=progress.active + progress.backoff + progress.unschedulable + progress.gated,
-        scheduled_total=progress.scheduled,
-        last_scheduled_time=progress.last_scheduled,
-        last_error=progress.last_error[:_MAX_ERROR_LENGTH] or None,
-        last_error_time=progress.last_error_at,
-        lost_binds=progress.lost_binds,
+        queue=QueueCounts(**structs.asdict(progress.waiting)),
+        pending=progress.waiting.pending,
+        scheduled_total=record.scheduled,
+        last_scheduled_time=record.last_scheduled,
+        last_error=record.last_error[:_MAX_ERROR_LENGTH] or None,
+        last_error_time=record.last_error_at,
+        lost_binds=record.lost_binds,
         last_lost_bind_time=lost_time,
         extenders=tuple(_extender(state) for state in progress.extenders),
         shadow=_short(shadow_status(progress.shadow)),

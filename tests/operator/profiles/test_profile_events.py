@@ -18,7 +18,8 @@ from bayplan.resources.resource_model import ObjectMeta
 
 from scheduler_core.errors import Problem
 from scheduler_core.in_tree import in_tree_registry
-from scheduler_core.metrics.profile_metrics import LostBind
+from scheduler_core.metrics.profile_metrics import LostBind, ProfileRecord
+from scheduler_core.queueing.sub_queues import QueueCounts
 from tests.support.manifests import plugin_config_manifest
 from tests.support.tables import table
 
@@ -27,7 +28,7 @@ META = ObjectMeta(name="batch", uid="u", generation=1)
 BAD = (Problem("spec.plugins", "is bad"),)
 WORSE = (*BAD, Problem("spec.extenders", "are bad too"))
 NAME_TAKEN = (Problem("spec.schedulerName", "is held by another"),)
-LOST_BIND = Progress(lost_binds=1, last_lost_bind=LostBind("n/p", "ours", "theirs", NOW))
+LOST_BIND = Progress(ProfileRecord(lost_binds=1, last_lost_bind=LostBind("n/p", "ours", "theirs", NOW)))
 
 
 def status(progress: Progress | None = None, **fields: Any) -> dict[str, Any]:
@@ -61,7 +62,7 @@ OF_NODES = Progress(contested_pods=ContestedPods(1, "n", "rival", "n/p"))
         [("Warning", "SchedulerNameReserved")],
     ),
     ("unchanged", status(), status(), []),
-    ("counts", status(), status(Progress(active=5)), []),
+    ("counts", status(), status(Progress(waiting=QueueCounts(active=5))), []),
     (
         "another-revision",
         status(),

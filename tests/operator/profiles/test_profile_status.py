@@ -25,7 +25,8 @@ from scheduler_core.cycle.contested_nodes import ContestedNode
 from scheduler_core.errors import Problem
 from scheduler_core.framework.registry import ResolvedPlugin
 from scheduler_core.in_tree import in_tree_registry
-from scheduler_core.metrics.profile_metrics import LostBind
+from scheduler_core.metrics.profile_metrics import LostBind, ProfileRecord
+from scheduler_core.queueing.sub_queues import QueueCounts
 from tests.support.manifests import plugin_config_manifest, profile_manifest
 from tests.support.tables import table
 
@@ -151,7 +152,7 @@ def test_counts_and_plugins() -> None:
         "score": (ResolvedPlugin("B", 2), ResolvedPlugin("C", 1)),
         "permit": (),
     }
-    progress = Progress(1, 2, 3, 4, scheduled=9, last_scheduled=NOW, last_error="ns/p: no")
+    progress = Progress(ProfileRecord(scheduled=9, last_scheduled=NOW, last_error="ns/p: no"), QueueCounts(1, 2, 3, 4))
     status = profile_status(findings_of(live_revision="r1", resolved=resolved), progress, {}, NOW)
     assert status["pending"] == 10
     assert status["queue"] == {"active": 1, "backoff": 2, "unschedulable": 3, "gated": 4}
@@ -164,9 +165,9 @@ def test_counts_and_plugins() -> None:
 def test_a_profile_whose_plugin_raises_is_degraded(seconds: int, is_degraded: bool) -> None:
     """The condition is present for five minutes after an error, with the error; the profile stays Ready."""
     at = NOW - timedelta(seconds=seconds)
-    progress = Progress(faults=3, last_fault="plugin Mine raised KeyError", last_fault_at=at)
+    progress = Progress(ProfileRecord(faults=3, last_fault="plugin Mine raised KeyError", last_fault_at=at))
     before = profile_status(
-        findings_of(live_revision="r1"), Progress(faults=1, last_fault="x", last_fault_at=NOW), {}, at
+        findings_of(live_revision="r1"), Progress(ProfileRecord(faults=1, last_fault="x", last_fault_at=NOW)), {}, at
     )
     status = profile_status(findings_of(live_revision="r1"), progress, before, NOW)
     found = {each["type"]: each for each in status["conditions"]}
@@ -181,7 +182,7 @@ def test_a_profile_whose_plugin_raises_is_degraded(seconds: int, is_degraded: bo
 
 def test_a_failed_write_to_the_cluster_degrades_no_profile() -> None:
     """The last error may be one of the cluster, which correcting a plugin does not end."""
-    progress = Progress(errors=1, last_error="HTTP 500", last_error_at=NOW)
+    progress = Progress(ProfileRecord(errors=1, last_error="HTTP 500", last_error_at=NOW))
     status = profile_status(findings_of(live_revision="r1"), progress, {}, NOW)
     assert "Degraded" not in {each["type"] for each in status["conditions"]}
     assert status["lastError"] == "HTTP 500"
@@ -285,7 +286,7 @@ LIVE = ProfileFindings(generation=3, scheduler_name="batch", holds_name=True, li
 def progress_with_lost_binds(count: int, seconds_ago: float = 0.0) -> Progress:
     """Return the progress of a process that has lost binds to another client."""
     last = LostBind(f"n/p{count}", "ours", "theirs", NOW - timedelta(seconds=seconds_ago))
-    return Progress(lost_binds=count, last_lost_bind=last)
+    return Progress(ProfileRecord(lost_binds=count, last_lost_bind=last))
 
 
 def condition_of(status: dict[str, Any]) -> dict[str, Any]:
