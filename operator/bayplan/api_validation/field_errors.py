@@ -41,7 +41,6 @@ class FieldErrors:
         self.problems.append(Problem(path, f"Duplicate value: {shown(value)}; remove one"))
 
     def forbidden(self, path: str, detail: str) -> None:
-        """Add a field that must not be set."""
         self.problems.append(Problem(path, f"Forbidden: {detail}; remove it"))
 
     def not_found(self, path: str, value: object, detail: str = "correct the name") -> None:

@@ -232,7 +232,6 @@ _PRESERVE, _INT_OR_STRING = "x-kubernetes-preserve-unknown-fields", "x-kubernete
 
 
 def schema_problems(value: Any, schema: Schema, path: str) -> Iterator[Problem]:
-    """Validate a value by a schema."""
     kind = schema.get("type")
     if schema.get(_INT_OR_STRING):
         kind = "integer" if _is("integer", value) else "string"

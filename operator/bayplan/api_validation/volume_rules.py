@@ -47,7 +47,6 @@ _PLAIN_TEMPLATE_FIELDS = ("annotations", "labels")
 
 
 def volume_problems(found: FieldErrors, volumes: list[tuple[int, Value]], path: str, pod_name: str) -> dict[str, Value]:
-    """Validate the volumes of a pod."""
     created = {
         f"{pod_name}-{text(each, 'name')}" for _, each in volumes if pod_name and each.get("ephemeral") is not None
     }

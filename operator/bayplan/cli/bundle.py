@@ -455,7 +455,6 @@ class HashedNames:
         self._prefixes = tuple(f"{each}-" for each in sorted(frozenset(self.owners) - _PUBLIC - {""}))
 
     def hashed(self, name: str) -> str:
-        """Return the hash of a name."""
         return f"h{hmac.new(self._key, name.encode(), hashlib.sha256).hexdigest()[:10]}"
 
     def in_text(self, text: str) -> str:

@@ -201,7 +201,6 @@ def complete_explained(context: click.Context, parameter: click.Parameter, incom
 
 
 def complete_namespaces(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete the name of a namespace."""
     del parameter
     return _items(_listed(context, lambda connection: _names(connection, _NAMESPACES)), incomplete)
 

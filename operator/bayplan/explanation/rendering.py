@@ -82,7 +82,6 @@ def read_gang_explanation(answer: bytes) -> GangExplanation:
 
 
 def page_title(explanation: AnyExplanation) -> str:
-    """Return the title of a page."""
     kind = "Pod" if isinstance(explanation, Explanation) else "Gang"
     return f"{kind} {explanation.namespace}/{explanation.name}"
 

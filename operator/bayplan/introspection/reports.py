@@ -154,7 +154,6 @@ class CacheReport(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def cache_report(found: Iterable[CacheDifference]) -> CacheReport:
-    """Return the document."""
     return CacheReport(tuple(str(difference) for difference in found))
 
 

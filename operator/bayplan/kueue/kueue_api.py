@@ -74,7 +74,6 @@ class KueueRequests:
         await self._apply("Workload", path, metadata, {"admissionChecks": [state]})
 
     async def write_active(self, check: AdmissionCheck, message: str, since: datetime) -> None:
-        """Write the condition Active of an AdmissionCheck."""
         meta = check.metadata
         condition = {
             "type": ACTIVE,

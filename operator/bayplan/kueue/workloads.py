@@ -117,7 +117,6 @@ class Workload(Struct, frozen=True):
         return f"{self.metadata.namespace}/{self.metadata.name}"
 
     def is_true(self, condition: str) -> bool:
-        """Return whether a condition is True."""
         return any(each.type == condition and each.status == "True" for each in self.status.conditions or ())
 
     @property

@@ -303,7 +303,6 @@ class NodesPanel:
         self._versioned: tuple[int, tuple[MapResource, ...]] = (-1, ())
 
     async def read(self, turns: Turns) -> MapState:
-        """Return the current state."""
         await self._rows.update(turns)
         devices = await self._devices.by_node(turns)
         columns, rows = self._sources.scheduler.context.cache.columns, self._rows.rows()
@@ -366,7 +365,6 @@ class NodesPanel:
 
 
 def whole(state: MapState) -> NodeMap:
-    """Return the whole document of a state."""
     layout = state.layout
     return NodeMap(
         version=state.version,

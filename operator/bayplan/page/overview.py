@@ -238,7 +238,6 @@ class WatchesPanel:
 
 
 def watch_states(informers: Mapping[str, Informer[Any]], clock: Clock) -> list[WatchState]:
-    """Return the state of each watch."""
     return [_watch_state(resource, informer, clock) for resource, informer in list(informers.items())]
 
 

@@ -69,7 +69,6 @@ class PageDocuments:
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        """Start the tasks."""
         for name, work in (("page: documents", self.stream.run), ("page: rates", self._sample)):
             self._tasks.append(asyncio.create_task(_restarted(name, work), name=name))
 
@@ -252,12 +251,10 @@ class DocumentStream:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of all panels."""
         return tuple(self._panels)
 
     @property
     def viewers(self) -> int:
-        """Number of viewers."""
         return len(self._viewers)
 
     # -- viewers ------------------------------------------------------------------------------------------------
@@ -277,7 +274,6 @@ class DocumentStream:
         return viewer
 
     def leave(self, viewer: Viewer) -> None:
-        """Remove a viewer."""
         self._viewers.remove(viewer)
 
     def close(self) -> None:

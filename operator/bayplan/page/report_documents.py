@@ -81,7 +81,6 @@ class WorkReader:
         return None if pod is None or explanation is None else self.of_pod(pod, explanation)
 
     def of_pod(self, pod: Pod, explanation: Explanation) -> Work:
-        """Return a pod with its explanation."""
         gang = self._sources.scheduler.context.queue.gangs.key_of(pod)
         attempts = self._attempts(pod.metadata.uid, *(() if gang is None else (gang,)))
         return Work(

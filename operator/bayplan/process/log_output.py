@@ -143,7 +143,6 @@ class JsonFormatter(logging.Formatter):
     """Formatter that writes one JSON object per line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Format a record as JSON."""
         document: dict[str, object] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
@@ -159,7 +158,6 @@ class JsonFormatter(logging.Formatter):
 
 
 def _fields(record: logging.LogRecord) -> dict[str, object]:
-    """Return the fields of a record that are not empty."""
     carried = record.__dict__
     found = {name: carried[name] for name in FIELDS if carried.get(name) not in (None, "")}
     kopf_object = carried.get("k8s_ref")

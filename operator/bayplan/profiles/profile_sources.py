@@ -323,7 +323,6 @@ class ResourceLists:
         self._wanted.set()
 
     async def list_once(self) -> None:
-        """List all kinds once."""
         for kind in self._listed.kinds:
             bodies, version = await self._reader.list(kind.definition.plural)
             self._taker.listed(kind, bodies, version)

@@ -250,7 +250,6 @@ class RevisionHistory:
         self._causes: dict[str, tuple[str, str]] = {}
 
     async def load(self) -> None:
-        """Read all stored revisions."""
         found = await self._store.list(MANAGED)
         self._stored = {stored.name: stored for stored in map(read_revision, found)}
 

@@ -99,7 +99,6 @@ def set_condition(
 
 
 def find_condition(conditions: Sequence[Condition], kind: str) -> Condition | None:
-    """Find a condition."""
     return next((condition for condition in conditions if condition.type == kind), None)
 
 

@@ -32,7 +32,6 @@ Schema = dict[str, Any]
 
 
 def definition_of(resource: type[CustomResource]) -> Schema:
-    """Make the CustomResourceDefinition of a resource."""
     definition = resource.definition
     return {
         "apiVersion": "apiextensions.k8s.io/v1",

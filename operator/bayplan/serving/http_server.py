@@ -57,7 +57,6 @@ def protection_of(
     connection: ApiConnection,
     clock: Clock,
 ) -> Protection:
-    """Return the protection that the settings define."""
     own_paths = (FIT_PATH, *(("/", PAGE_PATH) if settings.serve_page else ()))
     return Protection(
         certificate,

@@ -91,7 +91,6 @@ class Endpoints:
         return None if pod is None else self._located(explain_pod(self._parts.scheduler, pod))
 
     def namespaces_of(self, name: str, is_gang: bool) -> list[str]:
-        """Return the namespaces in which a pod or gang has this name."""
         if is_gang:
             return sorted(
                 {each.key.namespace for each in self._parts.scheduler.context.queue.gangs if each.key.name == name}

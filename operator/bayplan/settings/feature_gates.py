@@ -213,7 +213,6 @@ class FeatureGates:
         self.known = tuple(known)
 
     def is_on(self, name: str) -> bool:
-        """Return whether a gate is on."""
         return self._on[name]
 
     def states(self) -> Iterator[tuple[str, Stage, bool]]:
@@ -300,7 +299,6 @@ def with_gates(options: SchedulerOptions, gates: FeatureGates) -> SchedulerOptio
 
 
 def device_features(gates: FeatureGates) -> DeviceFeatures:
-    """Return the features of devices whose gates are on."""
     return DeviceFeatures(
         compatibility_groups=gates.is_on(DRA_DEVICE_COMPATIBILITY_GROUPS),
         derived_attributes=gates.is_on(DRA_DERIVED_ATTRIBUTES),

@@ -61,7 +61,6 @@ class ProfileSelection:
         return hashlib.sha256(self.text.encode()).hexdigest()[:_DIGEST_LETTERS]
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Return whether a profile with these labels is served."""
         return self._matcher.matches(labels)
 
 

@@ -531,7 +531,6 @@ def _described(admitted: Node | Pod | StorageObject | DeviceObject | ResourceCla
 
 
 def _with_namespaces(surroundings: Sequence[PodSurrounding], pods: Sequence[Pod]) -> tuple[PodSurrounding, ...]:
-    """Add the namespaces of pods that are not in the files."""
     known = [each.metadata.name for each in surroundings if isinstance(each, Namespace)]
     return (*surroundings, *implied_namespaces((pod.metadata.namespace for pod in pods), known))
 

@@ -124,7 +124,6 @@ class SimulationOptions:
     gates: FeatureGates | None = None
 
     def of_scheduler(self) -> SchedulerOptions:
-        """Return the options of a scheduler with these settings."""
         # Nothing else runs in the process, so dry runs may take as long as attempts.
         options = SchedulerOptions(
             seed=self.seed, percentage_of_nodes_to_score=self.percentage_of_nodes_to_score, dry_run_steps=None

@@ -86,7 +86,6 @@ class ObjectJsonDecoder(DeepDecoder[T]):
         self._kind = kind
 
     def decode(self, text: bytes | bytearray | msgspec.Raw) -> T:
-        """Decode JSON."""
         try:
             return super().decode(text)
         except msgspec.ValidationError:
