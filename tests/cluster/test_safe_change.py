@@ -15,11 +15,9 @@ from click.testing import CliRunner, Result
 
 from hack.controlplane.api_client import ApiClient
 from hack.controlplane.launcher import ControlPlane, ControlPlaneError
-from hack.controlplane.schedulers import install_crds
 from tests.scenarios.scenario import node_manifest, pod_manifest
+from tests.support.live_servers import operator_in_new_namespace
 from tests.support.manifests import Manifest
-from tests.support.namespaces import new_namespace
-from tests.support.operator_process import OperatorProcess
 from tests.support.tables import table
 
 pytestmark = pytest.mark.cluster
@@ -92,13 +90,8 @@ class Profile:
 @pytest.fixture(scope="module")
 def revisions(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Start an operator and return the namespace in which it stores revisions."""
-    install_crds(control_plane)
     log = tmp_path_factory.mktemp("operator") / "log"
-    with (
-        new_namespace(control_plane, f"revisions-{uuid.uuid4().hex[:6]}") as namespace,
-        OperatorProcess(control_plane.kubeconfig, log, [f"--namespace={namespace}"]) as process,
-    ):
-        process.start()
+    with operator_in_new_namespace(control_plane, log, "revisions") as (_, namespace):
         yield namespace
 
 

@@ -15,11 +15,10 @@ from click.testing import CliRunner, Result
 
 from hack.controlplane.api_client import ApiClient
 from hack.controlplane.launcher import ControlPlane, ControlPlaneError
-from hack.controlplane.schedulers import install_crds
 from tests.scenarios.scenario import node_manifest, pod_manifest
 from tests.support.dashboard import assert_has_series
+from tests.support.live_servers import operator_in_new_namespace
 from tests.support.manifests import Manifest
-from tests.support.namespaces import new_namespace
 from tests.support.operator_process import OperatorProcess
 from tests.support.tables import table
 
@@ -31,13 +30,8 @@ PODS = 12
 @pytest.fixture(scope="module")
 def operator(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorProcess]:
     """Start an operator."""
-    install_crds(control_plane)
     log = tmp_path_factory.mktemp("operator") / "log"
-    with (
-        new_namespace(control_plane, f"shadows-{uuid.uuid4().hex[:6]}") as namespace,
-        OperatorProcess(control_plane.kubeconfig, log, [f"--namespace={namespace}"]) as process,
-    ):
-        process.start()
+    with operator_in_new_namespace(control_plane, log, "shadows") as (process, _):
         yield process
 
 

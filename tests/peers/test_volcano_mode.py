@@ -8,12 +8,10 @@ from pathlib import Path
 import pytest
 
 from hack.controlplane.api_client import ApiClient, Manifest
-from hack.controlplane.controllers import start_kube_controller_manager
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.peers import start_leader_worker_set
-from hack.controlplane.schedulers import install_crds
 from tests.support.leader_worker_sets import SIZE, LeaderWorkerSets
-from tests.support.live_servers import peer_marks
+from tests.support.live_servers import peer_marks, plane_with_controllers
 from tests.support.operator_process import OperatorProcess
 from tests.support.owned_gangs import NAMESPACE
 
@@ -27,11 +25,8 @@ OPERATOR_FLAGS = ("--feature-gates=VolcanoPodGroups=true",)
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
     """Start a control plane with Volcano's definition and the controller in its gang mode."""
-    with ControlPlane() as plane:
-        install_crds(plane)
+    with plane_with_controllers() as plane:
         plane.kubectl("apply", "--server-side", f"--filename={DEFINITION}")
-        plane.start_kwok()
-        start_kube_controller_manager(plane)
         start_leader_worker_set(plane, {"gangSchedulingManagement": {"schedulerProvider": "volcano"}})
         yield plane
 

@@ -5,8 +5,10 @@ A conftest imports the fixture :func:`operator`, which uses the fixture ``plane`
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +16,7 @@ from hack.controlplane.controllers import start_kube_controller_manager
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.schedulers import install_crds
 from hack.controlplane.servers import Options
+from tests.support.namespaces import new_namespace
 from tests.support.operator_process import OperatorProcess
 
 
@@ -45,3 +48,15 @@ def operator(
     with OperatorProcess(plane.kubeconfig, tmp_path_factory.mktemp("operator") / "operator.log") as operator:
         operator.start(*getattr(request.module, "OPERATOR_FLAGS", ()))
         yield operator
+
+
+@contextmanager
+def operator_in_new_namespace(plane: ControlPlane, log: Path, prefix: str) -> Iterator[tuple[OperatorProcess, str]]:
+    """Install Bayplan's definitions, and run an operator with its objects in a new namespace, which is returned."""
+    install_crds(plane)
+    with (
+        new_namespace(plane, f"{prefix}-{uuid.uuid4().hex[:6]}") as namespace,
+        OperatorProcess(plane.kubeconfig, log, [f"--namespace={namespace}"]) as process,
+    ):
+        process.start()
+        yield process, namespace

@@ -289,13 +289,18 @@ async def test_a_deleted_pod_is_not_sent(world: World) -> None:
     assert (world.server.calls, world.circuit.state) == ([], CircuitState.CLOSED)
 
 
+async def fail(client: HttpExtender, times: int, match: str | None = None) -> None:
+    """Call a filter that fails."""
+    for _ in range(times):
+        with pytest.raises(ExtenderError, match=match):
+            await client.filter(POD, ["a"])
+
+
 async def test_an_unavailable_api_server_does_not_open_the_circuit(world: World) -> None:
     """If the API server is unavailable, the call fails and the circuit stays closed."""
     world.cluster.is_unavailable = True
     client = world.client()
-    for _ in range(5):
-        with pytest.raises(ExtenderError, match="the API server is away"):
-            await client.filter(POD, ["a"])
+    await fail(client, 5, "the API server is away")
     assert client.state.state is CircuitState.CLOSED
 
 
@@ -303,9 +308,7 @@ async def test_failures_open_the_circuit_until_it_recovers(world: World) -> None
     """Calls with an open circuit fail at once, and the success of a later trial call closes it."""
     world.server.rules["filter"] = lambda _: Reply(status=500)
     client = world.client()
-    for _ in range(3):
-        with pytest.raises(ExtenderError, match="code 500"):
-            await client.filter(POD, ["a"])
+    await fail(client, 3, "code 500")
     assert (client.state.state, client.state.since) == (CircuitState.OPEN, world.clock.wall())
     with pytest.raises(ExtenderError, match=r"circuit open until 00:00:00\.\d{3}Z; last error: .*code 500"):
         await client.prioritize(POD, ["a"])
@@ -320,9 +323,7 @@ async def test_only_one_trial_call_at_a_time(world: World) -> None:
     """Other calls fail while a trial call is in flight, and after its cancellation the next call is the trial."""
     world.server.rules["filter"] = lambda _: Reply(status=500)
     client = world.client()
-    for _ in range(3):
-        with pytest.raises(ExtenderError):
-            await client.filter(POD, ["a"])
+    await fail(client, 3)
     world.clock.advance(1)
     arrived, held = threading.Event(), threading.Event()
 
@@ -348,9 +349,7 @@ async def test_an_extenders_own_error_does_not_open_the_circuit(world: World) ->
     """An error in the extender's response does not open the circuit."""
     world.server.rules["filter"] = lambda _: {"Error": "no"}
     client = world.client()
-    for _ in range(5):
-        with pytest.raises(ExtenderError, match="no"):
-            await client.filter(POD, ["a"])
+    await fail(client, 5, "no")
     assert client.state.state is CircuitState.CLOSED
 
 

@@ -42,6 +42,15 @@ async def test_a_result_of_any_size_arrives(size: int, capfd: pytest.CaptureFixt
     assert "must not log" not in capfd.readouterr().err
 
 
+def hanging_copy(processes: ForkedSearches) -> asyncio.Future[bytes | None]:
+    """Fork a copy that waits forever, and return the future of its result."""
+    done: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
+    if processes.fork(done.set_result) is not None:
+        signal.pause()
+        os._exit(0)
+    return done
+
+
 async def test_a_copy_without_a_result(caplog: pytest.LogCaptureFixture) -> None:
     """A copy that ends without a result is reported as None, with a warning."""
     assert await _result(ForkedSearches(), None) is None
@@ -50,33 +59,20 @@ async def test_a_copy_without_a_result(caplog: pytest.LogCaptureFixture) -> None
 
 async def test_a_killed_copy() -> None:
     """A copy that is killed has no result."""
-    done: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
     processes = ForkedSearches()
-    if processes.fork(done.set_result) is not None:
-        signal.pause()
-        os._exit(0)
+    done = hanging_copy(processes)
     os.kill(processes.pid, signal.SIGKILL)
     assert await done is None
 
 
 async def test_a_copy_that_takes_too_long_is_killed() -> None:
     """A copy that waits, and takes no CPU time, ends after the limit."""
-    done: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
-    processes = ForkedSearches(longest_seconds=0.05)
-    if processes.fork(done.set_result) is not None:
-        signal.pause()
-        os._exit(0)
-    assert await done is None
+    assert await hanging_copy(ForkedSearches(longest_seconds=0.05)) is None
 
 
 async def test_a_copy_that_hangs_is_killed() -> None:
     """A copy that waits ends long before its limit, because it takes no CPU time."""
-    done: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
-    processes = ForkedSearches(stall_seconds=0.05)
-    if processes.fork(done.set_result) is not None:
-        signal.pause()
-        os._exit(0)
-    assert await done is None
+    assert await hanging_copy(ForkedSearches(stall_seconds=0.05)) is None
 
 
 async def test_a_copy_has_no_descriptors_of_the_process(tmp_path: Path) -> None:

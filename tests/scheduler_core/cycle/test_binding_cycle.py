@@ -32,6 +32,13 @@ def waits(seconds: float) -> PermitResult:
     return PermitResult(Status(Code.WAIT), seconds)
 
 
+async def waiting_at_permit() -> tuple[Rig, asyncio.Task[bool], Journal]:
+    """Return a scheduler with one node, and the binding cycle of a pod that waits 10 s at Permit."""
+    journal = Journal(results={"Rec.permit": waits(10)})
+    made = recorder_rig(journal, waiting=POD, nodes=1)
+    return made, await start_binding(made), journal
+
+
 async def start_binding(made: Rig) -> asyncio.Task[bool]:
     """Schedule a pod, start its binding cycle and run it to its first wait."""
     attempt = present(made.decide())
@@ -207,9 +214,7 @@ async def test_the_permit_timeout_is_at_most_15_minutes() -> None:
 
 async def test_the_nomination_is_cleared_when_the_attempt_fails() -> None:
     """The nomination is cleared although no watch event has confirmed it, because its patch may still be queued."""
-    journal = Journal(results={"Rec.permit": waits(10)})
-    made = recorder_rig(journal, waiting=POD, nodes=1)
-    task = await start_binding(made)
+    made, task, _ = await waiting_at_permit()
     made.clock.advance(10)
     assert not await task
     assert [patch.nominated_node_name for patch in made.writer.patches] == ["n0", ""]
@@ -228,9 +233,7 @@ async def test_a_failed_pre_flight_ends_the_wait() -> None:
 
 async def test_a_rejected_pod_is_not_requeued_by_its_own_release() -> None:
     """The capacity that a rejected pod releases requeues other pods only."""
-    journal = Journal(results={"Rec.permit": waits(10)})
-    made = recorder_rig(journal, waiting=POD, nodes=1)
-    task = await start_binding(made)
+    made, task, _ = await waiting_at_permit()
     other = pod("other", requests={"cpu": "4"})
     made.add(other)
     assert made.decide() is not None or made.place_of(other)
@@ -255,9 +258,7 @@ async def test_a_failed_bind_requeues_infeasible_pods() -> None:
 
 async def test_a_cancelled_binding_cycle_is_unwound() -> None:
     """When the scheduler stops while a pod waits, its node, timer and waiting entry are released."""
-    journal = Journal(results={"Rec.permit": waits(10)})
-    made = recorder_rig(journal, waiting=POD, nodes=1)
-    task = await start_binding(made)
+    made, task, journal = await waiting_at_permit()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -267,9 +268,7 @@ async def test_a_cancelled_binding_cycle_is_unwound() -> None:
 
 async def test_a_pod_deleted_while_it_waits_is_not_requeued() -> None:
     """The node of a deleted waiting pod is released, and no failure is reported."""
-    journal = Journal(results={"Rec.permit": waits(10)})
-    made = recorder_rig(journal, waiting=POD, nodes=1)
-    task = await start_binding(made)
+    made, task, journal = await waiting_at_permit()
     made.scheduler.feed.pod_deleted(POD)
     assert not await task
     assert made.place_of(POD) == ""
@@ -297,9 +296,7 @@ async def test_a_pod_bound_by_another_scheduler_while_it_waits_is_not_requeued()
 
 async def test_an_update_during_the_attempt_applies_to_the_next_attempt() -> None:
     """The pod stays assumed in its old version; after a failure the new version is requeued."""
-    journal = Journal(results={"Rec.permit": waits(10)})
-    made = recorder_rig(journal, waiting=POD, nodes=1)
-    task = await start_binding(made)
+    made, task, _ = await waiting_at_permit()
     newer = pod("web", requests={"cpu": "1"}, labels={"new": "yes"})
     made.scheduler.feed.pod_updated(POD, newer)
     made.clock.advance(10)

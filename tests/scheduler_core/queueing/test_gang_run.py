@@ -17,6 +17,7 @@ from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupRun
 from scheduler_core.queueing.gang_registry import Gangs
 from tests.support.gangs import group, member
+from tests.support.tables import table
 from tests.support.virtual_clock import VirtualClock
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -56,22 +57,20 @@ def needed_at_first_sight(min_member: int, pods: Iterable[Pod], run: GroupRun | 
 
 
 @pytest.mark.parametrize("owner", [BARE, OTHER], ids=["bare", "other-controller"])
-@pytest.mark.parametrize(
-    ("members", "min_member", "needed"),
-    [
-        pytest.param("a+ b+ c+ d+ e. f. g. h.", 4, 4, id="a finished run is used again"),
-        pytest.param("a+ b+ c+ d! e. f. g. h.", 4, 4, id="an unfinished run is used again"),
-        pytest.param("a+ b+ c+ d* e. f. g. h.", 4, 3, id="the last member of the run still runs"),
-        pytest.param("a+ b+ c! d.", 3, 1, id="one of three failed and is replaced"),
-        pytest.param("b! c* d.", 3, 1, id="a succeeded member is gone, another one is replaced"),
-        pytest.param("c* d. e.", 4, 2, id="a succeeded member is gone, two are replaced"),
-        pytest.param("b! c+ d.", 3, 1, id="nothing runs, a succeeded member is gone"),
-        pytest.param("b! d.", 3, 3, id="only a failed member is left"),
-        pytest.param("a! b! c! d.", 3, 3, id="all failed, and the first one is replaced"),
-        pytest.param("a. b.", 3, 3, id="nothing was ever bound"),
-        pytest.param("a* b* c. d.", 4, 2, id="a half-bound gang after a restart"),
-        pytest.param("a+ b+ c+", 3, 0, id="finished"),
-    ],
+@table(
+    "members, min_member, needed",
+    ("a finished run is used again", "a+ b+ c+ d+ e. f. g. h.", 4, 4),
+    ("an unfinished run is used again", "a+ b+ c+ d! e. f. g. h.", 4, 4),
+    ("the last member of the run still runs", "a+ b+ c+ d* e. f. g. h.", 4, 3),
+    ("one of three failed and is replaced", "a+ b+ c! d.", 3, 1),
+    ("a succeeded member is gone, another one is replaced", "b! c* d.", 3, 1),
+    ("a succeeded member is gone, two are replaced", "c* d. e.", 4, 2),
+    ("nothing runs, a succeeded member is gone", "b! c+ d.", 3, 1),
+    ("only a failed member is left", "b! d.", 3, 3),
+    ("all failed, and the first one is replaced", "a! b! c! d.", 3, 3),
+    ("nothing was ever bound", "a. b.", 3, 3),
+    ("a half-bound gang after a restart", "a* b* c. d.", 4, 2),
+    ("finished", "a+ b+ c+", 3, 0),
 )
 def test_members_at_first_sight(owner: str, members: str, min_member: int, needed: int) -> None:
     """The run is inferred from the members: + succeeded, ! failed, * running, . waiting."""
