@@ -16,14 +16,11 @@ from msgspec.structs import force_setattr, replace
 
 from scheduler_core.model.affinity import NodeSelector
 from scheduler_core.model.meta import AnnotatedMeta, ObjectMeta
+from scheduler_core.model.taints import NO_EXECUTE, NO_SCHEDULE, Taint, Toleration
 
 Quantity = str | int | float
 
 DEVICE_CLASS_PREFIX = "deviceclass.resource.kubernetes.io/"
-EXISTS = "Exists"
-EQUAL = "Equal"
-NO_SCHEDULE = "NoSchedule"
-NO_EXECUTE = "NoExecute"
 OPTIONAL_NODE_OPERATIONS = "DRAOptionalNodeOperations"
 """Feature that a node declares if its kubelet can skip operations of drivers."""
 
@@ -131,12 +128,11 @@ class CounterConsumption(Struct, gc=False, frozen=True, omit_defaults=True, rena
     compatibility_groups: tuple[str, ...] = ()
 
 
-class DeviceTaint(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
+class DeviceTaint(Taint, gc=False, frozen=True, omit_defaults=True, rename="camel"):
     """A taint of a device; effects other than NoSchedule and NoExecute do not affect scheduling."""
 
     key: str = ""
     effect: str = ""
-    value: str = ""
     time_added: datetime | None = None
 
     @property
@@ -144,24 +140,10 @@ class DeviceTaint(Struct, gc=False, frozen=True, omit_defaults=True, rename="cam
         return self.effect in (NO_SCHEDULE, NO_EXECUTE)
 
 
-class DeviceToleration(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
+class DeviceToleration(Toleration, gc=False, frozen=True, omit_defaults=True, rename="camel"):
     """A toleration of a request; it is copied to the allocation result, where the eviction controller reads it."""
 
-    key: str = ""
-    operator: str = ""
-    value: str = ""
-    effect: str = ""
     toleration_seconds: int | None = None
-
-    def tolerates(self, taint: DeviceTaint) -> bool:
-        """Return whether the toleration matches ``taint``; an empty effect or key matches all."""
-        if self.effect and self.effect != taint.effect:
-            return False
-        if self.key and self.key != taint.key:
-            return False
-        if self.operator in ("", EQUAL):
-            return self.value == taint.value
-        return self.operator == EXISTS
 
 
 class Device(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):

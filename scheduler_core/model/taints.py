@@ -26,7 +26,7 @@ class Taint(Struct, gc=False, frozen=True, rename="camel"):
 
 
 class Toleration(Struct, gc=False, frozen=True, rename="camel"):
-    """An entry of ``spec.tolerations``: an empty key with Exists matches all keys, an empty effect all effects."""
+    """A toleration of a pod or a device request: an empty key matches all keys, an empty effect all effects."""
 
     key: str = ""
     operator: str = ""

@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 from msgspec.structs import replace
@@ -52,6 +52,9 @@ from scheduler_core.snapshot.pod_info import (
     demand_count,
     limited_volumes,
 )
+
+if TYPE_CHECKING:
+    from scheduler_core.snapshot.overlay import ColumnsOverlay
 
 
 class ExactSums:
@@ -197,13 +200,6 @@ _T = TypeVar("_T", bound=np.generic)
 log = logging.getLogger(__name__)
 
 
-class HypotheticalChanges(Protocol):
-    """Changes of the columns that are undone; see :class:`scheduler_core.snapshot.overlay.ColumnsOverlay`."""
-
-    def undo(self) -> None:
-        """Undo all changes."""
-
-
 class NodeColumns:
     """Columns of all nodes.
 
@@ -250,7 +246,7 @@ class NodeColumns:
         self.pod_index = PodIndex(self.namespaces, bounds, steps)
         self.held = HeldNodes()
         self.changes: ChangeLog[int] = ChangeLog(bounds.changes)
-        self.overlays: list[HypotheticalChanges] = []
+        self.overlays: list[ColumnsOverlay] = []
         self._exact = ExactSums()
         self.row_by_name: dict[str, int] = {}
         self._free: list[int] = []
