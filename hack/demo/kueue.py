@@ -122,7 +122,7 @@ class KueueDemo(Demo):
             raise DemoFailed("a Job that does not fit should not be admitted")
         screen.show("it holds no quota, and has no pods, while it waits. A notebook ends: 8 GPUs of a node are free")
         self._delete("pod", NOTEBOOKS[0])
-        stage.until("the check has answered again", lambda: self._message("train").startswith("2 of 3"))
+        stage.until("the check has answered again", lambda: "2 of the 3 members" in self._message("train"))
         stage.show("get", _WORKLOADS, "-o", _CHECK_COLUMNS)
         screen.show("a second notebook ends:")
         self._delete("pod", NOTEBOOKS[1])

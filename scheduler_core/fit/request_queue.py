@@ -6,7 +6,7 @@ placed with them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from scheduler_core.cycle.freed_capacity_event import FreedCapacity
 from scheduler_core.cycle.suspension import Suspension
@@ -14,6 +14,7 @@ from scheduler_core.feeds.pod_group_feed import GroupFeed
 from scheduler_core.fit.requests import FitRequest
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.status import Status
+from scheduler_core.gangs.held_room import WORKLOAD_LABEL
 from scheduler_core.gangs.reservation_lifecycle import GangReservations
 from scheduler_core.model.gang_owners import OwnerInstance
 from scheduler_core.model.pod import Pod
@@ -69,8 +70,10 @@ class RequestQueue:
         known = self._named(request.pods, own)
         for group in [*known.values(), *own.values()]:
             feed.group_changed(group)
+        # The pods of an admitted workload that wait already are among those of the request.
+        held = {label for pod in request.pods if (label := pod.metadata.labels.get(WORKLOAD_LABEL))}
         for gang in self._gangs_of(known.keys() | own.keys()):
-            self._add_members(gang)
+            self._add_members(gang, held)
         queue = self.queue
         gangs: dict[GroupKey, Gang] = {}
         for info in infos:
@@ -129,17 +132,23 @@ class RequestQueue:
         gangs = (live.get(key) for key in sorted(keys) if key.source is not GroupSource.COMPOSITE)
         return [gang for gang in gangs if gang is not None]
 
-    def _add_members(self, gang: Gang) -> None:
-        """Add the members of a gang of the cluster in the states that they are in."""
+    def _add_members(self, gang: Gang, held: Collection[str]) -> None:
+        """Add the members of a gang of the cluster in the states that they are in, but no waiting ones of *held*."""
         queue = self.queue
+        waiting_pods = [
+            each for each in gang.waiting.values() if each.info.pod.metadata.labels.get(WORKLOAD_LABEL) not in held
+        ]
+        left_out = gang.waiting.keys() - {each.uid for each in waiting_pods}
         for uid, pod in gang.pods.items():
+            if uid in left_out:
+                continue
             queue.gangs.saw(pod)
             if uid in gang.placed:
                 queue.gangs.assumed(uid)
         copied = queue.gangs.get(gang.key)
         if copied is not None:
             queue.gang_changed(copied)
-        for waiting in sorted(gang.waiting.values(), key=lambda pod: pod.sequence):
+        for waiting in sorted(waiting_pods, key=lambda pod: pod.sequence):
             queue.add(waiting.info)
 
 

@@ -11,16 +11,21 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from bayplan.fit.workload_pods import MAX_PODS
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.gangs.held_room import POD_SET_LABEL, WORKLOAD_LABEL
-from scheduler_core.model.meta import ObjectMeta
+from scheduler_core.model.meta import ObjectMeta, OwnerReference
 
 GROUP = "kueue.x-k8s.io"
 CONTROLLER = "bayplan.dev/fit"
 """``spec.controllerName`` of the AdmissionChecks that Bayplan answers."""
+
+_JOB_SET = "JobSet"
+_NOT_OF_PODS = frozenset((_JOB_SET, "Pod"))
+"""Kinds of the controllers of Workloads that do not control the pods."""
 
 PENDING, READY, RETRY = "Pending", "Ready", "Retry"
 
@@ -195,6 +200,8 @@ def pods_of(
     admission = workload.status.admission
     assignments = {each.name: each for each in (admission.pod_set_assignments if admission is not None else None) or ()}
     ended = {each.name: each.count for each in workload.status.reclaimable_pods or ()}
+    owner = next((each for each in workload.metadata.owner_references if each.controller), None)
+    references = [] if owner is None or owner.kind in _NOT_OF_PODS else [msgspec.to_builtins(owner)]
     found: list[dict[str, Any]] = []
     for pod_set in workload.spec.pod_sets or ():
         assignment = assignments.get(pod_set.name, PodSetAssignment(pod_set.name))
@@ -204,16 +211,29 @@ def pods_of(
             where = f"Workload {workload.key}: spec.podSets[{pod_set.name}].count"
             raise ConfigError([Problem(where, f"more than {MAX_PODS} pods cannot be evaluated; use smaller Workloads")])
         template = _template(workload, pod_set, assignment, check, flavors)
+        labels = {**template["labels"], **_labels_of_owner(owner, pod_set.name), **labels_of(workload, pod_set.name)}
         specs = _specs(workload, pod_set, assignment, template["spec"])
         for number in range(left):
             meta = {
                 "name": f"{workload.metadata.name}-{pod_set.name}-{number}",
                 "namespace": workload.metadata.namespace,
-                "labels": {**template["labels"], **labels_of(workload, pod_set.name)},
+                "labels": labels,
                 "annotations": template["annotations"],
+                "ownerReferences": references,
             }
             found.append({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": next(specs)})
     return found
+
+
+def _labels_of_owner(owner: OwnerReference | None, pod_set: str) -> dict[str, str]:
+    """Return the labels by which the pods of a JobSet are a gang; its replicated jobs are the pod sets."""
+    if owner is None or owner.kind != _JOB_SET:
+        return {}
+    return {
+        "jobset.sigs.k8s.io/jobset-name": owner.name,
+        "jobset.sigs.k8s.io/jobset-uid": owner.uid,
+        "jobset.sigs.k8s.io/replicatedjob-name": pod_set,
+    }
 
 
 def _template(

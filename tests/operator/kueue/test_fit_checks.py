@@ -14,11 +14,15 @@ from bayplan.kueue.fit_checks import HOLD_SECONDS, FitChecks, FitDryRun, StateWr
 from bayplan.kueue.workloads import AdmissionCheck, Workload, labels_of
 from bayplan.process.copies import BackgroundDocuments
 
+from scheduler_core.config.gang_owners import GangSettings
+from scheduler_core.config.profile_config import ProfileConfig
+from scheduler_core.config.validation import validate
 from scheduler_core.errors import ConflictError
 from scheduler_core.in_tree import default_plugins
 from tests.support.builders import pod
 from tests.support.gang_preemption import running_pod, small_node, with_pod_groups
-from tests.support.scheduling import Rig, rig
+from tests.support.gangs import group
+from tests.support.scheduling import DEFAULT_NAME, Rig, rig
 from tests.support.tables import table
 
 
@@ -67,13 +71,32 @@ class Kueue:
         body = {"metadata": {"name": "fit"}, "spec": {"controllerName": "bayplan.dev/fit"}}
         self.checks.check_changed(msgspec.convert(body, AdmissionCheck))
 
-    def add(self, name: str, count: int, cpu: int = 1, *, others: Sequence[dict[str, Any]] = (), **fields: Any) -> None:
-        """Create a Workload whose quota is reserved."""
+    def add(
+        self,
+        name: str,
+        count: int,
+        cpu: int = 1,
+        *,
+        others: Sequence[dict[str, Any]] = (),
+        labels: dict[str, str] | None = None,
+        owner: str = "",
+        **fields: Any,
+    ) -> None:
+        """Create a Workload whose quota is reserved; *owner* is the kind of its controller."""
         container = {"name": "main", "image": "example.com/main", "resources": {"requests": {"cpu": str(cpu)}}}
         spec = {"containers": [container], **fields}
         self._bodies[name] = {
-            "metadata": {"name": name, "namespace": "default", "uid": f"uid-of-{name}"},
-            "spec": {"podSets": [{"count": count, "template": {"spec": spec}}]},
+            "metadata": {
+                "name": name,
+                "namespace": "default",
+                "uid": f"uid-of-{name}",
+                "ownerReferences": [
+                    {"kind": owner, "apiVersion": "batch/v1", "name": name, "uid": f"owner-{name}", "controller": True}
+                ]
+                if owner
+                else [],
+            },
+            "spec": {"podSets": [{"count": count, "template": {"metadata": {"labels": labels or {}}, "spec": spec}}]},
             "status": {
                 "conditions": [{"type": "QuotaReserved", "status": "True"}],
                 "admission": {"podSetAssignments": [{"name": "main"}]},
@@ -106,9 +129,9 @@ class Kueue:
         """Names of the Workloads for which room is held."""
         return sorted(room.workload.name for room in self.rig.scheduler.reservations.held)
 
-    def pods(self, name: str, count: int, first: int = 0) -> None:
+    def pods(self, name: str, count: int, first: int = 0, labels: dict[str, str] | None = None) -> None:
         """Create pods of a Workload."""
-        labels = labels_of(self.workload(name), "main")
+        labels = {**labels_of(self.workload(name), "main"), **(labels or {})}
         names = (f"{name}-{number}" for number in range(first, first + count))
         self.rig.add(*(pod(each, requests={"cpu": "1"}, labels=labels) for each in names))
 
@@ -272,6 +295,39 @@ async def test_lost_room(kueue: Kueue) -> None:
     kueue.rig.scheduler.feed.node_deleted(small_node(other))
     await kueue.until(lambda: kueue.written == ["job: Ready", "job: Retry"])
     assert "The room that was held is lost" in kueue.writes[1].message
+
+
+async def test_a_gang_of_its_owner() -> None:
+    """The topology counts of the gang that the pods of an owner will be."""
+    made = with_pod_groups(rig(defaults=default_plugins()))
+    made.add(small_node("a", zone="x"), small_node("b", zone="y"))
+    rows = [{"kind": "Job", "topology": {"key": "zone"}}]
+    made.serve(ProfileConfig(scheduler_name=DEFAULT_NAME, gangs=validate(GangSettings, {"fromOwners": rows})))
+    kueue = Kueue(made)
+    kueue.check()
+    kueue.add("job", 3, owner="Job")
+    await kueue.until(lambda: kueue.written == ["job: Retry"])
+    kueue.add("fits", 2, owner="Job")
+    await kueue.until(lambda: kueue.held == ["fits"])
+    (room,) = made.scheduler.reservations.held
+    assert len(room.reservation.plan.node_names) == 1
+
+
+async def test_members_that_wait_after_a_restart(kueue: Kueue) -> None:
+    """The room of a gang is held again although its pods exist already."""
+    kueue.rig.scheduler.group_feed.group_changed(group(min_member=4))
+    labels = {"bayplan.dev/pod-group": "train"}
+    kueue.add("job", 4, labels=labels)
+    await kueue.until(lambda: kueue.held == ["job"])
+    kueue.pods("job", 4, labels=labels)
+    kueue.rig.scheduler.reservations.held.end("uid-of-job")
+    restarted = kueue.controller()
+    kueue.check()
+    kueue.checks.workload_changed(kueue.workload("job"))
+    async with kueue.running():
+        await restarted.settle()
+        assert kueue.held == ["job"]
+    assert kueue.written == ["job: Ready"]
 
 
 async def test_pods_that_do_not_come(kueue: Kueue) -> None:

@@ -58,6 +58,26 @@ def test_labels_of_the_pods() -> None:
     ]
 
 
+JOBSET_LABELS = {"jobset-name": "train", "jobset-uid": "u2", "replicatedjob-name": "worker"}
+
+
+@table(
+    "kind, api_version, references, labels",
+    ("job", "Job", "batch/v1", ["train"], {}),
+    ("job-set", "JobSet", "jobset.x-k8s.io/v1alpha2", [], JOBSET_LABELS),
+    ("plain-pod", "Pod", "v1", [], {}),
+)
+def test_what_makes_pods_a_gang(kind: str, api_version: str, references: list[str], labels: dict[str, str]) -> None:
+    """Pods have the controller, or the labels, by which a row of a profile makes them a gang."""
+    owner = {"kind": kind, "apiVersion": api_version, "name": "train", "uid": "u2", "controller": True}
+    body = msgspec.to_builtins(workload({"name": "worker"}))
+    body["metadata"]["ownerReferences"] = [owner, {**owner, "name": "other", "controller": False}]
+    (pod,) = pods_of(msgspec.convert(body, Workload), "fit", {}, {})
+    assert [each["name"] for each in pod["metadata"]["ownerReferences"]] == references
+    found = {key: value for key, value in pod["metadata"]["labels"].items() if key.startswith("jobset")}
+    assert found == {f"jobset.sigs.k8s.io/{key}": value for key, value in labels.items()}
+
+
 def test_flavors_and_other_checks() -> None:
     """Node labels and tolerations of flavors and of other checks count; what the own check added before does not."""
     flavor = msgspec.convert(
