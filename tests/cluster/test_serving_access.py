@@ -87,17 +87,18 @@ def grant(plane: ControlPlane, namespace: str, name: str, path: str) -> None:
     plane.kubectl("create", "clusterrole", role, "--verb=get", f"--non-resource-url={path}")
     account = f"{namespace}:{name}"
     plane.kubectl("create", "clusterrolebinding", role, f"--clusterrole={role}", f"--serviceaccount={account}")
+    until_allowed(plane, account, nonResourceAttributes={"path": path, "verb": "get"})
+
+
+def until_allowed(plane: ControlPlane, account: str, **attributes: dict[str, str]) -> None:
+    """Wait until a service account has a right, because the API server applies a binding with a delay.
+
+    Bayplan would cache a rejection.
+    """
     deadline = time.monotonic() + GRANT_SECONDS
-    review = {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SubjectAccessReview",
-        "spec": {
-            "user": f"system:serviceaccount:{account}",
-            "nonResourceAttributes": {"path": path, "verb": "get"},
-        },
-    }
+    spec = {"user": f"system:serviceaccount:{account}", **attributes}
+    review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
     command = ("create", "--filename=-", "--output=jsonpath={.status.allowed}")
-    # The API server applies a binding with a delay, and Bayplan would cache a rejection.
     while plane.kubectl(*command, input=json.dumps(review)) != "true":
         assert time.monotonic() < deadline
 
@@ -253,18 +254,8 @@ def grant_in(plane: ControlPlane, namespace: str, account: str, verb: str, resou
     plane.kubectl(
         "create", "rolebinding", metadata["name"], f"--role={metadata['name']}", subject, f"--namespace={namespace}"
     )
-    deadline = time.monotonic() + GRANT_SECONDS
-    review = {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SubjectAccessReview",
-        "spec": {
-            "user": f"system:serviceaccount:{namespace}:{account}",
-            "resourceAttributes": {"verb": verb, "group": group, "resource": name, "namespace": namespace},
-        },
-    }
-    command = ("create", "--filename=-", "--output=jsonpath={.status.allowed}")
-    while plane.kubectl(*command, input=json.dumps(review)) != "true":
-        assert time.monotonic() < deadline
+    attributes = {"verb": verb, "group": group, "resource": name, "namespace": namespace}
+    until_allowed(plane, f"{namespace}:{account}", resourceAttributes=attributes)
 
 
 async def ask_fit(server: HealthServer, namespace: str, token: str) -> tuple[int, dict[str, Any]]:

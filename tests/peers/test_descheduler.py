@@ -12,20 +12,13 @@ from bayplan.cli import bayplan
 from click.testing import CliRunner
 
 from hack.controlplane.api_client import ApiClient, Manifest
-from hack.controlplane.controllers import start_kube_controller_manager
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.peers import run_descheduler
-from hack.controlplane.schedulers import install_crds
+from tests.support.live_servers import peer_marks, plane_with_controllers
 from tests.support.operator_process import OperatorProcess
 from tests.support.owned_gangs import NAMESPACE, OwnedGangs
 
-pytestmark = [
-    pytest.mark.cluster,
-    pytest.mark.kwok,
-    pytest.mark.controllers,
-    pytest.mark.descheduler,
-    pytest.mark.timeout(240),
-]
+pytestmark = peer_marks("descheduler")
 
 PACKS = {
     "plugins": {"score": {"disabled": [{"name": "NodeResourcesBalancedAllocation"}, {"name": "PodTopologySpread"}]}},
@@ -74,10 +67,7 @@ TAINTS_POLICY = {
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
     """Start a control plane with the controllers of Deployments and ReplicaSets."""
-    with ControlPlane() as plane:
-        install_crds(plane)
-        plane.start_kwok()
-        start_kube_controller_manager(plane)
+    with plane_with_controllers() as plane:
         yield plane
 
 

@@ -14,12 +14,7 @@ from hack.controlplane.schedulers import install_crds
 from tests.support.live_gangs import LiveGangs
 from tests.support.operator_process import OperatorProcess
 
-pytestmark = [
-    pytest.mark.cluster,
-    pytest.mark.kwok,
-    pytest.mark.karpenter,
-    pytest.mark.timeout(240),
-]
+pytestmark = [pytest.mark.cluster, pytest.mark.kwok, pytest.mark.karpenter, pytest.mark.timeout(240)]
 
 CLAIMS = "/apis/karpenter.sh/v1/nodeclaims"
 _CLASS_GROUP = "karpenter.kwok.sh"
