@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from typing import Generic, TypeVar
 
@@ -53,6 +54,18 @@ class Histogram:
         return sum(self.counts)
 
 
+class Histograms(dict[K, Histogram]):
+    """Histograms by label, created on the first lookup."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        super().__init__()
+        self._bounds = bounds
+
+    def __missing__(self, label: K) -> Histogram:
+        found = self[label] = Histogram(self._bounds)
+        return found
+
+
 def observe_many(histograms: Sequence[Histogram], places: NDArray[np.intp], values: NDArray[np.float64]) -> None:
     """Add many observations to histograms that have the same bounds.
 
@@ -94,21 +107,14 @@ class Backlog:
 class Backlogs(Generic[K]):
     """Backlogs by label; a label has no histogram before its first observation."""
 
-    def __init__(self, histograms: dict[K, Histogram], bounds: Bounds) -> None:
+    def __init__(self, histograms: Histograms[K]) -> None:
         self._histograms = histograms
-        self._bounds = bounds
-        self._backlogs: dict[K, Backlog] = {}
+        self._backlogs: defaultdict[K, Backlog] = defaultdict(Backlog)
 
     def of(self, label: K) -> Backlog:
-        found = self._backlogs.get(label)
-        if found is None:
-            found = self._backlogs[label] = Backlog()
-        return found
+        return self._backlogs[label]
 
     def settle(self) -> None:
         for label, backlog in self._backlogs.items():
             if backlog:
-                histogram = self._histograms.get(label)
-                if histogram is None:
-                    histogram = self._histograms[label] = Histogram(self._bounds)
-                backlog.settle(histogram)
+                backlog.settle(self._histograms[label])

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from array import array
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,7 +23,7 @@ from scheduler_core.framework.cycle_state import CycleStage, Evaluations
 from scheduler_core.framework.handle import BindingOutcome
 from scheduler_core.framework.status import Code
 from scheduler_core.metrics.cycle_recorder import CYCLE_STARTED, CycleRecorder
-from scheduler_core.metrics.histogram import Backlog, Histogram, exponential_bounds, observe_many
+from scheduler_core.metrics.histogram import Backlog, Histogram, Histograms, exponential_bounds, observe_many
 from scheduler_core.model.devices import ResourceClaim
 
 STAGE_BOUNDS = exponential_bounds(0.0001, 2, 12)
@@ -148,14 +149,6 @@ class ProfileRecord:
             self.last_fault, self.last_fault_at = message, at
 
 
-class ProfileRecords(dict[str, ProfileRecord]):
-    """Counts by scheduler name, created on the first lookup."""
-
-    def __missing__(self, profile: str) -> ProfileRecord:
-        found = self[profile] = ProfileRecord()
-        return found
-
-
 BINDING_BOUNDS = exponential_bounds(0.1, 2, 14)
 """Seconds of waits for binding conditions: 0.1 s to 14 min."""
 _SUCCESS, _FAILURE, _ERROR = "success", "failure", "error"
@@ -171,19 +164,17 @@ class DeviceMetrics:
     """
 
     def __init__(self) -> None:
-        self.claim_creations: dict[str, int] = {}
-        self.binding_waits: dict[tuple[str, str, str], Histogram] = {}
-        self.conditional_devices: dict[tuple[str, str, str], int] = {}
-        self.allocations: dict[tuple[str, str], int] = {}
+        self.claim_creations: Counter[str] = Counter()
+        self.binding_waits: Histograms[tuple[str, str, str]] = Histograms(BINDING_BOUNDS)
+        self.conditional_devices: Counter[tuple[str, str, str]] = Counter()
+        self.allocations: Counter[tuple[str, str]] = Counter()
 
     def claim_created(self, *, has_failed: bool) -> None:
         """Count the creation of a claim for extended resources."""
-        status = _FAILURE if has_failed else _SUCCESS
-        self.claim_creations[status] = self.claim_creations.get(status, 0) + 1
+        self.claim_creations[_FAILURE if has_failed else _SUCCESS] += 1
 
     def allocation_written(self, profile: str, *, has_failed: bool) -> None:
-        key = (profile, _ERROR if has_failed else _SUCCESS)
-        self.allocations[key] = self.allocations.get(key, 0) + 1
+        self.allocations[profile, _ERROR if has_failed else _SUCCESS] += 1
 
     def binding_waited(
         self, profile: str, claims: Iterable[ResourceClaim], outcome: BindingOutcome, seconds: float
@@ -192,12 +183,9 @@ class DeviceMetrics:
             allocation = claim.status.allocation
             for result in () if allocation is None else allocation.devices.results:
                 key = (profile, result.driver, outcome.value)
-                waits = self.binding_waits.get(key)
-                if waits is None:
-                    waits = self.binding_waits[key] = Histogram(BINDING_BOUNDS)
-                waits.observe(seconds)
+                self.binding_waits[key].observe(seconds)
                 if result.binding_conditions:
-                    self.conditional_devices[key] = self.conditional_devices.get(key, 0) + 1
+                    self.conditional_devices[key] += 1
 
 
 BUCKETS = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 50.0, 100.0)

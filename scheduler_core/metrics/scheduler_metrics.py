@@ -9,23 +9,23 @@ so that equal runs give equal metrics), because they would be the larger half of
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TypeVar
 
 from scheduler_core.framework.cluster_events import EventRegistration, Hint
 from scheduler_core.framework.cycle_state import CycleStage
 from scheduler_core.framework.ongoing_preemptions import Preemption, PreemptionsUnderWay
 from scheduler_core.framework.status import Code
 from scheduler_core.metrics.cycle_recorder import CycleRecorder
-from scheduler_core.metrics.histogram import Backlog, Backlogs, Bounds, Histogram, exponential_bounds
+from scheduler_core.metrics.histogram import Backlog, Backlogs, Histogram, Histograms, exponential_bounds
 from scheduler_core.metrics.profile_metrics import (
     ATTEMPT_BOUNDS,
     SLI_BOUNDS,
     STAGE_BOUNDS,
     DeviceMetrics,
     ProfileMetrics,
-    ProfileRecords,
+    ProfileRecord,
 )
 from scheduler_core.model.pod import Pod
 from scheduler_core.ports import Clock
@@ -39,19 +39,10 @@ VICTIM_BOUNDS = exponential_bounds(1, 2, 7)
 SAMPLING_INTERVAL = 10
 """Plugins are timed in one of this many cycles."""
 
-_K = TypeVar("_K")
 _MANY_ATTEMPTS = 15
 _SUCCESS, _ERROR = "success", "error"
 _SETTLING_INTERVAL = 500
 """Backlogs are counted after this many cycles, even if the metrics are not read."""
-
-
-class _Profiles(dict[str, ProfileMetrics]):
-    """Metrics by profile, created on the first lookup; every cycle looks them up, so no Python function is called."""
-
-    def __missing__(self, name: str) -> ProfileMetrics:
-        found = self[name] = ProfileMetrics()
-        return found
 
 
 class SchedulerMetrics:
@@ -75,24 +66,24 @@ class SchedulerMetrics:
     def __init__(self) -> None:
         self.algorithm = Histogram(ATTEMPT_BOUNDS)
         self.group_algorithm = Histogram(ATTEMPT_BOUNDS)
-        self.profiles: dict[str, ProfileMetrics] = _Profiles()
-        self.records = ProfileRecords()
+        self.profiles: dict[str, ProfileMetrics] = defaultdict(ProfileMetrics)
+        self.records: dict[str, ProfileRecord] = defaultdict(ProfileRecord)
         self.attempts_to_schedule = Histogram(ATTEMPT_COUNT_BOUNDS)
-        self.sli: dict[str, Histogram] = {}
-        self.plugins: dict[tuple[CycleStage, str, Code], Histogram] = {}
-        self.permit_waits: dict[Code, Histogram] = {}
-        self.events: dict[str, Histogram] = {}
-        self.hints: dict[tuple[str, str, str], Histogram] = {}
+        self.sli: Histograms[str] = Histograms(SLI_BOUNDS)
+        self.plugins: Histograms[tuple[CycleStage, str, Code]] = Histograms(PLUGIN_BOUNDS)
+        self.permit_waits: Histograms[Code] = Histograms(ATTEMPT_BOUNDS)
+        self.events: Histograms[str] = Histograms(STAGE_BOUNDS)
+        self.hints: Histograms[tuple[str, str, str]] = Histograms(PLUGIN_BOUNDS)
         self.internal_errors = 0
         self.preemption_attempts = 0
         self.victims = Histogram(VICTIM_BOUNDS)
-        self.preemptions: dict[str, Histogram] = {}
+        self.preemptions: Histograms[str] = Histograms(SLI_BOUNDS)
         self.devices = DeviceMetrics()
         self.searches = Backlog()
-        self.events_backlog = Backlogs(self.events, STAGE_BOUNDS)
-        self.hints_backlog = Backlogs(self.hints, PLUGIN_BOUNDS)
+        self.events_backlog = Backlogs(self.events)
+        self.hints_backlog = Backlogs(self.hints)
         self._attempts = Backlog()
-        self._sli = Backlogs(self.sli, SLI_BOUNDS)
+        self._sli = Backlogs(self.sli)
         self._sli_of = tuple(self._sli.of(str(attempts)) for attempts in range(_MANY_ATTEMPTS))
         self._sli_of_many = self._sli.of(f"{_MANY_ATTEMPTS}+")
         self.cycles = 0
@@ -121,7 +112,7 @@ class SchedulerMetrics:
 
     def plugins_ran(self, recorder: CycleRecorder) -> None:
         for stage, plugin, code, seconds in recorder.plugins():
-            _observe(self.plugins, (stage, plugin, code), PLUGIN_BOUNDS, seconds)
+            self.plugins[stage, plugin, code].observe(seconds)
 
     def group_attempted(self, profile: str, result: str, algorithm: float, seconds: float) -> None:
         """Count an attempt of a gang; *seconds* last until binding began or the failure was reported."""
@@ -134,11 +125,11 @@ class SchedulerMetrics:
         backlog.observe(seconds)
 
     def permit_waited(self, code: Code, seconds: float) -> None:
-        _observe(self.permit_waits, code, ATTEMPT_BOUNDS, seconds)
+        self.permit_waits[code].observe(seconds)
 
     def preemption_ended(self, seconds: float, *, has_failed: bool) -> None:
         """Count a preemption whose evictions are issued or given up."""
-        _observe(self.preemptions, _ERROR if has_failed else _SUCCESS, SLI_BOUNDS, seconds)
+        self.preemptions[_ERROR if has_failed else _SUCCESS].observe(seconds)
 
 
 class TimedPreemptions(PreemptionsUnderWay):
@@ -165,13 +156,6 @@ class TimedPreemptions(PreemptionsUnderWay):
         started = self._started.pop(preemption, None)
         if started is not None:
             self._metrics.preemption_ended(self._clock.now() - started, has_failed=preemption.has_failed)
-
-
-def _observe(histograms: dict[_K, Histogram], key: _K, bounds: Bounds, value: float) -> None:
-    histogram = histograms.get(key)
-    if histogram is None:
-        histogram = histograms[key] = Histogram(bounds)
-    histogram.observe(value)
 
 
 _SKIP = Hint.SKIP

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from scheduler_core.metrics.histogram import Backlog, Backlogs, Histogram, exponential_bounds, observe_many
+from scheduler_core.metrics.histogram import Backlog, Backlogs, Histogram, Histograms, exponential_bounds, observe_many
 from tests.support.tables import table
 
 
@@ -52,8 +52,8 @@ def test_observations_of_several_histograms() -> None:
 
 def test_a_label_without_an_observation_has_no_histogram() -> None:
     """A histogram is created with its first observation."""
-    histograms: dict[str, Histogram] = {}
-    backlogs = Backlogs(histograms, (1.0,))
+    histograms: Histograms[str] = Histograms((1.0,))
+    backlogs = Backlogs(histograms)
     backlogs.of("never")
     backlogs.of("once").observe(3.0)
     backlogs.settle()
