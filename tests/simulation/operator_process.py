@@ -41,7 +41,7 @@ from tests.simulation.ledger import ReservationLedger, RunState
 from tests.simulation.network import ModelConnection, Network
 from tests.simulation.plugins import plugin_types
 from tests.simulation.pod_groups import GroupWatch, ReceivedGroups
-from tests.simulation.profiles import PROFILES, config_of, defaults
+from tests.simulation.profiles import PROFILES, config_of, defaults, preemption_delay
 from tests.simulation.received import ReceivedFeed
 from tests.simulation.virtual_loop import PROCESS, LoopClock, VirtualLoop
 from tests.support.presence import present
@@ -140,6 +140,7 @@ class OperatorProcess:
     """One process.
 
     Attributes:
+        delay_seconds: Delay of preemption of its profiles.
         scheduler: The core.
         received: Pods and nodes that the core has received.
         received_groups: PodGroups that the core has received.
@@ -151,6 +152,7 @@ class OperatorProcess:
 
     def __init__(self, loop: VirtualLoop, network: Network, run_state: RunState, options: ProcessOptions) -> None:
         self.number = options.number
+        self.delay_seconds = preemption_delay(options.seed)
         self._shadow = run_state.shadow
         self._loop = loop
         self._context = contextvars.copy_context()
@@ -231,7 +233,9 @@ class OperatorProcess:
         await self.informers.synced.wait()
         self.activate(*profiles.items())
         if self._shadow:
-            instance = self.scheduler.build_planned(plan_of(PROFILES[0], self._shadow), is_shadow=True)
+            instance = self.scheduler.build_planned(
+                plan_of(PROFILES[0], self._shadow, self.delay_seconds), is_shadow=True
+            )
             self.scheduler.shadows.serve({_SHADOW: (instance, ShadowSettings(PROFILES[0], calls_extenders=True))})
         self.is_scheduling = True
         self._run = self._spawn(self.scheduler.run())
@@ -242,7 +246,9 @@ class OperatorProcess:
         Raises:
             ConfigError: A revision is invalid; nothing has changed.
         """
-        built = [self.scheduler.build_planned(plan_of(name, revision)) for name, revision in profiles]
+        built = [
+            self.scheduler.build_planned(plan_of(name, revision, self.delay_seconds)) for name, revision in profiles
+        ]
         self.instances += built
         self.scheduler.activate(built)
 
@@ -322,9 +328,9 @@ def registry_of(ledger: ReservationLedger) -> Registry:
 
 
 @lru_cache(maxsize=64)
-def plan_of(name: str, revision: str) -> ProfilePlan:
-    """Return the plan of a profile revision."""
-    config: ProfileConfig = config_of(name, revision)
+def plan_of(name: str, revision: str, delay_seconds: int) -> ProfilePlan:
+    """Return the plan of a profile revision, with a delay of preemption."""
+    config: ProfileConfig = config_of(name, revision, delay_seconds)
     return plan_profile(config, registry_of(_NULL_LEDGER), defaults())
 
 
