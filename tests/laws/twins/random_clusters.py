@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 from scheduler_core.config.plugin_set_types import PluginConfig, Plugins
-from scheduler_core.config.profile_config import ProfileConfig
+from scheduler_core.config.profile_config import PreemptionSettings, ProfileConfig
 from scheduler_core.framework.registry import resolve
 from scheduler_core.in_tree import default_plugins, in_tree_registry
 from scheduler_core.model.node import Node
@@ -79,8 +79,14 @@ def random_profile(rng: Random, name: str) -> ProfileConfig:
     plugins = Plugins(pre_filter=plugin_set(*pre_filters), filter=order, score=plugin_set(*scores, disabled=disabled))
     percentage = rng.choice((0, 50)) if rng.random() < 0.05 else None
     config = tuple(PluginConfig(name=plugin, args=args) for plugin, args in _random_args(rng).items())
+    # A generator of its own leaves the other choices of a seed as they are.
+    delay = 20 if Random(f"{plugins} {config}").random() < 0.3 else 0
     return ProfileConfig(
-        scheduler_name=name, plugins=plugins, plugin_config=config, percentage_of_nodes_to_score=percentage
+        scheduler_name=name,
+        plugins=plugins,
+        plugin_config=config,
+        percentage_of_nodes_to_score=percentage,
+        preemption=PreemptionSettings(delay_seconds=delay),
     )
 
 
