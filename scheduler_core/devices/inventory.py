@@ -113,6 +113,28 @@ class DeviceInventory:
         if name in self._slices:
             self._replace(name, None)
 
+    def copy_slices(self, node_name: str, new_name: str) -> list[str]:
+        """Add copies of the slices of a node for a new one, each in a pool of its own; return their names.
+
+        A slice with devices of several nodes is not copied, and the copy of a pool that has slices of other nodes, too,
+        is incomplete, so that none of its devices is allocated.
+        """
+        target, made = NodeTarget(new_name, None, all_nodes=False), list[str]()
+        for pooled in list(self._by_node.get(node_name, {}).values()):
+            if pooled.device_targets is None:
+                (driver, pool), name = pooled.pool_key, f"{pooled.name}/{new_name}"
+                copied = replace(
+                    pooled,
+                    name=name,
+                    pool_key=(driver, f"{pool}/{new_name}"),
+                    target=target,
+                    records=pooled.own_records,
+                    is_stale=bool(self._rules),
+                )
+                self._replace(name, copied)
+                made.append(name)
+        return made
+
     def put_taint_rule(self, rule: DeviceTaintRule) -> None:
         if self.features.device_taint_rules:
             previous = self._rules.get(rule.metadata.name)

@@ -27,10 +27,12 @@ class NodeTemplate:
     Attributes:
         node: The node; each copy has its own name and hostname label.
         daemon_pods: Pods that also run on each copy.
+        devices_of: Name of the node of the cluster whose devices each copy has, too; "" for none.
     """
 
     node: Node
     daemon_pods: tuple[Pod, ...] = ()
+    devices_of: str = ""
 
     @classmethod
     def of_node(cls, nodes: NodeColumns, name: str) -> NodeTemplate | None:
@@ -40,7 +42,7 @@ class NodeTemplate:
         if node is None:
             return None
         daemons = tuple(info.pod for info in nodes.pods[row].values() if _is_daemon(info.pod))
-        return cls(node, daemons)
+        return cls(node, daemons, name)
 
     def copies(self, nodes: NodeColumns) -> Iterator[tuple[Node, list[PodInfo]]]:
         """Yield new nodes without end, each with its pods; no node of the cluster has their names."""

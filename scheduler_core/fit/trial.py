@@ -169,6 +169,8 @@ class Trial:
             for _ in range(self._new_nodes):
                 node, pods = next(copies)
                 self._overlay.add_node(node, pods)
+                if template.devices_of:
+                    self._overlay.copy_devices(template.devices_of, node.metadata.name)
                 names.append(node.metadata.name)
         self._found.new_nodes = tuple(names)
 

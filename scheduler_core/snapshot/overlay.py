@@ -166,6 +166,12 @@ class ColumnsOverlay:
 
     # -- devices ------------------------------------------------------------------------------------------------
 
+    def copy_devices(self, node_name: str, new_name: str) -> None:
+        """Give a node that was added the devices of another one, as far as their slices are those of that node only."""
+        inventory = self._nodes.devices.hardware.inventory
+        for name in inventory.copy_slices(node_name, new_name):
+            self._log.append(partial(inventory.remove_slice, name))
+
     def replace_device_object(self, old: DeviceObject | None, new: DeviceObject | None) -> None:
         """Replace a claim, class, slice or taint rule; None for one that does not exist before, or after."""
         devices = self._nodes.devices

@@ -89,8 +89,21 @@ def _notices(scheduler: Scheduler, request: FitRequest, others: int) -> list[str
         found += [f"profile {name}: {skipped}"] if skipped else []
         if request.groups and not instance.places_gangs:
             found.append(f"profile {name} schedules gangs by Permit; the pods are evaluated one by one")
+    if request.template is not None and request.max_new > 0:
+        found += _template_notices(request)
     if others:
         found.append(f"{others} waiting members of the same groups are placed with the pods of the request")
+    return found
+
+
+def _template_notices(request: FitRequest) -> list[str]:
+    """Return what new nodes lack of what the pods need."""
+    assert request.template is not None
+    found, specs = [], [pod.spec for pod in request.pods]
+    if not request.template.devices_of and any(spec.resource_claims for spec in specs):
+        found.append("new nodes have no devices of ResourceSlices; name a node to copy in place of a manifest")
+    if any(volume.claim is not None or volume.ephemeral is not None for spec in specs for volume in spec.volumes):
+        found.append("new nodes have no limits of CSINodes")
     return found
 
 

@@ -18,6 +18,7 @@ from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupTopology
 from scheduler_core.model.taints import Taint
 from tests.support.builders import pod
+from tests.support.devices import allocated_claim, claim, device, device_class, exactly, slice_of, using
 from tests.support.gang_preemption import add_gang, running_pod, small_node, with_pod_groups
 from tests.support.gangs import group, members
 from tests.support.presence import present
@@ -209,3 +210,24 @@ def test_terminating_pods_are_awaited(cluster: Rig) -> None:
     assert found.chosen is not None
     assert [info.pod.metadata.name for info in found.chosen.awaited] == ["v-c"]
     assert found.chosen.victims == []
+
+
+@table(
+    "on_other_node, verdict",
+    ("slices-of-the-node", False, FitVerdict.FITS_WITH_NEW_NODES),
+    ("pool-with-a-slice-of-another-node", True, FitVerdict.DOES_NOT_FIT),
+)
+def test_copies_have_the_devices_of_their_node(cluster: Rig, on_other_node: bool, verdict: FitVerdict) -> None:
+    """A copy has the devices of the node, none of which is in use; an incomplete pool serves no claim."""
+    devices = cluster.context.cache.columns.devices
+    devices.assign(device_class())
+    devices.assign(slice_of([device("gpu-0")], node="a", count=1 + on_other_node))
+    if on_other_node:
+        devices.assign(slice_of([device("gpu-1")], node="b", pool="a", name="second", count=2))
+    devices.assign(allocated_claim({"device": "gpu-0", "pool": "a"}, {"device": "gpu-1", "pool": "a"}))
+    made = using(pod("p", namespace="ns", requests=cpus(1)), "c0")
+    template = NodeTemplate.of_node(cluster.context.cache.columns, "a")
+    found = answer(cluster, made, claims=(claim(exactly("gpu")),), template=template, max_new=2)
+    assert found.verdict is verdict
+    if found.with_new_nodes is not None:
+        assert found.with_new_nodes.new_nodes == ("a-new-1",)
