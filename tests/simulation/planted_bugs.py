@@ -47,13 +47,17 @@ Original = Callable[..., Any]
 
 @contextmanager
 def _patched(owner: Any, name: str, make: Callable[[Original], Original]) -> Iterator[None]:
-    """Replace a function temporarily."""
-    original = vars(owner)[name]
+    """Replace a function temporarily, also one that a class inherits."""
+    is_own = name in vars(owner)
+    original = vars(owner)[name] if is_own else getattr(owner, name)
     setattr(owner, name, make(original))
     try:
         yield
     finally:
-        setattr(owner, name, original)
+        if is_own:
+            setattr(owner, name, original)
+        else:
+            delattr(owner, name)
 
 
 def _skipped(owner: Any, name: str) -> Bug:
@@ -63,6 +67,14 @@ def _skipped(owner: Any, name: str) -> Bug:
 
 def _nothing(*_: Any, **__: Any) -> None:
     return None
+
+
+def _only_increments(original: Original) -> Original:
+    def count(self: PodIndex, info: Any, row: int, sign: int) -> None:
+        if sign > 0:
+            original(self, info, row, sign)
+
+    return count
 
 
 def _without_hints_for(plugin: type[Any], resource: Resource) -> Bug:
@@ -309,7 +321,7 @@ BUGS: dict[str, Bug] = {
     "pods of a deleted node are dropped": lambda: _patched(ClusterCache, "remove_node", _pods_dropped),
     "label changes of a node are ignored": lambda: _patched(NodeColumns, "update_node", _labels_unchanged),
     "host ports are not released": _skipped(HostPortIndex, "remove"),
-    "counts of selected pods are not decremented": _skipped(PodIndex, "remove"),
+    "counts of selected pods are not decremented": lambda: _patched(PodIndex, "count", _only_increments),
     "events during an attempt are dropped": _skipped(InFlightEvents, "note"),
     "events are recorded for attempts that have ended": _skipped(InFlightEvents, "end"),
     "a pod whose attempt ends in an error is dropped": lambda: _patched(SchedulingQueue, "failed", _done_after_error),

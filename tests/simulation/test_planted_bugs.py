@@ -79,6 +79,13 @@ def test_a_planted_bug_is_found(name: str) -> None:
     assert first_failure(name) is not None
 
 
+def test_each_bug_can_be_planted() -> None:
+    """What a bug replaces exists, also of the bugs that are planted every night only."""
+    for planted in ALL_BUGS.values():
+        with planted():
+            pass
+
+
 def test_enough_bugs_are_planted() -> None:
     """Each large area has a minimum number of planted bugs."""
     assert len(BUGS) >= 20

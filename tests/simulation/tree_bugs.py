@@ -22,9 +22,9 @@ def _one_group_is_enough(original: Original) -> Original:
     return try_children
 
 
-def _quorum_of_any_groups(original: Original) -> Original:
+def _quorum_of_any_member(original: Original) -> Any:
     del original
-    return lambda self, _: list(self.leaves.values())
+    return property(lambda self: bool(self.waiting))
 
 
 def _without_changed_gangs(original: Original) -> Original:
@@ -42,7 +42,7 @@ def _still_linked(original: Original) -> Original:
 
 TREE_BUGS: dict[str, Bug] = {
     "one group of a tree is enough": lambda: _patched(_Search, "_children", _one_group_is_enough),
-    "a tree without its quorum is tried": lambda: _patched(GangTree, "_quorum_of", _quorum_of_any_groups),
+    "a tree without its quorum is tried": lambda: _patched(GangTree, "has_quorum", _quorum_of_any_member),
     "a new root does not admit members": lambda: _patched(Gangs, "composite_changed", _without_changed_gangs),
     "a tree is stored after its root is deleted": lambda: _patched(GroupForest, "composite_deleted", _still_linked),
     "a failed group of a tree is not reverted": _skipped(_Search, "_undo"),
