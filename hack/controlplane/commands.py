@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from hack.controlplane import processes
-from hack.controlplane.binaries import MissingBinary, UnsupportedRelease, selected_minor
+from hack.controlplane.binaries import MissingBinary, UnsupportedRelease, cache_dir, selected_minor
 from hack.controlplane.launcher import TEMPORARY_PREFIX, ControlPlane, ControlPlaneError
 from hack.controlplane.native_groups import NATIVE_GROUPS
 from hack.controlplane.servers import Options
@@ -36,8 +36,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def up(state_dir: Path | None, *, audit: bool = False, kwok: bool = False, end_command: str = "") -> None:
     """Start a control plane that keeps running, and print how to use and stop it.
 
-    It serves Kubernetes' own PodGroups if the selected release has them. ``bin/kubectl`` in its state directory is a
-    link to kubectl.
+    It serves Kubernetes' own PodGroups if the selected release has them. Its state directory has links to
+    kubectl, and to Helm if that was built, in ``bin``.
     """
     options = Options(audit=audit, state_dir=state_dir)
     native = NATIVE_GROUPS.get(selected_minor())
@@ -48,8 +48,10 @@ def up(state_dir: Path | None, *, audit: bool = False, kwok: bool = False, end_c
             plane.start_kwok()
         link = plane.state_dir / "bin" / "kubectl"
         link.parent.mkdir(exist_ok=True)
-        link.unlink(missing_ok=True)
-        link.symlink_to(plane.binary("kubectl"))
+        for program in (plane.binary("kubectl"), cache_dir("helm") / "helm"):
+            if program.exists():
+                (link.parent / program.name).unlink(missing_ok=True)
+                (link.parent / program.name).symlink_to(program)
     print(how_to_use(plane, kubectl=link, end_command=end_command))
 
 

@@ -183,7 +183,9 @@ def bundle(
         target.write_bytes(archive)
     except OSError as error:
         raise ConfigError([Problem("--output", f"cannot write to {target} ({error}); specify another file")]) from error
-    missing = f", {len(contents.missing)} parts could not be read (see README.txt in it)" if contents.missing else ""
+    count = len(contents.missing)
+    parts = "1 part" if count == 1 else f"{count} parts"
+    missing = f", {parts} could not be read (see README.txt in it)" if count else ""
     click.echo(f"{len(files)} files{missing}: {target}")
 
 

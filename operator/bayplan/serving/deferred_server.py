@@ -205,7 +205,9 @@ def _listening(address: tuple[str, int], field: str, flag: str) -> tuple[socket.
     try:
         return _opened(host, port)
     except OSError as error:
-        message = f"cannot listen on {host}:{port} ({error}); set another address with {flag}"
+        # create_server adds the address to the text of the system.
+        reason = (error.strerror or str(error)).partition(" (while")[0]
+        message = f"cannot listen on {host}:{port}: {reason}; set another address with {flag}"
         raise ConfigError([Problem(field, message)]) from error
 
 

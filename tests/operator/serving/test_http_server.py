@@ -106,7 +106,9 @@ async def test_metrics(server: HealthServer) -> None:
 
 async def test_a_port_in_use_is_an_error(server: HealthServer) -> None:
     """A port in use is an error that names the address and the flag."""
-    with pytest.raises(ConfigError, match=r"cannot listen on .*--serve-address"):
+    with pytest.raises(
+        ConfigError, match=r": cannot listen on [\d.]+:\d+: Address already in use; set .*--serve-address"
+    ):
         Listener((LOOPBACK, server.port))
 
 
