@@ -399,6 +399,25 @@ def test_a_bundle_of_nothing_is_an_error(tmp_path: Path) -> None:
     assert not (tmp_path / "x").exists()
 
 
+def test_a_kubelet_that_cannot_be_reached(plane: ControlPlane, replicas: list[OperatorProcess]) -> None:
+    """If the API server cannot connect to the kubelet of the operator's node, the error has its reason."""
+    status = _status(probes.free_port())
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "remote"}, "status": status}
+    pod = _pod("remote", replicas[0].port)
+    pod["metadata"]["namespace"] = "remote"
+    pod["spec"]["nodeName"] = "remote"
+    plane.kubectl("create", "namespace", "remote")
+    for document in (node, pod):
+        plane.kubectl("create", "--filename=-", input=json.dumps(document))
+    plane.kubectl("patch", "node/remote", "--subresource=status", f"--patch={json.dumps({'status': status})}")
+    plane.kubectl("wait", "--for=condition=Ready", "pod/remote", "--namespace=remote", "--timeout=60s")
+    answer = run(plane.kubeconfig, "status", "--operator", "remote/remote")
+    plane.kubectl("delete", "pod/remote", "--namespace=remote", "--grace-period=0", "--force")
+    assert answer.returncode == 1
+    assert "the port of pod remote/remote cannot be forwarded" in answer.stderr, answer
+    assert "HTTP 500: error dialing backend: dial tcp 127.0.0.1:" in answer.stderr, answer
+
+
 def test_a_new_leader_is_found(plane: ControlPlane, replicas: list[OperatorProcess]) -> None:
     """After a takeover the new leader answers; runs last, because it ends a replica."""
     leader, standby = replicas

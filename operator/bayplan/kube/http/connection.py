@@ -7,10 +7,12 @@ need, and watches hold theirs for minutes.
 from __future__ import annotations
 
 import asyncio
+import base64
 import logging
+import os
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Generic, Self, TypeVar
 
@@ -56,6 +58,7 @@ _logger = logging.getLogger(__name__)
 _RENEW_SECONDS = 60.0  # as the client libraries do: a rotated token file stays valid for minutes after the rotation
 _RENEW_AGAIN_SECONDS = 10.0
 _RETRY_AFTER_DEFAULT_SECONDS = 1.0
+_REASON_BYTES, _REASON_SECONDS = 4096, 10.0
 _CLOSED = "The connection to the API server is closed: this process is stopping."
 
 
@@ -308,7 +311,7 @@ class ApiConnection:
         """Open a WebSocket, such as one that forwards a port of a pod; the fence does not apply.
 
         Raises:
-            ClusterWriteError: As of :meth:`request`; the server's message is not known, only its status.
+            ClusterWriteError: As of :meth:`request`.
         """
         await self._renew()
         headers = self._authorized()
@@ -327,9 +330,31 @@ class ApiConnection:
             ):
                 yield socket
         except aiohttp.WSServerHandshakeError as error:
-            raise api_error(f"GET {path}", error.status, b"") from error
+            reason = await self._websocket_refusal(path, params, protocol) if error.status >= 500 else b""
+            raise api_error(f"GET {path}", error.status, reason) from error
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise _transport_error(f"GET {path}", error) from error
+
+    async def _websocket_refusal(self, path: str, params: tuple[tuple[str, str], ...], protocol: str) -> bytes:
+        """Return the body of the response to a WebSocket request that failed, which aiohttp does not read."""
+        headers = {
+            "Connection": "Upgrade",
+            "Upgrade": "websocket",
+            "Sec-WebSocket-Key": base64.b64encode(os.urandom(16)).decode(),
+            "Sec-WebSocket-Protocol": protocol,
+            "Sec-WebSocket-Version": "13",
+            **self._authorized(),
+        }
+        url = URL(self._base_url + path, encoded=True)
+        with suppress(aiohttp.ClientError, OSError, TimeoutError):
+            async with (
+                asyncio.timeout(_REASON_SECONDS),
+                self._session(Lane.WATCHES) as session,
+                session.get(url, params=params, headers=headers, **self._extra) as response,
+            ):
+                if response.status >= 500:
+                    return await response.content.read(_REASON_BYTES)
+        return b""
 
     def _authorized(self) -> dict[str, str]:
         return {} if self._authorization is None else {"Authorization": self._authorization}
