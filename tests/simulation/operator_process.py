@@ -18,7 +18,6 @@ from bayplan.kube.watches.informer import InformerOptions
 from bayplan.kube.writes.api_dispatcher import DispatcherOptions
 from bayplan.kube.writes.claim_writes import ClaimWrites, StorageWrites
 from bayplan.kube.writes.cluster_writer import KubeWriter, WriterOptions
-from bayplan.process.copies import AwaitedSearches
 
 from scheduler_core.config.profile_config import ProfileConfig, ShadowSettings
 from scheduler_core.cycle.attempt import Attempt
@@ -44,6 +43,7 @@ from tests.simulation.pod_groups import GroupWatch, ReceivedGroups
 from tests.simulation.profiles import PROFILES, config_of, defaults, preemption_delay
 from tests.simulation.received import ReceivedFeed
 from tests.simulation.virtual_loop import PROCESS, LoopClock, VirtualLoop
+from tests.support.moved_searches import AwaitedSearches
 from tests.support.presence import present
 
 _REQUEST_SECONDS = 10.0

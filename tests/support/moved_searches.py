@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 
-from bayplan.process.copies import AwaitedSearches
+from bayplan.process.copies import Done, Send, fork, reap, result_of
 
 from scheduler_core.config.plugin_set_types import Plugins
 from scheduler_core.cycle.journal import Journal
@@ -14,6 +16,7 @@ from scheduler_core.framework.extension_points import Plugin
 from scheduler_core.framework.queued_pod import QueuedGang
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod_group import GroupSource
+from scheduler_core.ports import Clock
 from scheduler_core.scheduler import SchedulerOptions, SchedulerPorts
 from scheduler_core.step_counter import NO_LIMIT
 from tests.support.cluster_state import cluster_state
@@ -29,6 +32,46 @@ class Slices(Journal):
 
     def __init__(self, slice_steps: int) -> None:
         self.slice_steps = slice_steps
+
+
+class AwaitedSearches:
+    """Copies whose end is awaited at once, for simulations: the result is delivered after a given virtual time.
+
+    Attributes:
+        seconds: Virtual duration of a search.
+        count: Number of copies.
+        kills: Called for each copy with its number; whether it is killed before its end.
+    """
+
+    def __init__(self, clock: Clock, seconds: float, kills: Callable[[int], bool] = lambda _: False) -> None:
+        self.seconds = seconds
+        self.count = 0
+        self.kills = kills
+        self._clock = clock
+        self._is_stopped = False
+
+    def fork(self, done: Done) -> Send | None:
+        """Start a copy of this process, and await its result."""
+        is_killed = self.kills(self.count)
+        pid, reader, send = fork(niceness=0)
+        if send is not None:
+            if is_killed:
+                os._exit(1)
+            return send
+        self.count += 1
+        with os.fdopen(reader, "rb") as pipe:
+            received = pipe.read()
+        reap(pid)
+        self._clock.call_later(self.seconds, partial(self._deliver, done, result_of(received)))
+        return None
+
+    def stop(self) -> None:
+        """Drop the results that are not delivered."""
+        self._is_stopped = True
+
+    def _deliver(self, done: Done, result: bytes | None) -> None:
+        if not self._is_stopped:
+            done(result)
 
 
 @dataclass

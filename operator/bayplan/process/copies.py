@@ -33,7 +33,7 @@ import msgspec
 from msgspec import Struct
 
 from scheduler_core.cycle_assembly import CycleContext
-from scheduler_core.ports import Clock, SearchProcesses
+from scheduler_core.ports import SearchProcesses
 
 log = logging.getLogger(__name__)
 
@@ -176,7 +176,7 @@ def _send(writer: int, result: bytes | None) -> NoReturn:
         os._exit(status)
 
 
-def _result(received: bytes | bytearray) -> bytes | None:
+def result_of(received: bytes | bytearray) -> bytes | None:
     """Return the result; None if the copy ended before it was written."""
     if len(received) < _LENGTH.size:
         return None
@@ -184,7 +184,8 @@ def _result(received: bytes | bytearray) -> bytes | None:
     return bytes(received[_LENGTH.size :]) if len(received) == _LENGTH.size + length else None
 
 
-def _reap(pid: int) -> None:
+def reap(pid: int) -> None:
+    """Wait for the end of a copy."""
     _running.discard(pid)
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, 0)
@@ -260,7 +261,7 @@ class ForkedSearches:
         if pid != -1:
             _kill(pid)
             self._forget()
-            _reap(pid)
+            reap(pid)
 
     def _read(self) -> None:
         try:
@@ -270,10 +271,10 @@ class ForkedSearches:
         self._received += received
         if received:
             return
-        pid, done, result = self._pid, self._done, _result(self._received)
+        pid, done, result = self._pid, self._done, result_of(self._received)
         self._forget()
         # It has closed the pipe by its end, after its memory was released.
-        _reap(pid)
+        reap(pid)
         if result is None:
             log.warning("a process that made a long search ended without a result; the search is made again")
         done(result)
@@ -284,46 +285,6 @@ class ForkedSearches:
         if self._timer is not None:
             self._timer.cancel()
         self._timer, self._pid, self._reader, self._done = None, -1, -1, lambda _: None
-
-
-class AwaitedSearches:
-    """Copies whose end is awaited at once, for simulations: the result is delivered after a given virtual time.
-
-    Attributes:
-        seconds: Virtual duration of a search.
-        count: Number of copies.
-        kills: Called for each copy with its number; whether it is killed before its end.
-    """
-
-    def __init__(self, clock: Clock, seconds: float, kills: Callable[[int], bool] = lambda _: False) -> None:
-        self.seconds = seconds
-        self.count = 0
-        self.kills = kills
-        self._clock = clock
-        self._is_stopped = False
-
-    def fork(self, done: Done) -> Send | None:
-        """Start a copy of this process, and await its result."""
-        is_killed = self.kills(self.count)
-        pid, reader, send = fork(niceness=0)
-        if send is not None:
-            if is_killed:
-                os._exit(1)
-            return send
-        self.count += 1
-        with os.fdopen(reader, "rb") as pipe:
-            received = pipe.read()
-        _reap(pid)
-        self._clock.call_later(self.seconds, partial(self._deliver, done, _result(received)))
-        return None
-
-    def stop(self) -> None:
-        """Drop the results that are not delivered."""
-        self._is_stopped = True
-
-    def _deliver(self, done: Done, result: bytes | None) -> None:
-        if not self._is_stopped:
-            done(result)
 
 
 _FEWEST_NODES = 100

@@ -9,8 +9,9 @@ import signal
 from pathlib import Path
 
 import pytest
-from bayplan.process.copies import AwaitedSearches, ForkedSearches, has_memory
+from bayplan.process.copies import ForkedSearches, has_memory
 
+from tests.support.moved_searches import AwaitedSearches
 from tests.support.virtual_clock import VirtualClock
 
 
