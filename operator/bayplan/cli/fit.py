@@ -29,8 +29,8 @@ from bayplan.simulation.cluster_files import Placed, objects_in, read_cluster_fi
 from bayplan.simulation.cluster_snapshot import take_snapshot
 from bayplan.simulation.memory_cluster import MemoryCluster, SimulatedClock
 from bayplan.simulation.simulation import SimulationOptions, installed_plugins, populate
-from bayplan.texts.document_formats import read_answer, renderers
-from bayplan.texts.report_sections import plain_table, text_of
+from bayplan.texts.document_formats import read_answer
+from bayplan.texts.report_sections import plain_table, report_renderers
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.fit.answers import FitVerdict
 from scheduler_core.fit.requests import NodeTemplate
@@ -234,13 +234,6 @@ def read_fit(answer: bytes) -> FitDocument:
     return read_answer(answer, FitDocument, "an answer to a fit request")
 
 
-def _as_text(document: FitDocument) -> str:
-    return text_of(_sections(document))
-
-
-RENDERERS = renderers(_as_text)
-
-
 def _sections(document: FitDocument) -> Iterator[RenderableType]:
     headline = document.headline[:1].upper() + document.headline[1:]
     yield Text(headline, style=f"bold {_STYLES[document.verdict]}")
@@ -314,3 +307,6 @@ def _new_nodes(document: FitDocument) -> str:
     if found.at_least > found.tried:
         return f"at least {found.at_least} are needed, and at most {found.tried} are allowed; raise --max-new"
     return f"up to {found.tried} do not help, or were not tried"
+
+
+RENDERERS = report_renderers(_sections)

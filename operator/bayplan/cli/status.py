@@ -86,10 +86,9 @@ def status(
         from bayplan.introspection import reports  # noqa: PLC0415 - see above
 
         report = reports.read_cache_report(get(CACHE_PATH, {}))
-        if output == "html":
-            click.echo(reports.cache_html(report, report_head(context)), nl=False)
-        else:
-            click.echo(reports.CACHE_RENDERERS[output](report), nl=output not in _ENDS_ITSELF)
+        is_page = output == "html"
+        text = reports.cache_html(report, report_head(context)) if is_page else reports.CACHE_RENDERERS[output](report)
+        click.echo(text, nl=output not in _ENDS_ITSELF)
         if report.differences:
             context.exit(EXIT_DIFFERENT)
         return
@@ -98,10 +97,9 @@ def status(
 
         def show_shadow() -> None:
             found = reports.read_shadow_report(get(STATUS_PATH, {"shadow": shadow}))
-            if output == "html":
-                click.echo(reports.as_html(found, report_head(context)), nl=False)
-            else:
-                click.echo(reports.RENDERERS[output](found), nl=output not in _ENDS_ITSELF)
+            is_page = output == "html"
+            text = reports.as_html(found, report_head(context)) if is_page else reports.RENDERERS[output](found)
+            click.echo(text, nl=output not in _ENDS_ITSELF)
 
         _repeat(show_shadow, watch=watch)
         return

@@ -23,8 +23,8 @@ from bayplan.explanation.documents import (
     Preemption,
     Verdict,
 )
-from bayplan.texts.document_formats import listed, read_answer, renderers
-from bayplan.texts.report_sections import plain_table, text_of
+from bayplan.texts.document_formats import listed, read_answer
+from bayplan.texts.report_sections import plain_table, report_renderers
 from scheduler_core.explain.findings import (
     ClaimRejection,
     DeviceExplanation,
@@ -96,11 +96,7 @@ def sections(explanation: AnyExplanation) -> Iterator[RenderableType]:
         yield from _gang_sections(explanation)
 
 
-def _as_text(explanation: AnyExplanation) -> str:
-    return text_of(sections(explanation))
-
-
-RENDERERS = renderers(_as_text)
+RENDERERS = report_renderers(sections)
 
 
 # -- pods -----------------------------------------------------------------------------------------------------------

@@ -88,7 +88,7 @@ def _sections(report: ShadowReport) -> Iterator[RenderableType]:
         yield Group(Text(title, style="bold"), table)
 
 
-RENDERERS = report_renderers(lambda report: f"Shadow profile {report.name}", _sections)
+RENDERERS = report_renderers(_sections)
 
 
 def as_html(report: ShadowReport, head: ReportHead) -> str:
@@ -174,7 +174,7 @@ def _cache_sections(report: CacheReport) -> Iterator[RenderableType]:
     yield Group(Text(f"{count} difference{'s' if count > 1 else ''}:"), *map(Text, report.differences))
 
 
-CACHE_RENDERERS = report_renderers(lambda _: "Check of the cache", _cache_sections)
+CACHE_RENDERERS = report_renderers(_cache_sections)
 
 
 def cache_html(report: CacheReport, head: ReportHead) -> str:

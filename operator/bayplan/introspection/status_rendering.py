@@ -60,7 +60,7 @@ def sections(status: Status) -> Iterator[RenderableType]:
         yield Text(line, "red")
 
 
-RENDERERS = report_renderers(lambda _: PAGE_TITLE, sections)
+RENDERERS = report_renderers(sections)
 
 
 def _devices(devices: DevicesState) -> Iterator[RenderableType]:

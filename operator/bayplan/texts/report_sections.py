@@ -21,7 +21,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from bayplan.texts.document_formats import PIPED_WIDTH, printable, printable_document, printable_record, renderers
+from bayplan.texts.document_formats import PIPED_WIDTH, printable, printable_record, renderers
 
 T = TypeVar("T")
 
@@ -64,22 +64,9 @@ def head_lines(title: str, head: ReportHead) -> list[str]:
     ]
 
 
-def report_renderers(
-    title: Callable[[T], str], sections: Callable[[T], Iterable[RenderableType]]
-) -> Mapping[str, Callable[[T], str]]:
-    """Return the function that renders a report, by output format: ``table``, ``json``, ``yaml`` or ``html``.
-
-    Args:
-        sections: Returns what people read; see :func:`page_of`.
-    """
-
-    def as_text(document: T) -> str:
-        return text_of(sections(document))
-
-    return {
-        **renderers(as_text),
-        "html": lambda document: page_of(title(document), sections(printable_document(document))),
-    }
+def report_renderers(sections: Callable[[T], Iterable[RenderableType]]) -> Mapping[str, Callable[[T], str]]:
+    """Return the function that renders a report, by output format, from what people read of it."""
+    return renderers(lambda document: text_of(sections(document)))
 
 
 def page_of(title: str, sections: Iterable[RenderableType], head: ReportHead = NO_HEAD) -> str:

@@ -18,10 +18,11 @@ import pytest
 import yaml
 from bayplan.cli import bayplan
 from bayplan.introspection.status_building import StatusSources, operator_status
-from bayplan.introspection.status_rendering import RENDERERS
+from bayplan.introspection.status_rendering import PAGE_TITLE, sections
 from bayplan.kube.readiness import Readiness
 from bayplan.page.report_documents import operator_documents
 from bayplan.page.report_file import read_status_report, status_html
+from bayplan.texts.report_sections import page_of
 from click.testing import CliRunner
 
 from tests.support.builders import node as built_node
@@ -215,7 +216,7 @@ def test_a_report_runs_only_its_own_scripts(
 
 def test_requests_and_violations_are_detected(tmp_path: Path) -> None:
     """Unescaped markup is blocked by the policy and causes a request without the policy."""
-    page = RENDERERS["html"](operator_status(StatusSources(rig().scheduler, Readiness(())), 0.0))
+    page = page_of(PAGE_TITLE, sections(operator_status(StatusSources(rig().scheduler, Readiness(())), 0.0)))
     injected = page.replace("</main>", f"{HOSTILE}</main>")
     file = tmp_path / "report.html"
     file.write_text(injected, encoding="utf-8")
