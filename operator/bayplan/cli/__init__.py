@@ -85,6 +85,11 @@ def given_command(context: click.Context) -> str:
     return shlex.join(words)
 
 
+def is_on_command_line(parameter: str) -> bool:
+    """Return whether an option was given as a flag, not by the environment."""
+    return click.get_current_context().get_parameter_source(parameter) is ParameterSource.COMMANDLINE
+
+
 def report_head(context: click.Context, *summary: str, profiles: Iterable[str] = ()) -> ReportHead:
     """Return when and by which command a report is written, of which cluster, and with which profiles."""
     # Imported here because most commands write no report.

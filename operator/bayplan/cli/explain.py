@@ -11,9 +11,8 @@ from typing import Any
 
 import click
 import msgspec
-from click.core import ParameterSource
 
-from bayplan.cli import allow_invalid_option, feature_gates_option, given_command, report_head
+from bayplan.cli import allow_invalid_option, feature_gates_option, given_command, is_on_command_line, report_head
 from bayplan.cli.object_names import (
     ALL_NAMESPACES,
     DEFAULT_NAMESPACE,
@@ -288,7 +287,7 @@ def explain(output: str, **given: Any) -> None:
 def _explained(options: _Options, output: str) -> str:
     target = _target(options)
     # The address may come from the environment, where it is meant for commands that query the operator.
-    is_server_given = options.server is not None and _is_on_command_line("server")
+    is_server_given = options.server is not None and is_on_command_line("server")
     if sum((bool(options.files), options.offline, is_server_given or bool(options.operator))) > 1:
         raise click.UsageError("specify only one of -f, --offline, and --server or --operator")
     if options.others_placed and not options.files:
@@ -332,7 +331,3 @@ def _target(options: _Options) -> PodName | GroupName:
     if options.namespace and slash:
         raise click.UsageError("--pod NAMESPACE/NAME cannot be combined with -n")
     return object_name(namespace or options.namespace, name)
-
-
-def _is_on_command_line(parameter: str) -> bool:
-    return click.get_current_context().get_parameter_source(parameter) is ParameterSource.COMMANDLINE

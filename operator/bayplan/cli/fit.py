@@ -12,12 +12,13 @@ from typing import Any
 
 import click
 import msgspec
-from click.core import ParameterSource
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from bayplan.cli import is_on_command_line
 from bayplan.cli.operator_location import ClusterChoice, OperatorChoice, kubeconfig_options
 from bayplan.cli.operator_requests import OperatorRequest, operator_options, send_to_operator
+from bayplan.fit import FitBody
 from bayplan.fit.building import fit_document
 from bayplan.fit.documents import EXIT_CODES, FitDocument
 from bayplan.fit.request_reading import FitQuestion, read_question, read_template
@@ -120,7 +121,7 @@ def fit(output: str, **given: Any) -> None:
     given up; 1 and 2 for errors.
     """
     options = _Options(**given)
-    is_server_given = bool(options.operator) or (options.server is not None and _is_on_command_line("server"))
+    is_server_given = bool(options.operator) or (options.server is not None and is_on_command_line("server"))
     if sum((bool(options.nodes_from), options.offline, is_server_given)) > 1:
         raise click.UsageError("specify only one of --nodes-from, --offline, and --server or --operator")
     if options.nodes_from and (options.kubeconfig or options.kube_context):
@@ -133,10 +134,6 @@ def fit(output: str, **given: Any) -> None:
     click.get_current_context().exit(EXIT_CODES[document.verdict])
 
 
-def _is_on_command_line(parameter: str) -> bool:
-    return click.get_current_context().get_parameter_source(parameter) is ParameterSource.COMMANDLINE
-
-
 def _from_operator(options: _Options) -> FitDocument:
     """Request the answer from the operator.
 
@@ -144,18 +141,17 @@ def _from_operator(options: _Options) -> FitDocument:
         ConfigError: A file cannot be read.
         ClusterWriteError: The operator cannot be reached, or rejects the request.
     """
-    body: dict[str, Any] = {
-        "objects": [placed.object for source in options.files for placed in objects_in(source)],
-        "namespace": options.namespace or "",
-        "profile": options.profile,
-        "count": options.count,
-        "maxNew": options.max_new,
-        "evictions": options.evictions,
-    }
-    if Path(options.node_template).is_file():
-        body["nodeTemplate"] = _only_object(options.node_template).object
-    else:
-        body["node"] = options.node_template
+    is_file = Path(options.node_template).is_file()
+    body = FitBody(
+        objects=[placed.object for source in options.files for placed in objects_in(source)],
+        namespace=options.namespace or "",
+        profile=options.profile,
+        count=options.count,
+        node_template=_only_object(options.node_template).object if is_file else None,
+        node="" if is_file else options.node_template,
+        max_new=options.max_new,
+        evictions=options.evictions,
+    )
     operator = OperatorChoice(options.server, options.operator, ClusterChoice(options.kubeconfig, options.kube_context))
     request = OperatorRequest(operator, FIT_PATH, {}, ", or use --offline", body=msgspec.json.encode(body))
     return read_fit(send_to_operator(request))

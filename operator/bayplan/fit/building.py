@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from bayplan.extenders.http_extender import extenders_skipped_notice
+from bayplan.fit import FitBody
 from bayplan.fit.documents import FitDocument, FitEvictions, FitGroup, FitNewNodes, PlacedPod, UnplacedItem
 from bayplan.fit.request_reading import FitQuestion, read_question, read_template
 from bayplan.fit.workload_pods import expands, is_one_pod
@@ -136,19 +137,6 @@ def _counted(count: int, noun: str) -> str:
     return f"1 {noun}" if count == 1 else f"{count} {noun}s"
 
 
-class FitQuery(Protocol):
-    """The fields of a request that decide on the answer."""
-
-    objects: list[dict[str, Any]]
-    namespace: str
-    profile: str
-    count: int | None
-    node_template: dict[str, Any] | None
-    node: str
-    max_new: int
-    evictions: bool
-
-
 class OperatorAnswer:
     """The answer to one request, which is read with the first document: in a copy of the process if it is long.
 
@@ -163,7 +151,7 @@ class OperatorAnswer:
     def __init__(
         self,
         scheduler: Scheduler,
-        query: FitQuery,
+        query: FitBody,
         priority_classes: Sequence[dict[str, Any]],
         namespaces: AbstractSet[str],
     ) -> None:
@@ -228,7 +216,7 @@ def build_decoders() -> None:
     read_question(FitQuestion(objects=[Placed(pod, Place("objects", 0, 1))]))
 
 
-def _template(scheduler: Scheduler, query: FitQuery) -> NodeTemplate | None:
+def _template(scheduler: Scheduler, query: FitBody) -> NodeTemplate | None:
     if query.node_template is not None:
         return read_template(Placed(query.node_template, Place("nodeTemplate", 0)), scheduler.decoded)
     if not query.node:

@@ -24,8 +24,8 @@ from typing import Any
 
 import msgspec
 from aiohttp import web
-from msgspec import Struct
 
+from bayplan.fit import FitBody
 from bayplan.kube.readiness import Readiness
 from bayplan.process.copies import BackgroundDocuments, Document
 from bayplan.serving import FIT_PATH
@@ -44,30 +44,6 @@ _STEPS_IN_COPY = 500_000
 _MOST_WAITING = 8
 _LONGEST_WAIT_SECONDS = 10.0
 _ANSWERS = "bayplan.fit.building"
-
-
-class FitBody(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Body of a request.
-
-    Attributes:
-        objects: Manifests of pods, workloads and groups.
-        namespace: Namespace of objects without one; "" for ``default``.
-        profile: schedulerName of all pods; "" for their own.
-        count: Number of copies of the pod, or of replicas of the workload; None for that of the manifest.
-        node_template: Manifest of a Node that could be added; None for none.
-        node: Name of a node whose copies could be added; "" for none.
-        max_new: Maximum number of new nodes.
-        evictions: Whether preemption is considered.
-    """
-
-    objects: list[dict[str, Any]]
-    namespace: str = ""
-    profile: str = ""
-    count: int | None = None
-    node_template: dict[str, Any] | None = None
-    node: str = ""
-    max_new: int = 100
-    evictions: bool = True
 
 
 _decode = msgspec.json.Decoder(FitBody).decode
