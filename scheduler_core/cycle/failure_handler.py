@@ -15,7 +15,7 @@ from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.cycle_report import CycleReport
 from scheduler_core.cycle.freed_capacity_event import FreedCapacity
 from scheduler_core.cycle.preemption_delay import PreemptionDelays
-from scheduler_core.framework.diagnosis import Diagnosis
+from scheduler_core.framework.diagnosis import Diagnosis, no_node_text
 from scheduler_core.framework.nominator import NominatedPods
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.status import Status
@@ -87,10 +87,7 @@ def of_status(status: Status) -> Failure:
     if not status.is_rejected:
         message = status.message or f"plugin {status.plugin} answered {status.code_name}"
         return Failure(message, is_error=True, is_of_cluster=status.is_of_cluster)
-    message = "0/1 nodes are available:"
-    if status.reasons:
-        counts = Counter(status.reasons)
-        message += " " + ", ".join(sorted(f"{count} {reason}" for reason, count in counts.items())) + "."
+    message = no_node_text(1, Counter(status.reasons))
     plugins = frozenset((status.plugin,))
     return Failure(message, plugins, plugins if status.code_name == "Pending" else frozenset())
 

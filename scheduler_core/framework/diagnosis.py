@@ -6,7 +6,8 @@ decoded. The wording follows kube-scheduler v1.37.1 (``framework/types.go``, ``F
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 from msgspec import Struct, field
@@ -19,6 +20,22 @@ NO_NODE_AVAILABLE = "0/{count} nodes are available"
 
 Verdicts = NDArray[np.int32]
 """int32 per row: 0 passes; else ``plugin_position + 1 << 16 | code & 0xffff``."""
+
+
+def counted_reasons(rejections: Iterable[tuple[Status, int]]) -> Counter[str]:
+    """Return the number of nodes by reason, from rejections with the number of nodes that each applies to."""
+    counts: Counter[str] = Counter()
+    for status, count in rejections:
+        for reason in status.reasons:
+            counts[reason] += count
+    return counts
+
+
+def no_node_text(node_count: int, reasons: Mapping[str, int]) -> str:
+    """Return the text for nodes that are not feasible, with their number by reason."""
+    text = NO_NODE_AVAILABLE.format(count=node_count) + ":"
+    parts = sorted(f"{count} {reason}" for reason, count in reasons.items())
+    return f"{text} {', '.join(parts)}." if parts else text
 
 
 class Diagnosis(Struct):
@@ -63,17 +80,11 @@ class Diagnosis(Struct):
 
     def message(self) -> str:
         """Return the text of the FailedScheduling event and of the PodScheduled condition."""
-        text = NO_NODE_AVAILABLE.format(count=self.node_count) + ":"
-        if not self.pre_filter.is_success:
-            text += f" {self.pre_filter.message}." if self.pre_filter.message else ""
+        if self.pre_filter.is_success:
+            text = no_node_text(self.node_count, counted_reasons(self.counted()))
         else:
-            per_reason: dict[str, int] = {}
-            for status, count in self.counted():
-                for reason in status.reasons:
-                    per_reason[reason] = per_reason.get(reason, 0) + count
-            parts = sorted(f"{count} {reason}" for reason, count in per_reason.items())
-            if parts:
-                text += f" {', '.join(parts)}."
+            text = no_node_text(self.node_count, {})
+            text += f" {self.pre_filter.message}." if self.pre_filter.message else ""
         if self.post_filter_message:
             text += f" {self.post_filter_message}"
         return text

@@ -14,6 +14,7 @@ them; in kube-scheduler in any order.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -26,7 +27,7 @@ from numpy.typing import NDArray
 
 from scheduler_core.errors import AttemptLimitError, PluginError
 from scheduler_core.framework.cycle_state import CycleState
-from scheduler_core.framework.diagnosis import Diagnosis
+from scheduler_core.framework.diagnosis import Diagnosis, counted_reasons, no_node_text
 from scheduler_core.framework.extension_points import PreemptionCandidate
 from scheduler_core.framework.gang_preemptor import NO_TERMS, VictimTerms
 from scheduler_core.framework.group_view import split_by_budgets
@@ -222,11 +223,11 @@ class DryRunResult(Struct):
     """
 
     candidates: tuple[PreemptionCandidate, ...] = ()
-    failures: dict[Status, int] = msgspec.field(default_factory=dict)
+    failures: Counter[Status] = msgspec.field(default_factory=Counter)
     is_row_local: bool = False
 
     def fail(self, status: Status, count: int = 1) -> None:
-        self.failures[status] = self.failures.get(status, 0) + count
+        self.failures[status] += count
 
     def error(self) -> Status | None:
         """Return the errors among the failures as one status, None if there are none."""
@@ -237,17 +238,10 @@ class DryRunResult(Struct):
 
     def why_no_candidate(self, node_count: int) -> str:
         """Return the message for a preemption without candidates, in the form of a failed attempt's message."""
-        counts: dict[str, int] = {}
-        tried = 0
-        for status, count in self.failures.items():
-            tried += count
-            for reason in status.reasons:
-                counts[reason] = counts.get(reason, 0) + count
+        counts, tried = counted_reasons(self.failures.items()), sum(self.failures.values())
         if tried < node_count:
-            counts[_NOT_HELPFUL] = counts.get(_NOT_HELPFUL, 0) + node_count - tried
-        parts = sorted(f"{count} {reason}" for reason, count in counts.items())
-        text = f"0/{node_count} nodes are available:"
-        return f"{text} {', '.join(parts)}." if parts else text
+            counts[_NOT_HELPFUL] += node_count - tried
+        return no_node_text(node_count, counts)
 
 
 class Walk(Struct, frozen=True):
