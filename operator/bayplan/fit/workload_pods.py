@@ -8,7 +8,7 @@ randomly is left out of the names.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +21,9 @@ MAX_PODS = 5_000
 _JOB = "batch.kubernetes.io/"
 _JOBSET = "jobset.sigs.k8s.io/"
 _LWS = "leaderworkerset.sigs.k8s.io/"
-_EXCLUSIVE = ("alpha.jobset.sigs.k8s.io/exclusive-topology", f"{_LWS}exclusive-topology")
+_EXCLUSIVE_JOBS = "alpha.jobset.sigs.k8s.io/exclusive-topology"
+_NODES_OF_JOBS = "alpha.jobset.sigs.k8s.io/node-selector"
+_EXCLUSIVE_GROUPS = f"{_LWS}exclusive-topology"
 
 Body = Mapping[str, Any]
 
@@ -260,15 +262,62 @@ def _stateful_set(of: _Fields, found: WorkloadPods, count: int | None) -> Iterat
 # -- groups of workloads ----------------------------------------------------------------------------------------------
 
 
-def _note_exclusive(of: _Fields, found: WorkloadPods) -> None:
+def _note_left_out(of: _Fields, found: WorkloadPods) -> None:
     annotations = of.mapping("metadata.annotations")
+    left_out = (key for key in annotations if key.startswith(_LWS) and key.endswith("-topology"))
     found.notices += (
-        f"annotation {key} of {of.namespace}/{of.name} is not evaluated" for key in _EXCLUSIVE if key in annotations
+        f"annotation {key} of {of.namespace}/{of.name} is not evaluated"
+        for key in (*left_out, *(key for key in annotations if key == _NODES_OF_JOBS))
+        if key != _EXCLUSIVE_GROUPS
     )
 
 
+def _exclusive(pods: Iterable[dict[str, Any]], label: str, topology: str, **of_term: Any) -> Iterator[dict[str, Any]]:
+    """Yield the pods of one Job or group, which has a topology domain of its own.
+
+    The first pod has the terms that the webhooks of JobSet and LeaderWorkerSet add to the leader. The others are
+    created with a node selector for its domain when it is scheduled, which an affinity to it stands for.
+    """
+    specs: dict[int, Body] = {}
+    for number, pod in enumerate(pods):
+        key = pod["metadata"]["labels"][label]
+        own: dict[str, Any] = {"key": label, "operator": "In", "values": [key]}
+        others: list[dict[str, Any]] = [
+            {"key": label, "operator": "Exists"},
+            {"key": label, "operator": "NotIn", "values": [key]},
+        ]
+        # All pods after the first share a spec, so that one of them is validated.
+        at = min(number, 1)
+        if at not in specs:
+            terms: dict[str, list[dict[str, Any]]] = {"podAffinity": [own]}
+            if not number:
+                terms["podAntiAffinity"] = others
+            specs[at] = _with_terms(pod["spec"], terms, {"topologyKey": topology, **of_term})
+        yield {**pod, "spec": specs[at]}
+
+
+def _with_terms(spec: Body, terms: Mapping[str, list[dict[str, Any]]], of_term: Body) -> Body:
+    affinity = dict(spec.get("affinity") or {})
+    for kind, expressions in terms.items():
+        given = affinity.get(kind) or {}
+        required = given.get("requiredDuringSchedulingIgnoredDuringExecution") or []
+        term = {"labelSelector": {"matchExpressions": expressions}, **of_term}
+        affinity[kind] = {**given, "requiredDuringSchedulingIgnoredDuringExecution": [*required, term]}
+    return {**spec, "affinity": affinity}
+
+
+def _note_leaders(of: _Fields, found: WorkloadPods, topology: str) -> None:
+    notice = (
+        f"{of.body.get('kind')} {of.namespace}/{of.name} has a domain of {topology} for each leader and its pods, "
+        "which are created when the leader is scheduled; they count as if they were created with it"
+    )
+    if notice not in found.notices:
+        found.notices.append(notice)
+
+
 def _job_set(of: _Fields, found: WorkloadPods, count: int | None) -> Iterator[dict[str, Any]]:
-    _note_exclusive(of, found)
+    _note_left_out(of, found)
+    annotations = of.mapping("metadata.annotations")
     parts = of.get("spec.replicatedJobs")
     if not isinstance(parts, list) or not parts:
         raise of.error("spec.replicatedJobs", "is required; add at least one")
@@ -281,6 +330,14 @@ def _job_set(of: _Fields, found: WorkloadPods, count: int | None) -> Iterator[di
         if not inner.body.get("name"):
             raise inner.error("name", "is required; add it")
         replicas = inner.number("replicas", 1) if count is None else count
+        own = {**annotations, **inner.mapping("template.metadata.annotations")}
+        topology = "" if _NODES_OF_JOBS in own else str(own.get(_EXCLUSIVE_JOBS) or "")
+        if topology:
+            _note_leaders(of, found, topology)
+            if inner.get("template.spec.completionMode") == "NonIndexed":
+                raise inner.error(
+                    "template.spec.completionMode", f"must be Indexed, because annotation {_EXCLUSIVE_JOBS} is set"
+                )
         for number in range(replicas):
             job = f"{of.name}-{inner.body['name']}-{number}"
             labels = {
@@ -292,11 +349,15 @@ def _job_set(of: _Fields, found: WorkloadPods, count: int | None) -> Iterator[di
                 f"{_JOBSET}restart-attempt": "0",
             }
             owner = _Owner("Job", "batch/v1", job, of.namespace)
-            yield from _pods_of_job(inner, "template.spec", owner, labels=labels, default_mode="Indexed")
+            pods = _pods_of_job(inner, "template.spec", owner, labels=labels, default_mode="Indexed")
+            yield from _exclusive(pods, f"{_JOBSET}job-key", topology, namespaceSelector={}) if topology else pods
 
 
 def _leader_worker_set(of: _Fields, found: WorkloadPods, count: int | None) -> Iterator[dict[str, Any]]:
-    _note_exclusive(of, found)
+    _note_left_out(of, found)
+    topology = str(of.mapping("metadata.annotations").get(_EXCLUSIVE_GROUPS) or "")
+    if topology:
+        _note_leaders(of, found, topology)
     path = "spec.leaderWorkerTemplate"
     worker = of.template(f"{path}.workerTemplate")
     leader = of.template(f"{path}.leaderTemplate") if of.get(f"{path}.leaderTemplate") else worker
@@ -310,11 +371,14 @@ def _leader_worker_set(of: _Fields, found: WorkloadPods, count: int | None) -> I
         }
         annotations = {f"{_LWS}size": str(size)}
         owner = _Owner("StatefulSet", "apps/v1", of.name, of.namespace)
-        yield _pod(leader, name, owner, {**labels, f"{_LWS}worker-index": "0"}, annotations)
+        pods = [_pod(leader, name, owner, {**labels, f"{_LWS}worker-index": "0"}, annotations)]
         owner = _Owner("StatefulSet", "apps/v1", name, of.namespace)
         annotations = {**annotations, f"{_LWS}leader-name": name}
-        for number in range(1, size):
-            yield _pod(worker, f"{name}-{number}", owner, {**labels, f"{_LWS}worker-index": str(number)}, annotations)
+        pods += (
+            _pod(worker, f"{name}-{number}", owner, {**labels, f"{_LWS}worker-index": str(number)}, annotations)
+            for number in range(1, size)
+        )
+        yield from _exclusive(pods, f"{_LWS}group-key", topology) if topology else pods
 
 
 _Expansion = Callable[[_Fields, WorkloadPods, int | None], Iterator[dict[str, Any]]]

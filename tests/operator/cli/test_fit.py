@@ -178,3 +178,36 @@ def test_pods_without_names(cluster: Path) -> None:
     result = fit(cluster, f"{text}\n---\n{text}\n", "-o", "json")
     assert result.exit_code == 0, result.output
     assert [each["pod"] for each in json.loads(result.output)["placed"]] == ["default/p-00001", "default/p-00002"]
+
+
+JOB_SET = """
+apiVersion: jobset.x-k8s.io/v1alpha2
+kind: JobSet
+metadata:
+  name: train
+  annotations: {alpha.jobset.sigs.k8s.io/exclusive-topology: zone}
+spec:
+  replicatedJobs:
+  - name: slice
+    replicas: %d
+    template:
+      spec:
+        parallelism: 2
+        completions: 2
+        template:
+          spec:
+            restartPolicy: Never
+            containers: [{name: main, image: x, resources: {requests: {cpu: 500m}}}]
+"""
+
+
+@table("jobs, code", ("a zone each", 2, 0), ("more jobs than zones", 3, 12))
+def test_jobs_with_a_zone_of_their_own(cluster: Path, jobs: int, code: int) -> None:
+    """Each Job of the JobSet is in a zone without another one, although the nodes have room for all."""
+    result = fit(cluster, JOB_SET % jobs, "-o", "json")
+    found = json.loads(result.stdout)
+    assert result.exit_code == code
+    nodes = {each["pod"]: each["node"] for each in found["placed"]}
+    for job in range(2):
+        assert len({nodes[f"default/train-slice-{job}-{number}"] for number in range(2)}) == 1
+    assert nodes["default/train-slice-0-0"] != nodes["default/train-slice-1-0"]

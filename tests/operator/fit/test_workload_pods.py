@@ -121,3 +121,66 @@ def test_errors_name_the_field(body: dict[str, Any], path: str) -> None:
     with pytest.raises(ConfigError) as error:
         expand(body, "here")
     assert path in str(error.value)
+
+
+def _jobs(mode: str = "Indexed", **annotations: str) -> dict[str, Any]:
+    spec = {"parallelism": 2, "completionMode": mode, "template": TEMPLATE}
+    body = workload(
+        "jobset.x-k8s.io/v1alpha2", "JobSet", replicatedJobs=[{"name": "j", "replicas": 2, "template": {"spec": spec}}]
+    )
+    body["metadata"]["annotations"] = annotations
+    return body
+
+
+def _groups(**annotations: str) -> dict[str, Any]:
+    body = workload(
+        "leaderworkerset.x-k8s.io/v1",
+        "LeaderWorkerSet",
+        replicas=2,
+        leaderWorkerTemplate={"size": 2, "workerTemplate": TEMPLATE},
+    )
+    body["metadata"]["annotations"] = annotations
+    return body
+
+
+JOBS, GROUPS = "alpha.jobset.sigs.k8s.io/exclusive-topology", "leaderworkerset.sigs.k8s.io/exclusive-topology"
+
+
+@table(
+    "body, label",
+    ("jobs", _jobs(**{JOBS: "rack"}), "jobset.sigs.k8s.io/job-key"),
+    ("groups", _groups(**{GROUPS: "rack"}), "leaderworkerset.sigs.k8s.io/group-key"),
+)
+def test_an_exclusive_topology(body: dict[str, Any], label: str) -> None:
+    """Leaders keep other leaders off their domain, and the other pods follow their leader."""
+    found = expand(body, "here")
+    assert "count as if they were created with it" in found.notices[0]
+    for number, each in enumerate(found.pods):
+        key, affinity = each["metadata"]["labels"][label], each["spec"]["affinity"]
+        (term,) = affinity["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+        assert term["topologyKey"] == "rack"
+        assert term["labelSelector"] == {"matchExpressions": [{"key": label, "operator": "In", "values": [key]}]}
+        assert ("podAntiAffinity" in affinity) is (number % 2 == 0)
+    assert "affinity" not in TEMPLATE["spec"]
+
+
+@table(
+    "body, notice",
+    ("labelled-nodes", _jobs(**{"alpha.jobset.sigs.k8s.io/node-selector": "true", JOBS: "rack"}), "node-selector"),
+    (
+        "subgroups",
+        _groups(**{"leaderworkerset.sigs.k8s.io/subgroup-exclusive-topology": "rack"}),
+        "subgroup-exclusive-topology",
+    ),
+)
+def test_annotations_that_are_left_out(body: dict[str, Any], notice: str) -> None:
+    """An annotation that is not evaluated is named, and the pods have no terms for it."""
+    found = expand(body, "here")
+    assert [f"{notice} of ml/w is not evaluated" in each for each in found.notices] == [True]
+    assert all("affinity" not in each["spec"] for each in found.pods)
+
+
+def test_an_exclusive_topology_without_a_leader() -> None:
+    """The pods of a Job without indexes would never be created."""
+    with pytest.raises(ConfigError, match="completionMode: must be Indexed"):
+        expand(_jobs("NonIndexed", **{JOBS: "rack"}), "here")
