@@ -69,7 +69,7 @@ def test_simulated_gangs_in_the_document() -> None:
 
 
 def test_a_gang_is_explained() -> None:
-    """The explanation of a gang has members, domains, nearest misses, events and preemption."""
+    """The explanation of a gang has members, domains, nearest misses, events, preemption and new nodes."""
     text = run("explain", "-f", EXAMPLE, "--others-placed", "-n", "ml", "podgroup/train").stdout.splitlines()
     assert text[0] == (
         f"Gang ml/train does not fit: there are nodes for 1 of the 3 members that must be placed together in {ZONE}=a"
@@ -80,7 +80,8 @@ def test_a_gang_is_explained() -> None:
         "3      0      3        0       0          0       3        3",
     ]
     assert "a2    NodeResourcesFit  needs 3 cpu, 2 free" in text
-    assert text[-1] == "Preemption  no pod of lower priority runs where the gang could go"
+    assert "Preemption  no pod of lower priority runs where the gang could go" in text
+    assert text[-1] == "New nodes  1 node like b1 would help, or 2 nodes like a1"
 
 
 def test_a_member_is_explained_with_its_gang() -> None:
