@@ -16,6 +16,7 @@ from tests.support.tables import table
 
 pytestmark = pytest.mark.cluster
 WARNING = "Another scheduler is active: "
+LEASE = {"leaseDuration": 3, "renewDeadline": 2, "retryPeriod": 0.5}
 
 
 @pytest.fixture
@@ -27,9 +28,17 @@ def namespace(plane: ControlPlane) -> str:
 
 
 @pytest.fixture
-def first(plane: ControlPlane, tmp_path: Path, namespace: str) -> Iterator[OperatorProcess]:
+def settings(tmp_path: Path) -> str:
+    """Return the flag of a settings file with a short Lease."""
+    file = tmp_path / "settings.yaml"
+    file.write_text(json.dumps({"leaderElection": LEASE}))
+    return f"--settings={file}"
+
+
+@pytest.fixture
+def first(plane: ControlPlane, tmp_path: Path, namespace: str, settings: str) -> Iterator[OperatorProcess]:
     """Run the first process, and wait until it holds the Lease."""
-    with OperatorProcess(plane.kubeconfig, tmp_path / "first.log", [f"--namespace={namespace}"]) as first:
+    with OperatorProcess(plane.kubeconfig, tmp_path / "first.log", [settings, f"--namespace={namespace}"]) as first:
         first.start()
         first.until(lambda: bool(holder(plane, namespace)), "the first process holds the Lease")
         yield first
@@ -47,11 +56,13 @@ def holder(plane: ControlPlane, namespace: str) -> str:
     ("other namespace", True),
 )
 def test_a_second_process_warns(
-    plane: ControlPlane, tmp_path: Path, first: OperatorProcess, namespace: str, other: bool
+    plane: ControlPlane, first: OperatorProcess, namespace: str, settings: str, other: bool
 ) -> None:
     """A process without leader election warns of one that runs, in whichever namespace that one stores revisions."""
     own = "default" if other else namespace
-    with OperatorProcess(plane.kubeconfig, tmp_path / "second.log", [f"--namespace={own}"]) as second:
+    with OperatorProcess(
+        plane.kubeconfig, first.log_file.with_name("second.log"), [settings, f"--namespace={own}"]
+    ) as second:
         second.start()
         second.until(lambda: WARNING in second.log, "the second process warns")
         assert f"{holder(plane, namespace)} holds Lease {namespace}/bayplan" in second.log
@@ -62,10 +73,12 @@ def test_a_second_process_warns(
     assert WARNING not in first.log
 
 
-def test_a_candidate_waits(plane: ControlPlane, tmp_path: Path, first: OperatorProcess, namespace: str) -> None:
+def test_a_candidate_waits(plane: ControlPlane, first: OperatorProcess, namespace: str, settings: str) -> None:
     """A process with leader election is a standby while a process without it runs."""
     with OperatorProcess(
-        plane.kubeconfig, tmp_path / "second.log", [f"--namespace={namespace}", "--leader-elect"]
+        plane.kubeconfig,
+        first.log_file.with_name("second.log"),
+        [settings, f"--namespace={namespace}", "--leader-elect"],
     ) as second:
         second.start()
         assert "standby" in second.get("/readyz")[1]
@@ -74,10 +87,11 @@ def test_a_candidate_waits(plane: ControlPlane, tmp_path: Path, first: OperatorP
 
 
 def test_a_restart_does_not_warn(plane: ControlPlane, first: OperatorProcess, namespace: str) -> None:
-    """After a crash the next process schedules at once, does not warn, and holds the Lease when it has expired."""
+    """After a crash the next process schedules, does not warn, and holds the Lease when it has expired."""
     crashed = holder(plane, namespace)
     first.kill()
-    first.start()
-    assert holder(plane, namespace) == crashed
+    first.start(wait=False)
+    first.until(lambda: first.log.count("Connecting to ") == 2, "the next process starts")
     first.until(lambda: holder(plane, namespace) != crashed, "the Lease of the crashed process expires")
+    first.wait_until_ready()
     assert WARNING not in first.log
