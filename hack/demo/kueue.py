@@ -116,14 +116,12 @@ class KueueDemo(Demo):
         stage, screen = self._stage, self._screen
         screen.step("With the check the Job is admitted when all 3 workers fit")
         self._apply("train")
-        stage.until("the check has answered", lambda: self._message("train").startswith("0 of 3"))
-        stage.show("get", _WORKLOADS, "-o", _CHECK_COLUMNS)
+        self._show_checks("0 of 3 pods fit now")
         if self._admitted("train") != [False]:
             raise DemoFailed("a Job that does not fit should not be admitted")
         screen.show("it holds no quota, and has no pods, while it waits. A notebook ends: 8 GPUs of a node are free")
         self._delete("pod", NOTEBOOKS[0])
-        stage.until("the check has answered again", lambda: "2 of the 3 members" in self._message("train"))
-        stage.show("get", _WORKLOADS, "-o", _CHECK_COLUMNS)
+        self._show_checks("2 of the 3 members")
         screen.show("a second notebook ends:")
         self._delete("pod", NOTEBOOKS[1])
         self._until_bound(_OF_JOB, "train", 3)
@@ -167,8 +165,7 @@ class KueueDemo(Demo):
         stage.show("scale", "leaderworkerset", "serve", "--replicas=2")
         self._until_bound(_OF_SET, "serve", 4)
         stage.show("scale", "leaderworkerset", "serve", f"--replicas={REPLICAS}")
-        stage.until("the third replica was answered", lambda: any("of 2 pods" in each for each in self._messages()))
-        stage.show("get", _WORKLOADS, "-o", _CHECK_COLUMNS)
+        self._show_checks("0 of 2 pods fit now")
         self._show_pods(_OF_SET, "serve")
         if sorted(self._bound_by_replica()) != [0, 2, 2]:
             raise DemoFailed(f"each replica should be bound as a whole, or not at all: {self._bound_by_replica()}")
@@ -195,10 +192,7 @@ class KueueDemo(Demo):
             )
             screen.show(f"{name} is added, a copy of {TEMPLATE}")
             if number < NODES + needed - 1:
-                stage.until(
-                    "the check was answered", lambda: any(each.startswith("1 of 2") for each in self._messages())
-                )
-                stage.show("get", _WORKLOADS, "-o", _CHECK_COLUMNS)
+                self._show_checks("1 of 2 pods fit now")
                 if sorted(self._bound_by_replica()) != [0, 2, 2]:
                     raise DemoFailed("one new node should not be enough")
         self._until_bound(_OF_SET, "serve", 2 * REPLICAS)
@@ -221,6 +215,19 @@ class KueueDemo(Demo):
             self._stage.until(
                 f"what {name} owned is gone", lambda: not self._pods(_OF_JOB, name) and not self._workloads(name)
             )
+
+    def _show_checks(self, text: str) -> None:
+        """Print the states of the checks once they contain a text; Kueue resets them after each Retry."""
+        words, shown = ("get", _WORKLOADS, "-o", _CHECK_COLUMNS), ""
+
+        def is_there() -> bool:
+            nonlocal shown
+            shown = self._stage.plane.kubectl(*words)
+            return text in shown
+
+        self._stage.until(f"a check has answered: {text}", is_there)
+        self._screen.command("kubectl", *words)
+        self._screen.output(shown)
 
     def _show_pods(self, label: str, name: str) -> None:
         self._stage.show("get", "pods", "-l", f"{label}={name}", "-o", _POD_COLUMNS)
@@ -264,22 +271,6 @@ class KueueDemo(Demo):
             each.get("status", {}).get("conditions", []) for each in self._workloads(owner)
         ]
         return [any(one["type"] == "Admitted" and one["status"] == "True" for one in each) for each in conditions]
-
-    def _message(self, owner: str) -> str:
-        """Return the message of the check of an owner's only Workload; "" for none."""
-        found = [self._message_of(each) for each in self._workloads(owner)]
-        return found[0] if found else ""
-
-    def _messages(self) -> list[str]:
-        return [self._message_of(each) for each in self._stage.get(_WORKLOADS)["items"]]
-
-    def _message_of(self, workload: dict[str, Any]) -> str:
-        checks = workload.get("status", {}).get("admissionChecks", [])
-        return str(checks[0].get("message", "")) if checks else ""
-
-
-def _gpus() -> dict[str, str]:
-    return {manifests.GPU: str(manifests.GPUS_PER_NODE)}
 
 
 _TO_TRY = f"""  kubectl get {_WORKLOADS},podgroups.bayplan.dev

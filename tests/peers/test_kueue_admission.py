@@ -11,7 +11,7 @@ from hack.controlplane import binaries
 from hack.controlplane.api_client import ApiClient, address
 from hack.controlplane.installed_operator import Account
 from hack.controlplane.launcher import ControlPlane
-from hack.controlplane.peers import start_kueue
+from hack.controlplane.peers import start_job_set, start_kueue
 from hack.controlplane.servers import Options
 from tests.charts.conftest import Helm
 from tests.charts.rights import granted, refused, used
@@ -21,16 +21,16 @@ from tests.support.live_servers import peer_marks, plane_with_controllers
 from tests.support.operator_process import OperatorProcess
 from tests.support.owned_gangs import NAMESPACE
 
-pytestmark = peer_marks("kueue")
+pytestmark = peer_marks("kueue", "jobset")
 
 RELEASE = "admission"
 
 
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
-    """Start a control plane with controllers and Kueue; it streams no lists, so that the right to list is used."""
+    """Start a control plane with JobSet and Kueue; it streams no lists, so that the right to list is used."""
     options = Options(audit=True, feature_gates={"WatchList": False})
-    with plane_with_controllers(start_kueue, options=options) as plane:
+    with plane_with_controllers(start_job_set, start_kueue, options=options) as plane:
         plane.kubectl("create", "namespace", RELEASE)
         yield plane
 
@@ -74,7 +74,7 @@ def world(plane: ControlPlane, operator: OperatorProcess) -> Iterator[KueueCheck
         world = KueueChecks(api, operator, NAMESPACE)
         world.profile({})
         yield world
-        plane.kubectl("delete", "jobs", "--all")
+        plane.kubectl("delete", "jobs,jobsets", "--all")
         plane.kubectl("delete", "workloads.kueue.x-k8s.io", "--all")
         world.remove_pods()
         world.clean_up()
@@ -159,6 +159,23 @@ def test_room_of_a_workload_without_pods(world: KueueChecks) -> None:
     assert not world.node_of("rival")
     world.remove("Workload", "expected", VERSION)
     world.until(lambda: world.node_of("rival") and world.node_of("late"), "the room is free")
+
+
+def test_a_job_set_with_a_topology(world: KueueChecks) -> None:
+    """A JobSet is admitted only if one zone has room for all its pods, as the row of the profile requires."""
+    profile = {"kind": "SchedulerProfile", "apiVersion": "bayplan.dev/v1alpha1", "metadata": {"name": world.token}}
+    world.api.patch(profile, {"spec": {"gangs": {"fromOwners": [{"kind": "JobSet", "topology": {"key": "zone"}}]}}})
+    world.nodes("a", cpu="3", zone="x")
+    world.nodes("b", cpu="3", zone="y")
+    world.checked_queue("team", 9)
+    world.queued_job_set("train", "team", jobs=2, parallelism=2)
+    world.until(lambda: world.check_of("train").get("retryCount", 0) >= 1, "the JobSet was answered")
+    assert "0 of 4 pods fit now" in world.operator.log
+    assert not world.is_admitted("train")
+    world.nodes("c", cpu="1", zone="y")
+    selector = "jobset.sigs.k8s.io/jobset-name=train"
+    world.until(lambda: len([each for each in world.nodes_by_label(selector) if each]) == 4, "the JobSet is bound")
+    assert {each.removeprefix(f"{world.token}-") for each in world.nodes_by_label(selector)} == {"b", "c"}
 
 
 def test_the_rights_of_the_chart(world: KueueChecks, plane: ControlPlane, account: Account, manifests: str) -> None:

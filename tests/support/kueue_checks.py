@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hack.controlplane.api_client import Manifest
-from tests.support.kueue_gangs import VERSION, KueueGangs
+from tests.support.kueue_gangs import QUEUE, VERSION, KueueGangs
 from tests.support.owned_gangs import NAMESPACE
 
 
@@ -32,6 +32,15 @@ class KueueChecks(KueueGangs):
     def sized_job(self, name: str, queue: str, parallelism: int, cpu: int = 1, **spec: Any) -> None:
         """Create a Job in a queue whose pods request CPUs."""
         self.queued_job(name, queue, parallelism, template=self.sized(cpu, **spec))
+
+    def queued_job_set(self, name: str, queue: str, *, jobs: int, parallelism: int) -> None:
+        """Create a JobSet of equal Jobs in a queue."""
+        job = {"parallelism": parallelism, "completions": parallelism, "template": self.template()}
+        replicated = {"name": "workers", "replicas": jobs, "template": {"spec": job}}
+        metadata = {"name": name, "namespace": NAMESPACE, "labels": {QUEUE: queue}}
+        spec = {"replicatedJobs": [replicated]}
+        version = "jobset.x-k8s.io/v1alpha2"
+        self.api.create({"apiVersion": version, "kind": "JobSet", "metadata": metadata, "spec": spec})
 
     def sized(self, cpu: int, **spec: Any) -> Manifest:
         """Return the template of a pod that requests CPUs."""
