@@ -20,7 +20,7 @@ from tests.support.tables import table
 MAXIMUM_SEEDS = 500
 
 FOUND_BY_FEW_SEEDS: dict[str, int] = {
-    "TaintToleration's hint is inverted": 103,
+    "TaintToleration's hint is inverted": 91,
     "NodeUnschedulable skips node events": 226,
     "InterPodAffinity skips events of assigned pods": 28,
     "NodeAffinity skips node events": 11,
