@@ -34,6 +34,7 @@ from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.node import HOSTNAME, Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupSource, GroupTopology, PodGroup
+from scheduler_core.scheduler import SchedulerOptions
 from tests.support.builders import pod
 from tests.support.gang_preemption import small_node
 from tests.support.gangs import group, member, settle
@@ -42,6 +43,7 @@ from tests.support.tables import table
 
 ROUND_SECONDS = 15
 NODE_SECONDS = 45
+RESERVED_AFTER_SECONDS = 20
 DELAY_SECONDS = 180
 MOST_ROUNDS = 40
 MOST_NODES = 12
@@ -56,6 +58,7 @@ class Gang:
     Attributes:
         count: Members that exist; fewer than ``least`` cannot be scheduled.
         in_one_zone: Whether they must be in one zone.
+        is_strict: Whether nodes are reserved for it when it has waited for a while.
         pinned: How many of them may only use node ``n0``, so that no new node helps these.
     """
 
@@ -64,6 +67,7 @@ class Gang:
     cpus: int
     priority: int
     in_one_zone: bool = False
+    is_strict: bool = False
     pinned: int = 0
 
 
@@ -97,7 +101,7 @@ class Shape:
         for number, of in enumerate(self.gangs):
             name = f"g{number}"
             topology = GroupTopology("zone") if of.in_one_zone else None
-            groups.append(group(name, of.least, topology=topology))
+            groups.append(group(name, of.least, topology=topology, is_strict=of.is_strict))
             waiting += (
                 member(
                     f"{name}-{each}",
@@ -131,7 +135,8 @@ class Cluster:
     evicted: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.made = rig(defaults=default_plugins(), serve=False, groups=[GroupSource.BAYPLAN])
+        options = SchedulerOptions(gang_reservation_seconds=RESERVED_AFTER_SECONDS)
+        self.made = rig(defaults=default_plugins(), serve=False, groups=[GroupSource.BAYPLAN], options=options)
         strategy = {"type": "MostAllocated", "resources": [{"name": "cpu", "weight": 1}]}
         self.made.serve(
             ProfileConfig(
@@ -337,8 +342,14 @@ def check(shape: Shape, counts_nominated: bool) -> None:
 
 SIZES = st.sampled_from((1, 1, 2))
 GANGS = st.builds(
-    lambda least, missing, cpus, priority, kind: Gang(
-        least, least - missing, cpus, priority, in_one_zone=kind == "zone", pinned=kind == "node"
+    lambda least, missing, cpus, priority, kind, is_strict: Gang(
+        least,
+        least - missing,
+        cpus,
+        priority,
+        in_one_zone=kind == "zone",
+        is_strict=is_strict,
+        pinned=kind == "node",
     ),
     st.integers(2, 5),
     st.sampled_from((0, 0, 0, 1, -1)),
@@ -346,6 +357,7 @@ GANGS = st.builds(
     st.sampled_from((0, 5)),
     # A gang whose zone is set by a node of one member is not helped by the template, which autoscalers do not see.
     st.sampled_from(("any", "any", "zone", "node")),
+    st.booleans(),
 )
 
 
