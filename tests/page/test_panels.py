@@ -226,7 +226,7 @@ def test_fragmentation(browser: Browser, page: PageServer) -> None:
     browser.shows("#nodes", "Fragmentation")
     assert rows(browser, "#nodes .box:last-child") == [
         ["cpu", "1,457.056 cores", "25.376 cores", "21.4 %"],
-        ["memory", "12 TiB", "105 GiB", "-"],
+        ["memory", "11,984Gi", "105.1Gi", "-"],
         ["example.com/gpu", "74", "8", "45 %"],
     ]
 

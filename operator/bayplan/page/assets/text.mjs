@@ -57,17 +57,12 @@ export function percent(share, digits = 0) {
   return typeof share === 'number' && Number.isFinite(share) ? `${decimal(share * 100, digits)} %` : '-';
 }
 
-const BINARY = ['', 'Ki', 'Mi', 'Gi', 'Ti', 'Pi', 'Ei'];
+const BINARY = [['Gi', 2 ** 30], ['Mi', 2 ** 20], ['Ki', 2 ** 10]];
 
-/** Return an amount of bytes in the largest binary unit that leaves at least 1. */
+/** Return an amount of bytes in Gi, Mi or Ki with one decimal, as all commands do: 512Mi, 1.5Gi. */
 export function bytes(amount) {
-  let step = 0;
-  let left = amount;
-  while (Math.abs(left) >= 1024 && step < BINARY.length - 1) {
-    left /= 1024;
-    step += 1;
-  }
-  return `${decimal(left, left < 10 ? 1 : 0)} ${BINARY[step] ? `${BINARY[step]}B` : 'B'}`;
+  const [unit, size] = BINARY.find((each) => Math.abs(amount) >= each[1]) ?? ['', 1];
+  return `${decimal(amount / size, 1)}${unit}`;
 }
 
 /** Return the amount of a resource; cpu is in millicores, all other resources are in whole units. */
