@@ -77,6 +77,7 @@ class TrialResult:
         domains: Topology domain of each gang that has one.
         victims: Pods that are evicted, in the order of the evictions.
         awaited: Terminating pods whose end is awaited.
+        evicting_gangs: Gangs that evict others; of several, the victims depend on which victims end first.
         pdb_violations: How many of the victims violate a PodDisruptionBudget.
         unplaced: Pods and gangs without nodes.
         new_nodes: Names of the new nodes.
@@ -86,6 +87,7 @@ class TrialResult:
     domains: dict[GroupKey, str] = field(default_factory=dict)
     victims: list[PodInfo] = field(default_factory=list)
     awaited: list[PodInfo] = field(default_factory=list)
+    evicting_gangs: set[GroupKey] = field(default_factory=set)
     pdb_violations: int = 0
     unplaced: list[Unplaced] = field(default_factory=list)
     new_nodes: tuple[str, ...] = ()
@@ -338,6 +340,8 @@ class Trial:
         if plan is None or any(info.uid in self._found.nodes for info in plan.victims):
             return
         self._draws[instance.name] += bool(plan.victims)
+        if plan.victims:
+            self._found.evicting_gangs.add(gang.key)
         self._end((*plan.victims, *plan.awaited), plan.pdb_violations)
         for queued in gang.waiting.values():
             if queued.uid in plan.nodes:

@@ -42,6 +42,10 @@ def fit_document(
     placed = tuple(PlacedPod(names[uid], node) for uid, node in chosen.nodes.items() if uid in names)
     others = len(chosen.nodes) - len(placed)
     evicting = answer.after_evictions
+    notices = (*notices, *_notices(scheduler, request, others))
+    if len(chosen.evicting_gangs) > 1:
+        gangs = ", ".join(map(str, sorted(chosen.evicting_gangs)))
+        notices += (f"gangs {gangs} evict pods; if the victims of one end first, nodes and victims may differ",)
     return FitDocument(
         verdict=answer.verdict,
         headline=_headline(answer, request, len(placed)),
@@ -54,7 +58,7 @@ def fit_document(
         unplaced=() if answer.now is None else tuple(map(_unplaced, answer.now.unplaced)),
         reason=answer.reason or None,
         steps=answer.steps,
-        notices=(*notices, *_notices(scheduler, request, others)),
+        notices=notices,
     )
 
 

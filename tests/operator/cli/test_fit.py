@@ -211,3 +211,25 @@ def test_jobs_with_a_zone_of_their_own(cluster: Path, jobs: int, code: int) -> N
     for job in range(2):
         assert len({nodes[f"default/train-slice-{job}-{number}"] for number in range(2)}) == 1
     assert nodes["default/train-slice-0-0"] != nodes["default/train-slice-1-0"]
+
+
+GANG = JOB.replace("minMember: 4", "minMember: 2").replace("parallelism: 4", "parallelism: 2")
+
+
+def test_two_gangs_that_evict(cluster: Path) -> None:
+    """The answer names the gangs whose victims may differ."""
+    with (cluster / "cluster.yaml").open("a") as file:
+        for name in ("b-0", "b-1"):
+            file.write(
+                f"- {{apiVersion: v1, kind: Pod, metadata: {{name: {name}}}, spec: {{nodeName: b, containers: "
+                '[{name: main, image: x, resources: {requests: {cpu: "2"}}}]}}\n'
+            )
+    text = f"{GANG}---{GANG.replace('train', 'other')}"
+    found = json.loads(fit(cluster, text, "-o", "json").stdout)
+    assert found["verdict"] == "FitsAfterEvictions"
+    notice = (
+        "gangs default/other, default/train evict pods; if the victims of one end first, nodes and victims may differ"
+    )
+    assert notice in found["notices"]
+    alone = json.loads(fit(cluster, GANG, "-o", "json").stdout)
+    assert "evict pods" not in "".join(alone["notices"])
