@@ -149,7 +149,9 @@ def state_text(status: Status) -> Text:
 
 def _headline(status: Status) -> RenderableType:
     cache = status.cache
-    facts = f"bayplan {status.version}, up {_seconds(status.uptime_seconds)}; {cache.nodes} nodes, {cache.pods} pods"
+    nodes = "1 node" if cache.nodes == 1 else f"{cache.nodes} nodes"
+    pods = "1 pod" if cache.pods == 1 else f"{cache.pods} pods"
+    facts = f"bayplan {status.version}, up {_seconds(status.uptime_seconds)}; {nodes}, {pods}"
     if cache.assumed:
         facts += f", {len(cache.assumed)} of them assumed"
     facts += f"; {status.binding} binding"

@@ -136,6 +136,7 @@ async def test_the_table(world: Rig) -> None:
     text = RENDERERS["table"](status_of(world, extenders=(ExtenderState("http://x", "Open", "refused"),)))
     lines = [" ".join(line.split()) for line in text.splitlines()]
     assert lines[0] == "Scheduling"
+    assert lines[1].endswith("; 1 node, 1 pod, 1 of them assumed; 0 binding")
     assert "unschedulable default/large default-scheduler 7 5.0s 1 rejected by NodeResourcesFit" in lines
     assert "default/waiting a 5.0s Patient (115s)" in lines
     assert "Pods without a live profile nightly (1)" in lines
