@@ -17,7 +17,7 @@ from scheduler_core.cycle.freed_capacity_event import FreedCapacity
 from scheduler_core.cycle_assembly import CycleContext, Cycles, PlacingParts
 from scheduler_core.explain.gang_dry_run import GroupDryRuns, NextMembers
 from scheduler_core.explain.unblocking_events import UnblockingEvents
-from scheduler_core.fit.answers import FitSearch
+from scheduler_core.fit.fit_search import FitSearch
 from scheduler_core.fit.helpful_nodes import HelpfulNodes
 from scheduler_core.fit.request_queue import RequestQueue
 from scheduler_core.fit.trial import TrialParts

@@ -2,7 +2,7 @@
 
 Follows the structure of cel-go's planner, because constants that it folds and attributes that it merges decide the cost
 of an evaluation and which error is reported. An error in one argument does not stop the evaluation of the others of an
-operator, because they count towards the cost.
+operator, because they count towards the cost. ``overloads.Frame`` enforces the limit of the cost.
 """
 
 from __future__ import annotations

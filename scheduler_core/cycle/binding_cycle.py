@@ -1,7 +1,7 @@
 """The binding cycle: wait on Permit, PreBind, Bind, PostBind, run as a task of its own.
 
 It ends with the pod bound, or with everything released in reverse order and the pod requeued, unless another scheduler
-has bound the pod (``lost_binds``). Follows kube-scheduler v1.37.1 (``bindingCycle``).
+has bound the pod (the profile's count of lost binds). Follows kube-scheduler v1.37.1 (``bindingCycle``).
 
 A pod that is rejected before Permit has passed is unschedulable and is requeued by the events that occurred meanwhile;
 any later failure is retried after backoff. If the outcome of a bind is unknown, the pod is read until it is known.

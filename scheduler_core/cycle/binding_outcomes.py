@@ -1,4 +1,7 @@
-"""How binding cycles end: the pod is bound, its bind failed, another scheduler bound it, or the cycle is cancelled."""
+"""How binding cycles end: the pod is bound, its bind failed, another scheduler bound it, or the cycle is cancelled.
+
+A bind whose response was lost is read until its outcome is known (:mod:`scheduler_core.cycle.binding_cycle`).
+"""
 
 from __future__ import annotations
 

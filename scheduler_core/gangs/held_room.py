@@ -1,4 +1,4 @@
-"""Room that is held for workloads which another controller admits, from their admission until their pods have nodes.
+"""Room that is held for workloads of Kueue, from their admission until their pods have nodes.
 
 The nodes of the pods were found by a dry run before the pods existed. A pod belongs to a workload by a label with the
 workload's UID, which the admission adds to it; each of its pods that gets a node takes the slot of one pod of its pod

@@ -1,4 +1,4 @@
-"""All gangs, and the gang of each pod.
+"""All gangs, and the gang of each pod; :mod:`scheduler_core.queueing.gang_members` counts the quorum.
 
 A gang exists here while its PodGroup or any member exists. Membership depends on the pod and on the rules of its
 profile for owners, never on which PodGroups are known: a pod that names a group, or has an owner with such a rule, is a

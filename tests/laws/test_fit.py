@@ -19,7 +19,7 @@ from bayplan.simulation.memory_cluster import MemoryCluster, SimulatedClock
 from bayplan.simulation.simulation import SimulationOptions, SimulationResult, populate, simulate
 
 from scheduler_core.dry_run_assembly import fit_search
-from scheduler_core.fit.answers import FitAnswer, FitVerdict
+from scheduler_core.fit.fit_search import FitAnswer, FitVerdict
 from scheduler_core.fit.requests import FitRequest, NodeTemplate
 from scheduler_core.in_tree import in_tree_registry
 from scheduler_core.model.node import Node

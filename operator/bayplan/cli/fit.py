@@ -33,7 +33,7 @@ from bayplan.simulation.simulation import SimulationOptions, installed_plugins, 
 from bayplan.texts.document_formats import read_answer
 from bayplan.texts.report_sections import plain_table, report_renderers
 from scheduler_core.errors import ConfigError, Problem
-from scheduler_core.fit.answers import FitVerdict
+from scheduler_core.fit.fit_search import FitVerdict
 from scheduler_core.fit.requests import NodeTemplate
 from scheduler_core.scheduler import Scheduler, SchedulerPorts
 

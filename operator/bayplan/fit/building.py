@@ -19,7 +19,7 @@ from bayplan.texts.document_formats import read_answer
 from scheduler_core.dry_run_assembly import fit_search
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.explain.findings import victims_of
-from scheduler_core.fit.answers import FitAnswer, FitVerdict
+from scheduler_core.fit.fit_search import FitAnswer, FitVerdict
 from scheduler_core.fit.requests import FitRequest, NodeTemplate
 from scheduler_core.fit.trial import TrialResult, Unplaced
 from scheduler_core.scheduler import Scheduler

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from scheduler_core.explain.findings import Victim
-from scheduler_core.fit.answers import FitVerdict
+from scheduler_core.fit.fit_search import FitVerdict
 
 
 class PlacedPod(Struct, frozen=True, rename="camel"):

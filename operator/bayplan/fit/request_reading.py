@@ -154,7 +154,7 @@ def _with_name(pod: dict[str, Any], generated: Counter[str]) -> dict[str, Any]:
 
 def _in_namespace(placed: Placed[Any], namespace: str) -> Placed[Any]:
     body = placed.object
-    if not namespace or not isinstance(body, dict) or body.get("kind") in _CLUSTER_SCOPED:
+    if not namespace or not isinstance(body, dict) or body.get("kind") in CLUSTER_SCOPED:
         return placed
     meta = body.get("metadata")
     if not isinstance(meta, dict) or meta.get("namespace"):
@@ -162,7 +162,8 @@ def _in_namespace(placed: Placed[Any], namespace: str) -> Placed[Any]:
     return Placed({**body, "metadata": {**meta, "namespace": namespace}}, placed.place)
 
 
-_CLUSTER_SCOPED = frozenset(("PriorityClass", "DeviceClass", "Node", "Namespace"))
+CLUSTER_SCOPED = frozenset(("PriorityClass", "DeviceClass", "Node", "Namespace", "ResourceSlice"))
+"""Kinds without a namespace that a request may contain."""
 
 
 def _grouped(pods: Iterable[dict[str, Any]], place: Any) -> list[_Copies]:

@@ -48,7 +48,7 @@ from bayplan.process.copies import BackgroundDocuments, Document
 from bayplan.simulation.cluster_files import Place, Placed
 from scheduler_core.dry_run_assembly import fit_search
 from scheduler_core.errors import ClusterWriteError, ConfigError, NotFoundError, SchedulerCoreError
-from scheduler_core.fit.answers import FitAnswer, FitVerdict
+from scheduler_core.fit.fit_search import FitAnswer, FitVerdict
 from scheduler_core.fit.requests import FitRequest
 from scheduler_core.gangs.held_room import POD_SET_LABEL, WORKLOAD_LABEL, HeldPod, HeldRoom, HeldWorkload
 from scheduler_core.ports import Clock

@@ -26,6 +26,7 @@ import msgspec
 from aiohttp import web
 
 from bayplan.fit import FitBody
+from bayplan.fit.request_reading import CLUSTER_SCOPED
 from bayplan.kube.readiness import Readiness
 from bayplan.process.copies import BackgroundDocuments, Document
 from bayplan.serving import FIT_PATH
@@ -221,7 +222,6 @@ _REMEDIES = {
     HTTPStatus.UNAUTHORIZED: "; kubectl create token creates one",
     HTTPStatus.FORBIDDEN: "; bind the role edit, or a role with this right, see docs/would-it-fit.md",
 }
-_CLUSTER_SCOPED = frozenset(("PriorityClass", "DeviceClass", "Node", "Namespace", "ResourceSlice"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,7 +298,7 @@ def namespaces_of(objects: Iterable[Mapping[str, Any]], default: str) -> set[str
     """
     found = set()
     for each in objects:
-        if each.get("kind") not in _CLUSTER_SCOPED:
+        if each.get("kind") not in CLUSTER_SCOPED:
             meta = each.get("metadata")
             own = meta.get("namespace") if isinstance(meta, dict) else None
             found.add(str(own or default or "default"))

@@ -18,7 +18,7 @@ from bayplan.serving.http_server import HealthServer, Protection
 from prometheus_client import CollectorRegistry
 
 from scheduler_core.errors import ServerUnavailableError
-from scheduler_core.fit.answers import FitVerdict
+from scheduler_core.fit.fit_search import FitVerdict
 from scheduler_core.in_tree import default_plugins
 from tests.support.builders import pod as existing
 from tests.support.gang_preemption import running_pod, small_node, with_pod_groups

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler_core.dry_run_assembly import fit_search
-from scheduler_core.fit.answers import FitAnswer, FitVerdict
+from scheduler_core.fit.fit_search import FitAnswer, FitVerdict
 from scheduler_core.fit.requests import FitRequest
 from scheduler_core.gangs.held_room import POD_SET_LABEL, WORKLOAD_LABEL, HeldPod, HeldRoom, HeldWorkload
 from scheduler_core.in_tree import default_plugins

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from scheduler_core.dry_run_assembly import fit_search
-from scheduler_core.fit.answers import FitAnswer, FitVerdict
+from scheduler_core.fit.fit_search import FitAnswer, FitVerdict
 from scheduler_core.fit.requests import FitRequest, NodeTemplate
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.meta import OwnerReference
