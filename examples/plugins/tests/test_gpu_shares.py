@@ -161,9 +161,9 @@ def test_the_manifests_are_placed_as_they_say(registry: Registry) -> None:
         "notebook-2": "gpu-b",
         "notebook-3": "gpu-b",
         "training": "gpu-a",
-        "waits": "",
+        "waits": None,
     }
-    assert "1 node(s) had no GPU with enough free for the share" in placed["waits"].reason
+    assert "1 node(s) had no GPU with enough free for the share" in str(placed["waits"].reason)
 
 
 @pytest.mark.parametrize("policy", [each.value for each in Policy])
