@@ -98,6 +98,7 @@ class ApiRequest(Struct, frozen=True, gc=False):
     @property
     def is_fenced(self) -> bool:
         """Whether only the leader may send it."""
+        # Not Leases: the election writes one before it can open the fence.
         return self.method != "GET" and self.lane is not Lane.LEASES and not self.from_any_replica
 
 
@@ -139,6 +140,7 @@ _BY_STATUS: dict[int, type[ClusterWriteError]] = {
     409: ConflictError,
     410: ResourceExpiredError,
     429: ServerUnavailableError,
+    # The API server's own timeout: as after a timeout here, the request may have been executed.
     504: WriteTimeoutError,
 }
 
@@ -190,12 +192,14 @@ class Slots:
         try:
             await turn
         except asyncio.CancelledError:
+            # The slot was assigned before the cancellation: the next caller gets it.
             if turn.done() and not turn.cancelled() and turn.exception() is None:
                 self.release()
             raise
 
     def release(self) -> None:
         while self._line:
+            # Assigned directly: a free slot could go to a new caller before the waiting task runs.
             turn = self._line.popleft()
             if not turn.done():
                 turn.set_result(None)
@@ -235,6 +239,7 @@ class TokenBucket:
     async def take(self) -> None:
         """Take a token; wait for it in the order of arrival."""
         self._refill()
+        # Taken before the wait, even below zero: the debt keeps the order of arrival without a queue.
         self._tokens -= 1.0
         if self._tokens < 0.0:
             await self._clock.sleep(-self._tokens / self._rate)

@@ -1,7 +1,6 @@
 """One TCP connection, plain or TLS, as bytes on the running loop.
 
-asyncio's transports are not used: they copy TLS data through their own buffers, a third of the CPU time of a short
-request. Here OpenSSL reads and writes the socket.
+OpenSSL reads and writes the socket itself, without asyncio's transports.
 
     opened --write, received--> open --end, error, close--> closed (``ended`` is called once, but not after a close)
 """
@@ -37,9 +36,12 @@ def client_context(
         OSError: The file cannot be read, or a certificate is invalid.
         ValueError: ``authority`` contains no certificate.
     """
+    # Not create_default_context(): since Python 3.13 its strict mode requires extensions that cluster CAs often lack.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    # As in Go: each configured certificate is an authority, also one that another authority has signed.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     if not is_verified:
+        # First: Python rejects CERT_NONE while host names are checked.
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     if authority is not None or authority_file is not None:
@@ -53,10 +55,10 @@ def client_context(
 def as_file(content: bytes) -> Iterator[str]:
     """Yield the path of a file with this content, readable by this user only and removed afterwards.
 
-    OpenSSL reads keys and certificates only from files. The file is in memory where the system supports it: disks may
-    be read-only, and a private key does not belong on a disk.
+    OpenSSL reads keys and certificates only from files.
     """
     if sys.platform == "linux":
+        # In memory: disks may be read-only, and a private key does not belong on a disk.
         with os.fdopen(os.memfd_create("bayplan", os.MFD_CLOEXEC), "wb") as memory:
             memory.write(content)
             memory.flush()
@@ -81,6 +83,7 @@ def self_signed_pem(names: Iterable[str], days: int) -> tuple[bytes, bytes]:
     from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415 - as above
 
     key = ec.generate_private_key(ec.SECP256R1())
+    # X.509 limits a common name to 64 characters.
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, f"bayplan@{socket.gethostname()}"[:64])])
     alternatives: list[x509.GeneralName] = []
     for each in dict.fromkeys(names):
@@ -137,6 +140,8 @@ async def open_socket(endpoint: Endpoint) -> socket.socket:
         return sock
     try:
         # wrap_socket takes over the file descriptor; the original socket is closed with the new one.
+        # asyncio's transports would copy TLS data through their own buffers, a third of the CPU time of a short
+        # request.
         name = endpoint.server_hostname or endpoint.host
         secured = endpoint.tls.wrap_socket(sock, do_handshake_on_connect=False, server_hostname=name)
     except BaseException:
@@ -188,6 +193,7 @@ class ByteStream:
         sock, self._sock = self._sock, None
         if sock is None:
             return
+        # Before the socket is closed: its file descriptor may be used again at once.
         self._loop.remove_reader(sock.fileno())
         self._wait_for_write(sock, False)
         self._unsent = b""
@@ -228,11 +234,13 @@ class ByteStream:
         elif data is not None:
             self._end(None)
             return
+        # A send that waited for data of a renegotiation continues now.
         if self._unsent and self._sock is not None and not self._waits_for_write:
             self._flush()
 
     def _on_writable(self) -> None:
         self._flush()
+        # A read may have waited for room in the socket, too; the flush may have ended the stream.
         if self._sock is not None:
             self._read()
 
@@ -244,6 +252,7 @@ class ByteStream:
         self._waits_for_write = is_wanted
 
     def _end(self, error: OSError | None) -> None:
+        # First: no callback of the loop may follow the report of the end.
         self.close()
         self._ended(error)
 
@@ -257,10 +266,12 @@ async def _connected(endpoint: Endpoint) -> socket.socket:
         try:
             sock.setblocking(False)
             await loop.sock_connect(sock, address)
+            # Nagle's algorithm would delay a short request until earlier data is acknowledged.
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         except OSError as error:
             sock.close()
             errors.append(str(error))
+        # A cancelled connect, too: nothing else has this socket.
         except BaseException:
             sock.close()
             raise
@@ -283,6 +294,7 @@ async def _handshake(sock: ssl.SSLSocket) -> None:
     while True:
         ready: asyncio.Future[None] = loop.create_future()
         try:
+            # asyncio has a handshake for its transports only.
             sock.do_handshake()
         except ssl.SSLWantReadError:
             loop.add_reader(sock.fileno(), _wake, ready)
@@ -301,5 +313,6 @@ async def _handshake(sock: ssl.SSLSocket) -> None:
 
 
 def _wake(ready: asyncio.Future[None]) -> None:
+    # The loop may call this again before the waiting task runs and removes it.
     if not ready.done():
         ready.set_result(None)

@@ -1,7 +1,6 @@
 """Connection to the API server: connection pools, credentials, limits, responses as results or errors, and paged lists.
 
-Each purpose (:class:`Lane`) has its own pool: a burst of events must not take the connections that binds or the Lease
-need, and watches hold theirs for minutes.
+Each purpose (:class:`Lane`) has its own pool.
 """
 
 from __future__ import annotations
@@ -64,6 +63,7 @@ _CLOSED = "The connection to the API server is closed: this process is stopping.
 
 _KEEP_ALIVE = frozenset({Lane.BINDS, Lane.WRITES})
 """Lanes with so many requests that aiohttp's overhead would be a large share of the process's CPU time."""
+# A renewal of the Lease that waits for the rate limit could come after its deadline.
 _UNLIMITED_RATE = frozenset({Lane.WATCHES, Lane.LEASES, Lane.REVIEWS})
 
 
@@ -86,11 +86,7 @@ class ConnectionOptions:
 
 
 class FencedBody(BytesPayload):
-    """Body that calls the write fence before it is written; the headers wait for the body and are not sent either.
-
-    Between the making of a request and its sending lie the wait for a free connection, a TLS handshake, and at least
-    one turn of the event loop; a process that was paused for longer than its Lease may resume at any of these. After
-    this check the bytes go to the socket without another wait: at most the one request being written can still leave.
+    """Body that calls the write fence before it is written.
 
     Attributes:
         refused: The error that the fence raised, or None.
@@ -104,6 +100,10 @@ class FencedBody(BytesPayload):
     async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
         """Write if the fence allows it."""
         try:
+            # Between the making of a request and its sending lie the wait for a free connection, a TLS handshake, and
+            # at least one turn of the event loop; a process that was paused for longer than its Lease may resume at any
+            # of these. After this check the bytes go to the socket without another wait: at most the one request being
+            # written can still leave. The headers wait for the body, so that they are not sent either.
             self._fence()
         except ClusterWriteError as error:
             self.refused = error
@@ -151,6 +151,7 @@ class ApiConnection:
             self._extra["proxy"] = access.proxy
         if access.server_hostname:
             self._extra["server_hostname"] = access.server_hostname
+        # The pool of sockets connects to the API server directly; only aiohttp can use a proxy.
         self._keep_alive_enabled = frozenset() if access.proxy else _KEEP_ALIVE
         self._authorization: str | None = None
         self._renew_at = float("-inf")
@@ -175,6 +176,7 @@ class ApiConnection:
 
     async def close(self) -> None:
         """Close every connection; later requests raise ServerUnavailableError."""
+        # First: a request must not open another session while the sessions close.
         self._closed = True
         for keep_alive in self._keep_alive_lanes.values():
             keep_alive.close()
@@ -206,12 +208,14 @@ class ApiConnection:
             self.pending_binds -= 1
 
     async def _answer(self, request: ApiRequest) -> bytes:
+        # Before the deadline is set, because the timeout of a request does not include the rate limit.
         if self._bucket is not None and request.lane not in _UNLIMITED_RATE:
             await self._bucket.take()
         last_retry = self._clock.now() + request.timeout
         renewed = False
         while True:
             await self._renew()
+            # Before the request: another one may renew the credentials while this one waits for its response.
             sent, renewals = self._credentials, self._renewals
             # The server may take the whole timeout for each bind that it receives, so the response is awaited as long.
             is_bind = request.lane is Lane.BINDS
@@ -232,6 +236,7 @@ class ApiConnection:
 
     async def _send(self, request: ApiRequest, deadline: float) -> tuple[int, float | None, bytes]:
         fence = self._write_fence if request.is_fenced else None
+        # Checked here as well, so that a process without the Lease opens no connection for a write.
         if fence is not None:
             fence()
         self.requests += 1
@@ -255,9 +260,11 @@ class ApiConnection:
                     params=request.params or None,
                     data=body,
                     headers=headers,
+                    # Not 0, which aiohttp reads as no limit.
                     timeout=aiohttp.ClientTimeout(
                         total=max(deadline - self._clock.now(), 0.001), sock_connect=self._options.connect_seconds
                     ),
+                    # The API server sends no redirect that must be followed, so each one is an error.
                     allow_redirects=False,
                     **self._extra,
                 ) as response,
@@ -265,6 +272,7 @@ class ApiConnection:
                 answer = await response.read()
                 return response.status, _retry_after(response.status, response.headers.get("Retry-After")), answer
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+            # aiohttp wraps an error of the body in a ClientError.
             if isinstance(body, FencedBody) and body.refused is not None:
                 raise body.refused from error
             raise _transport_error(f"{request.method} {request.path}", error) from error
@@ -289,6 +297,7 @@ class ApiConnection:
                     URL(self._base_url + path, encoded=True),
                     params=params,
                     headers=headers,
+                    # Only silence ends a watch: a frozen server closes no connection.
                     timeout=aiohttp.ClientTimeout(
                         total=None, sock_connect=self._options.connect_seconds, sock_read=idle_seconds
                     ),
@@ -297,6 +306,8 @@ class ApiConnection:
                 ) as response,
             ):
                 if response.status != 200:
+                    # Only marked as due, unless another request has renewed them: the caller opens the watch again
+                    # after a delay.
                     if response.status == 401 and renewals == self._renewals:
                         self._renew_at = float("-inf")
                     raise api_error(f"WATCH {path}", response.status, await response.read())
@@ -318,6 +329,7 @@ class ApiConnection:
         self.requests += 1
         try:
             async with (
+                # The lane without a limit: a WebSocket holds its connection for as long as it is open.
                 self._session(Lane.WATCHES) as session,
                 session.ws_connect(
                     URL(self._base_url + path, encoded=True),
@@ -330,13 +342,14 @@ class ApiConnection:
             ):
                 yield socket
         except aiohttp.WSServerHandshakeError as error:
+            # Sent again as a plain request, because aiohttp does not read the body of a failed handshake.
             reason = await self._websocket_refusal(path, params, protocol) if error.status >= 500 else b""
             raise api_error(f"GET {path}", error.status, reason) from error
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise _transport_error(f"GET {path}", error) from error
 
     async def _websocket_refusal(self, path: str, params: tuple[tuple[str, str], ...], protocol: str) -> bytes:
-        """Return the body of the response to a WebSocket request that failed, which aiohttp does not read."""
+        """Return the body of the response to a WebSocket request that failed."""
         headers = {
             "Connection": "Upgrade",
             "Upgrade": "websocket",
@@ -352,6 +365,7 @@ class ApiConnection:
                 self._session(Lane.WATCHES) as session,
                 session.get(url, params=params, headers=headers, **self._extra) as response,
             ):
+                # The second request may succeed: the response is then a WebSocket without an end.
                 if response.status >= 500:
                     return await response.content.read(_REASON_BYTES)
         return b""
@@ -380,6 +394,7 @@ class ApiConnection:
             yield session.client
         finally:
             session.in_flight -= 1
+            # The last request of a session that was left closes it; a watch may last for minutes.
             if session in self._left and not session.in_flight:
                 self._left.remove(session)
                 await session.client.close()
@@ -387,9 +402,10 @@ class ApiConnection:
     def _new_session(self, lane: Lane) -> aiohttp.ClientSession:
         if self._closed:
             raise ServerUnavailableError(_CLOSED)
+        # A pool for each lane: a burst of events must not take the connections that binds or the Lease need.
         limits = {
             Lane.READS: self._options.read_connections,
-            Lane.WATCHES: 0,
+            Lane.WATCHES: 0,  # no limit, because each watch holds its connection for minutes
             Lane.BINDS: self._options.bind_connections,
             Lane.WRITES: self._options.write_connections,
             Lane.LEASES: 2,
@@ -422,11 +438,13 @@ class ApiConnection:
 
         Args:
             rejected: Number of renewals before a request that was rejected with 401: they are due unless they were
-                renewed after it, so that many rejected requests run a credential plugin once.
+                renewed after it.
         """
         if rejected is None and self._clock.now() < self._renew_at:
             return
         async with self._renewing:
+            # Again under the lock: of many requests that are rejected together, only the first runs a credential
+            # plugin.
             if self._clock.now() < self._renew_at and rejected != self._renewals:
                 return
             try:
@@ -435,16 +453,16 @@ class ApiConnection:
             except Exception:
                 _logger.exception("Cannot renew the credentials; continuing with the previous ones")
                 self._renew_at = self._clock.now() + _RENEW_AGAIN_SECONDS
+            # After a failure, too: the requests that wait for the lock must not run a failing plugin one after the
+            # other.
             self._renewals += 1
             if self._access.ssl_context is not self._tls:
                 self._tls = self._access.ssl_context
+                # A connection keeps the certificate of its handshake.
                 self._leave_connections()
 
     def _leave_connections(self) -> None:
-        """Use new connections from now on: a connection keeps the certificate of its handshake.
-
-        Requests and watches in flight end on their own connections.
-        """
+        """Use new connections from now on; requests and watches in flight end on their own."""
         for keep_alive in self._keep_alive_lanes.values():
             keep_alive.retire()
         self._keep_alive_lanes.clear()
@@ -454,6 +472,7 @@ class ApiConnection:
 
 def _retry_after(status: int, header: str | None) -> float | None:
     """Return the seconds that the server requests to wait, None without a request. An HTTP date means the default."""
+    # client-go repeats a request only if the server sends the header; here 429 without one is repeated, too.
     if status == 429:
         header = header or ""
     elif status < 500 or header is None:
@@ -464,6 +483,7 @@ def _retry_after(status: int, header: str | None) -> float | None:
 def _transport_error(request: str, error: Exception) -> ClusterWriteError:
     """Classify an error below HTTP: nothing was sent, or no response came."""
     what = str(error) or type(error).__name__
+    # Before TimeoutError, of which aiohttp's timeout of a connect is a subclass.
     if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError | aiohttp.InvalidURL):
         return ServerUnavailableError(f"{request}: the API server cannot be reached: {what}")
     if isinstance(error, TimeoutError):
@@ -491,13 +511,12 @@ class ListMeta(Struct, frozen=True, gc=False, rename="camel"):
 class ListPage(Struct, Generic[Item], frozen=True, gc=False):
     """One page of a list response.
 
-    Metadata is required: a response that is not a list would otherwise decode as a list without objects, and all known
-    objects would be treated as deleted.
-
     Attributes:
         items: The objects; None if the server writes null for an empty list.
     """
 
+    # Required: a response that is not a list would otherwise decode as a list without objects, and all known objects
+    # would be treated as deleted.
     metadata: ListMeta
     items: list[Item] | None = None
 

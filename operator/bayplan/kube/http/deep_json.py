@@ -1,9 +1,6 @@
 """JSON decoding without a limit on nesting depth; values nested too deep are read as null.
 
-A user who may create a pod can write any ``managedFields``, and one who may create a PluginConfig any ``args``, up to
-10,000 levels deep (the API server's own limit), while Python's decoders fail at about 1,000 with a RecursionError. One
-such object must not stop a watch or the operator. :data:`MAX_DEPTH` is still far deeper than a custom resource may be,
-so validation rejects a cut object and does not use a part of it.
+One object that is nested deeper than Python's decoders go must not stop a watch or the operator.
 """
 
 from __future__ import annotations
@@ -17,6 +14,7 @@ from scheduler_core.model.nullable_forms import without_nulls
 
 T = TypeVar("T")
 
+# Far deeper than a custom resource may be, so validation rejects a cut object and does not use a part of it.
 MAX_DEPTH = 128
 
 # Matches strings, so that brackets in them do not count; possessive quantifiers prevent backtracking.
@@ -31,6 +29,7 @@ def shallow(text: bytes) -> bytes:
     Returns:
         The same text if nothing is nested deeper.
     """
+    # An upper bound of the depth, because brackets in strings count too; cheaper than the search for tokens.
     if text.count(b"{") + text.count(b"[") <= MAX_DEPTH:
         return text
     parts: list[bytes] = []
@@ -50,6 +49,7 @@ def shallow(text: bytes) -> bytes:
             depth -= 1
     if not parts:
         return text
+    # Brackets without a pair: the decoder must report the text as it is.
     return b"".join([*parts, text[end:]]) if depth <= MAX_DEPTH else text
 
 
@@ -70,6 +70,8 @@ class DeepDecoder(Generic[T]):
         try:
             return self._decoder.decode(text)
         except RecursionError:
+            # A user who may create a pod can write any managedFields, and one who may create a PluginConfig any args,
+            # up to 10,000 levels deep (the API server's own limit); Python's decoders fail at about 1,000.
             return self._decoder.decode(shallow(bytes(text)))
 
 
@@ -89,4 +91,5 @@ class ObjectJsonDecoder(DeepDecoder[T]):
         try:
             return super().decode(text)
         except msgspec.ValidationError:
+            # Only after a failure: few objects have a null, and this decodes the text a second time.
             return msgspec.convert(without_nulls(_PLAIN.decode(text), self._kind), self._kind)

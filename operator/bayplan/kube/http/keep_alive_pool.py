@@ -36,16 +36,13 @@ _TICK_SECONDS = 0.001
 
 
 class Deadlines:
-    """Fails futures that are not done at their deadline with a TimeoutError, with one timer for all of them.
-
-    A timer for each would cost more than everything here: nearly every request ends long before its deadline. The timer
-    stays set when no future is watched any more, and then finds nothing to do.
-    """
+    """Fails futures that are not done at their deadline with a TimeoutError, with one timer for all of them."""
 
     __slots__ = ("_due", "_timer", "_times")
 
     def __init__(self) -> None:
         self._times: dict[asyncio.Future[Any], float] = {}
+        # A timer for each would cost more than everything here: nearly every request ends long before its deadline.
         self._timer: asyncio.TimerHandle | None = None
         self._due = float("inf")
 
@@ -57,6 +54,7 @@ class Deadlines:
 
     def forget(self, future: asyncio.Future[Any]) -> None:
         """Remove a future's deadline; harmless if it has none."""
+        # The timer stays set; if no future is watched any more, it finds nothing to do.
         self._times.pop(future, None)
 
     def _set(self, time: float) -> None:
@@ -98,7 +96,8 @@ class Response:
 
     @property
     def headers(self) -> dict[str, str]:
-        """Headers by lower-case name; decoded on access, since most responses' headers are not read."""
+        """Headers by lower-case name."""
+        # Decoded on access: most responses' headers are not read.
         return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in self.raw_headers.items()}
 
 
@@ -173,6 +172,7 @@ class _Connection:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
             self._keep_alive = False
+            # Invalid data after a whole response does not change that response; the connection is closed.
             if self._whole is None:
                 self._fail(f"the response is not HTTP: {error}")
         if self._whole is not None:
@@ -197,6 +197,7 @@ class _Connection:
             # should_keep_alive() is valid only inside of this callback.
             self._keep_alive = self._parser.should_keep_alive()
             self._whole = Response(status, self._headers.copy(), b"".join(self._chunks))
+        # Cleared and not replaced: the parser has bound methods of both containers.
         self._headers.clear()
         self._chunks.clear()
 
@@ -261,8 +262,10 @@ class KeepAlivePool:
         try:
             connection = self._idle() or await self._connected(end)
             self._busy.add(connection)
+            # Closed unless a whole response came: a late response would be read as the response of the next request.
             keep_alive = False
             try:
+                # After the last wait: a process that was paused for longer than its Lease may resume at any await.
                 if fence is not None:
                     fence()
                 response = connection.send(head + body)
@@ -302,6 +305,7 @@ class KeepAlivePool:
         oldest = self._clock.now() - self._idle_seconds
         while self._free:
             connection = self._free.pop()
+            # The API server closes connections that are idle for 90 s, and may do so while a request is sent.
             if connection.is_open and connection.free_since >= oldest:
                 return connection
             connection.close()
@@ -318,12 +322,14 @@ class KeepAlivePool:
                 raise NotConnectedError(f"no connection within {self._connect_seconds:g} s") from error
             except OSError as error:
                 raise NotConnectedError(str(error) or type(error).__name__) from error
+        # close() does not have this connection: it may have been called during the connect.
         if self._is_closed:
             connection.close()
             raise NotConnectedError(_CLOSED)
         return connection
 
 
+# Without spaces and line feeds, so that a name cannot inject headers.
 _TARGET = re.compile(r"/[!-~]*")
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 

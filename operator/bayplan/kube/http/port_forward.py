@@ -1,9 +1,8 @@
 """Port forwarding to a pod through the API server, with the rights of the user.
 
-Each connection to the local listener opens one WebSocket to the pod's subresource ``portforward``. Frames start with a
-byte that is the channel: data of the port is channel 0, its errors are channel 1, and the first frame of each channel
-is the port number. Follows the kubelet's ``v4.channel.k8s.io`` protocol (k8s.io/kubelet, pkg/cri/streaming/portforward,
-v0.37.1), which every API server passes on to the kubelet.
+Each connection to the local listener opens one WebSocket to the pod's subresource ``portforward``. Follows the
+kubelet's ``v4.channel.k8s.io`` protocol (k8s.io/kubelet, pkg/cri/streaming/portforward, v0.37.1), which every API
+server passes on to the kubelet.
 """
 
 from __future__ import annotations
@@ -42,7 +41,8 @@ class PortForward:
         self.error: ClusterWriteError | None = None
 
     def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve one connection in a task, which :meth:`close` cancels: asyncio logs an error if its own is."""
+        """Serve one connection in a task, which :meth:`close` cancels."""
+        # Not a coroutine, for which asyncio makes a task of its own: it logs an error if that task is cancelled.
         task = asyncio.create_task(self._serve(reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -75,10 +75,11 @@ class PortForward:
         async for message in socket:
             if message.type is not aiohttp.WSMsgType.BINARY or not message.data:
                 continue
+            # The first byte of a frame is its channel: data of the port is channel 0, its errors are channel 1.
             channel, data = message.data[0], message.data[1:]
             if channel not in has_begun:
                 has_begun.add(channel)
-                data = data[2:]  # the port number
+                data = data[2:]  # each channel starts with the port number
             if channel == _ERRORS and data:
                 self.error = ServerUnavailableError(data.decode(errors="replace").strip())
                 return

@@ -7,10 +7,7 @@
     held (a bind of the object is in flight) --bound--> dropped
                                               --not bound--> queued
 
-Writes yield to binds: the API server spends as much on an event as on a bind, so in a burst every event costs a bind.
-Status patches and events therefore wait while many binds are pending, for at most ``defer_seconds``. After that patches
-go as usual, and events go through a few workers, so that the queue drains without halving the bind rate. Events that
-have waited for ``late_seconds`` may use any worker: under steady load on a slow server they would fall behind for good.
+Status patches and events yield to binds: while many binds are pending, they wait for at most ``defer_seconds``.
 """
 
 from __future__ import annotations
@@ -98,8 +95,7 @@ class DispatcherOptions:
 
     Attributes:
         overdue_event_workers: Workers for events that waited ``defer_seconds`` while many binds are pending.
-        late_seconds: Wait after which an event may use any worker: events must not fall behind for good when the API
-            server is slow.
+        late_seconds: Wait after which an event may use any worker.
         max_events: Maximum number of queued events; the oldest are dropped.
         defer_seconds: Maximum time that writes yield to binds.
     """
@@ -146,8 +142,9 @@ class WriteMetrics:
 
 
 class _Call:
-    """Context manager of one call; a class and not a generator for speed: every bind makes one."""
+    """Context manager of one call."""
 
+    # A class and not a generator for speed: every bind makes one.
     __slots__ = ("_begun", "_calls", "_clock", "_type")
 
     def __init__(self, calls: WriteMetrics, call_type: str, clock: Clock) -> None:
@@ -242,21 +239,21 @@ class ApiDispatcher:
             self._drop_oldest_events()
             self._queued_events[write] = None
         entry.pending.append(write)
+        # Ready queues contain only the first write of an object, because its writes are sent one at a time.
         if entry.pending[0] is write:
             self._offer(entry)
         if not is_behind:
             self.pump()
 
     async def hold(self, key: ObjectKey) -> None:
-        """Drop an object's obsolete status patches, wait for one in flight, and hold new ones until :meth:`release`.
-
-        The hold is in effect from the call, even if waiting is cancelled.
-        """
+        """Drop an object's obsolete status patches, wait for one in flight, and hold new ones until :meth:`release`."""
         entry = self._objects.get(key)
         if entry is None:
             entry = self._objects[key] = _Object()
+        # Before the wait: release() ends the hold also if the wait is cancelled.
         entry.holds += 1
         self._drop_patches(entry)
+        # A patch in flight may reach the API server after the bind, and would set PodScheduled=False on a bound pod.
         while entry.in_flight is not None and entry.in_flight.rank is Rank.PATCH:
             if entry.idle is None:
                 entry.idle = asyncio.Event()
@@ -292,6 +289,7 @@ class ApiDispatcher:
 
     async def close(self) -> None:
         """Cancel writes in flight, drop queued ones, and accept no more."""
+        # First: completion handlers may submit writes while the queue is dropped.
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -330,19 +328,23 @@ class ApiDispatcher:
             self._events_in_flight += 1
 
     async def _work(self, write: Write) -> None:
-        """Execute a write and then the next ones while they succeed: a task for each would cost more."""
-        # A failure may come without awaiting; thousands of them in a row must not block the loop.
+        """Execute a write and then the next ones while they succeed."""
+        # In one task, because a task for each write would cost more. A failure ends the loop: it may come without
+        # awaiting, and thousands of them in a row must not block the event loop.
         while await self._carry_out(write) and self.in_flight < self._options.workers and not self._closed:
             following = self._next()
             if following is None:
                 return
             write = following
             self._begin(write)
+            # Other writes may have become eligible at the same time; each gets a worker, up to the limit.
             self.pump()
         self.pump()
 
     def _next(self) -> Write | None:
         for rank, ready in self._ranks:
+            # A dropped, held or sent write stays in its ready queue, which would have to be searched, and is skipped
+            # here.
             while ready and not self._is_ready(ready[0]):
                 ready.popleft()
             if ready and self._may_go(rank, ready[0]):
@@ -350,7 +352,7 @@ class ApiDispatcher:
         return None
 
     def _is_ready(self, write: Write) -> bool:
-        """Return whether an entry of a ready queue is current: its write may have been dropped, held or sent since."""
+        """Return whether an entry of a ready queue is current."""
         entry = self._objects.get(write.key)
         if entry is None or entry.in_flight is not None or not entry.pending or entry.pending[0] is not write:
             return False
@@ -359,11 +361,14 @@ class ApiDispatcher:
     def _may_go(self, rank: Rank, write: Write) -> bool:
         if rank is Rank.DELETION:
             return True
+        # The API server spends as much on an event as on a bind, so in a burst every event costs a bind.
         if self._bind_pressure():
             waited = self._clock.now() - write.queued_at
             if waited < self._options.defer_seconds:
                 self._wake_in(self._options.defer_seconds - waited)
                 return False
+            # A few workers drain the queue without halving the bind rate. After late_seconds any worker may be used:
+            # under steady load on a slow server, events would fall behind for good.
             if (
                 rank is Rank.EVENT
                 and self._events_in_flight >= self._options.overdue_event_workers
@@ -386,6 +391,7 @@ class ApiDispatcher:
         if self._timer is not None:
             if self._timer_due <= due:
                 return
+            # A cancelled timer must not count as set if call_later() raises.
             timer, self._timer = self._timer, None
             timer.cancel()
         self._timer = self._clock.call_later(seconds, self._wake)
@@ -411,6 +417,7 @@ class ApiDispatcher:
         except SchedulerCoreError as error:
             self._give_up(write, error)
         except Exception as error:
+            # A defect of one write must not end the task, which sends other writes too.
             _logger.exception("%s of %s failed unexpectedly", write.rank.name, write.key)
             self._give_up(write, error)
         except asyncio.CancelledError as error:

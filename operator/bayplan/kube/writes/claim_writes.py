@@ -1,11 +1,6 @@
 """Writes to resource claims, volumes and volume claims for what the core allocates and binds.
 
-They are patches with a resource version: the object is decoded only in part and cannot be written as a whole, and of
-two concurrent schedulers only one may succeed. Allocation and ``reservedFor`` need the verb patch on
-``resourceclaims/status`` and on the synthetic ``resourceclaims/binding`` (KEP-4381).
-
-Writes to resource claims that a bind waits for use the connections of binds: there are as many of these as binds at a
-time, and no event delays them.
+They are patches with a resource version.
 """
 
 from __future__ import annotations
@@ -47,11 +42,14 @@ class ClaimWrites:
         return _CLAIMS.decode(await self._connection.request(request))
 
     async def write_finalizers(self, claim: ResourceClaim) -> ResourceClaim:
+        # The lane of binds for what a bind waits for: it has as many connections as there are binds at a time, and no
+        # event delays this write.
         body = {"metadata": _precondition(claim) | {"finalizers": claim.metadata.finalizers}}
         return await self._patch(self._path(claim), body, lane=Lane.BINDS)
 
     async def write_allocation(self, claim: ResourceClaim) -> ResourceClaim:
         """Patch ``status.allocation`` and ``status.reservedFor`` of a claim without an allocation."""
+        # Needs the verb patch on resourceclaims/status and on the synthetic resourceclaims/binding (KEP-4381).
         status = {"allocation": claim.status.allocation} | _reservation(claim)
         return await self._patch_status(claim, status, lane=Lane.BINDS)
 
@@ -67,7 +65,8 @@ class ClaimWrites:
         return await self._patch_status(claim, {"allocation": None, "reservedFor": None, "devices": None})
 
     async def end_reservation(self, claim: ResourceClaim, consumer_uid: str) -> ResourceClaim:
-        """Remove an entry of ``status.reservedFor``; a strategic merge patch does not need the latest version."""
+        """Remove an entry of ``status.reservedFor``."""
+        # A strategic merge patch removes the entry by its UID, so it does not need the latest version of the list.
         body = {
             "metadata": {"uid": claim.metadata.uid},
             "status": {"reservedFor": [{"$patch": "delete", "uid": consumer_uid}]},
@@ -132,6 +131,7 @@ def new_claim(claim: ResourceClaim) -> dict[str, object]:
             "namespace": meta.namespace,
             "generateName": f"{meta.owner_references[0].name}-extended-resources-",
             "annotations": meta.annotations,
+            # Not added later, so that the claim is protected from its creation.
             "finalizers": meta.finalizers,
             "ownerReferences": owners,
         },
@@ -140,6 +140,8 @@ def new_claim(claim: ResourceClaim) -> dict[str, object]:
 
 
 def _precondition(stored: ResourceClaim | PersistentVolume | PersistentVolumeClaim) -> dict[str, object]:
+    # A patch, because the object is decoded only in part and cannot be written as a whole; with the version, because
+    # only one of two concurrent schedulers may succeed.
     return {"uid": stored.metadata.uid, "resourceVersion": stored.metadata.resource_version}
 
 
@@ -178,6 +180,7 @@ def volume_patch(volume: PersistentVolume) -> bytes:
     mark = volume.metadata.annotations.get(BOUND_BY_CONTROLLER)
     pointer = volume.spec.claim_ref
     body = {
+        # Omitted if it is not set, because a null in a merge patch would delete the annotation.
         "metadata": _precondition(volume) | ({} if mark is None else {"annotations": {BOUND_BY_CONTROLLER: mark}}),
         "spec": {
             "claimRef": None

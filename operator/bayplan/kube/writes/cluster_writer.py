@@ -104,6 +104,7 @@ class KubeWriter:
         self._idle.clear()
         bound = False
         try:
+            # Within the try: the hold is in effect even if this wait is cancelled.
             await self.dispatcher.hold(key)
             await self.binder.bind(binding)
             bound = True
@@ -129,7 +130,8 @@ class KubeWriter:
         self.events.record(event)
 
     def _bind_pressure(self) -> bool:
-        """Return whether other writes should yield to binds and to the writes of claims that binds wait for."""
+        """Return whether other writes should yield to binds."""
+        # The connection counts the writes of claims, too, because binds wait for them.
         return self.binder.waiting > 0 or self._connection.pending_binds >= self._pressure
 
 
@@ -146,6 +148,7 @@ class _StatusWrite(Write):
         self.outlives_bind = patch.condition is not None and patch.condition.type != POD_SCHEDULED
 
     def absorb(self, later: Write) -> bool:
+        # A patch that is merged into one that outlives the bind would not be dropped at the bind.
         if not isinstance(later, _StatusWrite) or self.outlives_bind:
             return False
         both = merged(self.patch, later.patch)
@@ -160,7 +163,7 @@ class _StatusWrite(Write):
 
 
 class _DeletionWrite(Write):
-    """A pod's deletion; a pod that was gone before is reported, but is no failure of the write."""
+    """A pod's deletion."""
 
     __slots__ = ("_deletion", "_done", "_gone", "_pod_writes")
 
@@ -175,6 +178,7 @@ class _DeletionWrite(Write):
         try:
             await self._pod_writes.delete(self._deletion)
         except NotFoundError as gone:
+            # Reported at the end, but no failure of the write: the pod was gone before.
             self._gone = gone
 
     def ended(self, error: Exception | None) -> None:

@@ -2,7 +2,7 @@
 
 A repeated event (same object, type, reason, action and note) within six minutes is not created again: its ``series`` is
 patched, at the second occurrence at once, later once a minute, as client-go v0.37.1 ``tools/events`` does with longer
-intervals. Unlike client-go, the note is compared too, so that an event with another note is not lost.
+intervals.
 
     new --created--> single --repeats--> series --counts patched, once a minute--> dropped 6 min after its last
 """
@@ -43,11 +43,12 @@ def cut_note(note: str) -> str:
     """Truncate a note to 1,024 bytes of UTF-8, marking the cut by `` ...``.
 
     Follows kube-scheduler v1.37.1, ``pkg/scheduler/schedule_one.go`` ``truncateMessage``, but never cuts a character in
-    two: the replacement character that Go's JSON writes in its place can make the note too long again.
+    two.
     """
     encoded = note.encode()
     if len(encoded) <= NOTE_BYTES:
         return note
+    # Not as in Go, whose JSON writes a replacement character for a cut one, which can make the note too long again.
     return encoded[: NOTE_BYTES - len(_SUFFIX)].decode(errors="ignore") + _SUFFIX
 
 
@@ -91,7 +92,8 @@ def _reference(reference: ObjectReference) -> _Reference:
 
 @lru_cache(maxsize=256)
 def _reporter(reporting_controller: str) -> tuple[str, str]:
-    """Return controller and instance; a scheduler name may be longer than the API allows for a controller."""
+    """Return controller and instance."""
+    # A scheduler name may be longer than the API allows for a controller.
     controller = reporting_controller if _CONTROLLER_NAME.fullmatch(reporting_controller) else _CONTROLLER
     return controller, f"{controller}-{_HOST}"[:128]
 
@@ -103,6 +105,7 @@ class _Series:
 
     def __init__(self, event: Event, name: str, now: float, wall: str) -> None:
         self.event = event
+        # Events are namespaced; as client-go does, those of cluster-scoped objects are created in default.
         self.namespace = event.regarding.namespace or "default"
         self.name = name
         self.count = 1
@@ -111,7 +114,8 @@ class _Series:
         self.first_wall = self.last_wall = wall
 
     def body(self) -> bytes:
-        """Encode the event for its creation; only when it is sent, since thousands are stored."""
+        """Encode the event for its creation."""
+        # Only when it is sent, since thousands are stored.
         event = self.event
         controller, instance = _reporter(event.reporting_controller)
         return msgspec.json.encode(
@@ -158,6 +162,7 @@ class _EventWrite(Write):
             await self._create()
             return
         series = self._series
+        # Before the request: what is counted while it is in flight is sent by the next flush.
         series.sent_count = series.count
         path = f"{_events_path(series.namespace)}/{path_part(series.name)}"
         patch = msgspec.json.encode({"series": series.series_field()})
@@ -199,6 +204,7 @@ class EventRecorder:
         self._dispatcher = dispatcher
         self._clock = clock
         self._timeout = timeout
+        # Unlike client-go, the note is compared too, so that an event with another note is not lost.
         self._recent: OrderedDict[Event, _Series] = OrderedDict()
         self._dirty: dict[Event, _Series] = {}
         self._flush: Timer | None = None
@@ -216,6 +222,7 @@ class EventRecorder:
             self.repeated += 1
             series.count += 1
             series.last_now, series.last_wall = now, _micro_time(wall)
+            # In the order of the last occurrence, so that old series are found at the front.
             self._recent.move_to_end(event)
             if series.count == 2:
                 self._send(series, creates=False)
@@ -263,10 +270,12 @@ class EventRecorder:
             del self._recent[event]
 
     def _name(self, regarding: str, wall: datetime) -> str:
-        """Return ``<object>.<nanoseconds in hex>``, client-go's name of an event; unique within a microsecond, too."""
+        """Return ``<object>.<nanoseconds in hex>``, client-go's name of an event."""
+        # Different events about one object in the same microsecond need different names.
         self._last_stamp = max(self._last_stamp + 1, int(wall.timestamp() * 1_000_000) * 1000)
         name = f"{regarding}.{self._last_stamp:x}"
         if len(name) > 253 or not _DNS_SUBDOMAIN.fullmatch(name):
+            # As client-go: not every object's name is valid in the name of an event.
             return str(uuid.uuid4())
         return name
 

@@ -1,14 +1,4 @@
-"""Writes to pods: binds, status patches and deletions.
-
-A patch may omit ``lastTransitionTime``: the field records when the status changed, as kube-scheduler maintains it
-(``podutil.UpdatePodCondition``). A strategic merge leaves omitted fields unchanged, so the time is sent only if the
-condition is new or its status differs from what the informer, or this writer, last saw. Nothing has to be read for it,
-and a restart does not change the time.
-
-After a conflict the pod is read: the conflict means another pod of the same name or, rarely, concurrent writes to this
-one. The first ends the write, the second is retried; client-go's patches and kube-scheduler's deletions give up on
-both.
-"""
+"""Writes to pods: binds, status patches and deletions. After a conflict the pod is read."""
 
 from __future__ import annotations
 
@@ -63,10 +53,7 @@ class PodWrites:
         self._unanswered: OrderedDict[str, None] = OrderedDict()
 
     async def patch_status(self, patch: PodStatusPatch) -> None:
-        """Patch the status subresource; with the UID in the body the server rejects another pod of that name.
-
-        A bind whose response was lost may have succeeded although its attempt failed: if the response to a patch with
-        PodScheduled=False names a node, the condition is set back to True. After this patch the server is responsible.
+        """Patch the status subresource; PodScheduled=False is set back to True if the response names a node.
 
         Raises:
             ConflictError: The pod has another UID.
@@ -75,6 +62,8 @@ class PodWrites:
         condition = patch.condition
         denies = condition is not None and condition.type == POD_SCHEDULED and condition.status == "False"
         answer = await self._patch(patch, JSON if denies else METADATA_ONLY)
+        # A bind whose response was lost may have succeeded although its attempt failed. If the server executes the bind
+        # after this patch, the bind sets the condition.
         if denies and _BOUND.decode(answer).spec.node_name:
             scheduled = PodCondition(POD_SCHEDULED, "True")
             await self._patch(PodStatusPatch(patch.namespace, patch.name, patch.uid, scheduled), METADATA_ONLY)
@@ -99,6 +88,7 @@ class PodWrites:
             await self._raise_if_ours(error, pod_path(patch.namespace, patch.name), patch.uid)
             raise
         if patch.condition is not None:
+            # Only after success: a failed patch must not make the retry omit the transition time.
             self._written[patch.uid, patch.condition.type] = patch.condition.status
             if len(self._written) > _REMEMBERED:
                 self._written.popitem(last=False)
@@ -106,8 +96,6 @@ class PodWrites:
 
     async def delete(self, deletion: PodDeletion) -> None:
         """Set the condition if there is one, then delete exactly this UID.
-
-        If the pod is gone after a deletion of this writer without a response, that deletion was successful.
 
         Raises:
             NotFoundError: The pod, or this UID of it, was gone before.
@@ -121,6 +109,7 @@ class PodWrites:
                 )
             await self._delete(path, deletion.uid)
         except NotFoundError:
+            # An earlier deletion whose response was lost was successful if the pod is gone now.
             if deletion.uid not in self._unanswered:
                 raise
         except ConflictError as error:
@@ -136,6 +125,7 @@ class PodWrites:
         try:
             await self._connection.request(ApiRequest("DELETE", path, options, timeout=self._timeout))
         except (WriteTimeoutError, ServerFailedError):
+            # Both errors leave open whether the pod was deleted.
             self._unanswered[uid] = None
             if len(self._unanswered) > _REMEMBERED:
                 self._unanswered.popitem(last=False)
@@ -148,6 +138,8 @@ class PodWrites:
             ServerUnavailableError: The conflict was on this pod.
             ClusterWriteError: The pod cannot be read.
         """
+        # A conflict means another pod of this name or, rarely, concurrent writes to this one. The first ends the write,
+        # the second is retried; client-go's patches and kube-scheduler's deletions give up on both.
         if await self._uid_now(path) == uid:
             raise ServerFailedError(f"Concurrent writes to the pod, retry: {conflict}") from conflict
 
@@ -166,6 +158,7 @@ class PodWrites:
             status["conditions"] = [self._condition(patch, patch.condition)]
         if patch.nominated_node_name is not None:
             status["nominatedNodeName"] = patch.nominated_node_name or None
+        # With the UID, the server rejects the patch of another pod of that name.
         return msgspec.json.encode({"metadata": {"uid": patch.uid}, "status": status})
 
     def _condition(self, patch: PodStatusPatch, condition: PodCondition) -> dict[str, Any]:
@@ -178,6 +171,9 @@ class PodWrites:
         }
         if condition.observed_generation:
             body["observedGeneration"] = condition.observed_generation
+        # The time at which the status changed, as podutil.UpdatePodCondition of kube-scheduler maintains it. A
+        # strategic merge leaves an omitted field unchanged, so that nothing has to be read for it, and a restart does
+        # not change it.
         if self._known_status(patch, condition.type) != condition.status:
             body["lastTransitionTime"] = timestamp(self._clock.wall())
         return body
@@ -188,6 +184,7 @@ class PodWrites:
             for condition in pod.status.conditions:
                 if condition.type == kind:
                     return condition.status
+        # The informer may not have the condition that was just written.
         return self._written.get((patch.uid, kind))
 
 
@@ -270,8 +267,7 @@ def binding_body(binding: Binding) -> bytes:
 class Binder:
     """Binds pods: a bounded number in flight, each with a known outcome.
 
-    An ambiguous response is settled by reading the pod: a 409, a timeout or a broken connection does not show whether
-    the pod is bound, and the scheduler reuses the pod's resources if the bind is reported as failed.
+    An ambiguous response is settled by reading the pod:
 
         sent --2xx--> bound
          |---409, 5xx, timeout, connection lost--> read the pod: this node --> bound
@@ -341,6 +337,8 @@ class Binder:
         try:
             await self._connection.request(request)
         except (ConflictError, WriteTimeoutError, ServerFailedError) as error:
+            # None of these errors shows whether the pod is bound, and the scheduler reuses the pod's resources if the
+            # bind is reported as failed.
             lost = isinstance(error, ResponseLostError)
             if await self._is_bound(binding, error, again=lost):
                 return
@@ -350,6 +348,7 @@ class Binder:
         try:
             await self._connection.request(request)
         except (ConflictError, WriteTimeoutError, ServerFailedError) as error:
+            # Raises unless the pod is bound: a second attempt that fails is not repeated.
             await self._is_bound(binding, error, again=False)
 
     async def _is_bound(self, binding: Binding, error: ClusterWriteError, *, again: bool) -> bool:
@@ -357,6 +356,7 @@ class Binder:
         self.settled += 1
         where = f"{binding.namespace}/{binding.name}"
         try:
+            # The lane of binds: it has a connection for each bind in flight, and no long list delays the read.
             pod = await read_pod(
                 self._connection, binding.namespace, binding.name, lane=Lane.BINDS, seconds=self._timeout
             )
