@@ -1,7 +1,7 @@
 """Credentials of an API server, from the pod's service account or from a plain kubeconfig.
 
 A kubeconfig is plain if its user has a token, a token file or a client certificate in files. The client library reads
-all others (:mod:`bayplan.kube.credentials`), because the library's import takes a fifth of the start-up time.
+all others.
 """
 
 from __future__ import annotations
@@ -95,6 +95,7 @@ class _Cluster(Struct, rename="kebab", forbid_unknown_fields=True):
 
 
 class _User(Struct, rename="kebab", forbid_unknown_fields=True):
+    # Other fields, such as those of a credential plugin, are errors, so that the client library reads the kubeconfig.
     token: str = ""
     token_file: str = msgspec.field(name="tokenFile", default="")
     client_certificate: str = ""
@@ -191,9 +192,6 @@ def _named(entries: Sequence[Mapping[str, Any]], name: str, key: str, kind: type
 class ConfiguredAccess:
     """Access to a cluster by loaded credentials.
 
-    Certificates are loaded again when the content of their files changes: cert-manager, kubeadm and the kubelet renew
-    them in place.
-
     Args:
         reload: Loads it again in place; called at most once a minute and after HTTP 401.
     """
@@ -213,11 +211,7 @@ class ConfiguredAccess:
 
     @property
     def ssl_context(self) -> ssl.SSLContext | None:
-        """The verifying TLS context; None for a plain HTTP URL.
-
-        Renewed certificates are in another context. OpenSSL only adds to a context: a removed authority would stay
-        trusted, and a certificate of another key type would stay beside the new one.
-        """
+        """The verifying TLS context, another one after a renewal; None for a plain HTTP URL."""
         return self._ssl_context
 
     @property
@@ -238,10 +232,12 @@ class ConfiguredAccess:
         if self._ssl_context is not None:
             self._renew_certificates()
         token = self.credentials.api_key.get("BearerToken")
+        # A token file ends with a line feed, which a header must not have.
         return " ".join(str(token).split()) if token else None
 
     def _renew_certificates(self) -> None:
         try:
+            # Cert-manager, kubeadm and the kubelet renew certificates in place.
             if self._read_certificates() != self._certificates:
                 self._ssl_context = self._renewed_context()
                 _logger.info("Loaded the renewed certificates for %s", self.base_url)
@@ -258,7 +254,10 @@ class ConfiguredAccess:
 
     def _renewed_context(self) -> ssl.SSLContext:
         """Return a context with the current certificates."""
+        # Before the context loads the files: a renewal in between differs from this content and is loaded later.
         credentials, content = self.credentials, self._read_certificates()
+        # OpenSSL only adds to a context: in the previous one a removed authority would stay trusted, and a certificate
+        # of another key type would stay beside the new one.
         context = client_context(
             credentials.ca_cert_data or None,
             credentials.ssl_ca_cert or None,
@@ -325,10 +324,7 @@ def current_context(path: Path | None) -> str:
 async def _loaded_kubeconfig(
     path: Path | None, context: str | None, credentials: Credentials
 ) -> Callable[[], Awaitable[None]]:
-    """Load a kubeconfig, and return the function that loads it again.
-
-    The file itself is read again when it changes: kubeadm renews the certificates in it.
-    """
+    """Load a kubeconfig, and return the function that loads it again."""
     files = kubeconfig_files(path)
     content, load = _contents(files), await _loader(path, context, credentials)
     # `kubectl config use-context` must not lead a running process to another cluster.
@@ -336,9 +332,12 @@ async def _loaded_kubeconfig(
 
     async def reload() -> None:
         nonlocal content, load
+        # kubeadm renews the certificates within the file.
         newest = _contents(files)
         if newest == content:
             return await load()
+        # Stored even if it cannot be used, so that the warning is logged once; loaded apart, so that the last valid
+        # credentials stay in use.
         content, changed = newest, Credentials()
         try:
             newest_load = await _loader(path, context, changed)
@@ -372,6 +371,7 @@ def _contents(files: Sequence[Path]) -> tuple[bytes, ...]:
 async def _loader(path: Path | None, context: str | None, credentials: Credentials) -> Callable[[], Awaitable[None]]:
     """Load a kubeconfig, and return the function that loads its token and its files again."""
     try:
+        # Without the client library if possible: its import takes a fifth of the start-up time.
         plain = PlainKubeconfig(path, context)
         plain.load(credentials)
     except (ValueError, OSError):

@@ -3,14 +3,8 @@
     standby --free or expired, written by us--> leading --released--> standby for good
                                                   '--not renewed in time, acquired by another--> lost
 
-Leadership is a time (:attr:`LeaderElection.is_leading_until`) and not a flag: a process that was paused and resumes
-cannot determine how long it was paused, and its next instruction may be a bind. The time counts from when the renewal
-was *sent*, while other replicas count from when they *see* it, and it ends ``lease - renew`` seconds before theirs.
-
-Follows client-go v0.37.1, tools/leaderelection, in what is written and when a Lease is free. Differs on purpose: a
-standby retries when the Lease expires and not some seconds later; the renew deadline counts from the last success and
-not from the next attempt; and the lease duration is rounded up to whole seconds, because a Lease with a shorter
-duration than this process relies on would be acquired too early.
+Leadership is a time (:attr:`LeaderElection.is_leading_until`) and not a flag. Follows client-go v0.37.1,
+tools/leaderelection, in what is written and when a Lease is free.
 """
 
 from __future__ import annotations
@@ -68,6 +62,8 @@ class WriteFence:
     def __init__(self, clock: Clock, lease: str = "") -> None:
         self._clock = clock
         self._lease = lease
+        # Not a flag: a process that was paused and resumes cannot determine how long it was paused, and its next
+        # instruction may be a bind.
         self.open_until = _NEVER if lease else float("inf")
 
     def close(self) -> None:
@@ -138,6 +134,7 @@ def announced_endpoint(text: object, holder: str) -> LeaderEndpoint | None:
         found = msgspec.json.decode(text, type=_Announcement)
     except msgspec.DecodeError:
         return None
+    # An earlier holder may have written it.
     endpoint = LeaderEndpoint(found.url, found.certificate_sha256)
     return endpoint if holder and found.identity == holder and not endpoint_problem(endpoint) else None
 
@@ -147,35 +144,33 @@ def endpoint_url(scheme: str, address: str, port: int) -> str:
 
 
 def endpoint_problem(endpoint: LeaderEndpoint) -> str:
-    """Return why an endpoint must not be connected to; "" if it may be.
-
-    Plain HTTP is accepted only on loopback, where no token is sent; HTTPS only with the hash of a certificate.
-    """
+    """Return why an endpoint must not be connected to; "" if it may be."""
     try:
         parts = urlsplit(endpoint.url)
         host, port = parts.hostname or "", parts.port
     except ValueError as error:
         return f"the URL cannot be read: {error}"
+    # A user who can write the Lease can choose the endpoint: an IP address and a port, and nothing else.
     problem = address_problem(host)
     if problem:
         return problem
     if not port or endpoint.url != endpoint_url(parts.scheme, host, port):
         return "the URL must be scheme, IP address and port"
+    # No token is sent on loopback.
     if parts.scheme == "http":
         return "" if is_loopback(endpoint.url) else "plain HTTP is accepted on loopback only"
     if parts.scheme != "https":
         return f'the scheme must be https, not "{parts.scheme}"'
+    # The certificate may be self-signed, so only its hash identifies the leader.
     return "" if _FINGERPRINT.fullmatch(endpoint.certificate_sha256) else "the SHA-256 of the certificate is missing"
 
 
 def address_problem(text: str) -> str:
-    """Return why a text is not the IP address of a replica; "" if it is one.
-
-    Link-local addresses are rejected, because cloud providers serve credentials there.
-    """
+    """Return why a text is not the IP address of a replica; "" if it is one."""
     address = _address(text)
     if address is None:
         return f'must be an IP address, not "{text}"'
+    # Cloud providers serve credentials at link-local addresses.
     if address.is_link_local or address.is_multicast or address.is_unspecified or str(address) == "255.255.255.255":
         return f"must be the address of one host, not {text}"
     return ""
@@ -264,7 +259,8 @@ class _Record(Struct, frozen=True):
 
     @property
     def free_at(self) -> float:
-        """When it expires; by its own duration, because its holder may have other settings."""
+        """When it expires."""
+        # By its own duration, because its holder may have other settings.
         return self.seen_at + float(self.spec.get("leaseDurationSeconds") or 0)
 
     def is_renewal_of(self, earlier: _Record) -> bool:
@@ -293,8 +289,6 @@ _SEARCH_SECONDS = 30.0
 async def other_leader(connection: ApiConnection, options: ElectionOptions, clock: Clock, identity: str = "") -> str:
     """Return who renews a Lease of this name in any namespace, for a process without leader election.
 
-    A renewal must be observed: the Lease of a process that crashed has a holder until it expires.
-
     Args:
         identity: Holder that does not count: this process.
 
@@ -313,6 +307,7 @@ async def other_leader(connection: ApiConnection, options: ElectionOptions, cloc
             record = _Record(document, clock.now())
             if not record.holder or record.holder == identity:
                 continue
+            # A holder alone proves nothing: the Lease of a process that crashed has one until it expires.
             if record.is_renewal_of(seen.setdefault(record.metadata.get("namespace"), record)):
                 return f"{record.holder} holds Lease {record.metadata.get('namespace')}/{options.name}"
         if clock.now() >= min(until, max((record.free_at for record in seen.values()), default=until)) or not seen:
@@ -412,6 +407,7 @@ class LeaderElection:
             # Again, because a sleep may take longer than requested, as on a suspended machine.
             left = self._fence.open_until - self._clock.now()
             if left > 0:
+                # Half of the deadline, so that an attempt without a response leaves time for a second one.
                 await self._try(self._renew(), min(self._options.renew_seconds / 2, left))
         if not self._released:
             raise self._lost(f"it was not renewed within {self._options.renew_seconds:g} s ({self._last_error})")
@@ -458,6 +454,7 @@ class LeaderElection:
         if record is None or not record.holder:
             return pause
         left = record.free_at - self._clock.now()
+        # Unlike client-go, whose standby retries some seconds after the Lease has expired.
         return left if 0.0 < left < pause else pause
 
     # -- one attempt --------------------------------------------------------------------------------------------
@@ -472,6 +469,7 @@ class LeaderElection:
         # Not asyncio.timeout: the time is that of the injected clock.
         timer = self._clock.call_later(seconds, give_up)
         try:
+            # Not `await task`, which would raise the attempt's own cancellation as that of this task.
             await asyncio.wait([task])
         finally:
             timer.cancel()
@@ -482,6 +480,7 @@ class LeaderElection:
         if error is None:
             self._last_error = ""
             return task.result()
+        # Such as LeadershipLostError, after which nothing may be retried.
         if not isinstance(error, ClusterWriteError):
             raise error
         if str(error) != self._last_error:
@@ -497,6 +496,7 @@ class LeaderElection:
         elif record.holder and record.holder != self.identity and self._clock.now() < record.free_at:
             return False
         else:
+            # The response to an earlier attempt may have been lost: then the holder does not change.
             ours = record.holder == self.identity
             spec = self._renewed(record) if ours else self._spec(self.identity, record.transitions + 1)
             await self._write(record, spec)
@@ -524,10 +524,12 @@ class LeaderElection:
         record = await self._read()
         if record is None or record.holder != self.identity:
             return False
+        # One second as client-go writes, because the API server rejects a duration of 0.
         return await self._write(record, self._spec("", record.transitions, 1))
 
     def _leads_since(self, began: float) -> bool:
-        # From before the request: this process stops before a standby, which counts from when it saw the renewal.
+        # From before the request, while other replicas count from when they see the renewal: the time ends
+        # lease - renew seconds before theirs. Unlike client-go, whose renew deadline counts from the next attempt.
         if not self._released:
             self._fence.open_until = began + self._options.renew_seconds
         return True
@@ -542,6 +544,8 @@ class LeaderElection:
         now = self._clock.wall().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         return {
             "holderIdentity": holder,
+            # Rounded up, not down as in client-go: a Lease with a shorter duration than this process relies on would be
+            # acquired too early.
             "leaseDurationSeconds": lease_seconds or math.ceil(self._options.lease_seconds),
             "acquireTime": now,
             "renewTime": now,
@@ -554,13 +558,14 @@ class LeaderElection:
         return {**spec, "acquireTime": acquired or spec["acquireTime"]}
 
     async def _read(self) -> _Record | None:
-        """Read the Lease; a version that is known keeps the time when it was first seen."""
+        """Read the Lease."""
         try:
             document = await self._send("GET", f"{self._path}/{quote(self._options.name, safe='')}")
         except NotFoundError:
             return None
         record = _Record(document, self._clock.now())
         known = self._record
+        # A version that is known keeps the time when it was first seen; otherwise the Lease would never expire.
         if known is None or known.version != record.version:
             self._record = known = record
         return known
@@ -573,6 +578,7 @@ class LeaderElection:
     async def _write(self, record: _Record, spec: dict[str, Any]) -> bool:
         annotations = self._announced(spec["holderIdentity"], record.annotations)
         document = {
+            # As it was read: its version makes the write of an outdated Lease a conflict, and other fields stay.
             **record.document,
             "metadata": {**record.metadata, "annotations": annotations},
             "spec": {**record.spec, **spec},

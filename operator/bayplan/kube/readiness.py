@@ -1,7 +1,4 @@
-"""Readiness of the process, as a list of named conditions.
-
-Why a condition is not met yet is computed only when readiness is requested.
-"""
+"""Readiness of the process, as a list of named conditions."""
 
 from __future__ import annotations
 
@@ -26,6 +23,7 @@ class Readiness:
     def __init__(self, conditions: Iterable[str]) -> None:
         self._conditions = tuple(conditions)
         self._fulfilled: dict[str, bool] = dict.fromkeys(self._conditions, False)
+        # Functions: why a condition is not fulfilled is computed only when readiness is requested.
         self._obstacles: dict[str, Callable[[], str]] = {}
         self._stopping = False
         self._standby: Callable[[], str] | None = None
@@ -63,7 +61,7 @@ class Readiness:
         return [*self._stale(), *self._warnings(names_all)]
 
     def fail_if_stale(self, stale: Callable[[], list[str]]) -> None:
-        """Set what returns the stale data, with reasons. A standby with stale data is not ready to take over either."""
+        """Set what returns the stale data, with reasons."""
         self._stale = stale
 
     def fulfil(self, condition: str) -> None:
@@ -97,10 +95,9 @@ class Readiness:
 
     @property
     def failures(self) -> list[str]:
-        """Reasons why the process is not ready: the missing conditions, and stale data.
-
-        Explanations and the page are available with stale data, so they depend on :attr:`missing` alone.
-        """
+        """Reasons why the process is not ready: the missing conditions, and stale data."""
+        # Not a part of `missing`, on which explanations and the page depend: they are available with stale data. A
+        # standby with stale data is not ready to take over either.
         return [*self.missing, *(() if self._stopping else self._stale())]
 
     @property

@@ -1,8 +1,4 @@
-"""What the API server serves: discovery, the version of ``resource.k8s.io`` that is used, and the server's own version.
-
-The fields that the structs of ``v1`` of ``resource.k8s.io`` name have the same form in ``v1beta2``, the only version of
-Kubernetes 1.33.
-"""
+"""What the API server serves: discovery, the version of ``resource.k8s.io`` that is used, and the server's version."""
 
 from __future__ import annotations
 
@@ -57,6 +53,7 @@ async def discovered(connection: ApiConnection, path: str, kind: type[T]) -> T |
 
 DEVICE_GROUP = "resource.k8s.io"
 
+# The fields that the structs of v1 name have the same form in v1beta2, the only version of Kubernetes 1.33.
 DEVICE_VERSIONS = ("v1", "v1beta2")
 """In order of preference."""
 
@@ -89,8 +86,7 @@ class DeviceApi:
     async def paths(self, connection: ApiConnection) -> dict[str, str]:
         """Look up which collections are served.
 
-        The required ones are all of one version, the newest that has them. An optional one may be of an older version:
-        Kubernetes 1.36 has DeviceTaintRules in v1beta2 only.
+        The required ones are all of one version, the newest that has them. An optional one may be of an older version.
 
         Returns:
             Path by resource; empty if no version has the required ones.
@@ -98,10 +94,12 @@ class DeviceApi:
         found: dict[str, str] = {}
         for path in map(_path, DEVICE_VERSIONS):
             served = await served_resources(connection, path)
+            # A version that is served later is not used: objects have been read in the one that was found first.
             if not found and served >= REQUIRED.keys() and (path == self.path or not self._is_found):
                 self.path, self._is_found = path, True
                 found = {name: f"{path}/{name}" for name in REQUIRED}
             if found:
+                # Kubernetes 1.36 has DeviceTaintRules in v1beta2 only.
                 found |= {name: f"{path}/{name}" for name in served & OPTIONAL.keys() - found.keys()}
                 if found.keys() >= OPTIONAL.keys():
                     break
@@ -198,6 +196,7 @@ class ServerWatch:
             ClusterWriteError: A request failed, or its response cannot be decoded.
         """
         version = await discovered(self._connection, "/version", _Version) or _Version()
+        # Some providers append a plus sign to the minor version.
         release = f"{version.major}.{version.minor.rstrip('+')}"
         missing = [
             f"{api.resource} of {api.version}: {api.consequence}" for api in _NEWER_APIS if not await self._serves(api)

@@ -1,7 +1,6 @@
 """The clock of the running loop, and exponential backoff with jitter.
 
-All other code gets its time from a clock, so that tests and simulations can inject their own. Half of every delay is
-random, so that clients that lost the same server do not retry in step.
+All other code gets its time from a clock, so that tests and simulations can inject their own.
 """
 
 from __future__ import annotations
@@ -55,6 +54,7 @@ class Backoff:
         """Return the delay in seconds, between half and all of the current step; the step doubles."""
         step = min(self._next, self._maximum)
         self._next = min(self._next * 2, self._maximum)
+        # Half is random, so that clients that lost the same server do not retry in step.
         return step * self._random.uniform(0.5, 1.0)
 
     def reset(self) -> None:
@@ -64,5 +64,6 @@ class Backoff:
 
 def delay_of_try(tries: int, initial: float, maximum: float) -> float:
     """Return the jittered delay in seconds after ``tries`` (at least 1) failures, for callers with only a count."""
+    # The exponent is limited, because a power of a float may overflow.
     step = min(initial * 2.0 ** min(tries - 1, 32), maximum)
     return step * random.uniform(0.5, 1.0)

@@ -252,7 +252,6 @@ class ByteStream:
         self._waits_for_write = is_wanted
 
     def _end(self, error: OSError | None) -> None:
-        # First: no callback of the loop may follow the report of the end.
         self.close()
         self._ended(error)
 

@@ -394,7 +394,6 @@ class ApiConnection:
             yield session.client
         finally:
             session.in_flight -= 1
-            # The last request of a session that was left closes it; a watch may last for minutes.
             if session in self._left and not session.in_flight:
                 self._left.remove(session)
                 await session.client.close()

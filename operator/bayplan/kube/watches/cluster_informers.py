@@ -1,8 +1,6 @@
 """The informers of all resources that the scheduler reads, each delivering to its feed.
 
-Every resource that an in-tree plugin reads is watched, whether or not a live profile enables the plugin, so that an
-edited profile never waits for a list. The first cycle starts when all of them are synced: a pod whose claim or
-namespace is not known yet would be decided wrongly. A resource that not every cluster serves joins when it is served,
+The first cycle starts when all of them are synced. A resource that not every cluster serves joins when it is served,
 and the first cycle does not wait for it.
 """
 
@@ -91,6 +89,7 @@ class DeviceInformers:
                 if served is not None:
                     self._begin(served, tasks)
                 is_complete = self._watched >= {*REQUIRED, *OPTIONAL}
+                # Pods with resource claims are gated until the first lookup succeeds.
                 delay = LOOKUP_SECONDS if served is not None or is_complete else _FIRST_LOOKUP_SECONDS
                 await self._clock.sleep(delay)
 
@@ -114,6 +113,7 @@ class DeviceInformers:
 
     def _synced(self, resource: str) -> None:
         self._listed.add(resource)
+        # Devices would count as free while the claims that use them are not listed.
         if self._listed >= self._watched and self._listed >= REQUIRED.keys():
             self._feed.withhold("")
 
@@ -201,11 +201,7 @@ ARRIVAL_BOUNDS = exponential_bounds(0.25, 2, 12)
 
 
 class PodArrivals:
-    """Histogram of the delay with which new pods reach the scheduler.
-
-    A watch event carries no time, so the lag of an informer is measured by new pods, from their creation timestamp. It
-    is in whole seconds: up to one second of the measured delay is not lag. The clocks of the API server and the
-    operator may differ; a negative delay counts as zero.
+    """Histogram of the delay with which new pods reach the scheduler; up to one second of a delay is not lag.
 
     Args:
         clock: Its wall time is compared with the API server's.
@@ -226,6 +222,8 @@ class PodArrivals:
         def counted(pod: Pod) -> None:
             created = pod.metadata.creation_timestamp
             if created is not None and not pod.spec.node_name and self._is_listed():
+                # From the creation, because a watch event has no time; the timestamp is in whole seconds. The clocks of
+                # the API server and of the operator may differ, so a negative delay counts as zero.
                 self.seconds.observe(max(0.0, (self._clock.wall() - created).total_seconds()))
             add(pod)
 
@@ -273,6 +271,7 @@ class ClusterInformers:
             on_unreadable=feed.node_unreadable,
         )
         self.nodes: Informer[Node] = self._informer("/api/v1/nodes", scheduler.decoded.node, nodes)
+        # A function, because the informer of pods is made below: its sink counts the arrivals.
         self.arrivals = PodArrivals(clock, lambda: self.pods.synced)
         added = self.arrivals.counting(feed.pod_added)
         pods = FeedSink(
@@ -283,6 +282,8 @@ class ClusterInformers:
             on_unreadable=feed.pod_unreadable,
         )
         self.pods: Informer[Pod] = self._informer("/api/v1/pods", scheduler.decoded.pod, pods)
+        # Whether or not a live profile enables the plugins that read it, so that an edited profile never waits for a
+        # list.
         self._watch(WORKLOADS, scheduler.workload_feed)
         self._watch(STORAGE, scheduler.storage_feed)
         for kind in scheduler.decoded.kinds:
@@ -306,10 +307,8 @@ class ClusterInformers:
         return found
 
     def stale(self) -> list[str]:
-        """Return the resources that the first cycle waits for and that are stale, with the reasons.
-
-        A resource that not every cluster serves may be withdrawn, which its own feed handles.
-        """
+        """Return the resources that the first cycle waits for and that are stale, with the reasons."""
+        # A resource that not every cluster serves may be withdrawn, which its own feed handles.
         found = ((resource, informer.staleness) for resource, informer in self if resource not in self._joined_later)
         return [f"{resource} are stale: {reason}" for resource, reason in found if reason]
 
@@ -376,6 +375,7 @@ class ClusterInformers:
 
     def _kind_synced(self, resource: str) -> None:
         self._readiness.fulfil(_condition(resource))
+        # A pod whose claim or namespace is not known yet would be decided wrongly.
         if all(informer.synced for name, informer in self if name not in self._joined_later):
             self.synced.set()
 

@@ -6,8 +6,7 @@
 
 The sink always gets a consistent sequence of adds, updates and deletes: after a relist only the differences are
 delivered. Deliveries are at least once: :mod:`bayplan.kube.watches.undelivered_changes` repeats what a sink failed to
-handle. Follows client-go v0.37.1 ``tools/cache/reflector.go`` (WatchList with the paged list as fallback), but
-delivers a streamed list while it arrives, which needs no second copy.
+handle. Follows client-go v0.37.1 ``tools/cache/reflector.go`` (WatchList with the paged list as fallback).
 """
 
 from __future__ import annotations
@@ -143,20 +142,22 @@ class InformerOptions(Struct, frozen=True):
     """Intervals and sizes of an informer.
 
     Attributes:
-        idle_seconds: Silence after which a watch is opened again; the server sends a bookmark about once a minute.
-        watch_seconds: Range of the random time after which the server ends a watch, so that they do not end together.
+        idle_seconds: Silence after which a watch is opened again.
+        watch_seconds: Range of the random time after which the server ends a watch.
         slice_seconds: Maximum CPU time of decoding before other tasks run.
-        stale_seconds: Silence after which the known objects count as stale; 0 for never. It is longer than
-            `idle_seconds` and the interval of bookmarks together, so that one watch that is opened again is not stale.
+        stale_seconds: Silence after which the known objects count as stale; 0 for never.
     """
 
     page_limit: int = 500
+    # The API server sends a bookmark about once a minute.
     idle_seconds: float = 150.0
     watch_seconds: tuple[int, int] = (300, 600)
     list_seconds: float = 60.0
     backoff_initial_seconds: float = 0.2
     backoff_maximum_seconds: float = 30.0
     slice_seconds: float = 0.002
+    # Longer than idle_seconds and the interval of bookmarks together, so that the objects of one watch that is opened
+    # again are not stale.
     stale_seconds: float = 300.0
     seed: int | None = None
 
@@ -242,6 +243,7 @@ class Informer(Generic[T]):
                 self._stream_refused(error)
             except (ResourceExpiredError, StreamEndedError) as error:
                 self._note_error(error)
+                # The version is too old, or resuming from it may repeat the error.
                 self.resource_version = ""
             except SchedulerCoreError as error:
                 self._note_error(error)
@@ -249,12 +251,14 @@ class Informer(Generic[T]):
             # A streamed list that did not end is dropped as a whole: only a complete list shows what was deleted.
             if self._listing is not None:
                 self._listing = None
+                # An unreachable server does not show whether it supports streamed lists.
                 self._streamed_list_failures += self._opened
             self._opened = False
             # A watch that is refused at once, again and again, must not reset the delay.
             settled = self._clock.now() - began >= _SETTLED_SECONDS
             if settled or (self.events > events and not failed):
                 self._backoff.reset()
+            # A watch that the server ends after its timeout is opened again at once.
             if failed or not settled:
                 await self._clock.sleep(self._backoff.next_delay())
 
@@ -290,6 +294,7 @@ class Informer(Generic[T]):
             _logger.exception("Handling an error of the watch of %s failed; the watch continues", self._resource.path)
 
     def _stream_refused(self, error: InvalidRequestError) -> None:
+        # Without a version the watch has requested a streamed list, which an older API server rejects.
         if not self.resource_version and self._use_streamed_list:
             _logger.debug("%s does not support a list by watch, reading pages instead: %s", self._resource.path, error)
             self._use_streamed_list = False
@@ -311,10 +316,12 @@ class Informer(Generic[T]):
         params = [
             ("watch", "true"),
             ("allowWatchBookmarks", "true"),
+            # Random, so that the watches do not end, and are not opened again, together.
             ("timeoutSeconds", str(self._random.randint(*self._options.watch_seconds))),
             *self._resource.params,
         ]
         if self._listing is not None:
+            # Without a resourceVersion the list is the most recent one; client-go requests its last known version.
             params += [("sendInitialEvents", "true"), ("resourceVersionMatch", "NotOlderThan")]
         else:
             params.append(("resourceVersion", self.resource_version))
@@ -325,6 +332,7 @@ class Informer(Generic[T]):
             self._outages.opened(self._resource.path)
             while chunk := await stream.readany():
                 self.last_event_time = clock.now()
+                # Not the injected clock: decoding takes real time in a simulation, too.
                 slice_ends = time.perf_counter() + self._options.slice_seconds
                 for line in splitter.feed(chunk):
                     try:
@@ -376,6 +384,7 @@ class Informer(Generic[T]):
         listing = self._listing
         if type(event) is Bookmark:
             if listing is None:
+                # The version of a resource without changes would expire without bookmarks.
                 self.resource_version = event.resource_version
             elif event.ends_list:
                 self._listing = None
@@ -383,6 +392,7 @@ class Informer(Generic[T]):
                 self._finish_list(listing, event.resource_version)
             return
         if listing is not None:
+            # Delivered while the list arrives; client-go collects it in a second store first.
             self._apply_listed(event, listing)
             return
         if type(event) is Undecodable:
@@ -402,7 +412,7 @@ class Informer(Generic[T]):
             self._upsert(key, obj)
 
     def _apply_listed(self, event: WatchEvent[T] | Bookmark | Undecodable, listed: set[str]) -> None:
-        """Apply an event of a list that is not complete yet: a watch must not resume from its version."""
+        """Apply an event of a list that is not complete yet."""
         if type(event) is Undecodable:
             listed.add(f"{event.metadata.namespace}/{event.metadata.name}")
             self._skip(event)
@@ -411,8 +421,10 @@ class Informer(Generic[T]):
         obj: T = event.object
         meta = obj.metadata
         key = f"{meta.namespace}/{meta.name}"
+        # The version stays empty: a watch must not resume within a list.
         self.events += 1
         if event.type == DELETED:
+            # Objects change while the list is streamed.
             listed.discard(key)
             self._delete(key)
             return
@@ -432,6 +444,7 @@ class Informer(Generic[T]):
         meta = event.metadata
         key = f"{meta.namespace}/{meta.name}"
         self.decode_errors += 1
+        # Another UID: the known object was deleted and created again between two events.
         if event.type == DELETED or (key in self.known and meta.uid and self.known[key].metadata.uid != meta.uid):
             self._delete(key)
         if event.type == DELETED:
@@ -456,6 +469,7 @@ class Informer(Generic[T]):
             self._restore(key, obj)
             old = known.get(key)
         if old is not None:
+            # Listed again: only differences are delivered.
             if old.metadata.resource_version == obj.metadata.resource_version:
                 return
             if old.metadata.uid != obj.metadata.uid:

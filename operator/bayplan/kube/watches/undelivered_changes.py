@@ -3,8 +3,7 @@
     delivered ◀──the call returns── change ──it raises──▶ undelivered ──newer change, or a timer──▶ change
                                                              (backoff from 0.2 s to 30 s, without end)
 
-An exception may leave a change half applied, so that neither the version before nor the one after is certain. All
-versions that the sink may have are therefore stored, and the newest one is delivered as an update of each.
+All versions that the sink may have are stored, and the newest one is delivered as an update of each.
 """
 
 from __future__ import annotations
@@ -160,11 +159,13 @@ class UndeliveredChanges(Generic[T]):
         if self._changes:
             undelivered = self._changes.get(key)
             if undelivered is not None:
+                # Not as a change of its own: the sink may have any of the stored versions.
                 undelivered.add(old)
                 self._retry(key, undelivered)
                 return
         deferral, sink = self._deferral, self._sink
         if deferral is not None and deferral.is_on:
+            # An error of a deferred change is not raised by this call.
             deferral.on_error = partial(self._failed_later, key, old, new)
         try:
             if old is None:
@@ -229,6 +230,7 @@ class UndeliveredChanges(Generic[T]):
         undelivered = self._changes.get(key)
         if undelivered is None:
             undelivered = self._changes[key] = _Undelivered("" if old is None else old.metadata.uid)
+        # An exception may leave a change half applied, so that neither the version before nor the one after is certain.
         undelivered.add(old)
         undelivered.add(new)
         return undelivered
@@ -236,6 +238,7 @@ class UndeliveredChanges(Generic[T]):
     def _failed_later(self, key: str, old: T | None, new: T | None) -> None:
         """Handle a change that failed when the sink handled it, after its call had returned."""
         undelivered = self._undelivered(key, old, new)
+        # The sink may have received newer versions while it deferred the change.
         undelivered.add(self._known.get(key))
         self._failed(undelivered)
 
@@ -251,6 +254,7 @@ class UndeliveredChanges(Generic[T]):
         if self._timer is not None:
             if self._timer_at <= due:
                 return
+            # A cancelled timer must not count as set if call_later() raises.
             timer, self._timer = self._timer, None
             timer.cancel()
         self._timer = self._clock.call_later(max(0.0, due - self._clock.now()), self._retry_due)
@@ -276,6 +280,7 @@ class UndeliveredChanges(Generic[T]):
             self._deliver_again(key, undelivered, newest)
         except Exception:
             _logger.exception("Handling %s %s failed; it is delivered again", self._path, key)
+            # The sink may have applied a part of it.
             undelivered.add(newest)
             self._failed(undelivered)
         else:
@@ -297,6 +302,7 @@ class UndeliveredChanges(Generic[T]):
         if is_restored and self._on_unreadable is not None:
             self._on_unreadable(newest, "")
         if undelivered.handled_uid != uid:
+            # An add that failed may have been applied in part, so updates of its versions follow.
             self._sink.on_add(newest)
         for version in undelivered.versions:
             if version.metadata.uid == uid and version is not newest:

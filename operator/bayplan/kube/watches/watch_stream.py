@@ -1,7 +1,4 @@
-"""Decoding of a watch's bytes to events.
-
-The stream's ``readline`` is not used: it rejects lines above 128 KiB, and an object may have megabytes.
-"""
+"""Decoding of a watch's bytes to events."""
 
 from __future__ import annotations
 
@@ -37,19 +34,19 @@ class WatchOutages:
         self._began = 0.0
 
     def broke(self, path: str, error: SchedulerCoreError) -> None:
-        """Record that a watch ended, or could not be opened.
-
-        An expired version is no failure: the watch starts over with a list, which the metric of relists counts.
-        """
+        """Record that a watch ended, or could not be opened."""
+        # An expired version is no failure: the watch starts over with a list, which the metric of relists counts.
         if isinstance(error, ResourceExpiredError):
             _logger.debug("Watch of %s starts over: %s", path, error)
             return
         text = watch_failure(path, error)
         if needs_user_action(error):
+            # Once for each resource, apart from outages: only a user can end it.
             if self._reasons.get(path) != text:
                 _logger.error("Watch of %s failed, retrying: %s", path, text)
             self._reasons[path] = text
             return
+        # A server that is down breaks all watches: one line, and not one for each watch and attempt.
         if not self._affected:
             self._began, self._tries = self._clock.now(), 0
             _logger.warning("Watch of %s failed, retrying: %s", path, text)
@@ -179,7 +176,7 @@ class Undecodable(Struct, frozen=True):
 
 
 class StreamEndedError(ServerFailedError):
-    """Raised when the server ends a watch with an ERROR event: list again, because resuming may repeat the error."""
+    """Raised when the server ends a watch with an ERROR event: list again."""
 
 
 class MalformedStreamError(SchedulerCoreError):
@@ -201,6 +198,7 @@ class _RawEvent(Struct, frozen=True, gc=False):
 
 
 class LineSplitter:
+    # Not the stream's readline(), which rejects lines above 128 KiB: an object may have megabytes.
     __slots__ = ("_bytes", "_parts")
 
     def __init__(self) -> None:
@@ -216,6 +214,7 @@ class LineSplitter:
         lines = chunk.split(b"\n")
         tail = lines.pop()
         if lines and self._parts:
+            # Joined once, when the line is complete: a large object arrives in many chunks.
             self._parts.append(lines[0])
             lines[0] = b"".join(self._parts)
             self._parts.clear()
@@ -269,6 +268,7 @@ class ObjectDecoder(Generic[T]):
                 raise _stream_error(self._statuses.decode(event.object))
         except msgspec.DecodeError as error:
             raise MalformedStreamError(f"The watch sent no event ({error}); it is opened again.") from error
+        # An object in another layout of JSON, such as with spaces.
         return self._decoded(event.type, event.object)
 
     def _nullable_line(self, line: bytes) -> WatchEvent[T] | Undecodable:
@@ -307,4 +307,5 @@ def _identity(content: dict[str, Any]) -> ObjectIdentity:
 
 def _stream_error(status: ApiStatus) -> ResourceExpiredError | StreamEndedError:
     message = f"The server ended the watch: {status.code} {status.reason}: {status.message}"
+    # A version may expire after the watch was accepted with HTTP 200.
     return ResourceExpiredError(message) if status.code == 410 else StreamEndedError(message)

@@ -343,8 +343,7 @@ class ApiDispatcher:
 
     def _next(self) -> Write | None:
         for rank, ready in self._ranks:
-            # A dropped, held or sent write stays in its ready queue, which would have to be searched, and is skipped
-            # here.
+            # A write that was dropped, held or sent stays in its ready queue: its removal would search the whole queue.
             while ready and not self._is_ready(ready[0]):
                 ready.popleft()
             if ready and self._may_go(rank, ready[0]):

@@ -88,7 +88,6 @@ class PodWrites:
             await self._raise_if_ours(error, pod_path(patch.namespace, patch.name), patch.uid)
             raise
         if patch.condition is not None:
-            # Only after success: a failed patch must not make the retry omit the transition time.
             self._written[patch.uid, patch.condition.type] = patch.condition.status
             if len(self._written) > _REMEMBERED:
                 self._written.popitem(last=False)
