@@ -172,10 +172,11 @@ class GatedMembers:
         gang = self._queue.gangs.of_uid(pod.uid)
         if gang is not None and gang.unit.entry is not None and gang.unit.entry.place is not Place.NOWHERE:
             return
+        message = _NO_QUORUM if gang is None or gang.tree is None else gang.tree.lacks_quorum
         if gang is not None and gang.is_held:
-            self._patch(pod, gang.why_held)
-        else:
-            self._patch(pod, _NO_QUORUM if gang is None or gang.tree is None else gang.tree.lacks_quorum)
+            message = gang.why_held
+        if self._patch(pod, message):
+            self._writer.record(failed_scheduling(pod.info.pod, message, pod.profile))
 
     def _still_waits(self, pod: QueuedPod) -> bool:
         return self._queue.find(pod.uid) is pod and pod.info.pod.metadata.deletion_timestamp is None

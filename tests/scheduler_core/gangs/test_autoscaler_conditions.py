@@ -46,7 +46,7 @@ def cluster(cluster: Rig) -> Rig:
 
 
 async def test_a_gang_without_a_quorum(cluster: Rig) -> None:
-    """Its members are reported with a reason that autoscalers ignore, once, and without an event."""
+    """Its members are reported once, by a condition with a reason that autoscalers ignore and an event."""
     cluster.scheduler.group_feed.group_changed(group(min_member=3))
     cluster.add(*members(2))
     await settle(cluster)
@@ -56,7 +56,8 @@ async def test_a_gang_without_a_quorum(cluster: Rig) -> None:
     count = len(cluster.writer.patches)
     look(cluster, 10)
     assert len(cluster.writer.patches) == count
-    assert cluster.writer.events == []
+    events = [(event.regarding.name, event.reason, event.note) for event in cluster.writer.events]
+    assert events == [(f"train-{number}", "FailedScheduling", NO_QUORUM) for number in range(2)]
 
 
 async def test_a_growing_gang_is_not_reported(cluster: Rig) -> None:
