@@ -293,7 +293,7 @@ class Operator:
         # Stop first whatever may start new work. The informers stay: they confirm the last binds.
         watches = {_watch_task(resource) for resource, _ in parts.informers}
         await parts.debugger.stop()
-        early = [name for name in self._tasks if name not in watches and name != _ELECTION]
+        early = [name for name in self._tasks if name not in watches and name not in (_ELECTION, _PRESENCE)]
         await self._end(early, grace * 0.2)
         await parts.scheduler.stop(grace * 0.4)
         await parts.writer.stop(max(0.1, deadline - parts.clock.now() - grace * 0.2))

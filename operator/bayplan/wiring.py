@@ -47,7 +47,7 @@ from bayplan.settings.feature_gates import (
     FeatureGates,
     with_gates,
 )
-from bayplan.settings.operator_settings import Settings, revision_namespace
+from bayplan.settings.operator_settings import LeaderElectionSettings, Settings, revision_namespace
 from scheduler_core.config.profile_config import Extender
 from scheduler_core.in_tree import in_tree_registry
 from scheduler_core.metrics.attempt_reports import AttemptHistory
@@ -400,6 +400,9 @@ def _presence(settings: Settings, cluster: _Cluster) -> LeaderElection | None:
     if cluster.lease is not None:
         return None
     options = settings.leader_election.options(revision_namespace(settings), settings.selection)
+    if options.problems(""):
+        # Durations matter only with leader election, where they are validated.
+        options = LeaderElectionSettings(resource_name=options.name, resource_namespace=options.namespace).options("")
     # A fence of its own, which rejects nothing: this process schedules with and without the Lease.
     return LeaderElection(cluster.connection, options, cluster.clock, WriteFence(cluster.clock, options.lease))
 

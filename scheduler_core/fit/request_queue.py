@@ -7,9 +7,11 @@ placed with them.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 
 from scheduler_core.cycle.freed_capacity_event import FreedCapacity
 from scheduler_core.cycle.suspension import Suspension
+from scheduler_core.errors import Problem
 from scheduler_core.feeds.pod_group_feed import GroupFeed
 from scheduler_core.fit.requests import FitRequest
 from scheduler_core.framework.queued_pod import QueuedPod
@@ -84,8 +86,15 @@ class RequestQueue:
             if joined is not None:
                 gangs[joined.key] = joined
         for each in gangs.values():
-            if each.owner is not None and each.group is None:
+            refusal = "" if each.owner is None else _refusal(each.owner, request)
+            if refusal and each.group is None:
+                # The operator creates no PodGroup, and the pods wait for it.
+                feed.group_refused(each.key, [Problem("", refusal)])
+            elif each.owner is not None and each.group is None:
                 feed.group_changed(_group_of_owner(each, each.owner))
+            elif each.owner is not None and each.group is not None and held:
+                # Its size is that of the last admission until the owner is resumed with its present one.
+                feed.group_changed(replace(each.group, min_member=min(each.group.min_member, len(each.pods))))
             queue.gang_changed(each)
 
     def _named(
@@ -150,6 +159,11 @@ class RequestQueue:
             queue.gang_changed(copied)
         for waiting in sorted(waiting_pods, key=lambda pod: pod.sequence):
             queue.add(waiting.info)
+
+
+def _refusal(owner: OwnerInstance, request: FitRequest) -> str:
+    """Return why the pods of an owner cannot be one gang; "" if they may, or if they are several gangs."""
+    return request.no_gangs.get(str(owner), "") if owner.rule.sizing in ("JobSet", "LeaderWorkerSet") else ""
 
 
 def _group_of_owner(gang: Gang, owner: OwnerInstance) -> PodGroup:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
@@ -92,6 +92,7 @@ class FitRequest:
         template: Template of new nodes; None for none.
         max_new: Maximum number of new nodes.
         may_evict: Whether evictions are considered as the profiles allow them.
+        no_gangs: Why the pods of an owner cannot be one gang, by kind, namespace and name as in ``JobSet ml/train``.
     """
 
     pods: tuple[Pod, ...]
@@ -100,3 +101,4 @@ class FitRequest:
     template: NodeTemplate | None = None
     max_new: int = 0
     may_evict: bool = True
+    no_gangs: Mapping[str, str] = field(default_factory=dict)

@@ -173,7 +173,9 @@ def _new_nodes(found: NewNodes) -> str:
         return ", or ".join((f"{first} would help", *others))
     if not found.is_complete:
         return "not known: the dry run took more steps than it may"
-    return "no node like the present ones would help" if found.tried else "no present node is large enough to be copied"
+    if not found.tried:
+        return "no present node is large enough to be copied"
+    return "none of the few numbers of copies of present nodes that were tried would help; bayplan fit tries more"
 
 
 # -- resource claims and devices --------------------------------------------------------------------------------------

@@ -71,7 +71,7 @@ def read_question(question: FitQuestion, decoded: DecodedTypes | None = None) ->
     Raises:
         ConfigError: With every problem of the manifests.
     """
-    others, copies, notices = _expanded(question)
+    others, copies, notices, no_gangs = _expanded(question)
     admitted = _admitted(question, others, copies, decoded)
     by_key = {pod.key: pod for pod in admitted.pods}
     pods: list[Pod] = []
@@ -93,6 +93,7 @@ def read_question(question: FitQuestion, decoded: DecodedTypes | None = None) ->
         template=question.template,
         max_new=question.max_new,
         may_evict=question.may_evict,
+        no_gangs=no_gangs,
     )
     problems = [Problem(f"{key.source.kind} {key}: {each.path}", each.message)
                 for key, found in admitted.refused_groups for each in found]  # fmt: skip
@@ -119,8 +120,8 @@ def read_template(placed: Placed[Any], decoded: DecodedTypes | None = None) -> N
     return NodeTemplate(nodes[0])
 
 
-def _expanded(question: FitQuestion) -> tuple[list[Placed[Any]], list[_Copies], list[str]]:
-    others, copies, notices = list[Placed[Any]](), list[_Copies](), list[str]()
+def _expanded(question: FitQuestion) -> tuple[list[Placed[Any]], list[_Copies], list[str], dict[str, str]]:
+    others, copies, notices, no_gangs = list[Placed[Any]](), list[_Copies](), list[str](), dict[str, str]()
     workloads, total, generated = 0, 0, Counter[str]()
     for placed in question.objects:
         body = placed.object
@@ -132,6 +133,7 @@ def _expanded(question: FitQuestion) -> tuple[list[Placed[Any]], list[_Copies], 
             raise ConfigError([Problem("count", "requires exactly one workload; leave it out, or request one by one")])
         found = expand(_in_namespace(placed, question.namespace).object, str(placed.place), question.count)
         notices += found.notices
+        no_gangs |= found.no_gangs
         total += len(found.pods)
         if total > MAX_PODS:
             raise ConfigError([Problem("count", f"the request has more than {MAX_PODS} pods; request fewer of them")])
@@ -139,7 +141,7 @@ def _expanded(question: FitQuestion) -> tuple[list[Placed[Any]], list[_Copies], 
     if not total:
         kinds = ", ".join(dict.fromkeys(WORKLOADS))
         raise ConfigError([Problem("manifests", f"have no pods; supported kinds: {kinds}")])
-    return others, copies, notices
+    return others, copies, notices, no_gangs
 
 
 def _with_name(pod: dict[str, Any], generated: Counter[str]) -> dict[str, Any]:

@@ -35,10 +35,12 @@ class WorkloadPods:
     Attributes:
         pods: Manifests of pods.
         notices: What the expansion leaves out.
+        no_gangs: Why the pods of an owner cannot be one gang, by kind, namespace and name as in ``JobSet ml/train``.
     """
 
     pods: list[dict[str, Any]] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
+    no_gangs: dict[str, str] = field(default_factory=dict)
 
 
 def expands(body: Body) -> bool:
@@ -306,19 +308,30 @@ def _with_terms(spec: Body, terms: Mapping[str, list[dict[str, Any]]], of_term: 
     return {**spec, "affinity": affinity}
 
 
-def _note_leaders(of: _Fields, found: WorkloadPods, topology: str) -> None:
+def _note_leaders(of: _Fields, found: WorkloadPods, topology: str, size: int) -> None:
     notice = (
         f"{of.body.get('kind')} {of.namespace}/{of.name} has a domain of {topology} for each leader and its pods, "
         "which are created when the leader is scheduled; they count as if they were created with it"
     )
     if notice not in found.notices:
         found.notices.append(notice)
+    if size > 1:
+        _note_no_gang(of, found, "its pods are created when their leader is scheduled (exclusive topology)")
+
+
+def _note_no_gang(of: _Fields, found: WorkloadPods, reason: str) -> None:
+    owner = f"{of.body.get('kind')} {of.namespace}/{of.name}"
+    found.no_gangs[owner] = f"{reason}, so that no gang of all can be scheduled"
 
 
 def _job_set(of: _Fields, found: WorkloadPods, count: int | None) -> Iterator[dict[str, Any]]:
     _note_left_out(of, found)
     annotations = of.mapping("metadata.annotations")
     parts = of.get("spec.replicatedJobs")
+    if of.get("spec.startupPolicy.startupPolicyOrder") == "InOrder" or any(
+        isinstance(each, dict) and each.get("dependsOn") for each in (parts if isinstance(parts, list) else ())
+    ):
+        _note_no_gang(of, found, "its jobs start one after the other (spec.startupPolicy or dependsOn)")
     if not isinstance(parts, list) or not parts:
         raise of.error("spec.replicatedJobs", "is required; add at least one")
     if count is not None and len(parts) > 1:
@@ -333,7 +346,7 @@ def _job_set(of: _Fields, found: WorkloadPods, count: int | None) -> Iterator[di
         own = {**annotations, **inner.mapping("template.metadata.annotations")}
         topology = "" if _NODES_OF_JOBS in own else str(own.get(_EXCLUSIVE_JOBS) or "")
         if topology:
-            _note_leaders(of, found, topology)
+            _note_leaders(of, found, topology, inner.number("template.spec.parallelism", 1))
             if inner.get("template.spec.completionMode") == "NonIndexed":
                 raise inner.error(
                     "template.spec.completionMode", f"must be Indexed, because annotation {_EXCLUSIVE_JOBS} is set"
@@ -357,7 +370,9 @@ def _leader_worker_set(of: _Fields, found: WorkloadPods, count: int | None) -> I
     _note_left_out(of, found)
     topology = str(of.mapping("metadata.annotations").get(_EXCLUSIVE_GROUPS) or "")
     if topology:
-        _note_leaders(of, found, topology)
+        _note_leaders(of, found, topology, of.number("spec.leaderWorkerTemplate.size", 1))
+    if of.get("spec.startupPolicy") == "LeaderReady":
+        _note_no_gang(of, found, "its workers are created when the leader is ready (spec.startupPolicy)")
     path = "spec.leaderWorkerTemplate"
     worker = of.template(f"{path}.workerTemplate")
     leader = of.template(f"{path}.leaderTemplate") if of.get(f"{path}.leaderTemplate") else worker

@@ -415,7 +415,8 @@ class LeaderElection:
     async def be_found(self, report: Callable[[str], None]) -> None:
         """Hold the Lease without leading, for a process without leader election: other processes then find this one.
 
-        One read and one write in a third of the lease duration; ends if the user may not write the Lease.
+        One read and one write in a third of the lease duration, or in half of the renew deadline, after which
+        :meth:`release` would not clear the holder; ends if the user may not write the Lease.
 
         Args:
             report: Called with another process that renews the Lease.
@@ -433,7 +434,7 @@ class LeaderElection:
                 found = self._record
                 if not is_held and earlier is not None and found is not None and found.is_renewal_of(earlier):
                     report(f"{found.holder} holds Lease {self.lease}")
-            await self._clock.sleep(self._options.lease_seconds / 3)
+            await self._clock.sleep(min(self._options.lease_seconds / 3, self._options.renew_seconds / 2))
 
     async def release(self, seconds: float) -> None:
         """Stop leading and clear the Lease's holder, so that the next leader need not wait; call after the last write.

@@ -153,7 +153,11 @@ def test_an_overcommitted_node_has_nothing_free() -> None:
         NewNodes((HelpfulNode("large", 1), HelpfulNode("small", 2)), 2),
         "1 node like large would help, or 2 nodes like small",
     ),
-    ("none", NewNodes((), 2), "no node like the present ones would help"),
+    (
+        "none",
+        NewNodes((), 2),
+        "none of the few numbers of copies of present nodes that were tried would help; bayplan fit tries more",
+    ),
     ("no-node", NewNodes(), "no present node is large enough to be copied"),
     ("given-up", NewNodes((), 1, is_complete=False), "not known: the dry run took more steps than it may"),
 )

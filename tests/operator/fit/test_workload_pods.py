@@ -184,3 +184,29 @@ def test_an_exclusive_topology_without_a_leader() -> None:
     """The pods of a Job without indexes would never be created."""
     with pytest.raises(ConfigError, match="completionMode: must be Indexed"):
         expand(_jobs("NonIndexed", **{JOBS: "rack"}), "here")
+
+
+ALONE = {"size": 1, "workerTemplate": TEMPLATE}
+
+
+def _with(body: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    return {**body, "spec": {**body["spec"], **fields}}
+
+
+@table(
+    "body, reason",
+    ("groups of a leader alone", _with(_groups(**{GROUPS: "rack"}), leaderWorkerTemplate=ALONE), ""),
+    ("exclusive groups", _groups(**{GROUPS: "rack"}), "when their leader is scheduled"),
+    ("exclusive jobs", _jobs(**{JOBS: "rack"}), "when their leader is scheduled"),
+    ("leader first", _with(_groups(), startupPolicy="LeaderReady"), "leader is ready"),
+    (
+        "jobs in order",
+        _with(_jobs(), startupPolicy={"startupPolicyOrder": "InOrder"}),
+        "one after the other",
+    ),
+)
+def test_pods_that_are_no_gang(body: dict[str, Any], reason: str) -> None:
+    """A workload whose controller creates some pods after others is no gang, as in the operator."""
+    found = expand(body, "here").no_gangs
+    assert list(found) == ([f"{body['kind']} ml/w"] if reason else [])
+    assert reason in "".join(found.values())

@@ -19,9 +19,12 @@ from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.config.validation import validate
 from scheduler_core.errors import ConflictError
 from scheduler_core.in_tree import default_plugins
+from scheduler_core.model.meta import OwnerReference
+from scheduler_core.model.pod_group import PodGroup
 from tests.support.builders import pod
 from tests.support.gang_preemption import running_pod, small_node, with_pod_groups
 from tests.support.gangs import group
+from tests.support.presence import present
 from tests.support.scheduling import DEFAULT_NAME, Rig, rig
 from tests.support.tables import table
 
@@ -311,6 +314,22 @@ async def test_a_gang_of_its_owner() -> None:
     await kueue.until(lambda: kueue.held == ["fits"])
     (room,) = made.scheduler.reservations.held
     assert len(room.reservation.plan.node_names) == 1
+
+
+async def test_the_size_of_an_earlier_admission() -> None:
+    """The PodGroup of a Job that was admitted with more pods before does not prevent a smaller admission."""
+    made = with_pod_groups(rig(defaults=default_plugins()))
+    made.add(small_node("a"), small_node("b"))
+    gangs = validate(GangSettings, {"fromOwners": [{"kind": "Job"}]})
+    made.serve(ProfileConfig(scheduler_name=DEFAULT_NAME, gangs=gangs))
+    owner = OwnerReference(kind="Job", name="job", uid="owner-job", api_version="batch/v1", controller=True)
+    key = present(made.queue.gangs.key_of(pod("job-0", owners=(owner,))))
+    made.scheduler.group_feed.group_changed(PodGroup(key, "uid-of-group", 4))
+    kueue = Kueue(made)
+    kueue.check()
+    kueue.add("job", 3, owner="Job")
+    await kueue.until(lambda: bool(kueue.written))
+    assert kueue.written == ["job: Ready"]
 
 
 async def test_members_that_wait_after_a_restart(kueue: Kueue) -> None:
