@@ -142,7 +142,10 @@ class NodeChoice:
         return attempt.is_sampled
 
     def _classes(self, attempt: Attempt) -> PodClasses | None:
-        """Return the classes of the profile's revision; None if anything but rows and Node objects can matter."""
+        """Return the classes of the profile's revision; None if a nomination matters, or the profile has none.
+
+        Nodes that a reservation blocks for the pod are left out of the ranking when it is read.
+        """
         pod = attempt.info.pod
         # A running pod whose resize is deferred may only use its own node, and a nominated node is evaluated first.
         if pod.spec.node_name or pod.status.nominated_node_name:

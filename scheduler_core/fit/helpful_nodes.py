@@ -11,8 +11,9 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
-from scheduler_core.errors import AttemptLimitError
+from scheduler_core.errors import AllocationError, AttemptLimitError
 from scheduler_core.explain.findings import HelpfulNode, NewNodes
 from scheduler_core.fit.node_bounds import NodeBounds
 from scheduler_core.fit.requests import FitRequest, NodeTemplate, lasting_taints
@@ -20,6 +21,7 @@ from scheduler_core.fit.trial import Trial, TrialParts
 from scheduler_core.model.node import HOSTNAME, Node
 from scheduler_core.placement.subsets import member_room
 from scheduler_core.snapshot.node_columns import NodeColumns
+from scheduler_core.snapshot.node_selector_matching import NodeMatching
 from scheduler_core.snapshot.pod_info import PodInfo
 
 _MAX_SHAPES = 8
@@ -30,6 +32,8 @@ _MAX_NEW = 100
 _MAX_SAMPLED = 512
 """Nodes whose shapes are compared."""
 _NODES_PER_STEP = 10
+_MAX_AFFINITIES = 16
+"""Node affinities of the pods that are read; further ones are left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,25 +92,52 @@ class HelpfulNodes:
 def node_shapes(nodes: NodeColumns, infos: Sequence[PodInfo]) -> Iterator[str]:
     """Yield one node of each shape that has room for one of some pods when it is empty, the most frequent shape first.
 
-    Nodes of a shape offer the same amounts, and have the same labels and taints, without labels that most nodes have
-    with a value of their own. Of a large cluster a sample is compared.
+    Nodes of a shape offer the same amounts and devices, and have the same labels and taints, without labels that most
+    nodes have with a value of their own. Of a large cluster a sample is compared.
     """
     rows = np.flatnonzero(member_room(nodes, infos, when_empty=True) > 0)
+    # Nodes that the pods select stand for their shape, and are tried before others: a pool may be rare, and in a small
+    # cluster most nodes have a zone of their own.
+    selected = _selected(nodes, infos, rows)
+    rows = selected if len(selected) else rows
     if len(rows) > _MAX_SAMPLED:
         rows = rows[np.linspace(0, len(rows) - 1, _MAX_SAMPLED).astype(np.int64)]
     sample = [node for row in rows.tolist() if (node := nodes.nodes[row]) is not None]
     values = Counter(key for key, _ in {pair for node in sample for pair in node.metadata.labels.items()})
     own = {HOSTNAME, *(key for key, count in values.items() if count > max(1, len(sample) // 2))}
     shapes: dict[object, list[str]] = {}
+    has_claims = any(info.pod.spec.resource_claims for info in infos)
     for node in sample:
-        shapes.setdefault(_shape(node, own), []).append(node.metadata.name)
+        devices = _devices(nodes, node) if has_claims else ()
+        shapes.setdefault((_shape(node, own), devices), []).append(node.metadata.name)
     yield from (min(names) for names in sorted(shapes.values(), key=lambda names: (-len(names), min(names))))
+
+
+def _selected(nodes: NodeColumns, infos: Sequence[PodInfo], rows: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Return those of some rows that match the node selector and required affinity of a pod, intp[k]."""
+    matching, found = NodeMatching(nodes), np.zeros(len(rows), dtype=np.bool_)
+    for affinity in list({info.node_affinity for info in infos})[:_MAX_AFFINITIES]:
+        matches = matching.required(affinity, rows)
+        if matches is None:
+            return rows
+        found |= matches
+    return rows[found]
 
 
 def _shape(node: Node, own: Collection[str]) -> object:
     labels = frozenset(pair for pair in node.metadata.labels.items() if pair[0] not in own)
     taints = frozenset((taint.key, taint.value, taint.effect) for taint in lasting_taints(node))
     return frozenset(node.status.allocatable.items()), labels, taints
+
+
+def _devices(nodes: NodeColumns, node: Node) -> tuple[tuple[str, int], ...]:
+    """Return what devices a node has, by driver; allocatable amounts do not show devices of ResourceSlices."""
+    inventory = nodes.devices.hardware.inventory
+    try:
+        views = inventory.pools(node.metadata.name, node.metadata.labels, node.status.declared_features)
+    except AllocationError:
+        return ()
+    return tuple(sorted((view.key[0], view.shape.number) for view in views))
 
 
 def _size(nodes: NodeColumns, name: str) -> tuple[int, ...]:

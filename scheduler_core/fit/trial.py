@@ -47,6 +47,11 @@ from scheduler_core.snapshot.cluster_cache import ClusterCache
 from scheduler_core.snapshot.overlay import ColumnsOverlay
 from scheduler_core.snapshot.pod_info import PodInfo
 
+_STEPS_OF_POD = 2
+"""Steps to queue a pod of a request."""
+_STEPS_OF_NODE = 3
+"""Steps to add a node; each of its pods takes one more."""
+
 
 @dataclass(frozen=True, slots=True)
 class Unplaced:
@@ -157,6 +162,8 @@ class Trial:
         with self._parts.nominator.hypothetical(), self._parts.world.assumed.undone():
             self._overlay.__enter__()
             self._add_objects()
+            # By members of all gangs that are queued again, whose search may end with the first of them.
+            self._parts.world.steps.spend(1 + _STEPS_OF_POD * len(infos))
             self._parts.queue.add(self._request, infos)
             self._place_all()
             self._note_waiting(infos)
@@ -169,6 +176,7 @@ class Trial:
         if template is not None and self._new_nodes:
             copies = template.copies(self._nodes)
             for _ in range(self._new_nodes):
+                self._parts.world.steps.spend(_STEPS_OF_NODE + len(template.daemon_pods))
                 node, pods = next(copies)
                 self._overlay.add_node(node, pods)
                 if template.devices_of:

@@ -87,6 +87,9 @@ def waiting_causes(places: Places, gangs: Gangs, nominated: Iterable[str]) -> Co
             continue
         gang_of_pod = gangs.of_uid(uid) if pod.place is Place.GROUPED else None
         waits_for = _OF_PLACE.get(pod.place) if gang_of_pod is None else _of_gang(gang_of_pod.unit)
+        if pod.place is Place.ERROR_BACKOFF and _reason(pod) == SCHEDULER_ERROR:
+            # Counted as an error above: an error of the scheduler itself keeps the nomination.
+            continue
         if waits_for is WaitingFor.ROOM:
             found[WaitingFor.ROOM, ""] -= 1
             found[WaitingFor.PREEMPTION, ""] += 1

@@ -276,7 +276,9 @@ class ReuseBounds(Struct, frozen=True):
     """Bounds of what a profile's revision stores.
 
     Attributes:
-        ranking_bytes: Memory of all rankings, in bytes; as above. A ranking that is larger by itself is not stored.
+        classes: Classes; the least recently used one is dropped first.
+        ranking_bytes: Memory of all rankings, in bytes; the least recently used one is dropped first. A
+            ranking that is larger by itself is not stored.
         seen_keys: Keys of classes of which one pod was seen, for each looseness; the oldest is dropped first.
     """
 

@@ -16,6 +16,7 @@ from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupTopology, PodGroup
 from tests.support.builders import pod
+from tests.support.devices import allocated_claim, claim, device, device_class, exactly, slice_of, using
 from tests.support.gang_preemption import add_gang, running_pod, small_node, with_pod_groups
 from tests.support.gangs import gang_of, group, members
 from tests.support.scheduler_state import scheduler_state
@@ -96,6 +97,54 @@ def test_the_limit_of_steps(cluster: Rig) -> None:
     """A search that reaches the limit of its dry run is reported as incomplete."""
     cluster.add(_pod(2))
     assert help_of(cluster, FitRequest(pods=(_pod(2),)), 1, limit=2) == NewNodes(is_complete=False)
+
+
+@table("zone, name", ("first", "x", "a"), ("second", "y", "b"))
+def test_every_node_has_a_zone_of_its_own(zone: str, name: str) -> None:
+    """A label that a pod selects is part of the shape, although each node has another value."""
+    made = with_pod_groups(rig(defaults=default_plugins()))
+    made.add(small_node("a", 2, zone="x"), small_node("b", 2, zone="y"))
+    made.add(running_pod("v-a", "a", cpus=2), running_pod("v-b", "b", cpus=2))
+    waiting = _pod(1, node_selector={"zone": zone})
+    made.add(waiting)
+    assert help_of(made, FitRequest(pods=(waiting,)), 1).helpful == (HelpfulNode(name, 1),)
+
+
+def test_a_rare_pool_that_a_pod_selects() -> None:
+    """More pools than shapes that are tried do not hide the pool of the pod."""
+    made = with_pod_groups(rig(defaults=default_plugins()))
+    for number in range(30):
+        name = f"n{number}"
+        made.add(small_node(name, 2, pool=f"p{number // 2}"), running_pod(f"v-{name}", name, cpus=2))
+    waiting = _pod(1, node_selector={"pool": "p14"})
+    made.add(waiting)
+    assert help_of(made, FitRequest(pods=(waiting,)), 1).helpful == (HelpfulNode("n28", 1),)
+
+
+def test_devices_are_part_of_the_shape() -> None:
+    """A pod with a claim is helped by a copy of the node that has the device."""
+    made = with_pod_groups(rig(defaults=default_plugins()))
+    made.add(small_node("a", 2, zone="x"), small_node("b", 2, zone="x"))
+    devices = made.context.cache.columns.devices
+    devices.assign(device_class())
+    devices.assign(slice_of([device("gpu-0")], node="b", count=1))
+    devices.assign(allocated_claim({"device": "gpu-0", "pool": "b"}))
+    devices.assign(claim(exactly("gpu"), name="mine"))
+    waiting = using(pod("p", namespace="ns", requests={"cpu": "1"}), "mine")
+    made.add(waiting)
+    assert help_of(made, FitRequest(pods=(waiting,)), 1).helpful == (HelpfulNode("b", 1),)
+
+
+def test_each_number_that_is_tried_counts_the_members() -> None:
+    """A search that fails at the first member takes steps for all, because each trial queues them again."""
+    made = with_pod_groups(rig(defaults=default_plugins()))
+    for number in range(8):
+        made.add(small_node(f"n{number}", 50 + number), running_pod(f"v-{number}", f"n{number}", cpus=50 + number))
+    of, waiting = group(min_member=1000), members(1000, node_selector={"zone": "none"})
+    add_gang(made, *waiting, of=of)
+    request, needed = FitRequest(pods=tuple(waiting), groups=(of,)), gang_of(made).needed
+    assert not help_of(made, request, needed, limit=10_000).is_complete
+    assert help_of(made, request, needed, limit=100_000) == NewNodes((), 8)
 
 
 def _labelled(name: str, **labels: str) -> Node:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import pytest
+
+from scheduler_core.cycle.scheduling_cycle import SchedulingCycle
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod_group import GroupSource
 from tests.support.builders import node, pod
@@ -96,3 +99,23 @@ async def test_causes(state: Callable[[Rig], None], runs: bool, expected: dict[t
     found = made.queue.readings.causes(made.queue.nominator.node_by_uid)
     assert {(cause.value, plugin): count for (cause, plugin), count in found.items() if count} == expected
     assert sum(found.values()) == len(made.queue.readings)
+
+
+async def test_an_error_of_a_pod_with_a_nomination(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pod that keeps its nomination after an error of the scheduler counts once, as an error."""
+    made = rig(defaults=default_plugins())
+    made.add(node("n", allocatable={"cpu": "2", "pods": "10"}))
+    _preemption(made)
+    await settle(made)
+    nominated = made.queue.nominator.node_by_uid
+    assert list(nominated) == [pod("high").metadata.uid]
+
+    def raise_error(*_: object) -> None:
+        raise RuntimeError("boom")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SchedulingCycle, "conclude", raise_error)
+        made.queue.activate(list(nominated))
+        await settle(made)
+    found = made.queue.readings.causes(made.queue.nominator.node_by_uid)
+    assert {(cause.value, plugin): count for (cause, plugin), count in found.items() if count} == {("error", ""): 1}
