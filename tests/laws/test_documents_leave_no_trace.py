@@ -151,7 +151,7 @@ def listener() -> Iterator[Listener]:
     ("shadow", 7, {"waiting", "nominations"}),
     ("contention-for-devices", 48, {"waiting", "devices", "nominations"}),
     ("preemption-under-way", 9, {"waiting", "gangs", "nominations"}),
-    ("reservations", 61, {"waiting", "gangs", "reservations"}),
+    ("reservations", 89, {"waiting", "gangs", "reservations"}),
 )
 def test_documents_leave_no_trace(seed: int, contained: set[str], listener: Listener) -> None:
     """No document changes the state, whatever the cluster contains, and the record of each process replays equally."""
