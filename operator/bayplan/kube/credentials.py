@@ -347,8 +347,14 @@ async def _loaded_kubeconfig(
         if changed.host != credentials.host:
             _logger.warning("The changed kubeconfig has another server, %s; restart to connect to it", changed.host)
             return await load()
+
+        async def load_changed() -> None:
+            # A plugin may return other files of certificates each time.
+            await newest_load()
+            vars(credentials).update(vars(changed))
+
+        load = load_changed
         vars(credentials).update(vars(changed))
-        load = newest_load
         return None
 
     return reload

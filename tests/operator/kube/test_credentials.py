@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import dataclasses
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from bayplan.kube.credentials import Credentials, PlainKubeconfig, from_service_account
+from bayplan.kube.credentials import (
+    ConfiguredAccess,
+    Credentials,
+    PlainKubeconfig,
+    from_kubeconfig,
+    from_service_account,
+)
 from kubernetes.aio.config import load_kube_config
 
 from hack.controlplane.certificates import Authority
@@ -44,6 +52,37 @@ def comparable(credentials: Credentials) -> dict[str, Any]:
 
 AUTHORITY = Authority()
 _HTTPS = {"server": "https://127.0.0.1:6443"}
+
+
+def test_a_plugin_rotates_certificates_after_the_kubeconfig_changed(tmp_path: Path) -> None:
+    """Certificates that a credential plugin returns later are used, also if the kubeconfig was changed before."""
+    answer = tmp_path / "answer.json"
+    version = "client.authentication.k8s.io/v1"
+
+    def rotate() -> str:
+        issued = AUTHORITY.issue("client")
+        status = {"clientCertificateData": issued.certificate, "clientKeyData": issued.key}
+        answer.write_text(json.dumps({"apiVersion": version, "kind": "ExecCredential", "status": status}))
+        return issued.certificate
+
+    def used(access: ConfiguredAccess) -> str:
+        return Path(access.credentials.cert_file or "").read_text()
+
+    user = {"exec": {"apiVersion": version, "command": "cat", "args": [str(answer)], "interactiveMode": "Never"}}
+    path = kubeconfig(tmp_path, _HTTPS | {"insecure-skip-tls-verify": True}, user)
+
+    async def run() -> None:
+        first = rotate()
+        access = await from_kubeconfig(path)
+        assert used(access) == first
+        path.write_text(path.read_text() + "# edited\n")
+        await access.authorization()
+        for _ in range(2):
+            issued = rotate()
+            await access.authorization()
+            assert used(access) == issued
+
+    asyncio.run(run())
 
 
 @table(
