@@ -89,6 +89,11 @@ def test_a_fragmented_cluster(world: KueueChecks, plane: ControlPlane) -> None:
     check = world.checked_queue("checked", 12)
     manifest = {"apiVersion": VERSION, "kind": "AdmissionCheck", "metadata": {"name": check}}
 
+    def described(job: str) -> str:
+        names = plane.kubectl("get", "workloads.kueue.x-k8s.io", "--output=name").split()
+        (name,) = (each for each in names if f"/job-{job}-" in each)
+        return plane.kubectl("describe", name)
+
     def is_active() -> bool:
         conditions = world.api.get(address(manifest)).get("status", {}).get("conditions", ())
         return any(each["type"] == "Active" and each["status"] == "True" for each in conditions)
@@ -103,6 +108,7 @@ def test_a_fragmented_cluster(world: KueueChecks, plane: ControlPlane) -> None:
     world.until(lambda: all(world.check_of(name).get("retryCount", 0) >= 1 for name in checked), "all were answered")
     assert not any(map(world.is_admitted, checked))
     assert "0 of 1 pods fit now" in world.operator.log
+    world.until(lambda: "0 of 1 pods fit now" in described("checked-0"), "kubectl describe shows the reason")
     plane.kubectl("delete", "jobs", *alone)
     world.until(lambda: not any(map(world.nodes_of, alone)), "the Jobs of the other queue are gone")
     world.remove("Pod", "fill-0")

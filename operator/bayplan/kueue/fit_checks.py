@@ -33,6 +33,7 @@ from bayplan.fit.request_reading import FitQuestion, read_question
 from bayplan.kube.timing import delay_of_try
 from bayplan.kueue.workloads import (
     CONTROLLER,
+    GROUP,
     PENDING,
     READY,
     RETRY,
@@ -51,7 +52,7 @@ from scheduler_core.errors import ClusterWriteError, ConfigError, NotFoundError,
 from scheduler_core.fit.fit_search import FitAnswer, FitVerdict
 from scheduler_core.fit.requests import FitRequest
 from scheduler_core.gangs.held_room import POD_SET_LABEL, WORKLOAD_LABEL, HeldPod, HeldRoom, HeldWorkload
-from scheduler_core.ports import Clock
+from scheduler_core.ports import Clock, Event, ObjectReference
 from scheduler_core.scheduler import Scheduler
 from scheduler_core.snapshot.pod_info import NO_ROW
 
@@ -86,7 +87,13 @@ class StateWrite(Struct, frozen=True):
 
 
 class CheckRequests(Protocol):
-    """Requests of the controller."""
+    """Requests of the controller.
+
+    Attributes:
+        version: Version of Kueue's API.
+    """
+
+    version: str
 
     async def write_state(self, write: StateWrite) -> None:
         """Write the state of a check; raises ConflictError if the Workload has changed."""
@@ -314,6 +321,12 @@ class FitChecks:
             workload, state.name, RETRY, message[:_LONGEST_MESSAGE], self._clock.wall(), requeue_after_seconds=delay
         )
         await self._requests.write_state(write)
+        # Kueue soon replaces the message of the check.
+        meta = workload.metadata
+        regarding = ObjectReference(
+            "Workload", meta.name, meta.namespace, meta.uid, f"{GROUP}/{self._requests.version}"
+        )
+        self._scheduler.context.writer.record(Event(regarding, "Warning", "AdmissionCheckRetry", "Admitting", message))
 
     # -- held room ----------------------------------------------------------------------------------------------
 

@@ -43,6 +43,7 @@ class Kueue:
         self.writes: list[StateWrite] = []
         self.active: list[str] = []
         self.conflicts = 0
+        self.version = "v1beta2"
         self.checks = self.controller()
         self._bodies: dict[str, dict[str, Any]] = {}
         self._version = 0
@@ -204,6 +205,9 @@ async def test_a_workload_that_does_not_fit(kueue: Kueue) -> None:
     await kueue.until(lambda: kueue.written == ["job: Retry"])
     write = kueue.writes[0]
     assert "0 of 1 pods fit now; default/job-main-0: 0/2 nodes are available: 2 Insufficient cpu" in write.message
+    (event,) = kueue.rig.writer.events
+    assert (event.regarding.kind, event.regarding.name, event.reason) == ("Workload", "job", "AdmissionCheckRetry")
+    assert event.note == write.message
     assert write.requeue_after_seconds == 2
     assert kueue.held == []
 
