@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,8 +23,8 @@ Conditions = dict[str, dict[str, str]]
 
 
 @pytest.fixture(scope="module")
-def refusals(plane: ControlPlane, operator: OperatorProcess, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Apply all manifests, and return the errors."""
+def refusals(plane: ControlPlane, operator: OperatorProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Apply all manifests, and return the errors; what was accepted is deleted after the tests."""
     assert operator.is_alive()
     directory: Path = tmp_path_factory.mktemp("mistakes")
     for number, mistake in enumerate(MISTAKES):
@@ -31,7 +32,11 @@ def refusals(plane: ControlPlane, operator: OperatorProcess, tmp_path_factory: p
     plane.kubectl("create", "namespace", "mistakes")
     with pytest.raises(ControlPlaneError) as caught:
         plane.kubectl("apply", "--namespace=mistakes", f"--filename={directory}")
-    return str(caught.value)
+    yield str(caught.value)
+    # The next modules use the same control plane: a profile with another QueueSort plugin would refuse theirs.
+    plane.kubectl("delete", "schedulerprofiles.bayplan.dev", "--all")
+    for kind in KINDS[1:]:
+        plane.kubectl("delete", kind, "--all", "--all-namespaces")
 
 
 @pytest.fixture(scope="module")
