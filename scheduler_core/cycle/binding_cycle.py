@@ -29,7 +29,7 @@ from scheduler_core.errors import (
     error_message,
 )
 from scheduler_core.framework.cycle_state import CycleStage
-from scheduler_core.framework.status import SUCCESS, Code, Status, error
+from scheduler_core.framework.status import GANG_SCHEDULING, SUCCESS, Code, Status, error
 from scheduler_core.framework.waiting_pods import PodsInPreBind, WaitingPods
 from scheduler_core.ports import Binding, Clock, ClusterWriter, PodStatusPatch
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
@@ -123,7 +123,10 @@ class BindingCycle:
                     gang.delayed()
             # 2. WaitOnPermit.
             if waits and not (status := await self._wait_on_permit(attempt)).is_success:
-                return of_status(status)
+                # Released with its gang: if others have become the quorum meanwhile, it is tried alone, and no event
+                # would requeue it.
+                is_released = gang is not None and status.plugin == GANG_SCHEDULING
+                return too_late(status) if is_released else of_status(status)
             # A failure from here on always backs off, so its events need not be recorded.
             self.queue.end_recording(info.uid)
             # 3. PreBind.
