@@ -22,7 +22,7 @@ def seconds_left(instance: FrameworkInstance, since: float | None, now: float) -
     """Return for how long an attempt must not preempt yet; 0 or less if it may.
 
     Args:
-        since: When the pod or gang was unschedulable first, in the clock's seconds; None for now.
+        since: When the pod or gang was unschedulable first, in the clock's seconds; None for the present time.
         now: The time, in the clock's seconds.
     """
     seconds = instance.config.preemption.delay_seconds
@@ -35,7 +35,7 @@ def delayed(instance: FrameworkInstance, since: float | None, started: float) ->
     It has no times, so that the condition does not change.
 
     Args:
-        since: When the pod or gang was unschedulable first, in the clock's seconds; None for now.
+        since: When the pod or gang was unschedulable first, in the clock's seconds; None for the present time.
     """
     if seconds_left(instance, since, started) <= _EARLY_SECONDS:
         return ""

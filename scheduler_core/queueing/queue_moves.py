@@ -270,6 +270,7 @@ class Moves:
             try:
                 listener(pod, message)
             except Exception:
+                # It reports only: the move of the pod, of which this is a part, must not be lost.
                 log.exception("an error of pod %s could not be reported", pod.info.key, extra={"pod": pod.info.key})
 
     def delay_faulty(self, pod: QueuedPod, fault: Exception) -> None:

@@ -144,7 +144,7 @@ def waits_until(context: CycleContext, instance: FrameworkInstance, since: float
     """Return until when a profile waits for a new node before it preempts; None if it does not wait.
 
     Args:
-        since: When the pod or gang was unschedulable first, in the clock's seconds; None for now.
+        since: When the pod or gang was unschedulable first, in the clock's seconds; None for the present time.
     """
     left = seconds_left(instance, since, context.clock.now())
     return format_time(context.clock.wall() + timedelta(seconds=left)) if left > 0 else None

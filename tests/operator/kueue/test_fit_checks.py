@@ -54,6 +54,16 @@ class Kueue:
         self.checks = FitChecks(self.rig.scheduler, FitDryRun(self.rig.scheduler, documents), self, self.rig.clock)
         return self.checks
 
+    async def restart(self, name: str) -> None:
+        """Let a new process hold the room of a Workload again, before its first cycle."""
+        self.rig.scheduler.reservations.held.end(f"uid-of-{name}")
+        restarted = self.controller()
+        self.check()
+        self.checks.workload_changed(self.workload(name))
+        async with self.running():
+            await restarted.settle()
+            assert self.held == [name]
+
     async def write_state(self, write: StateWrite) -> None:
         if self.conflicts:
             self.conflicts -= 1
@@ -262,13 +272,7 @@ async def test_after_a_restart(kueue: Kueue) -> None:
     """The room of a Workload that became Ready a short time ago is held again, before the first cycle."""
     kueue.add("job", 4)
     await kueue.until(lambda: kueue.held == ["job"])
-    kueue.rig.scheduler.reservations.held.end("uid-of-job")
-    restarted = kueue.controller()
-    kueue.check()
-    kueue.checks.workload_changed(kueue.workload("job"))
-    async with kueue.running():
-        await restarted.settle()
-        assert kueue.held == ["job"]
+    await kueue.restart("job")
     assert kueue.written == ["job: Ready"]
 
 
@@ -343,13 +347,7 @@ async def test_members_that_wait_after_a_restart(kueue: Kueue) -> None:
     kueue.add("job", 4, labels=labels)
     await kueue.until(lambda: kueue.held == ["job"])
     kueue.pods("job", 4, labels=labels)
-    kueue.rig.scheduler.reservations.held.end("uid-of-job")
-    restarted = kueue.controller()
-    kueue.check()
-    kueue.checks.workload_changed(kueue.workload("job"))
-    async with kueue.running():
-        await restarted.settle()
-        assert kueue.held == ["job"]
+    await kueue.restart("job")
     assert kueue.written == ["job: Ready"]
 
 
