@@ -394,8 +394,9 @@ class Scheduler:
                         queue.done(queued.uid)
                     continue
                 is_updated = due is not None and due.info is not queued.info and not isinstance(queued, QueuedGang)
-                if due is not None and (is_updated or not queue.is_tried_alone(queued)):
-                    # Its gates, gang and position in the queue may be other ones now.
+                if is_updated or ((due is not None or queued.group is not None) and not queue.is_tried_alone(queued)):
+                    # Its gates, gang and position in the queue may be other ones now. Members that wait as single pods
+                    # are not regrouped while their gang or tree is searched in a copy of the process.
                     if ended is not None:
                         background.drop(ended)
                     queue.enter_again(queued)
