@@ -34,6 +34,7 @@ from scheduler_core.feeds.pod_and_node_feed import EventHandling, PodAndNodeFeed
 from scheduler_core.feeds.pod_group_feed import GroupFeed
 from scheduler_core.feeds.pod_versions import InvalidPods
 from scheduler_core.feeds.unconfirmed_pods import UnconfirmedPods
+from scheduler_core.feeds.unshown_claims import UnshownClaims
 from scheduler_core.framework.object_reads import DecodedTypes
 from scheduler_core.framework.queued_pod import QueuedGang, QueuedPod
 from scheduler_core.framework.registry import Registry
@@ -189,6 +190,7 @@ class Scheduler:
         )
         self.storage_feed = StorageFeed(cache.columns, queue, suspension, holds)
         self.device_feed = DeviceFeed(cache.columns.devices, queue, suspension)
+        self.unshown_claims = UnshownClaims(cache.columns.devices, services.writers.claims, clock)
         self.workload_feed = WorkloadFeed(cache.columns, suspension)
         self.group_feed = GroupFeed(queue, suspension, freed)
         self._gated_members = GatedMembers(queue, clock, writer)
@@ -534,6 +536,10 @@ class Scheduler:
                 await self.unconfirmed_pods.settle(self.feed, self.options.confirm_after_seconds)
             except Exception as fault:
                 self._survived("the settling of unconfirmed pods", fault)
+            try:
+                await self.unshown_claims.settle(self.device_feed, self.options.confirm_after_seconds)
+            except Exception as fault:
+                self._survived("the settling of created claims", fault)
 
 
 class ProfileQueueingRules:

@@ -46,10 +46,14 @@ def test_scaling_up_on_a_cluster_with_room_for_part(world: LeaderWorkerSets) -> 
     world.scale("serve", 5)
     world.until(lambda: len(world.replica_pods("serve")) == 5 * SIZE, "all pods exist")
     world.until(lambda: world.bound_by_replica("serve") == [0, 0, SIZE, SIZE, SIZE], "a third replica is bound")
-    waiting = [each for each in world.groups("serve") if world.counts(each["metadata"]["name"])[1] == 0]
-    assert len(waiting) == 2
-    for each in waiting:
-        world.until_reason(each["metadata"]["name"], "Unschedulable")
+
+    def waiting() -> list[str]:
+        return [each["metadata"]["name"] for each in world.groups("serve") if each["status"].get("scheduled", 0) == 0]
+
+    # The status of the third replica is written after its pods are bound.
+    world.until(lambda: len(waiting()) == 2, "two replicas are counted as waiting")
+    for name in waiting():
+        world.until_reason(name, "Unschedulable")
     assert world.bound_by_replica("serve") == [0, 0, SIZE, SIZE, SIZE]
     world.nodes("c", cpu="2")
     world.until(lambda: world.bound_by_replica("serve") == [0, SIZE, SIZE, SIZE, SIZE], "a fourth replica is bound")

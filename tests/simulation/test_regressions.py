@@ -62,6 +62,7 @@ from tests.support.tables import table
     ("gang-breaks-up-while-a-further-member-is-searched-for-in-a-copy", 9000597),
     ("gang-breaks-up-while-a-member-waits-at-permit-and-others-become-the-quorum", 9100965),
     ("tree-loses-its-quorum-while-it-is-searched-in-a-copy-and-a-member-backs-off-alone", 9102187),
+    ("created-claim-is-deleted-while-its-watch-stalls-and-then-expires", 9200004),
 )
 def test_a_fixed_bug_does_not_return(seed: int) -> None:
     """A run that once failed passes."""

@@ -403,7 +403,7 @@ class PodBinding:
             if found is None:
                 raise DeviceError(f"extended resource claim not found for node {self._node_name}")
             claim = attempt.claims[index] = await self._binder.create(found.claim)
-            self._devices.assign_claim(claim)
+            self._devices.claim_created(claim, self._handle.clock.now())
         is_bound = False
         try:
             claim = attempt.claims[index] = await self._bind(index, held, claim, allocation)

@@ -156,6 +156,17 @@ class InFlightAllocation(Struct):
     sharers: set[str] = field(default_factory=set)
 
 
+class CreatedClaim(Struct):
+    """A claim that was created here.
+
+    Attributes:
+        seconds: When it was created, or last read, on the scheduler's clock.
+    """
+
+    claim: ResourceClaim
+    seconds: float
+
+
 class ClaimTable:
     """Claims in their newest version."""
 
@@ -236,6 +247,8 @@ class DeviceIndex:
         self.hardware = ClusterDevices.empty(features, steps=steps)
         self.turns = ClaimTurns()
         self.on_freed: list[Callable[[ResourceClaim, ResourceClaim], None]] = []
+        self._created: dict[str, CreatedClaim] = {}
+        """Claims that were created here and that no watch has shown yet, by UID."""
         self._in_flight: dict[str, InFlightAllocation] = {}
         self._assumed_consumers: dict[str, Counter[str]] = {}
         self._resources: dict[str, DeviceClass] = {}
@@ -247,6 +260,7 @@ class DeviceIndex:
         match shown:
             case ResourceClaim():
                 self.assign_claim(shown)
+                self._created.pop(shown.metadata.uid, None)
             case DeviceClass():
                 self.classes[shown.metadata.name] = shown
                 self._map_resources()
@@ -263,6 +277,7 @@ class DeviceIndex:
                 if stored is not None and stored.metadata.uid == gone.metadata.uid:
                     self.hardware.allocated.remove_claim(gone.metadata.uid)
                     self.claims.remove(gone)
+                self._created.pop(gone.metadata.uid, None)
             case DeviceClass():
                 self.classes.pop(gone.metadata.name, None)
                 self._map_resources()
@@ -281,6 +296,7 @@ class DeviceIndex:
             case ResourceClaim():
                 self.unreadable_claims.add(shown.key)
                 unknown = self._assign_unreadable(shown)
+                self._created.pop(shown.metadata.uid, None)
             case ResourceSlice():
                 known = self.hardware.inventory.slice_key(shown.metadata.name)
                 self.remove(shown)
@@ -339,6 +355,22 @@ class DeviceIndex:
         stored = self.claims.get(claim.key)
         if stored is not None and stored.metadata.uid == claim.metadata.uid:
             self.assign_claim(claim)
+
+    def claim_created(self, claim: ResourceClaim, seconds: float) -> None:
+        """Set a claim that was created here. Until a watch has shown it, its deletion may go unreported.
+
+        Args:
+            seconds: Time on the scheduler's clock.
+        """
+        stored = self.claims.get(claim.key)
+        is_shown = stored is not None and stored.metadata.uid == claim.metadata.uid
+        self.assign_claim(claim)
+        if not is_shown:
+            self._created[claim.metadata.uid] = CreatedClaim(claim, seconds)
+
+    def unshown_claims(self, before: float) -> list[CreatedClaim]:
+        """Return the claims that were created, or read since, before a time, and that no watch has shown yet."""
+        return [each for each in self._created.values() if each.seconds < before]
 
     # -- allocations in flight ----------------------------------------------------------------------------------
 
