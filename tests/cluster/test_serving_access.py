@@ -21,7 +21,7 @@ from bayplan.kube.timing import SystemClock
 from bayplan.serving import COMMAND_PATHS, FIT_PATH
 from bayplan.serving.authorization import COMMAND_AUDIENCE, AccessReviews, RequestAuthorization
 from bayplan.serving.deferred_server import Listener, ServedCertificate
-from bayplan.serving.fit_endpoint import FitAccess, FitEndpoint, FitSources
+from bayplan.serving.fit_endpoint import FitSources
 from bayplan.serving.http_server import HealthServer, Protection, protection_of
 from bayplan.settings.operator_settings import ServingSettings
 from prometheus_client import CollectorRegistry, Gauge
@@ -29,6 +29,7 @@ from prometheus_client import CollectorRegistry, Gauge
 from hack.controlplane.launcher import ControlPlane, ControlPlaneError
 from scheduler_core.in_tree import default_plugins
 from tests.support.gang_preemption import running_pod, small_node, with_pod_groups
+from tests.support.http_servers import authorized_fit, served
 from tests.support.scheduling import rig
 
 pytestmark = pytest.mark.cluster
@@ -67,10 +68,8 @@ async def server(connection: ApiConnection) -> AsyncIterator[HealthServer]:
     authorization = RequestAuthorization(AccessReviews(connection), clock, untrusted, COMMAND_PATHS)
     protection = Protection(ServedCertificate(ServingSettings(secure_serving=True)), authorization, clock)
     routes = [web.get(path, status) for path in ("/debug/status", "/debug/explain")]
-    server = HealthServer(Listener((LOOPBACK, 0)), Readiness(()), metrics, routes, protection)
-    await server.start()
-    yield server
-    await server.stop()
+    async with served(routes, protection=protection, metrics=metrics) as server:
+        yield server
 
 
 @pytest.fixture
@@ -201,24 +200,12 @@ async def test_fit_requests_are_authorized(
     """A service account needs the right in the namespace of the pods, and reads victims only where it may list pods."""
     made = with_pod_groups(rig(defaults=default_plugins()))
     made.add(small_node("a"), running_pod("v", "a", cpus=2))
-    clock, readiness = SystemClock(), Readiness(())
-    authorization = RequestAuthorization(AccessReviews(connection), clock, untrusted, own_paths=(FIT_PATH,))
-    endpoint = FitEndpoint(
-        FitSources(made.scheduler, readiness, lambda: False, no_classes), FitAccess(authorization, untrusted)
-    )
-    server = HealthServer(
-        Listener((LOOPBACK, 0)),
-        readiness,
-        CollectorRegistry(),
-        endpoint.routes,
-        Protection(authorization=authorization),
-    )
     for account in ("planner", "other"):
         control_plane.kubectl("create", "serviceaccount", account, f"--namespace={namespace}")
     grant_in(control_plane, namespace, "planner", "create", "fits.bayplan.dev")
     tokens = [token_of(control_plane, namespace, account) for account in ("planner", "other")]
-    await server.start()
-    try:
+    sources = FitSources(made.scheduler, Readiness(()), lambda: False, no_classes)
+    async with authorized_fit(sources, AccessReviews(connection), SystemClock()) as server:
         code, found = await ask_fit(server, namespace, tokens[1])
         user = f'User "system:serviceaccount:{namespace}:other"'
         assert code == HTTPStatus.FORBIDDEN
@@ -229,8 +216,6 @@ async def test_fit_requests_are_authorized(
         assert (code, found["verdict"]) == (HTTPStatus.OK, "FitsAfterEvictions")
         assert (found["evictions"]["pods"], found["evictions"]["victims"]) == (1, [])
         assert (await ask_fit(server, namespace, "unknown"))[0] == HTTPStatus.UNAUTHORIZED
-    finally:
-        await server.stop()
 
 
 async def no_classes() -> list[dict[str, Any]]:

@@ -17,8 +17,8 @@ from click.testing import CliRunner, Result
 
 from scheduler_core.model.pod_group import GroupSource
 from tests.support.explanations import EXPLANATION, GANG
+from tests.support.http_servers import serve_in_thread
 from tests.support.tables import table
-from tests.support.threaded_server import serve_in_thread
 
 
 def explain_pod(namespace: str, name: str) -> Explanation | None:

@@ -29,8 +29,8 @@ from click.testing import CliRunner, Result
 
 from hack.controlplane.probes import free_port
 from scheduler_core.snapshot.cluster_cache import CacheDifference
+from tests.support.http_servers import serve_in_thread
 from tests.support.tables import table
-from tests.support.threaded_server import serve_in_thread
 from tests.support.virtual_clock import VirtualClock
 
 LEADER = "bayplan-6f7c-leads_1_4711"

@@ -9,18 +9,17 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from bayplan.kube.readiness import Readiness
-from bayplan.serving.deferred_server import Listener, ServedCertificate
-from bayplan.serving.http_server import HealthServer, Protection
+from bayplan.serving.deferred_server import ServedCertificate
+from bayplan.serving.http_server import Protection
 from bayplan.settings.operator_settings import ServingSettings
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
-from prometheus_client import CollectorRegistry
 
 from hack.controlplane.certificates import Authority, KeyType
 from scheduler_core.errors import ConfigError
+from tests.support.http_servers import served
 from tests.support.tables import table
 from tests.support.virtual_clock import VirtualClock
 
@@ -30,13 +29,8 @@ LOOPBACK = "127.0.0.1"
 @asynccontextmanager
 async def run_server(certificate: ServedCertificate) -> AsyncIterator[int]:
     """Run a server with the certificate and yield its port."""
-    protection = Protection(certificate, clock=VirtualClock())
-    server = HealthServer(Listener((LOOPBACK, 0)), Readiness(()), CollectorRegistry(), protection=protection)
-    await server.start()
-    try:
+    async with served(protection=Protection(certificate, clock=VirtualClock())) as server:
         yield server.port
-    finally:
-        await server.stop()
 
 
 async def server_certificate(port: int, context: ssl.SSLContext) -> tuple[x509.Certificate, str]:

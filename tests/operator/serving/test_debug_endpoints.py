@@ -11,19 +11,17 @@ import pytest
 from bayplan.introspection.status_model import CacheState, Status
 from bayplan.introspection.status_rendering import read_status
 from bayplan.kube.leader_election import LeaderEndpoint, LeaderState
-from bayplan.kube.readiness import Readiness
 from bayplan.page.report_documents import ReportDocuments
 from bayplan.page.report_file import read_status_report
 from bayplan.profiles.profile_status import ProfileReading
 from bayplan.profiles.unserved_pods import profiles_not_live
 from bayplan.serving import CACHE_PATH, INDEX_PATH, LEADER_PATH, PROFILE_PATH, STATUS_PATH, TASKS_PATH
 from bayplan.serving.debug_endpoints import DebugEndpoints, DebugSources
-from bayplan.serving.deferred_server import Listener
 from bayplan.serving.http_server import HealthServer
-from prometheus_client import CollectorRegistry
 
 from scheduler_core.errors import ServerUnavailableError
 from scheduler_core.snapshot.cluster_cache import CacheDifference
+from tests.support.http_servers import served
 from tests.support.tables import table
 
 LOOPBACK = "127.0.0.1"
@@ -67,10 +65,8 @@ async def server(request: pytest.FixtureRequest, source: Source) -> AsyncIterato
     endpoints = DebugEndpoints(
         DebugSources(source.status, source.check_cache, source.leader, request.param, documents=source.documents)
     )
-    server = HealthServer(Listener((LOOPBACK, 0)), Readiness(()), CollectorRegistry(), endpoints.routes)
-    await server.start()
-    yield server
-    await server.stop()
+    async with served(endpoints.routes) as server:
+        yield server
 
 
 async def send(server: HealthServer, path: str) -> tuple[int, bytes]:

@@ -13,14 +13,13 @@ from bayplan.explanation.rendering import read_explanation, read_gang_explanatio
 from bayplan.kube.readiness import Readiness
 from bayplan.serving import EXPLAIN_PATH
 from bayplan.serving.debug_endpoints import ExplainEndpoint, Explainers
-from bayplan.serving.deferred_server import Listener
 from bayplan.serving.http_server import HealthServer
 from bayplan.serving.same_host_access import is_on_this_host
-from prometheus_client import CollectorRegistry
 
 from scheduler_core.errors import QuantityError
 from scheduler_core.model.pod_group import GroupSource
 from tests.support.explanations import EXPLANATION, GANG
+from tests.support.http_servers import served
 from tests.support.tables import table
 
 USAGE = "specify a pod or a PodGroup: ?namespace=NAMESPACE&pod=NAME, or &podgroup=NAME instead of the pod"
@@ -54,10 +53,8 @@ def readiness() -> Readiness:
 @pytest.fixture
 async def server(readiness: Readiness) -> AsyncIterator[HealthServer]:
     endpoint = ExplainEndpoint(Explainers(explain_pod, explain_gang_of_one_api, namespaces_of), readiness)
-    server = HealthServer(Listener((LOOPBACK, 0)), readiness, CollectorRegistry(), endpoint.routes)
-    await server.start()
-    yield server
-    await server.stop()
+    async with served(endpoint.routes, readiness) as server:
+        yield server
 
 
 async def request(server: HealthServer, **query: str) -> tuple[int, bytes]:
@@ -98,12 +95,8 @@ async def test_a_name_in_all_namespaces(server: HealthServer) -> None:
 async def test_a_suspended_cycle_rejects_requests(readiness: Readiness) -> None:
     """Requests are rejected while a scheduling cycle waits for an extender, because a dry run would disturb it."""
     endpoint = ExplainEndpoint(Explainers(explain_pod, explain_gang_of_one_api), readiness, lambda: True)
-    server = HealthServer(Listener((LOOPBACK, 0)), readiness, CollectorRegistry(), endpoint.routes)
-    await server.start()
-    try:
+    async with served(endpoint.routes, readiness) as server:
         status, body = await request(server, namespace="shop", podgroup="train")
-    finally:
-        await server.stop()
     assert (status, error_in(body)) == (
         503,
         "a scheduling cycle is suspended, because it waits for an extender or takes long; retry",
@@ -172,12 +165,8 @@ async def test_requests_are_rejected_until_ready() -> None:
     """Requests are rejected until the process is ready."""
     waiting = Readiness(("pods are being listed",))
     endpoint = ExplainEndpoint(Explainers(explain_pod), waiting)
-    server = HealthServer(Listener((LOOPBACK, 0)), waiting, CollectorRegistry(), endpoint.routes)
-    await server.start()
-    try:
+    async with served(endpoint.routes, waiting) as server:
         status, body = await request(server, namespace="shop", pod="web")
-    finally:
-        await server.stop()
     assert (status, error_in(body)) == (503, "not ready: pods are being listed; retry")
 
 

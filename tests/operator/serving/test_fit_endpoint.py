@@ -11,17 +11,16 @@ import pytest
 from bayplan.cli.fit import read_fit
 from bayplan.kube.readiness import Readiness
 from bayplan.serving import FIT_PATH
-from bayplan.serving.authorization import TOKEN_HEADER, Access, RequestAuthorization, User
-from bayplan.serving.deferred_server import Listener
+from bayplan.serving.authorization import TOKEN_HEADER, Access, User
 from bayplan.serving.fit_endpoint import MAX_BODY, MAX_NAMESPACES, FitAccess, FitEndpoint, FitSources
-from bayplan.serving.http_server import HealthServer, Protection
-from prometheus_client import CollectorRegistry
+from bayplan.serving.http_server import HealthServer
 
 from scheduler_core.errors import ServerUnavailableError
 from scheduler_core.fit.fit_search import FitVerdict
 from scheduler_core.in_tree import default_plugins
 from tests.support.builders import pod as existing
 from tests.support.gang_preemption import running_pod, small_node, with_pod_groups
+from tests.support.http_servers import authorized_fit, served
 from tests.support.scheduler_state import scheduler_state
 from tests.support.scheduling import Rig, rig
 from tests.support.tables import table
@@ -65,19 +64,12 @@ async def unavailable() -> list[dict[str, Any]]:
     raise ServerUnavailableError("away")
 
 
-async def served(endpoint: FitEndpoint, readiness: Readiness) -> AsyncIterator[HealthServer]:
-    """Serve an endpoint."""
-    server = HealthServer(Listener((LOOPBACK, 0)), readiness, CollectorRegistry(), endpoint.routes)
-    await server.start()
-    yield server
-    await server.stop()
-
-
 @pytest.fixture
 async def server(cluster: Rig, readiness: Readiness) -> AsyncIterator[HealthServer]:
     """Return a server of the endpoint."""
-    async for each in served(FitEndpoint(FitSources(cluster.scheduler, readiness, lambda: False, high)), readiness):
-        yield each
+    endpoint = FitEndpoint(FitSources(cluster.scheduler, readiness, lambda: False, high))
+    async with served(endpoint.routes, readiness) as server:
+        yield server
 
 
 async def post(
@@ -162,7 +154,7 @@ async def test_not_now(cluster: Rig, readiness: Readiness, is_suspended: bool, i
     """A request that must not be answered now is to be repeated."""
     classes = unavailable if is_away else high
     endpoint = FitEndpoint(FitSources(cluster.scheduler, readiness, lambda: is_suspended, classes))
-    async for server in served(endpoint, readiness):
+    async with served(endpoint.routes, readiness) as server:
         code, answer = await query(server, pod())
         assert code == 503
         assert text in json.loads(answer)["error"]
@@ -204,23 +196,9 @@ async def authorized(cluster: Rig, readiness: Readiness, reviewer: Reviewer) -> 
     """Return a server that trusts no caller, with a cluster whose running pods are in two namespaces."""
     cluster.add(existing("w", namespace="team", node_name="b", priority=0, requests={"cpu": "2"}))
 
-    def untrusted(_: object) -> bool:
-        return False
-
-    authorization = RequestAuthorization(reviewer, VirtualClock(), untrusted, own_paths=(FIT_PATH,))
-    endpoint = FitEndpoint(
-        FitSources(cluster.scheduler, readiness, lambda: False, high), FitAccess(authorization, untrusted)
-    )
-    server = HealthServer(
-        Listener((LOOPBACK, 0)),
-        readiness,
-        CollectorRegistry(),
-        endpoint.routes,
-        Protection(authorization=authorization),
-    )
-    await server.start()
-    yield server
-    await server.stop()
+    sources = FitSources(cluster.scheduler, readiness, lambda: False, high)
+    async with authorized_fit(sources, reviewer, VirtualClock()) as server:
+        yield server
 
 
 async def sent_by(server: HealthServer, headers: dict[str, str], **fields: Any) -> tuple[int, dict[str, Any]]:
@@ -295,7 +273,7 @@ async def test_an_unauthenticated_body_is_not_read(authorized: HealthServer, rev
 async def test_other_hosts_without_authorization(cluster: Rig, readiness: Readiness) -> None:
     """Without authorizeRequests only local callers are answered."""
     sources = FitSources(cluster.scheduler, readiness, lambda: False, high)
-    async for server in served(FitEndpoint(sources, FitAccess(None, lambda _: False)), readiness):
+    async with served(FitEndpoint(sources, FitAccess(None, lambda _: False)).routes, readiness) as server:
         code, answer = await query(server, pod())
         assert code == 403
         assert "set authorizeRequests" in json.loads(answer)["error"]

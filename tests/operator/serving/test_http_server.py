@@ -18,6 +18,7 @@ from bayplan.serving.http_server import HealthServer, Protection
 from prometheus_client import CollectorRegistry, Gauge
 
 from scheduler_core.errors import ConfigError
+from tests.support.http_servers import served
 from tests.support.tables import table
 
 LOOPBACK = "127.0.0.1"
@@ -32,10 +33,8 @@ def readiness() -> Readiness:
 async def server(readiness: Readiness) -> AsyncIterator[HealthServer]:
     metrics = CollectorRegistry()
     Gauge("answer", "Test value.", registry=metrics).set(42)
-    server = HealthServer(Listener((LOOPBACK, 0)), readiness, metrics)
-    await server.start()
-    yield server
-    await server.stop()
+    async with served(readiness=readiness, metrics=metrics) as server:
+        yield server
 
 
 async def send(server: HealthServer, path: str) -> tuple[int, str]:
@@ -162,9 +161,7 @@ async def test_a_connection_without_a_complete_request_is_closed(
 ) -> None:
     """A connection is closed if no complete request arrives within the idle time."""
     monkeypatch.setattr(health, "IDLE_SECONDS", 0.5)
-    server = HealthServer(Listener((LOOPBACK, 0)), readiness, CollectorRegistry())
-    await server.start()
-    try:
+    async with served(readiness=readiness) as server:
         reader, writer = await asyncio.open_connection(LOOPBACK, server.port)
         for part in sent:
             writer.write(part)
@@ -172,8 +169,6 @@ async def test_a_connection_without_a_complete_request_is_closed(
         async with asyncio.timeout(60):
             received = await reader.read()
         writer.close()
-    finally:
-        await server.stop()
     assert received.endswith(response)
     assert bool(received) == bool(response)
 
@@ -207,11 +202,7 @@ async def test_malformed_requests_fill_no_log(
 ) -> None:
     """Requests that are not HTTP, twice on one connection, log no line above DEBUG; others get their response."""
     authorization = RequestAuthorization(Unreachable(), SystemClock()) if is_authorized else None
-    protection = Protection(authorization=authorization)
-    listener = Listener((LOOPBACK, 0))
-    server = HealthServer(listener, Readiness(()), CollectorRegistry(), (), protection)
-    await server.start()
-    try:
+    async with served(protection=Protection(authorization=authorization)) as server:
         reader, writer = await asyncio.open_connection(LOOPBACK, server.port)
         with contextlib.suppress(ConnectionError):
             for data in (b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n", request_bytes, request_bytes):
@@ -222,8 +213,6 @@ async def test_malformed_requests_fill_no_log(
                 await reader.read()
         writer.close()
         assert await send(server, "/livez") == (200, "ok\n")
-    finally:
-        await server.stop()
     assert [record for record in caplog.records if record.levelno > logging.DEBUG] == []
 
 
