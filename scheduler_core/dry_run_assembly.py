@@ -1,4 +1,4 @@
-"""Builds what explains decisions and answers "would it fit?": the classes of the cycles, with sinks of their own.
+"""Builds what explains decisions, answers "would it fit?" and plans moves: the classes of the cycles, with own sinks.
 
 Metrics, recorders, cached results, the position of the next partial search and the pods at Permit are those of one dry
 run. What it writes there is dropped with it, so that it leaves no trace in the running scheduler. The scheduling
@@ -27,6 +27,7 @@ from scheduler_core.metrics.attempt_reports import SlowCycles
 from scheduler_core.metrics.cycle_recorder import RecorderPool
 from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
+from scheduler_core.rebalance.plan_search import PlanSearch
 
 
 def _parts(
@@ -69,6 +70,12 @@ class Explainers:
 
 def fit_search(context: CycleContext, reservations: GangReservations) -> FitSearch:
     return FitSearch(_trial_parts(context, reservations))
+
+
+def plan_search(context: CycleContext, reservations: GangReservations) -> PlanSearch:
+    freed = FreedCapacity(context.queue, reservations)
+    parts = _parts(context, context.queue, freed, reservations)
+    return PlanSearch(context.profiles, context.queue, parts.search)
 
 
 def helpful_nodes(context: CycleContext, reservations: GangReservations) -> HelpfulNodes:

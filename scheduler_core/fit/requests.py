@@ -41,7 +41,7 @@ class NodeTemplate:
         node = None if row == NO_ROW else nodes.nodes[row]
         if node is None:
             return None
-        daemons = tuple(info.pod for info in nodes.pods[row].values() if _is_daemon(info.pod))
+        daemons = tuple(info.pod for info in nodes.pods[row].values() if is_daemon(info.pod))
         return cls(node, daemons, name)
 
     def copies(self, nodes: NodeColumns) -> Iterator[tuple[Node, list[PodInfo]]]:
@@ -68,7 +68,8 @@ def lasting_taints(node: Node) -> tuple[Taint, ...]:
     return tuple(taint for taint in node.spec.taints if not taint.key.startswith(_OF_ONE_NODE))
 
 
-def _is_daemon(pod: Pod) -> bool:
+def is_daemon(pod: Pod) -> bool:
+    """Return whether a pod is a static pod, or is controlled by a DaemonSet."""
     owners = pod.metadata.owner_references
     return any(owner.controller and owner.kind == _DAEMON_SET for owner in owners) or any(
         owner.kind == "Node" for owner in owners

@@ -16,6 +16,7 @@ from msgspec import Struct, defstruct
 from scheduler_core.errors import RegistryError
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, Resource
 from scheduler_core.model.meta import AnnotatedMeta, ObjectMeta
+from scheduler_core.model.movable_pod import MovableMeta, MovableSpec
 from scheduler_core.model.node import Node, NodeStatus
 from scheduler_core.model.pod import Pod, PodStatus
 from scheduler_core.model.pod_group import MarkedMeta
@@ -92,11 +93,14 @@ class DecodedTypes(Struct, frozen=True):
     kinds: tuple[ObjectKind[Any], ...] = ()
 
 
-def decoded_types(declared: Iterable[tuple[str, ObjectReads]], *, reads_marks: bool = False) -> DecodedTypes:
+def decoded_types(
+    declared: Iterable[tuple[str, ObjectReads]], *, reads_marks: bool = False, plans_moves: bool = False
+) -> DecodedTypes:
     """Return the types that contain what all plugins read.
 
     Args:
         reads_marks: Whether the annotations of pods that name gangs of other schedulers are decoded.
+        plans_moves: Whether all that decides whether a pod may be moved is decoded.
 
     Returns:
         The scheduler's own types where no plugin reads more.
@@ -117,10 +121,19 @@ def decoded_types(declared: Iterable[tuple[str, ObjectReads]], *, reads_marks: b
     return DecodedTypes(
         _composed(Node, NodeStatus, node_status, annotated=any(each.node_annotations for _, each in reads)),
         _composed(
-            Pod, PodStatus, pod_status, annotated=any(each.pod_annotations for _, each in reads), marked=reads_marks
+            _MovablePod if plans_moves else Pod,
+            PodStatus,
+            pod_status,
+            annotated=any(each.pod_annotations for _, each in reads),
+            marked=reads_marks and not plans_moves,
         ),
         tuple(kind for _, kind in kinds.values()),
     )
+
+
+class _MovablePod(Pod, gc=False, frozen=True, omit_defaults=True, rename="camel"):
+    metadata: MovableMeta
+    spec: MovableSpec = MovableSpec()
 
 
 def _fields(

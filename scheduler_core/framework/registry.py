@@ -82,14 +82,14 @@ class Registry:
             raise RegistryError(f'plugin "{name}"{where} is already registered; rename one of the two plugins')
         self._classes[name] = plugin
 
-    def decoded_types(self, *, reads_marks: bool = False) -> DecodedTypes:
+    def decoded_types(self, *, reads_marks: bool = False, plans_moves: bool = False) -> DecodedTypes:
         """Return the types as which nodes, pods and other kinds are decoded to contain what every plugin declares.
 
         Raises:
             RegistryError: Two plugins declare the same field or kind in different forms.
         """
         reads = ((name, plugin.reads) for name, plugin in self._classes.items())
-        return decoded_types(reads, reads_marks=reads_marks)
+        return decoded_types(reads, reads_marks=reads_marks, plans_moves=plans_moves)
 
     def load_entry_points(self, points: Iterable[EntryPoint] | None = None) -> None:
         """Add every plugin that an installed distribution declares in the entry point group ``bayplan.plugins``.

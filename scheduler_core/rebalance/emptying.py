@@ -1,0 +1,162 @@
+"""Moves that empty nodes: as many nodes as possible (Consolidate), or given ones (Drain).
+
+Consolidate empties one node after the other, the one with the fewest pods first, into the fullest nodes that have room.
+A node is emptied completely or not at all. The nodes are tried again until none can be emptied, so that a second plan
+after these moves has no moves. Nodes that are empty already never get pods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler_core.rebalance.movable_pods import MovablePods, counts_for_node
+from scheduler_core.rebalance.mover import Mover, Rows
+from scheduler_core.rebalance.requests import Drain
+from scheduler_core.snapshot.interning import CPU_COLUMN, MEMORY_COLUMN
+from scheduler_core.snapshot.pod_info import PodInfo
+
+_PODS_PER_STEP = 20
+_NO_DESTINATION = "no other node has room for it, with the moves before"
+_OVER_LIMIT = "the limits of the plan allow no further moves"
+
+
+class Emptying:
+    """Empties nodes.
+
+    Attributes:
+        emptied: Names of the nodes that had pods and have none now.
+        left: Why pods were left alone, by ``namespace/name``.
+    """
+
+    def __init__(self, mover: Mover, movable: MovablePods) -> None:
+        self.emptied: list[str] = []
+        self.left: dict[str, str] = {}
+        self._mover = mover
+        self._movable = movable
+        self._nodes = mover.nodes
+        self._occupied = np.zeros(0, dtype=np.bool_)
+
+    # -- Consolidate --------------------------------------------------------------------------------------------
+
+    def consolidate(self) -> None:
+        """Empty as many nodes as possible."""
+        mover, begun = self._mover, self._mover.mark()
+        try:
+            self._empty_all(moves_twice=True)
+        finally:
+            # Pods of nodes that got pods before were moved on, and each pod is moved once. Nodes that are emptied get
+            # no pods, so that the order of the moves rarely matters.
+            final = mover.final_moves()
+            is_once = len(final) == len(mover.moves)
+            if not is_once:
+                mover.undo(begun)
+        if not is_once and not mover.repeat(final):
+            mover.undo(begun)
+            self._empty_all(moves_twice=False)
+
+    def _empty_all(self, *, moves_twice: bool) -> None:
+        self.emptied.clear()
+        self._occupied = self._with_pods()
+        is_progress = True
+        while is_progress:
+            found = [row for row in self._candidates() if self._is_emptied(row, moves_twice=moves_twice)]
+            is_progress = bool(found)
+
+    def _candidates(self) -> list[int]:
+        """Return the nodes all of whose pods may be moved, those with the least pods first."""
+        nodes, scope = self._nodes, self._movable.scope
+        found: list[tuple[int, float, str, int]] = []
+        shares = self._shares()
+        for row in np.flatnonzero(self._occupied).tolist():
+            if scope.nodes is not None and not scope.nodes.matches(self._labels(row)):
+                continue
+            pods = self._counted(row)
+            nodes.steps.spend(1 + len(pods) // _PODS_PER_STEP)
+            reasons = {info.key: why for info in pods if (why := self._why_not(info))}
+            if reasons:
+                self.left.update(reasons)
+            else:
+                found.append((len(pods), float(shares[row]), nodes.node_name(row), row))
+        return [row for *_, row in sorted(found)]
+
+    def _why_not(self, info: PodInfo) -> str:
+        return "" if self._mover.is_moved(info) else self._movable.why_not(info)
+
+    def _is_emptied(self, row: int, *, moves_twice: bool) -> bool:
+        """Move all pods off a node, or none; return whether it is empty now."""
+        mover = self._mover
+        pods = largest_first(self._counted(row))
+        if not mover.allows([info for info in pods if not mover.is_moved(info)]):
+            return False
+        if not moves_twice and any(map(mover.is_moved, pods)):
+            return False
+        destinations = self._occupied.copy()
+        destinations[row] = False
+        with mover.all_or_nothing() as group:
+            if destinations.any() and all(mover.move(info, destinations, self._fullest) for info in pods):
+                group.commit()
+                self._occupied[row] = False
+                self.emptied.append(self._nodes.node_name(row))
+                return True
+        return False
+
+    def _fullest(self, rows: Rows) -> int:
+        """Return the row of which the largest share is requested, the first by name of equal ones."""
+        shares = self._shares()[rows]
+        tied: list[int] = rows[np.flatnonzero(shares == shares.max())].tolist()
+        return min(tied, key=self._nodes.node_name)
+
+    def _shares(self) -> NDArray[np.float64]:
+        """Return the larger one of the requested shares of CPU and memory, per row."""
+        nodes = self._nodes
+        columns = [CPU_COLUMN, MEMORY_COLUMN]
+        offered = np.maximum(nodes.allocatable[columns], 1).astype(np.float64)
+        shares: NDArray[np.float64] = (nodes.requested[columns] / offered).max(axis=0)
+        return shares
+
+    def _with_pods(self) -> NDArray[np.bool_]:
+        """Return the nodes with pods that count, bool per row."""
+        mask = np.zeros(self._nodes.size, dtype=np.bool_)
+        for row in np.flatnonzero(self._nodes.alive & (self._nodes.pod_count > 0)).tolist():
+            mask[row] = any(map(counts_for_node, self._nodes.pods[row].values()))
+        return mask
+
+    # -- Drain --------------------------------------------------------------------------------------------------
+
+    def drain(self, objective: Drain) -> None:
+        """Move what may be moved off the nodes."""
+        nodes = self._nodes
+        drained = np.zeros(nodes.size, dtype=np.bool_)
+        for row in np.flatnonzero(nodes.alive).tolist():
+            is_selected = objective.selector is not None and objective.selector.matches(self._labels(row))
+            drained[row] = is_selected or nodes.node_name(row) in objective.nodes
+        destinations = nodes.alive & ~drained
+        for row in sorted(np.flatnonzero(drained).tolist(), key=nodes.node_name):
+            pods = self._counted(row)
+            for info in largest_first(pods):
+                why = self._movable.why_not(info)
+                if not why and not self._mover.allows([info]):
+                    why = _OVER_LIMIT
+                if not why and not self._mover.move(info, destinations):
+                    why = _NO_DESTINATION
+                if why:
+                    self.left[info.key] = why
+            if pods and not self._counted(row):
+                self.emptied.append(nodes.node_name(row))
+
+    # -- both ---------------------------------------------------------------------------------------------------
+
+    def _counted(self, row: int) -> list[PodInfo]:
+        return [info for info in self._nodes.pods[row].values() if counts_for_node(info)]
+
+    def _labels(self, row: int) -> dict[str, str]:
+        node = self._nodes.nodes[row]
+        return {} if node is None else node.metadata.labels
+
+
+def largest_first(pods: Sequence[PodInfo]) -> list[PodInfo]:
+    """Return pods in the order in which they are moved: those that request more are harder to place."""
+    return sorted(pods, key=lambda info: (sorted(info.fit, reverse=True), info.key), reverse=True)

@@ -1,0 +1,212 @@
+"""Moves on the live columns: a pod is removed in an overlay, and its replacement is assumed on the node that it gets.
+
+Each move is made after all earlier ones, so that the filters of the profile accept its node then. All moves are undone
+together when the search ends.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from scheduler_core.cycle.attempt import Attempt
+from scheduler_core.cycle.gang_constraints import Where, only
+from scheduler_core.errors import AttemptLimitError, SchedulerCoreError
+from scheduler_core.framework.extension_points import SumsFilter
+from scheduler_core.framework.queued_pod import QueuedPod
+from scheduler_core.model.movable_pod import deletion_cost
+from scheduler_core.model.pod import PodStatus
+from scheduler_core.placement.subsets import member_room
+from scheduler_core.placement.worlds import SearchWorld, for_dry_run, without_extenders
+from scheduler_core.rebalance.requests import Limits, Move
+from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.runtime.profile_table import ProfileTable
+from scheduler_core.snapshot.node_columns import NodeColumns
+from scheduler_core.snapshot.overlay import ColumnsOverlay
+from scheduler_core.snapshot.pod_info import PodInfo
+
+_STEPS_OF_MOVE = 5
+_MOVED = "moved/"
+"""First part of the UID of a replacement."""
+_REASON = "node(s) are not destinations of the plan"
+Mark = tuple[int, tuple[int, int]]
+Rows = NDArray[np.intp]
+Choice = Callable[[Rows], int]
+"""Returns one of at least one feasible rows, ascending."""
+
+
+def cost_of(info: PodInfo) -> int:
+    """Return the cost of moving a pod."""
+    return 1 + deletion_cost(info.pod)
+
+
+class MoveGroup:
+    """Moves that are made together or not at all."""
+
+    def __init__(self) -> None:
+        self.is_committed = False
+
+    def commit(self) -> None:
+        self.is_committed = True
+
+
+class Mover:
+    """Makes moves one after the other, and undoes the last ones.
+
+    Attributes:
+        moves: The moves that are made now, in order.
+    """
+
+    def __init__(self, world: SearchWorld, profiles: ProfileTable, limits: Limits) -> None:
+        self.nodes: NodeColumns = world.nodes
+        self.moves: list[Move] = []
+        self._made: list[tuple[ColumnsOverlay, Attempt]] = []
+        self._world = world
+        self._profiles = profiles
+        self._limits = limits
+        self._instances: dict[str, FrameworkInstance] = {}
+        self._cost = 0
+
+    @contextmanager
+    def undone(self) -> Iterator[None]:
+        """Undo all moves on exit."""
+        mark = self.mark()
+        try:
+            yield
+        finally:
+            self.undo(mark)
+
+    def mark(self) -> Mark:
+        """Return the argument with which :meth:`undo` undoes what is moved and assumed from now on."""
+        return len(self.moves), self._world.assumed.mark()
+
+    def undo(self, mark: Mark) -> None:
+        count, begun = mark
+        # The last move first: it may have moved the replacement of an earlier one.
+        while len(self._made) > count:
+            overlay, attempt = self._made[-1]
+            self._world.assumed.release(attempt)
+            overlay.undo()
+            self._made.pop()
+        self._world.assumed.undo(*begun)
+        self._cost -= sum(move.cost for move in self.moves[count:])
+        del self.moves[count:]
+
+    @contextmanager
+    def all_or_nothing(self) -> Iterator[MoveGroup]:
+        """Undo what is moved and assumed in the block, unless it commits."""
+        group, mark = MoveGroup(), self.mark()
+        try:
+            yield group
+        finally:
+            if not group.is_committed:
+                self.undo(mark)
+
+    def allows(self, infos: Sequence[PodInfo]) -> bool:
+        """Return whether the limits allow to move some more pods."""
+        moves, cost = self._limits.moves, self._limits.cost
+        if moves is not None and len(self.moves) + len(infos) > moves:
+            return False
+        return cost is None or self._cost + sum(map(cost_of, infos)) <= cost
+
+    def move(self, info: PodInfo, among: NDArray[np.bool_], choose: Choice | None = None) -> bool:
+        """Move a pod to one of some nodes; return whether one of them is feasible, with nothing changed otherwise.
+
+        Args:
+            among: The nodes, bool per row.
+            choose: Selects one of the feasible nodes; None selects as the profile does.
+        """
+        self._world.steps.spend(_STEPS_OF_MOVE)
+        source = self.nodes.node_name(info.row)
+        with self.all_or_nothing() as group:
+            overlay = ColumnsOverlay(self.nodes)
+            overlay.__enter__()
+            overlay.remove([info])
+            seated = self._seat(info, among, choose)
+            if seated is None:
+                return False
+            group.commit()
+        self._made.append((overlay, seated))
+        move = Move(info, seated.info, source, seated.node_name, cost_of(info))
+        self.moves.append(move)
+        self._cost += move.cost
+        return True
+
+    @staticmethod
+    def is_moved(info: PodInfo) -> bool:
+        """Return whether a pod is the replacement of one that was moved."""
+        return info.uid.startswith(_MOVED)
+
+    def final_moves(self) -> list[Move]:
+        """Return one move for each pod, to its last node, in the order of the first moves."""
+        found: dict[str, Move] = {}
+        first: dict[str, str] = {}
+        for move in self.moves:
+            uid = first.get(move.info.uid, move.info.uid)
+            first[move.replacement.uid] = uid
+            found[uid] = dataclasses.replace(found[uid], target=move.target) if uid in found else move
+        return list(found.values())
+
+    def repeat(self, moves: Sequence[Move]) -> bool:
+        """Make moves to the given nodes, in an order in which the nodes are feasible; return whether there is one."""
+        left = list(moves)
+        while left:
+            failed = [move for move in left if not self.move(move.info, only(self.nodes, move.target))]
+            if len(failed) == len(left):
+                return False
+            left = failed
+        return True
+
+    def _seat(self, info: PodInfo, among: NDArray[np.bool_], choose: Choice | None) -> Attempt | None:
+        """Assume the replacement of a pod that is removed; return None if no node is feasible."""
+        instance = self._instance(info.pod.spec.scheduler_name)
+        if instance is None:
+            return None
+        try:
+            replacement = self._replacement(info)
+            rows = among & (member_room(self.nodes, [replacement]) > 0) if _counts_amounts(instance) else among
+            if not rows.any():
+                return None
+            attempt = self._world.begin(instance, QueuedPod(replacement, 0.0, 0), Where(rows, _REASON))
+            feasible = self._world.find(attempt)
+            if not len(feasible.rows):
+                return None
+            if choose is None:
+                name = self._world.selection.select(attempt, feasible)
+            else:
+                name = self.nodes.node_name(choose(feasible.rows))
+            failure = self._world.assumed.reserve_or_release(attempt, name)
+        except AttemptLimitError:
+            raise
+        except SchedulerCoreError:
+            # A plugin raised: the pod stays where it is.
+            return None
+        return attempt if failure is None else None
+
+    def _replacement(self, info: PodInfo) -> PodInfo:
+        """Return the pod that a controller creates in place of another one, as far as filters read it."""
+        pod = info.pod
+        meta = replace(
+            pod.metadata, uid=f"{_MOVED}{pod.metadata.uid}", deletion_timestamp=None, creation_timestamp=None
+        )
+        spec = replace(pod.spec, node_name="")
+        return self.nodes.compile_pod(replace(pod, metadata=meta, spec=spec, status=PodStatus()))
+
+    def _instance(self, name: str) -> FrameworkInstance | None:
+        found = self._instances.get(name)
+        if found is None:
+            live = self._profiles.get(name)
+            if live is None:
+                return None
+            found = self._instances[name] = without_extenders(for_dry_run(live))
+        return found
+
+
+def _counts_amounts(instance: FrameworkInstance) -> bool:
+    """Return whether a profile rejects nodes with too little of a resource."""
+    return any(isinstance(each, SumsFilter) and not each.exempts_resources for each in instance.filters)

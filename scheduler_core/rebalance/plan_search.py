@@ -1,0 +1,105 @@
+"""Computes plans on the present state of a scheduler; all moves are undone at the end.
+
+::
+
+    movable pods ─▶ moves for the objective, each after all earlier ones ─▶ gain ─▶ undone
+                        │ gain nothing, or exceed the limits: left out
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from scheduler_core.errors import AttemptLimitError
+from scheduler_core.model.pod_group import GroupKey
+from scheduler_core.placement.requests import PlacementRequest
+from scheduler_core.placement.worlds import SearchWorld, for_dry_run, without_extenders
+from scheduler_core.queueing.scheduling_queue import SchedulingQueue
+from scheduler_core.rebalance.emptying import Emptying
+from scheduler_core.rebalance.movable_pods import MovablePods
+from scheduler_core.rebalance.mover import Mover
+from scheduler_core.rebalance.requests import (
+    Consolidate,
+    Drain,
+    MakeRoom,
+    PlanState,
+    RebalancePlan,
+    RebalanceRequest,
+)
+from scheduler_core.rebalance.room_making import RoomWorld, make_room
+from scheduler_core.runtime.profile_table import ProfileTable
+
+
+@dataclass(frozen=True, slots=True)
+class PlanSearch:
+    """Searches moves, between two cycles; nothing is changed.
+
+    Args:
+        queue: The queue of the scheduler, whose gangs and nominations count.
+        world: World with sinks of its own.
+    """
+
+    profiles: ProfileTable
+    queue: SchedulingQueue
+    world: SearchWorld
+
+    def plan(self, request: RebalanceRequest, limit: int | None = None) -> RebalancePlan:
+        """Return the plan for a request.
+
+        Args:
+            limit: Maximum number of steps; None for that of dry runs.
+        """
+        world = self.world
+        movable = MovablePods(world.nodes, self.profiles, self.queue.gangs.key_of, request.scope)
+        mover, plan = Mover(world, self.profiles, request.limits), RebalancePlan()
+        with world.steps.dry_run(limit=limit), mover.undone():
+            match request.objective:
+                case Consolidate() | Drain() as objective:
+                    self._empty(objective, Emptying(mover, movable), plan)
+                case MakeRoom(gang=key):
+                    self._make_room(key, mover, movable, plan)
+            plan.moves, plan.steps = tuple(mover.moves), world.steps.spent
+        if not plan.moves and not plan.reason:
+            plan.reason = "no moves gain anything"
+        return plan
+
+    @staticmethod
+    def _empty(objective: Consolidate | Drain, emptying: Emptying, plan: RebalancePlan) -> None:
+        try:
+            if isinstance(objective, Drain):
+                emptying.drain(objective)
+            else:
+                emptying.consolidate()
+        except AttemptLimitError as limit:
+            plan.state, plan.reason = PlanState.GAVE_UP, f"the search was {limit}"
+        plan.gain.emptied, plan.left = tuple(emptying.emptied), emptying.left
+
+    def _make_room(self, key: GroupKey, mover: Mover, movable: MovablePods, plan: RebalancePlan) -> None:
+        gang = self.queue.gangs.get(key)
+        if gang is None or gang.group is None:
+            plan.reason = f"there is no PodGroup {key}"
+            return
+        if gang.unit is not gang:
+            plan.reason = f"PodGroup {key} is part of a tree, for which no room is made"
+            return
+        if not gang.needed or not gang.has_quorum:
+            plan.reason = f"gang {key} has no quorum that waits"
+            return
+        profiles = {queued.profile for queued in gang.waiting.values()}
+        live = self.profiles.get(min(profiles))
+        if live is None or len(profiles) > 1:
+            plan.reason = (
+                f"the members of gang {key} need one live profile; their profiles: {', '.join(sorted(profiles))}"
+            )
+            return
+        request = PlacementRequest.of(gang, without_extenders(for_dry_run(live)))
+        world = RoomWorld(self.world, mover, movable)
+        try:
+            with self.queue.nominator.without(gang.waiting):
+                plan.gain.fits = make_room(world, mover, self.world, request)
+        except AttemptLimitError as limit:
+            plan.state, plan.reason, plan.gain.fits = PlanState.GAVE_UP, f"the search was {limit}", False
+            return
+        if not mover.moves:
+            text = "fits without moves" if plan.gain.fits else "does not fit, even after moves"
+            plan.reason = f"gang {key} {text}"
