@@ -242,6 +242,12 @@ bench-packing: install ## Measure how many GPUs of a trace each profile allocate
 	@PYTHONPATH=examples/plugins $(BIN)/python -m benchmarks.packing $(if $(QUICK),--draws 1) \
 		--results $(RESULTS)/packing.jsonl -o $(OUTPUT) "$(TRACE)"
 
+.PHONY: bench-recovery
+bench-recovery: install ## Measure the GPUs recovered per eviction beside the descheduler (TRACE=folder with its CSV files; QUICK=1: 100 nodes)
+	@test -n "$(TRACE)" || { echo "TRACE is not set: name the folder with the CSV files of the trace"; exit 2; }
+	@PYTHONPATH=examples/plugins $(BIN)/python -m benchmarks.recovered_gpus $(if $(QUICK),--nodes 100) \
+		--results $(RESULTS)/recovered-gpus.jsonl -o $(OUTPUT) "$(TRACE)"
+
 .PHONY: simulate-faults
 simulate-faults: install ## Simulate cluster lifetimes with faults (SEEDS=n, or SEED=n for one with its trace)
 	@$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED) --trace) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(JOBS),--jobs $(JOBS))

@@ -29,7 +29,7 @@ from scheduler_core.scheduler import Scheduler, SchedulerOptions
 from scheduler_core.snapshot.node_columns import ALL_ROWS
 
 _NAMES = GpuSharesArgs()
-_SCHEDULER_NAME = "packing"
+SCHEDULER_NAME = "packing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,21 +99,40 @@ def replay(profile: str, config: Mapping[str, Any], given: Replay) -> Outcome:
     return asyncio.run(_replay(profile, config, given))
 
 
-async def _replay(profile: str, config: Mapping[str, Any], given: Replay) -> Outcome:
-    nodes, arrivals, seed = given.nodes, given.arrivals, given.seed
-    target = TargetWorkload(given.expected)
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    """A scheduler after the last arrival; stop it.
+
+    Attributes:
+        deciding, binding: CPU seconds.
+    """
+
+    scheduler: Scheduler
+    bound: int
+    deciding: float
+    binding: float
+
+
+async def scheduled(config: Mapping[str, Any], given: Replay) -> Scheduled:
+    """Schedule the pods of a replay; arguments and errors are those of :func:`replay`."""
     registry = in_tree_registry()
     registry.register(GpuShares)
     types = registry.decoded_types()
     cluster = MemoryCluster()
-    scheduler = Scheduler(SimulatedClock(), cluster, SchedulerOptions(seed=seed), registry)
-    scheduler.activate([scheduler.build(ProfileConfig.model_validate({**config, "schedulerName": _SCHEDULER_NAME}))])
+    scheduler = Scheduler(SimulatedClock(), cluster, SchedulerOptions(seed=given.seed), registry)
+    scheduler.activate([scheduler.build(ProfileConfig.model_validate({**config, "schedulerName": SCHEDULER_NAME}))])
     cluster.watch(scheduler.feed)
-    for each in nodes:
+    for each in given.nodes:
         scheduler.feed.node_added(msgspec.convert(node_document(each), types.node))
-    bound, deciding, binding = await _schedule(
-        scheduler, cluster, [_pod(number, each, types.pod) for number, each in enumerate(arrivals)]
-    )
+    pods = [_pod(number, each, types.pod) for number, each in enumerate(given.arrivals)]
+    return Scheduled(scheduler, *await _schedule(scheduler, cluster, pods))
+
+
+async def _replay(profile: str, config: Mapping[str, Any], given: Replay) -> Outcome:
+    arrivals, seed = given.arrivals, given.seed
+    target = TargetWorkload(given.expected)
+    found = await scheduled(config, given)
+    scheduler = found.scheduler
     columns = GpuColumns(scheduler.context.cache.columns, _NAMES)
     columns.refresh()
     states = columns.states(ALL_ROWS)
@@ -124,13 +143,13 @@ async def _replay(profile: str, config: Mapping[str, Any], given: Replay) -> Out
         seed,
         given.digest,
         len(arrivals),
-        len(arrivals) - bound,
+        len(arrivals) - found.bound,
         float(states.gpus.sum()),
         sum(each.gpu_milli for each in arrivals) / GPU_MILLI,
         float((states.gpus * GPU_MILLI - states.gpu_milli.sum(axis=1)).sum()) / GPU_MILLI,
         float(fragments) / GPU_MILLI / target.total_weight,
-        1e6 * deciding / len(arrivals),
-        1e6 * binding / max(1, bound),
+        1e6 * found.deciding / len(arrivals),
+        1e6 * found.binding / max(1, found.bound),
     )
 
 
@@ -176,7 +195,7 @@ def pod_document(pod: TracePod) -> dict[str, Any]:
     if pod.gpu_milli:
         requests[_NAMES.resource] = str(pod.gpu_milli)
     container = {"name": "main", "image": "main", "resources": {"requests": requests}}
-    spec: dict[str, Any] = {"schedulerName": _SCHEDULER_NAME, "containers": [container]}
+    spec: dict[str, Any] = {"schedulerName": SCHEDULER_NAME, "containers": [container]}
     if pod.models:
         requirement = {"key": _NAMES.model_label, "operator": "In", "values": list(pod.models)}
         terms = {"nodeSelectorTerms": [{"matchExpressions": [requirement]}]}

@@ -1,4 +1,4 @@
-"""Starts the two schedulers that benchmarks compare, each with default settings.
+"""Starts the two schedulers that benchmarks compare, each with default settings or the same profile.
 
 Their API clients have no rate limit: a benchmark would otherwise measure the limit and not the scheduler.
 """
@@ -12,10 +12,12 @@ import sysconfig
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from hack.controlplane.launcher import ControlPlane, ControlPlaneError
 from hack.controlplane.probes import LOOPBACK, free_port
@@ -28,15 +30,25 @@ _POLL_SECONDS = 0.1
 _ROOT = Path(__file__).resolve().parents[2]
 
 
-def start_scheduler(plane: ControlPlane, scheduler: str, name: str) -> Process:
+def start_scheduler(
+    plane: ControlPlane, scheduler: str, name: str, profile: Mapping[str, Any] = MappingProxyType({})
+) -> Process:
+    """Start a scheduler.
+
+    Args:
+        profile: ``plugins`` and ``pluginConfig``; the default profile if it is empty.
+    """
     if scheduler == BAYPLAN:
-        return start_bayplan(plane, name, free_port())
-    return start_kube_scheduler(plane, name)
+        return start_bayplan(plane, name, free_port(), profile=profile)
+    return start_kube_scheduler(plane, name, profile=profile)
 
 
-def start_kube_scheduler(plane: ControlPlane, name: str, flags: Sequence[str] = ()) -> Process:
+def start_kube_scheduler(
+    plane: ControlPlane, name: str, flags: Sequence[str] = (), *, profile: Mapping[str, Any] = MappingProxyType({})
+) -> Process:
     config = plane.state_dir / "kube-scheduler-profile.yaml"
-    document = {"clientConnection": {"qps": 50_000, "burst": 100_000}, "profiles": [{"schedulerName": name}]}
+    profiles = [{"schedulerName": name, **profile}]
+    document = {"clientConnection": {"qps": 50_000, "burst": 100_000}, "profiles": profiles}
     config.write_text(json.dumps(document))
     return plane.start_kube_scheduler(config, flags)
 
@@ -49,8 +61,9 @@ def start_bayplan(
     *,
     flags: Sequence[str] = (),
     program: str = BAYPLAN,
+    profile: Mapping[str, Any] = MappingProxyType({}),
 ) -> Process:
-    """Start Bayplan with one SchedulerProfile of default settings.
+    """Start Bayplan with one SchedulerProfile, of default settings unless its spec is given.
 
     Args:
         program: The process's name; a second process needs another one.
@@ -61,7 +74,7 @@ def start_bayplan(
         "apiVersion": "bayplan.dev/v1alpha1",
         "kind": "SchedulerProfile",
         "metadata": {"name": name},
-        "spec": {},
+        "spec": dict(profile),
     }
     plane.kubectl("apply", "-f", "-", input=json.dumps(document))
     command = [sys.executable]
