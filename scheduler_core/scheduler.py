@@ -127,7 +127,7 @@ class Scheduler:
         if self.options.volcano_groups:
             queue.gangs.count_volcano()
         self.reservations = GangReservations(
-            cache.columns, queue, clock, suspension.run_or_defer, self.options.gang_reservation_seconds
+            cache, queue, clock, suspension.run_or_defer, self.options.gang_reservation_seconds
         )
         services = PluginServices(
             cache.columns,

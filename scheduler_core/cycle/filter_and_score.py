@@ -62,7 +62,7 @@ class Feasible(Struct):
 
     Attributes:
         rows: intp[k], ascending; empty for none.
-        nominated_only: Whether only the pod's nominated node was evaluated.
+        nominated_only: Whether only nodes that are tried first were evaluated.
         node_names: The only nodes that PreFilter allows; None for all.
     """
 
@@ -106,9 +106,9 @@ class NodeSelection:
         if search.is_rejected:
             return search.ended(_NO_ROWS)
         # The room on the nominated node was freed for this pod, so it is taken even if another node scores better.
-        nominated = search.nominated()
-        if len(nominated):
-            return search.ended(nominated, nominated_only=True)
+        first = search.first_tried()
+        if len(first):
+            return search.ended(first, nominated_only=True)
         return search.ended(search.rows(everywhere=everywhere))
 
     def find_all(self, attempt: Attempt) -> Feasible:
@@ -233,22 +233,39 @@ class FilterRun:
                     verdicts[blocked[verdicts[blocked] == verdict]] = reserved_verdict
                     self._reserved_for.add(gang)
 
-    def nominated(self) -> NDArray[np.intp]:
-        """Return the row of the pod's nominated node if it is feasible; else no row."""
-        name = self._attempt.info.pod.status.nominated_node_name
-        self._own_row = self._nodes.row_of(name) if name else NO_ROW
+    def first_tried(self) -> NDArray[np.intp]:
+        """Return the feasible rows among those that are tried first: the nominated node, then those of held room."""
+        nominated = self._attempt.info.pod.status.nominated_node_name
+        if nominated and len(rows := self._nominated_row(nominated)):
+            return rows
+        if not self._reservations.by_gang:
+            return _NO_ROWS
+        rows, among = self._reservations.preferred_rows(self._attempt.info), self._attempt.among
+        if among is not None:
+            rows = rows[among[rows]]
+        names = self._pre_filter.node_names
+        if names is not None:
+            rows = np.array([row for row in rows.tolist() if self._nodes.names[row] in names], dtype=np.intp)
+        return self._filtered(rows) if len(rows) else rows
+
+    def _nominated_row(self, name: str) -> NDArray[np.intp]:
+        self._own_row = self._nodes.row_of(name)
         if self._own_row == NO_ROW:
             return _NO_ROWS
         among = self._attempt.among
         if among is not None and not among[self._own_row]:
             return _NO_ROWS
-        recorder, own = self._attempt.state.recorder, np.array([self._own_row], dtype=np.intp)
-        recorder.enter(_FILTER)
-        self.diagnosis.verdicts[own] = self._filter(own)
-        self._reject_reserved(own)
+        found = self._filtered(np.array([self._own_row], dtype=np.intp))
         self._own_verdict = int(self.diagnosis.verdicts[self._own_row])
+        return found
+
+    def _filtered(self, rows: NDArray[np.intp]) -> NDArray[np.intp]:
+        recorder, verdicts = self._attempt.state.recorder, self.diagnosis.verdicts
+        recorder.enter(_FILTER)
+        verdicts[rows] = self._filter(rows)
+        self._reject_reserved(rows)
         recorder.leave(_FILTER, Code.SUCCESS)
-        return _NO_ROWS if self._own_verdict else own
+        return rows[np.flatnonzero(verdicts[rows] == 0)]
 
     def rows(self, *, everywhere: bool = False) -> NDArray[np.intp]:
         """Return the feasible rows, ascending; with ``everywhere``, whatever percentage is set."""

@@ -19,7 +19,7 @@ from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 
 
 class NodeReservations(Protocol):
-    """Nodes reserved for gangs."""
+    """Nodes reserved for gangs, and held room."""
 
     @property
     def by_gang(self) -> Mapping[GroupKey, object]:
@@ -27,6 +27,9 @@ class NodeReservations(Protocol):
 
     def blocking(self, group: GroupKey | None, pod: PodInfo) -> Sequence[tuple[GroupKey, NDArray[np.intp]]]:
         """Return other gangs whose reservations block a pod, each with the blocked rows, intp[k] ascending, k > 0."""
+
+    def preferred_rows(self, pod: PodInfo) -> NDArray[np.intp]:
+        """Return the rows that a pod tries first, because room is held for it there, intp[k] ascending."""
 
     def room_freed(self, node_name: str) -> None:
         """Activate the gang for which a node is reserved where room was freed, if the gang fits now."""

@@ -56,6 +56,8 @@ class NodeChoice:
         classes = self._classes(attempt)
         if classes is None:
             return ""
+        if self.reservations.by_gang and len(self.reservations.preferred_rows(attempt.info)):
+            return ""
         instance, nodes, recorder = attempt.instance, self.selection.nodes, attempt.recorder
         assert recorder is not None, "an attempt without a recorder reuses no results"
         # The stage Reuse stays, the stages after it run again.

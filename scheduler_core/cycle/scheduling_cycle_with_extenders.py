@@ -63,7 +63,7 @@ class ExtendedChoice:
             return search.ended(_NO_ROWS)
         rejections: dict[str, Status] = {}
         try:
-            nominated = await self._filter(attempt, search.nominated(), rejections)
+            nominated = await self._filter(attempt, search.first_tried(), rejections)
         except ExtenderError as error:
             attempt.state.recorder.interrupt()
             # The search of all nodes calls the extender again, and fails if the error persists.

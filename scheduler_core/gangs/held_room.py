@@ -1,29 +1,28 @@
-"""Room that is held for workloads of Kueue, from their admission until their pods have nodes.
+"""Room that is held for pods that do not exist yet: of a workload of Kueue, a NodeReservation, a gang's lost member.
 
-The nodes of the pods were found by a dry run before the pods existed. A pod belongs to a workload by a label with the
-workload's UID, which the admission adds to it; each of its pods that gets a node takes the slot of one pod of its pod
-set. Taken slots follow from the pods that nodes have now, so that hypothetical pods take slots, too, until they are
-undone.
-
-A pod of the workload may use any node, as long as the other slots keep their room. Other pods are blocked as by the
-reservation of a gang; pods of other admitted workloads are blocked whatever their priority is, because another
-controller has admitted the workload for this room.
+A caller constructs a :class:`HeldRoom` from slots (a pod, its slot class and node, as a dry run found them), and calls
+:meth:`GangReservations.hold`, then :meth:`HeldRooms.extend` or :meth:`HeldRooms.end`; the room ends by itself when each
+slot is taken or its time is over (``on_end``). Taken slots follow from the pods that nodes have now, so that
+hypothetical pods take slots, too, until they are undone. A pod of the holder may use any node, as long as the other
+slots keep their room; other pods are blocked as by the reservation of a gang of the slots' priority.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
+from math import inf
 
 import numpy as np
-from msgspec import Struct
 from numpy.typing import NDArray
 
 from scheduler_core.framework.nominator import NominatedPods
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, held_key
 from scheduler_core.placement.reservations import Plan, Reservation, Slot
+from scheduler_core.snapshot.cluster_cache import ClusterCache, Placement
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 
@@ -33,16 +32,87 @@ POD_SET_LABEL = "bayplan.dev/admitted-pod-set"
 """Label with the name of a pod's pod set in its workload."""
 
 
-class HeldWorkload(Struct, frozen=True):
-    """A workload for which room is held."""
+_NO_ROWS: NDArray[np.intp] = np.empty(0, dtype=np.intp)
 
+
+class EndReason(StrEnum):
+    """Why room has ended by itself."""
+
+    CONSUMED = "Consumed"
+    EXPIRED = "Expired"
+
+
+def _only_class(pod: Pod) -> str:
+    del pod
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnPods:
+    """Pods that may use held room: those in a namespace that meet every condition.
+
+    Attributes:
+        matches: Condition beside the others; a holder that has only this one is looked up by namespace.
+        slot_class: Returns the slot class of a pod, such as its pod set or index; if no slot has it, the pod takes a
+            slot of any class.
+    """
+
+    namespace: str
+    labels: tuple[tuple[str, str], ...] = ()
+    owner_uid: str = ""
+    group: GroupKey | None = None
+    matches: Callable[[Pod], bool] | None = None
+    slot_class: Callable[[Pod], str] = _only_class
+
+    @property
+    def mark(self) -> Hashable:
+        """The condition by which the holder of a pod is found without a scan of all holders."""
+        return self.owner_uid or self.group or (self.labels[0] if self.labels else (self.namespace,))
+
+    def include(self, pod: Pod, group: GroupKey | None) -> bool:
+        """Return whether a pod, a member of *group*, may use the room."""
+        meta = pod.metadata
+        return (
+            meta.namespace == self.namespace
+            and all(meta.labels.get(key) == value for key, value in self.labels)
+            and (not self.owner_uid or any(owner.uid == self.owner_uid for owner in meta.owner_references))
+            and self.group in (None, group)
+            and (self.matches is None or self.matches(pod))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """What room is held for.
+
+    Attributes:
+        kind: Kind of the object, for messages.
+        uid: Unique among all holders; holding room again for this UID ends the earlier room.
+    """
+
+    kind: str
     namespace: str
     name: str
     uid: str
+    pods: OwnPods
 
     @property
     def key(self) -> GroupKey:
-        return held_key(self.namespace, self.name)
+        return held_key(self.kind, self.namespace, self.name)
+
+
+def admitted_workload(namespace: str, name: str, uid: str) -> Holder:
+    """Return a workload that Kueue admits; the admission adds the labels to its pods."""
+    return Holder("Workload", namespace, name, uid, OwnPods(namespace, ((WORKLOAD_LABEL, uid),), slot_class=_pod_set))
+
+
+def is_of_admitted(pod: Pod) -> bool:
+    """Return whether a pod belongs to a workload that another controller has admitted for certain room."""
+    return bool(pod.metadata.labels.get(WORKLOAD_LABEL))
+
+
+def _pod_set(pod: Pod) -> str:
+    return pod.metadata.labels.get(POD_SET_LABEL, "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,67 +120,105 @@ class HeldPod:
     """A pod that does not exist yet, and its node."""
 
     info: PodInfo
-    pod_set: str
+    slot_class: str
     node_name: str
 
 
-class HeldRoom:
-    """Room for the pods of one workload.
-
-    Args:
-        in_the_way: UIDs of the pods on these nodes that the workload evicts, or whose end it awaits.
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How room is held.
 
     Attributes:
-        settled: UIDs of pods of the workload that need no slot: their slots are given up for good.
+        in_the_way: UIDs of the pods on these nodes that the holder evicts, or whose end it awaits.
+        until: Clock time at which the room ends; None for no limit.
+        prefers_slots: Whether pods of the holder try the nodes of their free slots first.
+        is_admitted: Whether another controller has admitted the holder for this room: its pods and those of other
+            admitted workloads are blocked from each other's room whatever their priority is. Other pods of a higher
+            priority than that of the slots pass.
+        on_end: Called between two cycles when the room has ended by itself; without it, only the caller settles it.
     """
 
-    def __init__(
-        self, workload: HeldWorkload, pods: Sequence[HeldPod], in_the_way: frozenset[str], nodes: NodeColumns
-    ) -> None:
-        self.workload = workload
+    in_the_way: frozenset[str] = frozenset()
+    until: float | None = None
+    prefers_slots: bool = False
+    is_admitted: bool = False
+    on_end: Callable[[EndReason], None] | None = None
+
+
+class HeldRoom:
+    """Room for the pods of one holder.
+
+    Attributes:
+        until: Clock time at which the room ends; None for no limit.
+        settled: UIDs of pods that need no slot: their slots are given up for good.
+    """
+
+    def __init__(self, holder: Holder, pods: Sequence[HeldPod], nodes: NodeColumns, terms: Terms = Terms()) -> None:
+        self.holder = holder
+        self.terms = terms
+        self.until = terms.until
         self.settled: set[str] = set()
-        slots = tuple(Slot(each.info, each.pod_set, each.node_name) for each in pods)
+        slots = tuple(Slot(each.info, each.slot_class, each.node_name) for each in pods)
         priority = max((each.info.priority for each in pods), default=0)
-        self.reservation = Reservation(workload.key, workload.uid, priority, Plan(slots, in_the_way), nodes)
+        self.reservation = Reservation(holder.key, holder.uid, priority, Plan(slots, terms.in_the_way), nodes)
         self._nodes = nodes
         self._free: dict[str, dict[str, list[Slot]]] = defaultdict(lambda: defaultdict(list))
-        """Slots that no pod has taken, by pod set and node."""
+        """Slots that no pod has taken, by slot class and node."""
         self._taken: dict[str, tuple[Slot, str]] = {}
         """Slots that pods have taken, by UID, each with the node of the pod."""
         for slot in slots:
             self._free[str(slot.pod_class)][slot.node_name].append(slot)
 
     @property
+    def ends_itself(self) -> bool:
+        """Whether the room is settled by itself, or has a time at which it ends."""
+        return self.terms.on_end is not None or self.until is not None
+
+    @property
     def free(self) -> int:
         """Number of slots that no pod has taken."""
         return sum(len(slots) for by_node in self._free.values() for slots in by_node.values())
 
-    def nodes_of(self, pod_set: str) -> set[str]:
-        """Return the nodes with free slots of a pod set; those of all sets if the pod set is unknown."""
-        sets = [self._free[pod_set]] if pod_set in self._free else list(self._free.values())
-        return {name for by_node in sets for name, slots in by_node.items() if slots}
+    @property
+    def free_slots(self) -> list[Slot]:
+        """The slots that no pod has taken."""
+        return [slot for by_node in self._free.values() for slots in by_node.values() for slot in slots]
+
+    def nodes_of(self, slot_class: str) -> set[str]:
+        """Return the nodes with free slots of a class; those of all classes if no slot has this class."""
+        return {name for by_node in self._slots_of(slot_class) for name, slots in by_node.items() if slots}
+
+    def own_rows(self, pod: Pod) -> NDArray[np.intp]:
+        """Return the rows with free slots for a pod of the holder, intp[k] ascending."""
+        rows = (self._nodes.row_of(name) for name in self.nodes_of(self.holder.pods.slot_class(pod)))
+        return np.array(sorted(row for row in rows if row != NO_ROW), dtype=np.intp)
+
+    def _slots_of(self, slot_class: str) -> list[dict[str, list[Slot]]]:
+        return [self._free[slot_class]] if slot_class in self._free else list(self._free.values())
 
     def refused_rows(self, pod: PodInfo, nominator: NominatedPods) -> NDArray[np.intp]:
-        """Return the rows where a pod of the workload would use the room of its other pods, intp[k] ascending."""
+        """Return the rows where a pod of the holder would use the room of its other pods, intp[k] ascending."""
         refused = self.reservation.refused_rows(pod, nominator)
-        if not len(refused):
-            return refused
-        own = (self._nodes.row_of(name) for name in self.nodes_of(_pod_set(pod.pod)))
-        return np.setdiff1d(refused, np.array([row for row in own if row != NO_ROW], dtype=np.intp))
+        return np.setdiff1d(refused, self.own_rows(pod.pod)) if len(refused) else refused
 
-    def take(self, uid: str, pod: Pod, node_name: str) -> None:
-        """Give a pod of the workload that got a node the slot there, or another one of its pod set."""
+    def take(self, uid: str, pod: Pod, node_name: str, *, elsewhere: bool = True) -> bool:
+        """Give a pod of the holder that got a node the slot there, or another one of its class.
+
+        Returns:
+            Whether the pod has a slot, or needs none.
+        """
         if uid in self.settled or uid in self._taken:
-            return
-        pod_set = _pod_set(pod)
-        sets = [self._free[pod_set]] if pod_set in self._free else list(self._free.values())
-        here = (by_node[node_name] for by_node in sets if by_node.get(node_name))
-        elsewhere = (slots for by_node in sets for slots in by_node.values() if slots)
-        slots = next(here, None) or next(elsewhere, None)
-        if slots:
-            slot = slots.pop()
-            self._taken[uid] = slot, node_name
-            self.reservation.give_up(slot)
+            return True
+        classes = self._slots_of(self.holder.pods.slot_class(pod))
+        here = (by_node[node_name] for by_node in classes if by_node.get(node_name))
+        others = (slots for by_node in classes for slots in by_node.values() if slots and elsewhere)
+        slots = next(here, None) or next(others, None)
+        if slots is None:
+            return False
+        slot = slots.pop()
+        self._taken[uid] = slot, node_name
+        self.reservation.give_up(slot)
+        return True
 
     def give_back(self, uid: str) -> None:
         """Free the slot of a pod that has lost its node."""
@@ -119,37 +227,59 @@ class HeldRoom:
             self._free[str(slot.pod_class)][slot.node_name].append(slot)
             self.reservation.take_back(slot)
 
-    def settle(self) -> bool:
-        """Give up the slots of pods that have nodes for good; return whether one of them is on another node."""
-        moved = any(slot.node_name != node_name for slot, node_name in self._taken.values())
-        self.settled.update(self._taken)
-        self._taken.clear()
-        return moved
+    def settle(self, is_bound: Callable[[str], bool]) -> tuple[set[str], bool]:
+        """Give up the slots of bound pods for good.
+
+        Args:
+            is_bound: Returns whether the pod of a UID is bound; the bind of an assumed pod may fail.
+
+        Returns:
+            UIDs of these pods, and whether one of them is on another node than its slot.
+        """
+        bound = {uid: taken for uid, taken in self._taken.items() if is_bound(uid)}
+        for uid in bound:
+            del self._taken[uid]
+        self.settled.update(bound)
+        return set(bound), any(slot.node_name != node_name for slot, node_name in bound.values())
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the slots of all pods are given up for good."""
+        return not self._taken and not self.free
 
 
 class HeldRooms:
-    """Room that is held for workloads.
+    """Room that is held.
 
     Args:
-        on_end: Called with a reservation that has ended or become smaller.
+        key_of: Returns the group of a pod.
+        on_change: Called with a reservation that has ended or become smaller.
     """
 
     def __init__(
         self,
-        nodes: NodeColumns,
+        cache: ClusterCache,
         nominator: NominatedPods,
         table: dict[GroupKey, Reservation],
-        on_end: Callable[[Reservation], None],
+        key_of: Callable[[Pod], GroupKey | None],
+        on_change: Callable[[Reservation], None],
     ) -> None:
-        self._nodes = nodes
+        self._cache = cache
+        self._nodes = cache.columns
         self._nominator = nominator
         self._table = table
-        self._on_end = on_end
+        self._key_of = key_of
+        self._on_change = on_change
         self._by_uid: dict[str, HeldRoom] = {}
         self._keys: set[GroupKey] = set()
+        self._by_mark: dict[Hashable, dict[str, HeldRoom]] = {}
+        self._label_keys = Counter[str]()
+        """Number of rooms whose mark is a label, by its key."""
+        self._of_groups = 0
+        """Number of rooms of groups."""
         self._position = -1
         self._on_row: dict[int, dict[str, str]] = {}
-        """Pods of held workloads by row: UID of the workload by UID of the pod."""
+        """Pods that have a slot, or need none, by row: UID of the holder by UID of the pod."""
 
     def __len__(self) -> int:
         return len(self._by_uid)
@@ -161,15 +291,21 @@ class HeldRooms:
         return iter(tuple(self._by_uid.values()))
 
     def of(self, uid: str) -> HeldRoom | None:
-        """Return the room of the workload with this UID, as it is now."""
+        """Return the room of the holder with this UID, as it is now."""
         if uid in self._by_uid:
             self._refresh()
         return self._by_uid.get(uid)
 
+    def on_node(self, node_name: str) -> list[HeldRoom]:
+        """Return the rooms with free slots on a node."""
+        if self._by_uid:
+            self._refresh()
+        return [room for room in self._by_uid.values() if room.reservation.members_on(node_name)]
+
     # -- beginning and end --------------------------------------------------------------------------------------
 
-    def begin(self, held: HeldRoom, beside: Sequence[Reservation]) -> bool:
-        """Hold room for the pods of a workload that have no nodes yet and for which nothing is held.
+    def begin(self, room: HeldRoom, beside: Sequence[Reservation]) -> bool:
+        """Hold room for the pods of a holder that have no nodes yet and for which nothing is held.
 
         Args:
             beside: Reservations beside which the room must exist.
@@ -177,103 +313,170 @@ class HeldRooms:
         Returns:
             Whether the room exists, by resources and number of pods; if not, nothing is held.
         """
-        workload = held.workload
-        if not held.reservation.fits_then(beside):
+        holder = room.holder
+        if not room.reservation.fits_then(beside):
             return False
         # Its pods that have nodes already need no slot.
-        held.settled.update(uid for uid, _ in self._pods_of(workload))
-        self._by_uid[workload.uid] = held
-        self._keys.add(workload.key)
-        self._table[workload.key] = held.reservation
+        room.settled.update(
+            uid
+            for pods in self._nodes.pods
+            for uid, info in pods.items()
+            if holder.pods.include(info.pod, self._key_of(info.pod))
+        )
+        self._by_uid[holder.uid] = room
+        self._keys.add(holder.key)
+        mark = holder.pods.mark
+        self._by_mark.setdefault(mark, {})[holder.uid] = room
+        self._label_keys.update(key for key, value in holder.pods.labels if (key, value) == mark)
+        self._of_groups += holder.pods.group is not None
+        self._table[holder.key] = room.reservation
         self._position = -1
         return True
 
-    def _pods_of(self, workload: HeldWorkload) -> Iterator[tuple[str, PodInfo]]:
-        for pods in self._nodes.pods:
-            for uid, info in pods.items():
-                if self._workload_of(info.pod) == workload.uid and info.pod.metadata.namespace == workload.namespace:
-                    yield uid, info
+    def extend(self, uid: str, until: float | None) -> None:
+        """Set the clock time at which the room of a holder ends; None for no limit."""
+        self._by_uid[uid].until = until
 
     def end(self, uid: str) -> None:
-        """End what is held for a workload, if anything, and activate the pods that it blocked."""
+        """End what is held for a holder, if anything, and activate the pods that it blocked."""
         ended = self._by_uid.pop(uid, None)
         if ended is None:
             return
-        self._keys.discard(ended.workload.key)
-        self._table.pop(ended.workload.key, None)
-        self._on_end(ended.reservation)
+        holder = ended.holder
+        self._keys.discard(holder.key)
+        mark = holder.pods.mark
+        of_mark = self._by_mark[mark]
+        del of_mark[uid]
+        if not of_mark:
+            del self._by_mark[mark]
+        self._label_keys -= Counter(key for key, value in holder.pods.labels if (key, value) == mark)
+        self._of_groups -= holder.pods.group is not None
+        self._table.pop(holder.key, None)
+        self._on_change(ended.reservation)
 
-    def settle(self) -> list[HeldWorkload]:
-        """Give up slots of pods that have nodes, between two cycles.
+    def settle(self) -> list[Holder]:
+        """Give up slots of bound pods, between two cycles.
 
         Returns:
-            The workloads all of whose pods have nodes; their room has ended.
+            The holders all of whose pods have nodes; their room has ended.
         """
+        return self._settle(list(self._by_uid.values()))
+
+    def _settle(self, rooms: Iterable[HeldRoom]) -> list[Holder]:
         if not self._by_uid:
             return []
         self._refresh()
         complete = []
-        for held in list(self._by_uid.values()):
-            if held.settle():
-                self._on_end(held.reservation)
-            if not held.free:
-                complete.append(held.workload)
-                self.end(held.workload.uid)
+        for room in rooms:
+            bound, has_moved = room.settle(self._is_bound)
+            if len(self._by_uid) > 1:
+                # A pod takes one slot, whatever other room it may use.
+                for other in self._by_uid.values():
+                    other.settled |= bound
+            if has_moved:
+                self._on_change(room.reservation)
+            if room.is_complete:
+                complete.append(room.holder)
+                self._end_itself(room, EndReason.CONSUMED)
         return complete
+
+    def _is_bound(self, uid: str) -> bool:
+        placed = self._cache.get(uid)
+        return placed is not None and placed.placement is not Placement.ASSUMED
+
+    @property
+    def next_end(self) -> float | None:
+        """The clock time at which the next room ends, infinity for none; None if no room ends by itself."""
+        left = [room for room in self._by_uid.values() if room.ends_itself]
+        return min((inf if room.until is None else room.until for room in left), default=None)
+
+    def look(self, now: float) -> None:
+        """Settle the rooms that end by themselves, and end those whose time is over, between two cycles."""
+        self._settle([room for room in self._by_uid.values() if room.terms.on_end is not None])
+        for room in list(self._by_uid.values()):
+            if room.until is not None and room.until <= now:
+                self._end_itself(room, EndReason.EXPIRED)
+
+    def _end_itself(self, room: HeldRoom, reason: EndReason) -> None:
+        self.end(room.holder.uid)
+        if room.terms.on_end is not None:
+            room.terms.on_end(reason)
 
     # -- pods ---------------------------------------------------------------------------------------------------
 
     def blocking(self, pod: PodInfo, priority: int) -> list[tuple[GroupKey, NDArray[np.intp]]]:
-        """Return the workloads whose room blocks nodes for a pod, each with the rows, intp[k] ascending, k > 0.
+        """Return the holders whose room blocks nodes for a pod, each with the rows, intp[k] ascending, k > 0.
 
         Args:
             priority: Priority of the pod, or of its group.
         """
         self._refresh()
-        uid, nominator, found = self._workload_of(pod.pod), self._nominator, []
-        for held in self._by_uid.values():
-            if held.workload.uid == uid and held.workload.namespace == pod.pod.metadata.namespace:
-                rows = held.refused_rows(pod, nominator)
-            elif uid or held.reservation.priority >= priority:
-                rows = held.reservation.refused_rows(pod, nominator)
+        own = {room.holder.uid for room in self._rooms_of(pod.pod)}
+        is_admitted, nominator, found = is_of_admitted(pod.pod), self._nominator, []
+        for uid, room in self._by_uid.items():
+            if uid in own:
+                rows = room.refused_rows(pod, nominator)
+            elif room.reservation.priority >= priority or (is_admitted and room.terms.is_admitted):
+                rows = room.reservation.refused_rows(pod, nominator)
             else:
                 continue
             if len(rows):
-                found.append((held.workload.key, rows))
+                found.append((room.holder.key, rows))
         return found
 
-    @staticmethod
-    def _workload_of(pod: Pod) -> str:
-        return pod.metadata.labels.get(WORKLOAD_LABEL, "")
+    def preferred_rows(self, pod: Pod) -> NDArray[np.intp]:
+        """Return the rows with free slots for a pod whose holders prefer them, intp[k] ascending."""
+        if not any(room.terms.prefers_slots for room in self._by_uid.values()):
+            return _NO_ROWS
+        self._refresh()
+        rows = [room.own_rows(pod) for room in self._rooms_of(pod) if room.terms.prefers_slots]
+        return np.unique(np.concatenate(rows)) if rows else _NO_ROWS
+
+    def _rooms_of(self, pod: Pod) -> list[HeldRoom]:
+        """Return the rooms that a pod may use, those of the highest priority first."""
+        meta, labels = pod.metadata, pod.metadata.labels
+        group = self._key_of(pod) if self._of_groups else None
+        marks: list[Hashable] = [(meta.namespace,), group, *(owner.uid for owner in meta.owner_references)]
+        marks += ((key, labels[key]) for key in self._label_keys if key in labels)
+        found = [
+            room
+            for mark in dict.fromkeys(marks)
+            for room in self._by_mark.get(mark, {}).values()
+            if room.holder.pods.include(pod, group)
+        ]
+        return sorted(found, key=lambda room: -room.reservation.priority) if len(found) > 1 else found
 
     def _refresh(self) -> None:
         """Let the pods that nodes have now take slots, and free the slots of others."""
         nodes = self._nodes
         changed = None if self._position < 0 else nodes.changes.since(self._position)
         self._position = nodes.changes.position
-        rows: Iterable[int] = range(len(nodes.pods)) if changed is None else set(changed)
-        gone: list[tuple[str, str]] = []
-        come: list[tuple[str, str, PodInfo]] = []
+        rows = range(len(nodes.pods)) if changed is None else sorted(set(changed))
         for row in rows:
-            before = self._on_row.get(row, {})
-            now = {
-                uid: workload
-                for uid, info in nodes.pods[row].items()
-                if (workload := self._workload_of(info.pod)) in self._by_uid
-                and info.pod.metadata.namespace == self._by_uid[workload].workload.namespace
-            }
-            gone += (each for each in before.items() if each[0] not in now)
-            come += ((uid, workload, nodes.pods[row][uid]) for uid, workload in now.items())
-            if now:
-                self._on_row[row] = now
+            before, now = self._on_row.get(row), nodes.pods[row]
+            for uid, holder in list(before.items()) if before else ():
+                if uid not in now:
+                    del self._on_row[row][uid]
+                    if holder in self._by_uid:
+                        self._by_uid[holder].give_back(uid)
+        for row in rows:
+            name = nodes.names[row] or ""
+            has = {uid: holder for uid, info in nodes.pods[row].items() if (holder := self._give(uid, info, row, name))}
+            if has:
+                self._on_row[row] = has
             else:
                 self._on_row.pop(row, None)
-        for uid, workload in gone:
-            if workload in self._by_uid:
-                self._by_uid[workload].give_back(uid)
-        for uid, workload, info in come:
-            self._by_uid[workload].take(uid, info.pod, nodes.node_name(info.row))
 
-
-def _pod_set(pod: Pod) -> str:
-    return pod.metadata.labels.get(POD_SET_LABEL, "")
+    def _give(self, uid: str, info: PodInfo, row: int, node_name: str) -> str:
+        """Let a pod take a slot; return the UID of the holder that has given it one, or whose pod needs none."""
+        known = self._on_row.get(row, {}).get(uid, "")
+        if known in self._by_uid:
+            return known
+        rooms = self._rooms_of(info.pod)
+        if any(uid in room.settled for room in rooms):
+            return rooms[0].holder.uid
+        for elsewhere in (False, True):
+            for room in rooms:
+                if room.take(uid, info.pod, node_name, elsewhere=elsewhere):
+                    return room.holder.uid
+        return ""

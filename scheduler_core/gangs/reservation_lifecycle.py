@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
+from typing import ParamSpec, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,36 +27,44 @@ from scheduler_core.placement.reservations import Plan, Reservation
 from scheduler_core.ports import Clock, Timer
 from scheduler_core.queueing.gang_members import Gang, GangOutcome
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
-from scheduler_core.snapshot.node_columns import NodeColumns
+from scheduler_core.snapshot.cluster_cache import ClusterCache
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 
 RESERVED_AFTER_SECONDS = 60.0
 TIMED_OUT = "TimedOut"
 _RETRY_SECONDS = 1.0
 
-Report = Callable[[Callable[[GroupKey], None], GroupKey], None]
-"""Calls a function with a key, at once or when a suspended cycle has ended."""
+_LOOK_SECONDS = 1.0
+"""Maximum time between the bind of the last pod for which room is held and the end of the room."""
+
+P = ParamSpec("P")
+
+
+class Report(Protocol):
+    """Calls a function at once, or when a suspended cycle has ended."""
+
+    def __call__(self, take: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None: ...
 
 
 class GangReservations:
     """All reservations.
 
     Attributes:
-        by_gang: The reservations; one that ends and begins again is another object. Those of admitted workloads are
-            among them, under keys that no gang has.
-        held: Room that is held for workloads which another controller admits.
+        by_gang: The reservations; one that ends and begins again is another object. Those of held room are among
+            them, under keys that no gang has.
+        held: Room that is held for pods that do not exist yet.
     """
 
     def __init__(
         self,
-        nodes: NodeColumns,
+        cache: ClusterCache,
         queue: SchedulingQueue,
         clock: Clock,
         report: Report,
         after_seconds: float = RESERVED_AFTER_SECONDS,
     ) -> None:
         self.after_seconds = after_seconds
-        self._nodes = nodes
+        self._nodes = cache.columns
         self._queue = queue
         self._clock = clock
         self._report = report
@@ -67,7 +76,8 @@ class GangReservations:
         self._planned_after: dict[GroupKey, float] = {}
         """First failure of the series for which a plan was requested; prevents a second request by rounding."""
         self._timers: dict[GroupKey, Timer] = {}
-        self.held = HeldRooms(nodes, queue.nominator, self.by_gang, self._unblock)
+        self.held = HeldRooms(cache, queue.nominator, self.by_gang, queue.gangs.key_of, self._unblock)
+        self._look_timer: Timer | None = None
         queue.gangs.on_change.append(self._gang_changed)
 
     def of(self, key: GroupKey) -> Reservation | None:
@@ -83,7 +93,7 @@ class GangReservations:
 
         Returns:
             Other gangs whose reservation has at least the priority of the pod or its group, each with the rows where
-            the pod does not fit beside the gang, intp[k] ascending, k > 0; then admitted workloads likewise.
+            the pod does not fit beside the gang, intp[k] ascending, k > 0; then the holders of room likewise.
         """
         if not self.by_gang:
             return []
@@ -95,6 +105,10 @@ class GangReservations:
         )
         found = [(key, rows) for key, rows in blocking if len(rows)]
         return [*found, *self.held.blocking(pod, priority)] if len(self.held) else found
+
+    def preferred_rows(self, pod: PodInfo) -> NDArray[np.intp]:
+        """Return the rows that a pod tries first, because room is held for it there, intp[k] ascending."""
+        return self.held.preferred_rows(pod.pod)
 
     def _priority_of(self, group: GroupKey | None, pod: PodInfo) -> int:
         gang = None if group is None else self._queue.gangs.get(group)
@@ -116,15 +130,47 @@ class GangReservations:
         return tuple((key, of_gang) for key, of_gang in found if of_gang)
 
     def hold(self, room: HeldRoom) -> bool:
-        """Hold room for an admitted workload, beside all that is held or reserved for gangs of at least its priority.
+        """Hold room, beside all that is reserved or held with at least its priority, or whatever their priority is.
+
+        Must be called between two cycles.
 
         Returns:
             Whether the room exists; if not, nothing is held.
         """
-        self.held.end(room.workload.uid)
-        priority = room.reservation.priority
-        beside = [each for key, each in self.by_gang.items() if key in self.held or each.priority >= priority]
-        return self.held.begin(room, beside)
+        self.held.end(room.holder.uid)
+        began = self.held.begin(room, self._beside(room, at_least=room.reservation.priority))
+        if began and room.ends_itself:
+            self._look_later()
+        return began
+
+    def stands(self, room: HeldRoom) -> bool:
+        """Return whether the room of all free slots exists, beside what is reserved or held with a higher priority."""
+        return room.reservation.fits_then(self._beside(room, at_least=room.reservation.priority + 1))
+
+    def _beside(self, room: HeldRoom, at_least: int) -> list[Reservation]:
+        admitted = {each.holder.key for each in self.held if each.terms.is_admitted and room.terms.is_admitted}
+        return [
+            each
+            for key, each in self.by_gang.items()
+            if each is not room.reservation and (each.priority >= at_least or key in admitted)
+        ]
+
+    def _look_later(self) -> None:
+        """Set the timer at which held room is settled or ends."""
+        if self._look_timer is not None:
+            self._look_timer.cancel()
+            self._look_timer = None
+        end = self.held.next_end
+        if end is not None:
+            seconds = max(0.0, min(end - self._clock.now(), _LOOK_SECONDS))
+            self._look_timer = self._clock.call_later(seconds, lambda: self._report(self._look))
+
+    def _look(self) -> None:
+        self._look_timer = None
+        try:
+            self.held.look(self._clock.now())
+        finally:
+            self._look_later()
 
     # -- what happens in the cluster ----------------------------------------------------------------------------
 

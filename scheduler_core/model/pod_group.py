@@ -94,14 +94,14 @@ class GroupKey(NamedTuple):
 
     @property
     def holder(self) -> str:
-        """What reserves nodes under this key, for messages: a gang, or a workload of :func:`held_key`."""
-        _, slash, workload = self.name.partition("/")
-        return f"Workload {self.namespace}/{workload}" if slash else f"gang {self}"
+        """What reserves nodes under this key, for messages: a gang, or an object of :func:`held_key`."""
+        kind, slash, name = self.name.partition("/")
+        return f"{kind} {self.namespace}/{name}" if slash else f"gang {self}"
 
 
-def held_key(namespace: str, name: str) -> GroupKey:
-    """Return the key of room that is held for an admitted workload; no group has it, because no name has a slash."""
-    return GroupKey(GroupSource.BAYPLAN, namespace, f"workload/{name}")
+def held_key(kind: str, namespace: str, name: str) -> GroupKey:
+    """Return the key of room that is held for an object; no group has it, because no name has a slash."""
+    return GroupKey(GroupSource.BAYPLAN, namespace, f"{kind}/{name}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,15 @@ from scheduler_core.dry_run_assembly import fit_search
 from scheduler_core.errors import ClusterWriteError, ConfigError, NotFoundError, SchedulerCoreError
 from scheduler_core.fit.fit_search import FitAnswer, FitVerdict
 from scheduler_core.fit.requests import FitRequest
-from scheduler_core.gangs.held_room import POD_SET_LABEL, WORKLOAD_LABEL, HeldPod, HeldRoom, HeldWorkload
+from scheduler_core.gangs.held_room import (
+    POD_SET_LABEL,
+    WORKLOAD_LABEL,
+    HeldPod,
+    HeldRoom,
+    Holder,
+    Terms,
+    admitted_workload,
+)
 from scheduler_core.ports import Clock, Event, ObjectReference
 from scheduler_core.scheduler import Scheduler
 from scheduler_core.snapshot.pod_info import NO_ROW
@@ -337,7 +345,7 @@ class FitChecks:
             Whether the pods fit, and the message; None if that cannot be determined yet.
         """
         await self._end(record.uid)
-        target = HeldWorkload(workload.metadata.namespace, workload.metadata.name, workload.metadata.uid)
+        target = admitted_workload(workload.metadata.namespace, workload.metadata.name, workload.metadata.uid)
         message = ""
         try:
             classes = await self._requests.priority_classes()
@@ -414,14 +422,14 @@ class FitChecks:
         """End room that all pods have taken or whose time is over, and search other room for what is lost."""
         if not len(self._held):
             return
-        suspension, complete = self._scheduler.context.suspension, list[HeldWorkload]()
+        suspension, complete = self._scheduler.context.suspension, list[Holder]()
         await suspension.over()
         suspension.run_or_defer(lambda: complete.extend(self._held.settle()))
         for each in complete:
             log.info("All pods of Workload %s/%s have nodes", each.namespace, each.name)
             self._done(f"{each.namespace}/{each.name}")
         for room in self._held:
-            key = f"{room.workload.namespace}/{room.workload.name}"
+            key = f"{room.holder.namespace}/{room.holder.name}"
             if key in self._dirty or not self._needs_answer(key, room):
                 continue
             await self._guarded(key, self._look_again)
@@ -506,7 +514,7 @@ class FitDryRun:
         self._documents = documents
 
     async def search(
-        self, workload: HeldWorkload, pods: Sequence[dict[str, Any]], priority_classes: Sequence[dict[str, Any]]
+        self, workload: Holder, pods: Sequence[dict[str, Any]], priority_classes: Sequence[dict[str, Any]]
     ) -> tuple[FitResult, HeldRoom | None]:
         """Return where pods fit that do not exist, and the room to hold; None if they do not fit.
 
@@ -534,13 +542,13 @@ class FitDryRun:
         found = _decode(document.body)
         return found, self._room(workload, request, found) if found.fits else None
 
-    def _room(self, workload: HeldWorkload, request: FitRequest, found: FitResult) -> HeldRoom:
+    def _room(self, workload: Holder, request: FitRequest, found: FitResult) -> HeldRoom:
         nodes = self._scheduler.context.cache.columns
         slots = [
             HeldPod(nodes.compile_pod(pod), pod.metadata.labels[POD_SET_LABEL], node_name)
             for pod, node_name in zip(request.pods, found.nodes, strict=True)
         ]
-        return HeldRoom(workload, slots, frozenset(found.ends), nodes)
+        return HeldRoom(workload, slots, nodes, Terms(frozenset(found.ends), is_admitted=True))
 
 
 def _result(answer: FitAnswer) -> FitResult:

@@ -141,7 +141,7 @@ class Kueue:
     @property
     def held(self) -> list[str]:
         """Names of the Workloads for which room is held."""
-        return sorted(room.workload.name for room in self.rig.scheduler.reservations.held)
+        return sorted(room.holder.name for room in self.rig.scheduler.reservations.held)
 
     def pods(self, name: str, count: int, first: int = 0, labels: dict[str, str] | None = None) -> None:
         """Create pods of a Workload."""

@@ -1,4 +1,4 @@
-"""Room that is held for admitted workloads: which pods it blocks, who takes it, and when it ends."""
+"""Room that is held, for admitted workloads and others: which pods it blocks, who takes it, and when it ends."""
 
 from __future__ import annotations
 
@@ -12,9 +12,21 @@ from hypothesis import strategies as st
 from scheduler_core.dry_run_assembly import fit_search
 from scheduler_core.fit.fit_search import FitAnswer, FitVerdict
 from scheduler_core.fit.requests import FitRequest
-from scheduler_core.gangs.held_room import POD_SET_LABEL, WORKLOAD_LABEL, HeldPod, HeldRoom, HeldWorkload
+from scheduler_core.gangs.held_room import (
+    POD_SET_LABEL,
+    WORKLOAD_LABEL,
+    EndReason,
+    HeldPod,
+    HeldRoom,
+    Holder,
+    OwnPods,
+    Terms,
+    admitted_workload,
+)
 from scheduler_core.in_tree import default_plugins
+from scheduler_core.model.meta import OwnerReference
 from scheduler_core.model.pod import Pod
+from scheduler_core.model.pod_group import GroupKey, GroupSource
 from scheduler_core.scheduler_options import SchedulerOptions
 from tests.support.affinities import anti_affinity_to, app
 from tests.support.builders import pod
@@ -24,8 +36,8 @@ from tests.support.presence import present
 from tests.support.scheduling import Rig, rig
 from tests.support.tables import table
 
-JOB = HeldWorkload("default", "job", "uid-of-job")
-OTHER = HeldWorkload("default", "other", "uid-of-other")
+JOB = admitted_workload("default", "job", "uid-of-job")
+OTHER = admitted_workload("default", "other", "uid-of-other")
 RESERVED = "node(s) were reserved for Workload default/job"
 
 
@@ -42,7 +54,7 @@ def cluster_of(*cpus: int, reuses: bool = True) -> Rig:
     return made
 
 
-def pod_of(workload: HeldWorkload, name: str, cpus: int = 1, pod_set: str = "main", **fields: Any) -> Pod:
+def pod_of(workload: Holder, name: str, cpus: int = 1, pod_set: str = "main", **fields: Any) -> Pod:
     """Return a pod of an admitted workload."""
     labels = {WORKLOAD_LABEL: workload.uid, POD_SET_LABEL: pod_set, **fields.pop("labels", {})}
     return pod(name, requests={"cpu": str(cpus)}, labels=labels, **fields)
@@ -53,7 +65,7 @@ def fit(made: Rig, *pods: Pod) -> FitAnswer:
     return fit_search(made.context, made.scheduler.reservations).answer(FitRequest(pods=pods))
 
 
-def hold(made: Rig, workload: HeldWorkload, *pods: Pod) -> bool:
+def hold(made: Rig, workload: Holder, *pods: Pod) -> bool:
     """Hold the room that a dry run finds for pods of a workload."""
     found = fit(made, *pods)
     chosen = found.chosen
@@ -64,11 +76,11 @@ def hold(made: Rig, workload: HeldWorkload, *pods: Pod) -> bool:
         for info in found.infos
         if info.uid in chosen.nodes
     ]
-    room = HeldRoom(workload, slots, ends, made.context.cache.columns)
+    room = HeldRoom(workload, slots, made.context.cache.columns, Terms(ends, is_admitted=True))
     return made.scheduler.reservations.hold(room)
 
 
-def pods_of(workload: HeldWorkload, count: int, cpus: int = 1, **fields: Any) -> list[Pod]:
+def pods_of(workload: Holder, count: int, cpus: int = 1, **fields: Any) -> list[Pod]:
     """Return pods of a workload as the dry run gets them."""
     return [pod_of(workload, f"fit-{workload.name}-{number}", cpus, **fields) for number in range(count)]
 
@@ -144,13 +156,13 @@ def test_room_that_has_gone_is_not_held(cluster: Rig) -> None:
     taken = [HeldPod(nodes.compile_pod(each), "main", "a") for each in pods_of(JOB, 2)]
     other = [HeldPod(nodes.compile_pod(each), "main", "a") for each in pods_of(OTHER, 1)]
     reservations = cluster.scheduler.reservations
-    assert reservations.hold(HeldRoom(JOB, taken, frozenset(), nodes))
-    assert not reservations.hold(HeldRoom(OTHER, other, frozenset(), nodes))
+    assert reservations.hold(HeldRoom(JOB, taken, nodes, Terms(is_admitted=True)))
+    assert not reservations.hold(HeldRoom(OTHER, other, nodes, Terms(is_admitted=True)))
     reservations.held.end(JOB.uid)
-    assert reservations.hold(HeldRoom(OTHER, other, frozenset(), nodes))
+    assert reservations.hold(HeldRoom(OTHER, other, nodes, Terms(is_admitted=True)))
     cluster.add(running_pod("running", "a"))
-    assert not reservations.hold(HeldRoom(JOB, taken, frozenset(), nodes))
-    assert [held.workload for held in reservations.held] == [OTHER]
+    assert not reservations.hold(HeldRoom(JOB, taken, nodes, Terms(is_admitted=True)))
+    assert [held.holder for held in reservations.held] == [OTHER]
 
 
 async def test_the_end_activates_the_pods_that_it_blocked(cluster: Rig) -> None:
@@ -266,6 +278,169 @@ async def test_results_are_reused_beside_held_room() -> None:
     found = await bound(cluster, *(pod(f"later-{number}", requests={"cpu": "4"}) for number in range(8)))
     assert set(found.values()) == set("abcde") - {held_on}
     assert sum(each.reused for each in cluster.context.metrics.profiles.values()) >= 4
+
+
+# -- holders of any kind ------------------------------------------------------------------------------------------
+
+
+_TERMS = Terms()
+
+
+def reservation_of(name: str, pods: OwnPods) -> Holder:
+    """Return a holder that is no workload of Kueue."""
+    return Holder("NodeReservation", "default", name, f"uid-of-{name}", pods)
+
+
+def hold_on(made: Rig, holder: Holder, *slots: tuple[str, str], terms: Terms = _TERMS, **fields: Any) -> HeldRoom:
+    """Hold one CPU for each slot, a slot class and a node."""
+    nodes = made.context.cache.columns
+    held = [
+        HeldPod(nodes.compile_pod(pod(f"held-{number}", requests={"cpu": "1"}, **fields)), *slot)
+        for number, slot in enumerate(slots)
+    ]
+    room = HeldRoom(holder, held, nodes, terms)
+    assert made.scheduler.reservations.hold(room)
+    return room
+
+
+def _index(each: Pod) -> str:
+    return each.metadata.labels.get("index", "")
+
+
+OWNED = (OwnerReference("Job", "train", "uid-of-train", controller=True),)
+TRAIN = GroupKey(GroupSource.BAYPLAN, "default", "train")
+IN_TRAIN = {"bayplan.dev/pod-group": "train"}
+
+
+@table(
+    "own, fields, expected",
+    ("label", OwnPods("default", (("app", "train"),)), {"labels": {"app": "train"}}, True),
+    ("other value", OwnPods("default", (("app", "train"),)), {"labels": {"app": "web"}}, False),
+    ("other namespace", OwnPods("default", (("app", "a"),)), {"labels": {"app": "a"}, "namespace": "else"}, False),
+    ("second label differs", OwnPods("default", (("app", "a"), ("tier", "b"))), {"labels": {"app": "a"}}, False),
+    ("owner", OwnPods("default", owner_uid="uid-of-train"), {"owners": OWNED}, True),
+    ("no owner", OwnPods("default", owner_uid="uid-of-train"), {}, False),
+    ("group", OwnPods("default", group=TRAIN), {"labels": IN_TRAIN}, True),
+    ("no group", OwnPods("default", group=TRAIN), {}, False),
+    ("condition", OwnPods("default", matches=lambda each: each.metadata.name == "later"), {}, True),
+    ("condition not met", OwnPods("default", matches=lambda each: each.metadata.name == "it"), {}, False),
+)
+async def test_only_pods_of_the_holder_use_the_room(own: OwnPods, fields: dict[str, Any], expected: bool) -> None:
+    """A pod that meets every condition gets the room; pods of the same priority wait."""
+    cluster = cluster_of(1)
+    cluster.scheduler.group_feed.group_changed(group(min_member=1))
+    hold_on(cluster, reservation_of("room", own), ("", "a"))
+    found = await bound(cluster, pod("later", requests={"cpu": "1"}, **fields))
+    assert (found["later"] == "a") is expected
+    if not expected:
+        assert "node(s) were reserved for NodeReservation default/room" in cluster.condition.message
+
+
+@table(
+    "priority, labels, expected",
+    ("same", 5, {}, False),
+    ("higher", 6, {}, True),
+    ("admitted", 6, {WORKLOAD_LABEL: "x"}, True),
+)
+async def test_pods_of_higher_priority_pass(priority: int, labels: dict[str, str], expected: bool) -> None:
+    """Room is held against pods of at most the priority of its slots, also against pods that Kueue has admitted."""
+    cluster = cluster_of(1)
+    hold_on(cluster, reservation_of("room", OwnPods("default", (("app", "a"),))), ("", "a"), priority=5)
+    found = await bound(cluster, pod("later", requests={"cpu": "1"}, priority=priority, labels=labels))
+    assert (found["later"] == "a") is expected
+
+
+@table("cpus, expected", ("the slot stands", (4, 1), "b"), ("the node of the slot has gone", (4,), "a"))
+async def test_slots_are_preferred(cpus: tuple[int, ...], expected: str) -> None:
+    """A pod gets the node of its slot although another node has a better score, and another node if it has gone."""
+    cluster = cluster_of(4, 1)
+    terms = Terms(prefers_slots=True)
+    own = OwnPods("default", (("app", "train"),), slot_class=_index)
+    room = hold_on(cluster, reservation_of("room", own), ("0", "a"), ("1", "b"), terms=terms)
+    if len(cpus) == 1:
+        cluster.scheduler.feed.node_deleted(small_node("b", 1))
+    for number in range(2):
+        # Results of this class are reused.
+        await bound(cluster, pod(f"first-{number}", requests={"cpu": "1"}))
+    found = await bound(cluster, pod("own", requests={"cpu": "1"}, labels={"app": "train", "index": "1"}))
+    assert found == {"own": expected}
+    assert cluster.scheduler.reservations.held.of(room.holder.uid) is room
+    assert [str(slot.pod_class) for slot in room.free_slots] == ["0"]
+
+
+async def test_room_ends_after_its_time() -> None:
+    """Room blocks others until its time is over, not longer; then the pods that it blocked are tried."""
+    cluster, ends = cluster_of(1), list[EndReason]()
+    terms = Terms(until=cluster.clock.now() + 60, on_end=ends.append)
+    room = hold_on(cluster, reservation_of("room", OwnPods("default", (("app", "a"),))), ("", "a"), terms=terms)
+    waiting = pod("waiting", requests={"cpu": "1"})
+    assert await bound(cluster, waiting) == {"waiting": ""}
+    held = cluster.scheduler.reservations.held
+    cluster.clock.advance(59.9)
+    assert (len(held), ends) == (1, [])
+    held.extend(room.holder.uid, cluster.clock.now() + 10)
+    cluster.clock.advance(9.8)
+    assert (len(held), ends) == (1, [])
+    cluster.clock.advance(0.2)
+    assert (len(held), ends) == (0, [EndReason.EXPIRED])
+    assert cluster.place_of(waiting) in ("active", "backoff")
+    assert not cluster.scheduler.reservations.by_gang
+
+
+async def test_room_ends_when_its_pods_are_bound() -> None:
+    """The holder is notified within a second after the last bind."""
+    cluster, ends = cluster_of(4), list[EndReason]()
+    own = OwnPods("default", (("app", "a"),))
+    hold_on(cluster, reservation_of("room", own), ("", "a"), ("", "a"), terms=Terms(on_end=ends.append))
+    for number in range(2):
+        assert ends == []
+        await bound(cluster, pod(f"own-{number}", requests={"cpu": "1"}, labels={"app": "a"}))
+        cluster.clock.advance(1)
+    assert ends == [EndReason.CONSUMED]
+    assert not len(cluster.scheduler.reservations.held)
+
+
+async def test_a_bind_that_fails_keeps_the_slot() -> None:
+    """The slot of an assumed pod is not given up before its bind has succeeded."""
+    cluster = cluster_of(1)
+    own = OwnPods("default", (("app", "a"),))
+    room = hold_on(cluster, reservation_of("room", own), ("", "a"), terms=Terms(on_end=lambda _: None))
+    cache, held = cluster.context.cache, cluster.scheduler.reservations.held
+    info = cache.columns.compile_pod(pod("own", requests={"cpu": "1"}, labels={"app": "a"}))
+    cache.assume(info, "a")
+    cluster.clock.advance(2)
+    assert (held.of(room.holder.uid), room.free) == (room, 0)
+    cache.forget(info)
+    assert (held.of(room.holder.uid), room.free) == (room, 1)
+    assert await bound(cluster, pod("later", requests={"cpu": "1"})) == {"later": ""}
+
+
+async def test_a_pod_takes_one_slot() -> None:
+    """A pod that may use the room of two holders takes a slot of one of them, that on its node if there is one."""
+    cluster = cluster_of(1, 1)
+    own = OwnPods("default", (("app", "a"),))
+    terms = Terms(on_end=lambda _: None, prefers_slots=True)
+    first = hold_on(cluster, reservation_of("first", own), ("", "a"), terms=terms)
+    second = hold_on(cluster, reservation_of("second", own), ("", "b"), terms=terms)
+    nodes = await bound(cluster, pod("own-0", requests={"cpu": "1"}, labels={"app": "a"}))
+    cluster.clock.advance(1)
+    left = {"a": second, "b": first}[nodes["own-0"]]
+    assert list(cluster.scheduler.reservations.held) == [left]
+    cluster.clock.advance(5)
+    assert (list(cluster.scheduler.reservations.held), left.free) == ([left], 1)
+
+
+def test_room_of_higher_priority_displaces() -> None:
+    """Room is held beside that of at least its priority; room of a lower priority does not stand any more."""
+    cluster = cluster_of(2)
+    own = OwnPods("default", (("app", "a"),))
+    low = hold_on(cluster, reservation_of("low", own), ("", "a"), ("", "a"), priority=1)
+    reservations, nodes = cluster.scheduler.reservations, cluster.context.cache.columns
+    equal = [HeldPod(nodes.compile_pod(pod("equal", requests={"cpu": "1"}, priority=1)), "", "a")]
+    assert not reservations.hold(HeldRoom(reservation_of("equal", own), equal, nodes))
+    assert reservations.stands(low)
+    high = hold_on(cluster, reservation_of("high", own), ("", "a"), priority=2)
+    assert (reservations.stands(low), reservations.stands(high)) == (False, True)
 
 
 def _no_overcommit(cluster: Rig, pods: Iterable[Pod], cpus: list[int], found: dict[str, str]) -> None:
