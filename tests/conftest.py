@@ -17,6 +17,7 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
 from hack.controlplane import binaries
+from hack.controlplane.api_client import ApiClient
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.processes import Process
 from hack.controlplane.servers import Options
@@ -47,6 +48,10 @@ _IMAGE_TESTS = "tests/image/"
 _MARKERS_BY_FIXTURE = {"control_plane": "cluster", "kwok": "kwok"}
 _MISSING = pytest.StashKey[dict[str, str]]()
 _SELECTION = pytest.StashKey[Selection]()
+_PLANE = pytest.StashKey[ControlPlane]()
+_CUSTOM = "/apis/bayplan.dev/v1alpha1"
+_IN_A_NAMESPACE_OF_A_TEST = "podgroups"
+"""Groups of namespaces that no later test uses."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -193,13 +198,40 @@ def pytest_runtest_teardown() -> None:
 def control_plane(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
     """Run etcd and kube-apiserver with an audit log, once for the session."""
     with ControlPlane(Options(audit=True)) as plane:
+        request.config.stash[_PLANE] = plane
         yield plane
+        del request.config.stash[_PLANE]
         # A test's failure raises nothing here, so the servers' logs are kept explicitly.
         plane.keep = request.session.testsfailed > 0
         if plane.keep:
             # An xdist worker has no terminal reporter, only its standard error.
             with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
                 print(f"\nthe control plane's logs are in {plane.state_dir / 'logs'}", file=sys.stderr)  # noqa: T201
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_custom_resources_left(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail the last test of a module that leaves a custom resource, which the operators of later tests would use."""
+    before = _custom_resources(request.config.stash.get(_PLANE, None))
+    yield
+    left = _custom_resources(request.config.stash.get(_PLANE, None)) - before
+    assert not left, f"the module leaves custom resources on the control plane that all modules share: {sorted(left)}"
+
+
+def _custom_resources(plane: ControlPlane | None) -> set[str]:
+    """Return kind, namespace and name of the custom resources on the control plane of the session, if it runs."""
+    if plane is None:
+        return set()
+    with ApiClient(plane) as api:
+        served = any(each["name"] == "bayplan.dev" for each in api.get("/apis")["groups"])
+        names = [each["name"] for each in api.get(_CUSTOM)["resources"]] if served else []
+        kinds = [each for each in names if "/" not in each and each != _IN_A_NAMESPACE_OF_A_TEST]
+        return {
+            f"{kind} {each['metadata'].get('namespace', '')}/{each['metadata']['name']}"
+            for kind in kinds
+            for each in api.items(f"{_CUSTOM}/{kind}")
+            if "deletionTimestamp" not in each["metadata"]
+        }
 
 
 @pytest.fixture(scope="session")
