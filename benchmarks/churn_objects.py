@@ -109,7 +109,7 @@ def storage(month: int) -> list[StorageObject]:
     volume = PersistentVolumeSpec({"storage": "1Gi"}, claim_ref=pointer, storage_class_name=of_class, csi=source)
     wanted = PersistentVolumeClaimSpec(volume_name=f"volume-{month}", storage_class_name=of_class)
     return [
-        StorageClass(ObjectMeta(of_class, uid=f"uid-of-{of_class}"), f"driver-{month}"),
+        StorageClass(AnnotatedMeta(of_class, uid=f"uid-of-{of_class}"), f"driver-{month}"),
         PersistentVolume(AnnotatedMeta(f"volume-{month}", uid=f"uid-of-volume-{month}", resource_version="1"), volume),
         PersistentVolumeClaim(claim, wanted),
     ]

@@ -370,7 +370,7 @@ def _for_unbound(claim: PersistentVolumeClaim, columns: NodeColumns) -> Iterator
     class_name = claim.spec.storage_class_name or ""
     if class_name and columns.storage.classes.get(class_name) is None:
         event = ClusterEvent(Resource.STORAGE_CLASS, Action.ADD)
-        yield Candidate(event, None, StorageClass(ObjectMeta(class_name)), f"storage class {class_name} created")
+        yield Candidate(event, None, StorageClass(AnnotatedMeta(class_name)), f"storage class {class_name} created")
     spec = PersistentVolumeSpec(
         capacity=dict(claim.spec.resources.requests),
         access_modes=claim.spec.access_modes,

@@ -11,6 +11,7 @@ from scheduler_core.model.devices import ResourceClaim
 from scheduler_core.model.node import HOSTNAME, Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import CompositePodGroup, PodGroup
+from scheduler_core.model.storage import StorageObject
 from scheduler_core.model.taints import Taint
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
@@ -90,6 +91,7 @@ class FitRequest:
         groups: PodGroups and CompositePodGroups that are created with them. A group of the cluster that a pod names
             need not be among them.
         claims: ResourceClaims that are created with them.
+        storage: PersistentVolumeClaims, volumes and classes that are created with them, unless they exist.
         template: Template of new nodes; None for none.
         max_new: Maximum number of new nodes.
         may_evict: Whether evictions are considered as the profiles allow them.
@@ -99,6 +101,7 @@ class FitRequest:
     pods: tuple[Pod, ...]
     groups: tuple[PodGroup | CompositePodGroup, ...] = ()
     claims: tuple[ResourceClaim, ...] = ()
+    storage: tuple[StorageObject, ...] = ()
     template: NodeTemplate | None = None
     max_new: int = 0
     may_evict: bool = True

@@ -26,6 +26,7 @@ from scheduler_core.cycle.failure_handler import Failure, no_fit
 from scheduler_core.cycle.gang_constraints import ANYWHERE
 from scheduler_core.cycle.scheduling_cycle import failure_of, restrict_to_domain
 from scheduler_core.errors import AttemptLimitError
+from scheduler_core.fit.claim_binding import add_storage
 from scheduler_core.fit.request_queue import RequestQueue
 from scheduler_core.fit.requests import FitRequest
 from scheduler_core.framework.diagnosis import Diagnosis
@@ -173,6 +174,8 @@ class Trial:
         template, names = self._request.template, []
         for claim in self._request.claims:
             self._overlay.replace_device_object(None, claim)
+        self._parts.world.steps.spend(len(self._request.storage))
+        add_storage(self._overlay, self._nodes.storage, self._request.storage)
         if template is not None and self._new_nodes:
             copies = template.copies(self._nodes)
             for _ in range(self._new_nodes):

@@ -1,10 +1,13 @@
 """Volumes, claims and other storage objects as decoded from the API server: only the fields that scheduling reads.
 
-Annotations of three kinds are read: those of claims and volumes contain the state of their binding, those of CSINodes
-the in-tree plugins that are migrated.
+Annotations of four kinds are read: those of claims and volumes contain the state of their binding, those of CSINodes
+the in-tree plugins that are migrated, and that of a class makes it the default.
 """
 
 from __future__ import annotations
+
+import math
+from collections.abc import Iterable
 
 from msgspec import Struct
 
@@ -34,6 +37,8 @@ LOST = "Lost"
 UNREADABLE = "Unreadable"
 """Phase of a volume or claim whose newest version cannot be decoded; not of the API."""
 STORAGE = "storage"
+_NO_PROVISIONER = "kubernetes.io/no-provisioner"
+_DEFAULT_CLASS = ("storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class")
 _FILESYSTEM = "Filesystem"
 
 
@@ -186,10 +191,28 @@ class TopologySelectorTerm(Struct, gc=False, frozen=True, rename="camel"):
 class StorageClass(Struct, gc=False, frozen=True, rename="camel"):
     """A storage.k8s.io/v1 StorageClass."""
 
-    metadata: ObjectMeta
+    metadata: AnnotatedMeta
     provisioner: str = ""
     volume_binding_mode: str | None = None
     allowed_topologies: tuple[TopologySelectorTerm, ...] = ()
+
+    @property
+    def provisions(self) -> bool:
+        """Whether the class creates volumes."""
+        return self.provisioner not in ("", _NO_PROVISIONER)
+
+
+def default_class(classes: Iterable[StorageClass]) -> str | None:
+    """Return the default class: of several that are marked the newest, and of equally old ones the first by name."""
+    marked = [each for each in classes if any(each.metadata.annotations.get(mark) == "true" for mark in _DEFAULT_CLASS)]
+    if not marked:
+        return None
+    return min(marked, key=lambda each: (-_created(each.metadata), each.metadata.name)).metadata.name
+
+
+def _created(metadata: ObjectMeta) -> float:
+    created = metadata.creation_timestamp
+    return -math.inf if created is None else created.timestamp()
 
 
 class DriverAllocatable(Struct, gc=False, frozen=True, rename="camel"):

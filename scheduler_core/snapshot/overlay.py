@@ -1,4 +1,4 @@
-"""Hypothetical pods, nodes and objects of devices on the live columns.
+"""Hypothetical pods, nodes, and objects of devices and of storage on the live columns.
 
 All dry runs change the columns through one class, read them as in any cycle, and undo the changes in reverse order. No
 other code runs meanwhile, because a cycle does not await. A copy of the columns was rejected: for 5,000 nodes it costs
@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from scheduler_core.model.node import Node
+from scheduler_core.model.storage import StorageObject
 from scheduler_core.snapshot.indexes.device_index import DeviceObject
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import NO_ROW, HostPort, PodInfo
@@ -183,3 +184,11 @@ class ColumnsOverlay:
             self._log.append(partial(devices.assign, old))
         elif new is not None:
             self._log.append(partial(devices.remove, new))
+
+    # -- storage ------------------------------------------------------------------------------------------------
+
+    def assign_storage(self, old: StorageObject | None, new: StorageObject) -> None:
+        """Add a storage object, or replace *old*; what is assumed of it afterwards must be restored first."""
+        storage = self._nodes.storage
+        storage.assign(new)
+        self._log.append(partial(storage.remove, new) if old is None else partial(storage.assign, old))

@@ -3,6 +3,8 @@
 - The answer equals what the scheduler decides if exactly these pods are created: nodes, victims, and whether they fit.
 - The number of new nodes is the least one: with these nodes the scheduler places all pods, with fewer it does not.
 - An answer changes nothing.
+
+A part of the cases has claims that are created with the pods, with volumes that are chosen with the pod or before.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -25,11 +28,13 @@ from scheduler_core.in_tree import in_tree_registry
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import CompositePodGroup, GroupTopology, PodGroup
+from scheduler_core.model.storage import PersistentVolumeClaim
 from scheduler_core.scheduler import Scheduler
 from tests.support.builders import pod
 from tests.support.gang_preemption import running_pod, small_node
 from tests.support.gangs import composite_group, group, leaf_group, member
 from tests.support.scheduler_state import scheduler_state
+from tests.support.storage import claim, mounts, storage_class, volume
 
 Groups = tuple[PodGroup | CompositePodGroup, ...]
 ZONE = GroupTopology("zone")
@@ -72,6 +77,7 @@ class Case:
             nodes=tuple(nodes),
             pods=(*self.cluster.pods, *self.request.pods),
             groups=(*self.cluster.groups, *self.request.groups),
+            storage=(*self.cluster.storage, *self.request.storage),
         )
         return simulate(created, SimulationOptions(), in_tree_registry())
 
@@ -152,6 +158,50 @@ def _case(seed: int) -> Case:
     return Case(cluster, FitRequest(pods=tuple(pods), groups=groups, template=template, max_new=4))
 
 
+CLASSES = ("late", "late", "late-in-z0", "late-static", "now", "now", "now-static", "missing")
+DRIVER = "csi.example.com"
+
+
+def _case_with_claims(seed: int) -> Case:
+    """Return a case whose pods have claims of their own, or share one; some name a claim that does not exist."""
+    rng = random.Random(f"claims/{seed}")
+    cluster = _cluster(rng)
+    classes = (
+        storage_class("late", DRIVER),
+        storage_class("late-in-z0", DRIVER, on={"zone": ("z0",)}),
+        storage_class("late-static"),
+        storage_class("now", DRIVER, waits=False, on={"zone": ("z1", "z2")} if rng.random() < 0.7 else None),
+        storage_class("now-static", waits=False),
+    )
+    volumes = [
+        volume(
+            f"pv{number}",
+            size=rng.choice(("4Gi", "5Gi", "6Gi", "9Gi")),
+            storage_class=rng.choice(("late-static", "now-static")),
+            on={"zone": (f"z{rng.randint(0, 2)}",)},
+        )
+        for number in range(rng.randint(0, 8))
+    ]
+    gang, count = rng.random() < 0.5, rng.randint(1, 5)
+    request, claims = {"cpu": str(rng.choice((1, 1, 2)))}, list[PersistentVolumeClaim]()
+    pods, of_case = list[Pod](), rng.sample(CLASSES, k=2)
+    for number in range(count):
+        of_class, name = rng.choice(of_case), f"data-{number}"
+        if rng.random() < 0.2 and claims and claims[0].class_name.startswith("now"):
+            # The binds of pods that share a claim which waits for them conflict, and one of them is tried again.
+            name = claims[0].metadata.name
+        if rng.random() < 0.95 and name not in {each.metadata.name for each in claims}:
+            claims.append(claim(name, storage_class=of_class, phase=""))
+        made = member if gang else pod
+        pods.append(made(f"train-{number}", requests=request, volumes=mounts(name)))
+    groups: Groups = (group("train", rng.randint(1, count)),) if gang else ()
+    template = None
+    if rng.random() < 0.5:
+        template = NodeTemplate(small_node("tpl", rng.randint(1, 4), zone=f"z{rng.randint(0, 3)}"))
+    found = FitRequest(pods=tuple(pods), groups=groups, storage=tuple(claims), template=template, max_new=3)
+    return Case(replace(cluster, storage=(*classes, *volumes)), found)
+
+
 def _check(case: Case, found: FitAnswer) -> None:
     request, everything = case.request, {each.key for each in case.request.pods}
     match found.verdict:
@@ -194,13 +244,26 @@ def _check_new_nodes(case: Case, found: FitAnswer) -> None:
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_answers_equal_decisions(chunk: int) -> None:
     """Whatever the request, the scheduler decides as the answer predicts."""
+    verdicts = _checked(_case, range(chunk * SEEDS, (chunk + 1) * SEEDS))
+    assert {*FitVerdict} - {FitVerdict.GAVE_UP} <= verdicts.keys()
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_answers_with_claims_equal_decisions(chunk: int) -> None:
+    """Whatever volumes the claims of the pods get, the scheduler decides as the answer predicts."""
+    verdicts = _checked(_case_with_claims, range(chunk * SEEDS, (chunk + 1) * SEEDS))
+    assert {FitVerdict.FITS_NOW, FitVerdict.FITS_WITH_NEW_NODES, FitVerdict.DOES_NOT_FIT} <= verdicts.keys()
+
+
+def _checked(make: Callable[[int], Case], seeds: Iterable[int]) -> Counter[FitVerdict]:
+    """Check the answers of some cases, and return how often each verdict is given."""
     verdicts: Counter[FitVerdict] = Counter()
-    for seed in range(chunk * SEEDS, (chunk + 1) * SEEDS):
-        case = _case(seed)
+    for seed in seeds:
+        case = make(seed)
         found = case.answer()
         verdicts[found.verdict] += 1
         try:
             _check(case, found)
         except AssertionError as error:
             raise AssertionError(f"seed {seed}, {found.verdict}") from error
-    assert {*FitVerdict} - {FitVerdict.GAVE_UP} <= verdicts.keys()
+    return verdicts

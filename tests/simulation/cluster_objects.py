@@ -150,8 +150,8 @@ def classes() -> tuple[StorageClass, ...]:
     """Return two storage classes: dynamic and static provisioning; both wait for the first consumer."""
     mode = "WaitForFirstConsumer"
     return (
-        StorageClass(ObjectMeta(DYNAMIC_CLASS, uid=DYNAMIC_CLASS), "csi.example.com", mode),
-        StorageClass(ObjectMeta(STATIC_CLASS, uid=STATIC_CLASS), "kubernetes.io/no-provisioner", mode),
+        StorageClass(AnnotatedMeta(DYNAMIC_CLASS, uid=DYNAMIC_CLASS), "csi.example.com", mode),
+        StorageClass(AnnotatedMeta(STATIC_CLASS, uid=STATIC_CLASS), "kubernetes.io/no-provisioner", mode),
     )
 
 

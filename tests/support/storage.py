@@ -158,7 +158,7 @@ def storage_class(
     """Return a StorageClass, by default with WaitForFirstConsumer; ``on`` are its allowed topologies, in one term."""
     expressions = () if on is None else tuple(TopologySelectorRequirement(key, tuple(on[key])) for key in on)
     return StorageClass(
-        ObjectMeta(name=name),
+        AnnotatedMeta(name=name),
         provisioner,
         "WaitForFirstConsumer" if waits else "Immediate",
         () if on is None else (TopologySelectorTerm(expressions),),

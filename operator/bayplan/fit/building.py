@@ -19,6 +19,7 @@ from bayplan.texts.document_formats import read_answer
 from scheduler_core.dry_run_assembly import fit_search
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.explain.findings import victims_of
+from scheduler_core.fit.claim_binding import storage_notices
 from scheduler_core.fit.fit_search import FitAnswer, FitVerdict
 from scheduler_core.fit.requests import FitRequest, NodeTemplate
 from scheduler_core.fit.trial import TrialResult, Unplaced
@@ -94,6 +95,7 @@ def _notices(scheduler: Scheduler, request: FitRequest, others: int) -> list[str
         found += [f"profile {name}: {skipped}"] if skipped else []
         if request.groups and not instance.places_gangs:
             found.append(f"profile {name} schedules gangs by Permit; the pods are evaluated one by one")
+    found += storage_notices(scheduler.context.cache.columns.storage, request.storage)
     if request.template is not None and request.max_new > 0:
         found += _template_notices(request)
     if others:

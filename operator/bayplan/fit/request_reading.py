@@ -7,23 +7,25 @@ its placement.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from msgspec.structs import replace
 
-from bayplan.fit.workload_pods import MAX_PODS, WORKLOADS, expand, expands
+from bayplan.fit.workload_pods import MAX_PODS, WORKLOADS, claim_of, expand, expands
 from bayplan.simulation.admission import AdmittedCluster, admit
 from bayplan.simulation.cluster_files import Placed, read_objects
-from bayplan.simulation.object_admission import with_claims_of_templates
+from bayplan.simulation.object_admission import DEFAULT_NAMESPACE, with_claims_of_templates
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.fit.requests import FitRequest, NodeTemplate
 from scheduler_core.framework.object_reads import DecodedTypes
 from scheduler_core.model.devices import ResourceClaim
 from scheduler_core.model.meta import OwnerReference
 from scheduler_core.model.node import Node
-from scheduler_core.model.pod import Pod
+from scheduler_core.model.pod import ClaimVolumeSource, Pod
+from scheduler_core.model.storage import PersistentVolumeClaim, StorageObject
+from scheduler_core.snapshot.indexes.storage_index import object_key
 
 _UID = "fit"
 """First part of the UIDs of pods that do not exist."""
@@ -55,11 +57,16 @@ class FitQuestion:
 
 @dataclass(frozen=True, slots=True)
 class _Copies:
-    """Equal pods of one workload: the admitted body, and the metadata of each."""
+    """Equal pods of one workload: the body that is admitted, and the metadata of each.
+
+    Attributes:
+        own_claims: Templates of the claims that each pod has of its own, by the names of their volumes.
+    """
 
     body: dict[str, Any]
     metas: list[Mapping[str, Any]]
     place: Any
+    own_claims: Mapping[str, Mapping[str, Any]]
 
 
 def read_question(question: FitQuestion, decoded: DecodedTypes | None = None) -> tuple[FitRequest, tuple[str, ...]]:
@@ -74,13 +81,16 @@ def read_question(question: FitQuestion, decoded: DecodedTypes | None = None) ->
     others, copies, notices, no_gangs = _expanded(question)
     admitted = _admitted(question, others, copies, decoded)
     by_key = {pod.key: pod for pod in admitted.pods}
-    pods: list[Pod] = []
+    by_claim = {claim.key: claim for claim in admitted.storage if isinstance(claim, PersistentVolumeClaim)}
+    pods, storage = list[Pod](), list[StorageObject](admitted.storage)
     for each in copies:
         meta = each.body["metadata"]
         first = by_key.get(f"{meta.get('namespace') or 'default'}/{meta.get('name')}")
         if first is None:
             raise ConfigError([Problem(f"{each.place}: metadata.name", "is required; add it")])
-        pods += (_copy(first, own, question.profile) for own in each.metas)
+        made = [_copy(first, own, question.profile, each.own_claims) for own in each.metas]
+        storage += _claims_of_copies(first, made, each.own_claims, by_claim)
+        pods += made
     keys = {pod.key for pod in pods}
     if len(keys) != len(pods):
         raise ConfigError([Problem("metadata.name", "two pods of the request have the same name; rename one")])
@@ -90,6 +100,7 @@ def read_question(question: FitQuestion, decoded: DecodedTypes | None = None) ->
         pods=tuple(pods),
         groups=admitted.groups,
         claims=tuple(claims),
+        storage=_once(storage),
         template=question.template,
         max_new=question.max_new,
         may_evict=question.may_evict,
@@ -137,7 +148,8 @@ def _expanded(question: FitQuestion) -> tuple[list[Placed[Any]], list[_Copies], 
         total += len(found.pods)
         if total > MAX_PODS:
             raise ConfigError([Problem("count", f"the request has more than {MAX_PODS} pods; request fewer of them")])
-        copies += _grouped((_with_name(pod, generated) for pod in found.pods), placed.place)
+        copies += _grouped((_with_name(pod, generated) for pod in found.pods), placed.place, found.own_claims)
+        others += (Placed(claim, placed.place) for claim in found.shared_claims)
     if not total:
         kinds = ", ".join(dict.fromkeys(WORKLOADS))
         raise ConfigError([Problem("manifests", f"have no pods; supported kinds: {kinds}")])
@@ -164,11 +176,13 @@ def _in_namespace(placed: Placed[Any], namespace: str) -> Placed[Any]:
     return Placed({**body, "metadata": {**meta, "namespace": namespace}}, placed.place)
 
 
-CLUSTER_SCOPED = frozenset(("PriorityClass", "DeviceClass", "Node", "Namespace", "ResourceSlice"))
+CLUSTER_SCOPED = frozenset(
+    ("PriorityClass", "DeviceClass", "Node", "Namespace", "ResourceSlice", "StorageClass", "PersistentVolume")
+)
 """Kinds without a namespace that a request may contain."""
 
 
-def _grouped(pods: Iterable[dict[str, Any]], place: Any) -> list[_Copies]:
+def _grouped(pods: Iterable[dict[str, Any]], place: Any, own_claims: Mapping[str, Mapping[str, Any]]) -> list[_Copies]:
     """Group pods that differ only in their metadata; pods whose labels decide on their constraints stay single."""
     found: list[_Copies] = []
     by_spec: dict[int, _Copies] = {}
@@ -178,7 +192,7 @@ def _grouped(pods: Iterable[dict[str, Any]], place: Any) -> list[_Copies]:
         if known is not None and "matchLabelKeys" not in str(spec):
             known.metas.append(pod["metadata"])
             continue
-        made = _Copies(pod, [pod.get("metadata") or {}], place)
+        made = _Copies(_with_claim_names(pod, own_claims), [pod.get("metadata") or {}], place, own_claims)
         by_spec[id(spec)] = made
         found.append(made)
     return found
@@ -196,10 +210,72 @@ def _admitted(
     place = question.objects[0].place
     classes = [Placed(each, place) for each in question.priority_classes if each["metadata"]["name"] not in own]
     bodies = [Placed(each.body, each.place) for each in copies]
-    return admit(read_objects([*classes, *others, *bodies], decoded))
+    claims = [Placed(claim, each.place) for each in copies for claim in _first_claims(each, others)]
+    return admit(read_objects([*classes, *others, *claims, *bodies], decoded))
 
 
-def _copy(first: Pod, own: Mapping[str, Any], profile: str) -> Pod:
+def _with_claim_names(pod: dict[str, Any], own_claims: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a pod whose volumes name its own claims."""
+    if not own_claims:
+        return pod
+    volumes = [
+        {**each, "persistentVolumeClaim": {"claimName": _claim_name(each["name"], pod["metadata"]["name"])}}
+        if isinstance(each, dict) and each.get("name") in own_claims
+        else each
+        for each in pod["spec"]["volumes"]
+    ]
+    return {**pod, "spec": {**pod["spec"], "volumes": volumes}}
+
+
+def _claim_name(volume: str, pod: object) -> str:
+    return f"{volume}-{pod}"
+
+
+def _first_claims(copies: _Copies, others: Iterable[Placed[Any]]) -> Iterator[dict[str, Any]]:
+    """Yield the own claims of the first pod, unless the manifests have them."""
+    meta = copies.body["metadata"]
+    namespace = str(meta.get("namespace") or DEFAULT_NAMESPACE)
+    written = {
+        (own.get("namespace") or DEFAULT_NAMESPACE, own.get("name"))
+        for each in others
+        if copies.own_claims and isinstance(each.object, dict) and each.object.get("kind") == "PersistentVolumeClaim"
+        if isinstance(own := each.object.get("metadata"), dict)
+    }
+    for volume, template in copies.own_claims.items():
+        name = _claim_name(volume, meta["name"])
+        if (namespace, name) not in written:
+            yield claim_of(template, name, namespace)
+
+
+def _claims_of_copies(
+    first: Pod, pods: Sequence[Pod], own_claims: Iterable[str], by_key: Mapping[str, PersistentVolumeClaim]
+) -> Iterator[StorageObject]:
+    """Yield the claims of the pods after the first, and of all pods those of their ephemeral volumes."""
+    namespace, name = first.metadata.namespace, first.metadata.name
+    own = [by_key.get(f"{namespace}/{_claim_name(volume, name)}") for volume in own_claims]
+    ephemeral = [claim for claim in by_key.values() if claim.metadata.is_controlled_by(first.metadata.uid)]
+    for pod in pods:
+        for claim in own:
+            if claim is not None and pod.metadata.name != name:
+                volume = claim.metadata.name.removesuffix(f"-{name}")
+                yield _renamed(claim, _claim_name(volume, pod.metadata.name), ())
+        for claim in ephemeral:
+            owner = OwnerReference("Pod", pod.metadata.name, pod.metadata.uid, "v1", controller=True)
+            volume = claim.metadata.name.removeprefix(f"{name}-")
+            yield _renamed(claim, f"{pod.metadata.name}-{volume}", (owner,))
+
+
+def _renamed(claim: PersistentVolumeClaim, name: str, owners: tuple[OwnerReference, ...]) -> PersistentVolumeClaim:
+    uid = f"{_UID}/{claim.metadata.namespace}/{name}"
+    return replace(claim, metadata=replace(claim.metadata, name=name, uid=uid, owner_references=owners))
+
+
+def _once(storage: Iterable[StorageObject]) -> tuple[StorageObject, ...]:
+    """Return storage objects, of those with the same name the last one, which is owned by a copy of its pod."""
+    return tuple({(type(each), object_key(each.metadata)): each for each in storage}.values())
+
+
+def _copy(first: Pod, own: Mapping[str, Any], profile: str, own_claims: Collection[str]) -> Pod:
     name = str(own["name"])
     uid = f"{_UID}/{first.metadata.namespace}/{name}"
     labels = {str(key): str(value) for key, value in (own.get("labels") or {}).items()}
@@ -207,6 +283,12 @@ def _copy(first: Pod, own: Mapping[str, Any], profile: str) -> Pod:
     if own.get("ownerReferences"):
         meta = replace(meta, owner_references=tuple(map(_owner, own["ownerReferences"])))
     spec = replace(first.spec, node_name="", **({"scheduler_name": profile} if profile else {}))
+    if own_claims:
+        volumes = (
+            replace(each, claim=ClaimVolumeSource(_claim_name(each.name, name))) if each.name in own_claims else each
+            for each in spec.volumes
+        )
+        spec = replace(spec, volumes=tuple(volumes))
     return replace(first, metadata=meta, spec=spec, status=type(first.status)())
 
 

@@ -1,8 +1,8 @@
 """The pods that controllers would create for the manifests of workloads.
 
-Follows Kubernetes v1.37.1 (Job, Deployment, ReplicaSet, StatefulSet), JobSet v0.9 and LeaderWorkerSet v0.7: names,
-labels, annotations and owners as far as scheduling may depend on them. What the API server or a controller generates
-randomly is left out of the names.
+Follows Kubernetes v1.37.1 (Job, Deployment, ReplicaSet, StatefulSet), JobSet v0.11 and LeaderWorkerSet v0.8: names,
+labels, annotations, owners and volume claims as far as scheduling may depend on them. What the API server or a
+controller generates randomly is left out of the names.
 """
 
 from __future__ import annotations
@@ -36,11 +36,16 @@ class WorkloadPods:
         pods: Manifests of pods.
         notices: What the expansion leaves out.
         no_gangs: Why the pods of an owner cannot be one gang, by kind, namespace and name as in ``JobSet ml/train``.
+        own_claims: Templates of the PersistentVolumeClaims of each pod, by the names of their volumes; the claim is
+            named ``<volume>-<pod>``.
+        shared_claims: Manifests of PersistentVolumeClaims that all pods share.
     """
 
     pods: list[dict[str, Any]] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
     no_gangs: dict[str, str] = field(default_factory=dict)
+    own_claims: dict[str, Body] = field(default_factory=dict)
+    shared_claims: list[dict[str, Any]] = field(default_factory=list)
 
 
 def expands(body: Body) -> bool:
@@ -128,6 +133,18 @@ class _Fields:
         if not isinstance(found.get("spec"), dict):
             raise self.error(f"{path}.spec", "is required; add it")
         return found
+
+    def claim_templates(self, path: str) -> dict[str, Body]:
+        """Return templates of PersistentVolumeClaims by their names."""
+        given = self.get(path)
+        if given is None:
+            return {}
+        if not isinstance(given, list) or not all(
+            isinstance(each, dict) and isinstance(each.get("metadata"), dict) and each["metadata"].get("name")
+            for each in given
+        ):
+            raise self.error(path, "must be a list of claims with metadata.name; correct it")
+        return {str(each["metadata"]["name"]): each for each in given}
 
     @property
     def name(self) -> str:
@@ -247,18 +264,42 @@ def _replica_set(of: _Fields, found: WorkloadPods, count: int | None) -> Iterato
 
 
 def _stateful_set(of: _Fields, found: WorkloadPods, count: int | None) -> Iterator[dict[str, Any]]:
-    template = of.template("spec.template")
-    if of.get("spec.volumeClaimTemplates"):
-        found.notices.append(
-            f"StatefulSet {of.namespace}/{of.name}: volumes of volumeClaimTemplates are left out, so their zones and "
-            "limits are not evaluated"
-        )
+    found.own_claims = of.claim_templates("spec.volumeClaimTemplates")
+    template = _with_volumes(of.template("spec.template"), found.own_claims)
     owner = _Owner("StatefulSet", "apps/v1", of.name, of.namespace)
     first = of.number("spec.ordinals.start", 0)
     for number in range(of.number("spec.replicas", 1) if count is None else count):
         name = f"{of.name}-{first + number}"
         labels = {"statefulset.kubernetes.io/pod-name": name, "apps.kubernetes.io/pod-index": str(first + number)}
         yield _pod(template, name, owner, labels)
+
+
+def _with_volumes(template: Body, claims: Iterable[str], suffix: str = "") -> dict[str, Any]:
+    """Return a pod template with a volume for each of some claims, in place of volumes with their names.
+
+    Args:
+        suffix: Last part of the names of the claims; "" if each pod has its own.
+    """
+    spec, names = template["spec"], set(claims)
+    if not names:
+        return {**template}
+    given = spec.get("volumes")
+    others = [
+        each
+        for each in (given if isinstance(given, list) else ())
+        if not isinstance(each, dict) or each.get("name") not in names
+    ]
+    added = [{"name": name, "persistentVolumeClaim": {"claimName": f"{name}-{suffix}"}} for name in sorted(names)]
+    return {**template, "spec": {**spec, "volumes": [*others, *added]}}
+
+
+def claim_of(template: Body, name: str, namespace: str) -> dict[str, Any]:
+    """Return the manifest of a claim that a controller creates from a template."""
+    meta = template.get("metadata")
+    own = {**(meta if isinstance(meta, dict) else {}), "name": name, "namespace": namespace}
+    return {
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": own, "spec": template.get("spec") or {}
+    }  # fmt: skip
 
 
 # -- groups of workloads ----------------------------------------------------------------------------------------------
@@ -334,6 +375,8 @@ def _job_set(of: _Fields, found: WorkloadPods, count: int | None) -> Iterator[di
         _note_no_gang(of, found, "its jobs start one after the other (spec.startupPolicy or dependsOn)")
     if not isinstance(parts, list) or not parts:
         raise of.error("spec.replicatedJobs", "is required; add at least one")
+    shared = _shared_claims(of)
+    found.shared_claims += (claim_of(each, f"{name}-{of.name}", of.namespace) for name, each in shared.items())
     if count is not None and len(parts) > 1:
         raise of.error(
             "spec.replicatedJobs", "has several entries, so it is not known whose number --count is; leave it out"
@@ -351,6 +394,7 @@ def _job_set(of: _Fields, found: WorkloadPods, count: int | None) -> Iterator[di
                 raise inner.error(
                     "template.spec.completionMode", f"must be Indexed, because annotation {_EXCLUSIVE_JOBS} is set"
                 )
+        with_claims = _with_shared_claims(inner, shared, of.name)
         for number in range(replicas):
             job = f"{of.name}-{inner.body['name']}-{number}"
             labels = {
@@ -362,8 +406,31 @@ def _job_set(of: _Fields, found: WorkloadPods, count: int | None) -> Iterator[di
                 f"{_JOBSET}restart-attempt": "0",
             }
             owner = _Owner("Job", "batch/v1", job, of.namespace)
-            pods = _pods_of_job(inner, "template.spec", owner, labels=labels, default_mode="Indexed")
+            pods = _pods_of_job(with_claims, "template.spec", owner, labels=labels, default_mode="Indexed")
             yield from _exclusive(pods, f"{_JOBSET}job-key", topology, namespaceSelector={}) if topology else pods
+
+
+def _shared_claims(of: _Fields) -> dict[str, Body]:
+    """Return the templates of the claims that all pods of a JobSet share, by the names of their volumes."""
+    policies = of.get("spec.volumeClaimPolicies")
+    found: dict[str, Body] = {}
+    for position, policy in enumerate(policies if isinstance(policies, list) else ()):
+        inner = _Fields(policy if isinstance(policy, dict) else {}, f"{of.where}: spec.volumeClaimPolicies[{position}]")
+        found |= inner.claim_templates("templates")
+    return found
+
+
+def _with_shared_claims(of: _Fields, shared: Mapping[str, Body], name: str) -> _Fields:
+    """Return a replicated job whose pods have the volumes of the claims that one of their containers mounts."""
+    if not shared:
+        return of
+    template = of.template("template.spec.template")
+    containers = [*(template["spec"].get("containers") or ()), *(template["spec"].get("initContainers") or ())]
+    mounts = (mount for each in containers if isinstance(each, dict) for mount in each.get("volumeMounts") or ())
+    mounted = {mount.get("name") for mount in mounts if isinstance(mount, dict)}
+    added = _with_volumes(template, shared.keys() & mounted, name)
+    job = of.mapping("template")
+    return _Fields({**of.body, "template": {**job, "spec": {**job["spec"], "template": added}}}, of.where)
 
 
 def _leader_worker_set(of: _Fields, found: WorkloadPods, count: int | None) -> Iterator[dict[str, Any]]:
@@ -374,8 +441,11 @@ def _leader_worker_set(of: _Fields, found: WorkloadPods, count: int | None) -> I
     if of.get("spec.startupPolicy") == "LeaderReady":
         _note_no_gang(of, found, "its workers are created when the leader is ready (spec.startupPolicy)")
     path = "spec.leaderWorkerTemplate"
-    worker = of.template(f"{path}.workerTemplate")
-    leader = of.template(f"{path}.leaderTemplate") if of.get(f"{path}.leaderTemplate") else worker
+    found.own_claims = of.claim_templates(f"{path}.volumeClaimTemplates")
+    worker = _with_volumes(of.template(f"{path}.workerTemplate"), found.own_claims)
+    leader = worker
+    if of.get(f"{path}.leaderTemplate"):
+        leader = _with_volumes(of.template(f"{path}.leaderTemplate"), found.own_claims)
     size = of.number(f"{path}.size", 1)
     for group in range(of.number("spec.replicas", 1) if count is None else count):
         name = f"{of.name}-{group}"

@@ -34,7 +34,6 @@ from bayplan.simulation.object_admission import (
     admitted_storage,
     admitted_surrounding,
     admitted_template,
-    default_class,
     implied_namespaces,
     uid_of,
     with_claims_of_templates,
@@ -56,7 +55,7 @@ from scheduler_core.model.pod_group import (
     group_key_of,
 )
 from scheduler_core.model.pod_requests import CPU, MEMORY, nano, pod_requests
-from scheduler_core.model.storage import PersistentVolumeClaim, StorageClass, StorageObject
+from scheduler_core.model.storage import PersistentVolumeClaim, StorageClass, StorageObject, default_class
 from scheduler_core.model.taints import NO_EXECUTE, NO_SCHEDULE, Taint, Toleration
 from scheduler_core.model.workloads import Namespace, PriorityClass
 from scheduler_core.snapshot.indexes.device_index import DeviceObject

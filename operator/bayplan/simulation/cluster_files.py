@@ -23,7 +23,7 @@ from bayplan.api_validation.object_validation import ObjectValidation, configura
 from bayplan.gangs.group_translation import COMPOSITE_VERSIONS, NATIVE_VERSIONS
 from bayplan.kube.served_apis import DEVICE_GROUP, DEVICE_VERSIONS
 from bayplan.resources.resource_model import API_VERSION as BAYPLAN_API
-from bayplan.simulation.object_admission import DEFAULT_NAMESPACE, WrittenStorageClass
+from bayplan.simulation.object_admission import DEFAULT_NAMESPACE
 from bayplan.texts import yaml_documents
 from scheduler_core.config.plugin_args import API_VERSION as KUBE_SCHEDULER_API
 from scheduler_core.errors import ConfigError, Problem
@@ -46,6 +46,7 @@ from scheduler_core.model.storage import (
     CsiStorageCapacity,
     PersistentVolume,
     PersistentVolumeClaim,
+    StorageClass,
     StorageObject,
     VolumeAttachment,
 )
@@ -197,7 +198,7 @@ _DECODED: Mapping[tuple[str, str], tuple[str, type[msgspec.Struct]]] = {
     ("scheduling.k8s.io/v1", "PriorityClass"): ("priority_classes", PriorityClass),
     ("v1", "PersistentVolume"): ("storage", PersistentVolume),
     ("v1", "PersistentVolumeClaim"): ("storage", PersistentVolumeClaim),
-    ("storage.k8s.io/v1", "StorageClass"): ("storage", WrittenStorageClass),
+    ("storage.k8s.io/v1", "StorageClass"): ("storage", StorageClass),
     ("storage.k8s.io/v1", "CSINode"): ("storage", CsiNode),
     ("storage.k8s.io/v1", "CSIDriver"): ("storage", CsiDriver),
     ("storage.k8s.io/v1", "CSIStorageCapacity"): ("storage", CsiStorageCapacity),

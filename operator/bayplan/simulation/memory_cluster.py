@@ -21,8 +21,8 @@ from bayplan.simulation.object_admission import uid_of
 from scheduler_core.errors import ConflictError, NotFoundError
 from scheduler_core.feeds.object_feed import DeviceFeed, ObjectFeed
 from scheduler_core.feeds.pod_and_node_feed import PodAndNodeFeed
+from scheduler_core.fit.claim_binding import bound, new_volume, reserved, volume_at_once
 from scheduler_core.in_tree import in_tree_registry
-from scheduler_core.model.affinity import NodeSelector, NodeSelectorTerm, Requirement
 from scheduler_core.model.devices import (
     AllocatedDeviceStatus,
     AllocationResult,
@@ -32,23 +32,11 @@ from scheduler_core.model.devices import (
 )
 from scheduler_core.model.meta import AnnotatedMeta, ObjectMeta
 from scheduler_core.model.pod import ExtendedResourceClaimStatus, Pod, PodCondition, PodStatus
-from scheduler_core.model.pod_requests import nano
-from scheduler_core.model.selectors import IN, compile_label_selector
 from scheduler_core.model.storage import (
-    AVAILABLE,
-    BIND_COMPLETED,
-    BOUND_BY_CONTROLLER,
-    LOST,
-    STORAGE,
-    WAIT_FOR_FIRST_CONSUMER,
-    ClaimPointer,
-    CsiVolumeSource,
     PersistentVolume,
     PersistentVolumeClaim,
-    PersistentVolumeSpec,
     StorageClass,
     StorageObject,
-    VolumeNodeAffinity,
     VolumePhase,
 )
 from scheduler_core.ports import Binding, Event, PodDeletion, PodStatusPatch
@@ -127,8 +115,6 @@ class SimulatedClock:
 
 
 _BOUND = VolumePhase("Bound")
-_IN_TREE = "kubernetes.io/"
-_NO_PROVISIONER = "kubernetes.io/no-provisioner"
 
 
 class MemoryStorage:
@@ -177,7 +163,7 @@ class MemoryStorage:
         pointer = written.spec.claim_ref
         claim = None if pointer is None else self._claims.get(f"{pointer.namespace}/{pointer.name}")
         if claim is not None and written.is_reserved_for(claim):
-            self._complete(claim, written.metadata.name)
+            self._put_claim(bound(claim, written.metadata.name))
         return written
 
     async def select_node(self, claim: PersistentVolumeClaim) -> PersistentVolumeClaim:
@@ -189,61 +175,28 @@ class MemoryStorage:
         """
         _check("claim", claim.metadata, self._claims.get(claim.key))
         written = self._put_claim(claim)
-        self._provision(written, self._classes.get(written.class_name))
+        of_class = self._classes.get(written.class_name)
+        if of_class is not None:
+            self._join(new_volume(written, of_class), written)
         return written
 
     # -- controllers --------------------------------------------------------------------------------------------
 
     def _bind_immediate(self, claim: PersistentVolumeClaim) -> None:
-        if claim.is_fully_bound or claim.status.phase == LOST:
-            return
-        storage_class = self._classes.get(claim.class_name)
-        waits = storage_class is not None and storage_class.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER
-        if claim.spec.volume_name:
-            chosen = self._volumes.get(claim.spec.volume_name)
-            if chosen is not None and (chosen.spec.claim_ref is None or chosen.is_reserved_for(claim)):
-                self._join(chosen, claim)
-            return
-        reserved = [volume for volume in self._volumes.values() if volume.is_reserved_for(claim)]
-        free = [] if waits else [volume for volume in self._volumes.values() if _matches(volume, claim)]
-        found = min(reserved or free, key=_size_and_name, default=None)
-        if found is not None:
-            self._join(found, claim)
-        elif not waits and storage_class is not None and storage_class.provisioner not in ("", _NO_PROVISIONER):
-            self._provision(claim, storage_class)
+        volumes = self._volumes.values()
+        chosen = volume_at_once(
+            claim,
+            self._classes.get(claim.class_name),
+            named=self._volumes.get(claim.spec.volume_name),
+            reserved_for=(volume for volume in volumes if volume.is_reserved_for(claim)),
+            free=volumes,
+        )
+        if chosen is not None:
+            self._join(chosen, claim)
 
     def _join(self, volume: PersistentVolume, claim: PersistentVolumeClaim) -> None:
-        pointer = ClaimPointer(claim.metadata.namespace, claim.metadata.name, claim.metadata.uid)
-        spec = replace(volume.spec, claim_ref=pointer)
-        self._put_volume(replace(volume, spec=spec, status=_BOUND))
-        self._complete(claim, volume.metadata.name)
-
-    def _complete(self, claim: PersistentVolumeClaim, volume_name: str) -> None:
-        annotations = {**claim.metadata.annotations, BIND_COMPLETED: "yes"}
-        if not claim.spec.volume_name:
-            annotations[BOUND_BY_CONTROLLER] = "yes"
-        metadata = replace(claim.metadata, annotations=annotations)
-        spec = replace(claim.spec, volume_name=volume_name)
-        self._put_claim(replace(claim, metadata=metadata, spec=spec, status=_BOUND))
-
-    def _provision(self, claim: PersistentVolumeClaim, storage_class: StorageClass | None) -> None:
-        if storage_class is None:
-            return
-        name = f"pvc-{claim.metadata.uid}"
-        driver = storage_class.provisioner
-        requested = claim.spec.resources.requests.get(STORAGE)
-        spec = PersistentVolumeSpec(
-            capacity={} if requested is None else {STORAGE: requested},
-            access_modes=claim.spec.access_modes,
-            claim_ref=ClaimPointer(claim.metadata.namespace, claim.metadata.name, claim.metadata.uid),
-            storage_class_name=claim.class_name,
-            volume_mode=claim.spec.volume_mode,
-            volume_attributes_class_name=claim.spec.volume_attributes_class_name,
-            node_affinity=_node_affinity(storage_class),
-            csi=None if driver.startswith(_IN_TREE) else CsiVolumeSource(driver, name),
-        )
-        self._put_volume(PersistentVolume(AnnotatedMeta(name, uid=name), spec, _BOUND))
-        self._complete(claim, name)
+        self._put_volume(reserved(volume, claim))
+        self._put_claim(bound(claim, volume.metadata.name))
 
     # -- changes ------------------------------------------------------------------------------------------------
 
@@ -277,33 +230,6 @@ def _check(kind: str, given: AnnotatedMeta, current: PersistentVolume | Persiste
         raise NotFoundError(f'{kind} "{given.name}" not found')
     if current.metadata.resource_version != given.resource_version:
         raise ConflictError(f'{kind} "{given.name}" has been modified; apply the change to the latest version')
-
-
-def _node_affinity(storage_class: StorageClass) -> VolumeNodeAffinity | None:
-    """Return the node affinity of a new volume of a class; None if it is accessible from every node."""
-    terms = tuple(
-        NodeSelectorTerm(tuple(Requirement(each.key, IN, each.values) for each in term.match_label_expressions))
-        for term in storage_class.allowed_topologies
-    )
-    return VolumeNodeAffinity(NodeSelector(terms)) if terms else None
-
-
-def _size_and_name(volume: PersistentVolume) -> tuple[int, str]:
-    return nano(volume.spec.capacity.get(STORAGE, 0)), volume.metadata.name
-
-
-def _matches(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
-    spec = claim.spec
-    return (
-        volume.spec.claim_ref is None
-        and volume.status.phase == AVAILABLE
-        and volume.class_name == claim.class_name
-        and volume.mode == claim.mode
-        and (volume.spec.volume_attributes_class_name or "") == (spec.volume_attributes_class_name or "")
-        and set(spec.access_modes) <= set(volume.spec.access_modes)
-        and _size_and_name(volume)[0] >= nano(spec.resources.requests.get(STORAGE, 0))
-        and (spec.selector is None or compile_label_selector(spec.selector).matches(volume.metadata.labels))
-    )
 
 
 WritePodStatus = Callable[[Pod, ExtendedResourceClaimStatus], None]

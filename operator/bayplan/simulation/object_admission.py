@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
@@ -12,14 +11,14 @@ from msgspec.structs import replace
 from scheduler_core.devices.allocator import ClusterDevices
 from scheduler_core.errors import ConfigError, Problem, QuantityError, SchedulerCoreError, SelectorError
 from scheduler_core.feeds.object_feed import PodSurrounding
+from scheduler_core.fit.claim_binding import with_class
 from scheduler_core.model.devices import POD_CLAIM_NAME, ClaimMeta, ResourceClaim, ResourceClaimTemplate, ResourceSlice
-from scheduler_core.model.meta import AnnotatedMeta, ObjectMeta, OwnerReference
+from scheduler_core.model.meta import ObjectMeta, OwnerReference
 from scheduler_core.model.pod import Pod, PodResourceClaimStatus, Quantities, ResourceClaimReference
 from scheduler_core.model.pod_requests import nano
 from scheduler_core.model.selectors import compile_label_selector
 from scheduler_core.model.storage import (
     AVAILABLE,
-    BETA_STORAGE_CLASS,
     CsiStorageCapacity,
     PersistentVolume,
     PersistentVolumeClaim,
@@ -31,30 +30,15 @@ from scheduler_core.model.workloads import Namespace
 from scheduler_core.snapshot.indexes.device_index import DeviceObject
 
 DEFAULT_NAMESPACE = "default"
-_DEFAULT_CLASS = ("storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class")
 _NAMESPACE_NAME = "kubernetes.io/metadata.name"
 _UID_SPACE = uuid.UUID("6f1a1b0e-3f0a-5b7e-9f0c-0d6e0b6d5c11")
 
 _M = TypeVar("_M", bound=ObjectMeta)
 
 
-class WrittenStorageClass(StorageClass, gc=False, frozen=True, rename="camel"):
-    """StorageClass with its annotations, one of which makes it the default; the scheduler does not read them."""
-
-    metadata: AnnotatedMeta
-
-
 def uid_of(kind: str, namespace: str, name: str) -> str:
     """Return a UID computed from the name, so that the same files give the same result."""
     return str(uuid.uuid5(_UID_SPACE, f"{kind}/{namespace}/{name}"))
-
-
-def default_class(classes: Iterable[StorageClass]) -> str | None:
-    """Return the default class: of several that are marked the newest, and of equally old ones the first by name."""
-    marked = [each for each in classes if isinstance(each, WrittenStorageClass) and _is_marked(each)]
-    if not marked:
-        return None
-    return min(marked, key=lambda each: (-_created(each.metadata), each.metadata.name)).metadata.name
 
 
 def admitted_storage(given: StorageObject, class_name: str | None) -> StorageObject:
@@ -106,10 +90,7 @@ def _claim(given: PersistentVolumeClaim, class_name: str | None) -> PersistentVo
         except SelectorError as error:
             raise ConfigError([Problem("spec.selector", str(error))]) from error
     claim = replace(given, metadata=_with_uid(_with_namespace(given.metadata), "PersistentVolumeClaim"))
-    names_class = claim.spec.storage_class_name is not None or BETA_STORAGE_CLASS in claim.metadata.annotations
-    if names_class or class_name is None:
-        return claim
-    return replace(claim, spec=replace(claim.spec, storage_class_name=class_name))
+    return with_class(claim, class_name)
 
 
 def _check(path: str, quantities: Quantities) -> None:
@@ -126,15 +107,6 @@ def _with_namespace(metadata: _M) -> _M:
 
 def _with_uid(metadata: _M, kind: str) -> _M:
     return metadata if metadata.uid else replace(metadata, uid=uid_of(kind, metadata.namespace, metadata.name))
-
-
-def _is_marked(given: WrittenStorageClass) -> bool:
-    return any(given.metadata.annotations.get(mark) == "true" for mark in _DEFAULT_CLASS)
-
-
-def _created(metadata: ObjectMeta) -> float:
-    created = metadata.creation_timestamp
-    return -math.inf if created is None else created.timestamp()
 
 
 _SUFFIX = 5

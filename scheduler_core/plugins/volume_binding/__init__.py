@@ -59,7 +59,6 @@ from scheduler_core.model.storage import (
 )
 from scheduler_core.plugins.volume_binding.filtering import (
     CANNOT_BIND,
-    NO_PROVISIONER,
     NO_SPACE,
     NO_VOLUME,
     NONE,
@@ -162,7 +161,7 @@ def _missing_capacity(storage: StorageIndex, delayed: DelayedClaim, labels: Mapp
 def _no_volume(delayed: DelayedClaim) -> str:
     name = delayed.storage_class.metadata.name
     text = f"claim {delayed.claim.key} needs {_requested(delayed.claim)} of class {name}"
-    if delayed.storage_class.provisioner in ("", NO_PROVISIONER):
+    if not delayed.storage_class.provisions:
         return f"{text}; no free PersistentVolume of the class and size is accessible, and the class provisions none"
     return f"{text}; no free PersistentVolume suits it, and the class does not provision volumes for the node"
 

@@ -139,8 +139,6 @@ def are_bound(pod: PodInfo, storage: StorageIndex) -> bool:
 CANNOT_BIND = 2
 NO_SPACE = 4
 
-NO_PROVISIONER = "kubernetes.io/no-provisioner"
-
 UNKNOWN_CAPACITY = -1
 
 Capacities = NDArray[np.int64]
@@ -153,7 +151,7 @@ def provision_codes(matching: NodeMatching, delayed: DelayedClaim) -> tuple[Code
     """Return int16[row], 0, CANNOT_BIND or NO_SPACE; and the capacity of the rows if the driver reports it."""
     size = matching.nodes.size
     storage_class = delayed.storage_class
-    if storage_class.provisioner in ("", NO_PROVISIONER):
+    if not storage_class.provisions:
         return np.full(size, CANNOT_BIND, dtype=np.int16), None
     codes: Codes = np.zeros(size, dtype=np.int16)
     found = _roomy_rows(matching, delayed)

@@ -233,3 +233,134 @@ def test_two_gangs_that_evict(cluster: Path) -> None:
     assert notice in found["notices"]
     alone = json.loads(fit(cluster, GANG, "-o", "json").stdout)
     assert "evict pods" not in "".join(alone["notices"])
+
+
+STORAGE = """
+---
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: local, annotations: {storageclass.kubernetes.io/is-default-class: "true"}}
+provisioner: csi.example.com
+volumeBindingMode: WaitForFirstConsumer
+allowedTopologies: [{matchLabelExpressions: [{key: zone, values: [y]}]}]
+---
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: at-once}
+provisioner: csi.example.com
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: data-db-0, annotations: {pv.kubernetes.io/bind-completed: "yes"}}
+spec:
+  volumeName: old
+  storageClassName: local
+  accessModes: [ReadWriteOnce]
+  resources: {requests: {storage: 5Gi}}
+---
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: old}
+spec:
+  capacity: {storage: 5Gi}
+  accessModes: [ReadWriteOnce]
+  storageClassName: local
+  claimRef: {namespace: default, name: data-db-0}
+  csi: {driver: csi.example.com, volumeHandle: old}
+  nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: zone, operator: In, values: [x]}]}]}}
+"""
+STATEFUL_SET = """
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: %s}
+spec:
+  serviceName: db
+  replicas: %d
+  selector: {matchLabels: {app: db}}
+  template:
+    metadata: {labels: {app: db}}
+    spec:
+      containers: [{name: main, image: x, resources: {requests: {cpu: "1"}}}]
+  volumeClaimTemplates:
+  - metadata: {name: data}
+    spec: {%s accessModes: [ReadWriteOnce], resources: {requests: {storage: 5Gi}}}
+"""
+AT_ONCE = "storageClassName: at-once,"
+EPHEMERAL = """
+apiVersion: v1
+kind: Pod
+metadata: {name: scratch}
+spec:
+  containers: [{name: main, image: x}]
+  volumes:
+  - name: data
+    ephemeral:
+      volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 5Gi}}}}
+"""
+NAMED = """
+apiVersion: v1
+kind: Pod
+metadata: {name: app}
+spec:
+  containers: [{name: main, image: x}]
+  volumes: [{name: data, persistentVolumeClaim: {claimName: data}}]
+"""
+WRITTEN = """
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: data}
+spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 5Gi}}}
+"""
+
+
+@table(
+    "text, options, code, nodes",
+    ("zone of the default class", STATEFUL_SET % ("web", 2, ""), [], 0, ["b", "b"]),
+    ("more than the zone has room for", STATEFUL_SET % ("web", 5, ""), [], 12, ["b"] * 4),
+    ("claim that exists", STATEFUL_SET % ("db", 2, ""), [], 0, ["a", "b"]),
+    ("bound at once", STATEFUL_SET % ("web", 1, AT_ONCE), [], 0, ["b"]),
+    ("class that does not exist", STATEFUL_SET % ("web", 1, "storageClassName: gone,"), [], 12, []),
+    ("ephemeral volume", EPHEMERAL, [], 0, ["b"]),
+    ("copies with ephemeral volumes", EPHEMERAL, ["--count", "3"], 0, ["b"] * 3),
+    ("claim of the manifest", f"{WRITTEN}---{NAMED}", [], 0, ["b"]),
+    ("missing claim", NAMED, [], 12, []),
+)
+def test_claims(cluster: Path, text: str, options: list[str], code: int, nodes: list[str]) -> None:
+    """Claims that a controller creates with the pods count with their storage class; others must exist."""
+    with (cluster / "cluster.yaml").open("a") as file:
+        file.write(STORAGE)
+    result = fit(cluster, text, *options, "-o", "json")
+    found = json.loads(result.stdout)
+    assert result.exit_code == code, found
+    assert [each["node"] for each in found["placed"]] == nodes
+
+
+@table(
+    "text, expected",
+    (
+        "bound-at-once",
+        STATEFUL_SET % ("web", 2, AT_ONCE),
+        (
+            "2 PersistentVolumeClaims of StorageClass at-once: the volumes are created before the pods are scheduled "
+            "(volumeBindingMode Immediate), in a zone that is not known; the pods may not fit there"
+        ),
+    ),
+    (
+        "no-class",
+        STATEFUL_SET % ("web", 1, "storageClassName: gone,"),
+        '1 PersistentVolumeClaim: there is no StorageClass "gone"; only existing PersistentVolumes can be bound',
+    ),
+    ("bound-with-the-pod", STATEFUL_SET % ("web", 1, ""), ""),
+)
+def test_notices_of_claims(cluster: Path, text: str, expected: str) -> None:
+    """What cannot be known about a volume is reported."""
+    with (cluster / "cluster.yaml").open("a") as file:
+        file.write(STORAGE)
+    notices = json.loads(fit(cluster, text, "-o", "json").stdout)["notices"]
+    assert [each for each in notices if "PersistentVolumeClaim" in each] == ([expected] if expected else [])
+
+
+def test_the_reason_of_a_missing_claim(cluster: Path) -> None:
+    """A pod that names a claim which does not exist is reported with the claim."""
+    (item,) = json.loads(fit(cluster, NAMED, "-o", "json").stdout)["unplaced"]
+    assert 'persistentvolumeclaim "data" not found' in item["message"]

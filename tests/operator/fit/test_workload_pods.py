@@ -210,3 +210,53 @@ def test_pods_that_are_no_gang(body: dict[str, Any], reason: str) -> None:
     found = expand(body, "here").no_gangs
     assert list(found) == ([f"{body['kind']} ml/w"] if reason else [])
     assert reason in "".join(found.values())
+
+
+CLAIM: dict[str, Any] = {"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"]}}
+OTHERS = {
+    "metadata": {},
+    "spec": {
+        "containers": [{"name": "main", "volumeMounts": [{"name": "data", "mountPath": "/data"}]}],
+        "volumes": [{"name": "data", "emptyDir": {}}, {"name": "other", "emptyDir": {}}],
+    },
+}
+
+
+@table(
+    "body",
+    ("stateful-set", workload("apps/v1", "StatefulSet", template=OTHERS, volumeClaimTemplates=[CLAIM])),
+    (
+        "leader-worker-set",
+        workload(
+            "leaderworkerset.x-k8s.io/v1",
+            "LeaderWorkerSet",
+            leaderWorkerTemplate={"size": 2, "workerTemplate": OTHERS, "volumeClaimTemplates": [CLAIM]},
+        ),
+    ),
+)
+def test_claims_of_each_pod(body: dict[str, Any]) -> None:
+    """A claim template replaces the volume with its name, and each pod has a claim of its own."""
+    found = expand(body, "here")
+    assert found.own_claims == {"data": CLAIM}
+    for each in found.pods:
+        assert [volume["name"] for volume in each["spec"]["volumes"]] == ["other", "data"]
+        assert "persistentVolumeClaim" in each["spec"]["volumes"][1]
+
+
+@table("mounts, volumes", ("mounted", [{"name": "data"}], ["data"]), ("not-mounted", [], []))
+def test_claims_of_a_jobset(mounts: list[dict[str, Any]], volumes: list[str]) -> None:
+    """All jobs share the claims of a JobSet; those that mount one have its volume."""
+    template = {"spec": {"containers": [{"name": "main", "volumeMounts": mounts}]}}
+    parts = [{"name": "jobs", "template": {"spec": {"template": template}}}]
+    spec = {"replicatedJobs": parts, "volumeClaimPolicies": [{"templates": [CLAIM]}]}
+    found = expand(workload("jobset.x-k8s.io/v1alpha2", "JobSet", **spec), "here")
+    assert [each["metadata"]["name"] for each in found.shared_claims] == ["data-w"]
+    (made,) = found.pods
+    assert [each["name"] for each in made["spec"].get("volumes", [])] == volumes
+
+
+def test_claim_templates_without_names() -> None:
+    """A claim template without a name is an error with its place."""
+    body = workload("apps/v1", "StatefulSet", template=TEMPLATE, volumeClaimTemplates=[{"spec": {}}])
+    with pytest.raises(ConfigError, match=r"volumeClaimTemplates: must be a list of claims with metadata\.name"):
+        expand(body, "here")

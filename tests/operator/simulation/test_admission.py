@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 from bayplan.simulation.admission import AdmittedCluster, admit, merge_label_keys
 from bayplan.simulation.cluster_files import ClusterFiles, Place, Placed
-from bayplan.simulation.object_admission import WrittenStorageClass, admitted_storage, default_class
+from bayplan.simulation.object_admission import admitted_storage
 
 from scheduler_core.errors import ConfigError
 from scheduler_core.model.affinity import Affinity, LabelSelector, PodAffinity, PodAffinityTerm, Requirement
@@ -21,7 +21,7 @@ from scheduler_core.model.pod import (
     ResourceRequirements,
     TopologySpreadConstraint,
 )
-from scheduler_core.model.storage import BETA_STORAGE_CLASS, PersistentVolumeClaim, StorageClass
+from scheduler_core.model.storage import BETA_STORAGE_CLASS, PersistentVolumeClaim, StorageClass, default_class
 from scheduler_core.model.taints import Toleration
 from scheduler_core.model.workloads import PriorityClass
 from tests.support.affinities import affinity_to, term
@@ -342,10 +342,10 @@ DEFAULT_ANNOTATION = "storageclass.kubernetes.io/is-default-class"
 
 def annotated_class(
     name: str, day: int | None = None, annotation: str = DEFAULT_ANNOTATION, value: str = "true"
-) -> WrittenStorageClass:
+) -> StorageClass:
     """Return a class with the annotation of a default class, created on this day of January."""
     created = None if day is None else datetime(2026, 1, day, tzinfo=UTC)
-    return WrittenStorageClass(AnnotatedMeta(name, creation_timestamp=created, annotations={annotation: value}))
+    return StorageClass(AnnotatedMeta(name, creation_timestamp=created, annotations={annotation: value}))
 
 
 @table(

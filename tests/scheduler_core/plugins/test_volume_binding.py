@@ -10,7 +10,7 @@ from scheduler_core.errors import UndecidedRowsError
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.status import SUCCESS, Code, Status, unresolvable
 from scheduler_core.model.affinity import LabelSelector
-from scheduler_core.model.meta import ObjectMeta
+from scheduler_core.model.meta import AnnotatedMeta, ObjectMeta
 from scheduler_core.model.pod import AwsElasticBlockStore, Pod
 from scheduler_core.model.storage import (
     CsiStorageCapacity,
@@ -82,7 +82,7 @@ def on_two_zones(storage: Sequence[StorageObject], *claims: str) -> list[Status]
     ),
     (
         "class-without-mode",
-        [claim(), StorageClass(ObjectMeta(name="local"))],
+        [claim(), StorageClass(AnnotatedMeta(name="local"))],
         Status(Code.ERROR, ('VolumeBindingMode not set for StorageClass "local"',)),
     ),
 )

@@ -2,7 +2,7 @@
 
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, Hint, Resource
 from scheduler_core.framework.status import SUCCESS, Code, Status, unresolvable
-from scheduler_core.model.meta import ObjectMeta
+from scheduler_core.model.meta import AnnotatedMeta
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.storage import StorageClass, StorageObject
 from scheduler_core.plugins.volume_zone import VolumeZone, after_claim_change, after_class_creation, after_volume_change
@@ -71,7 +71,7 @@ def test_every_volume_counts() -> None:
     ("no-class", (claim(),), unresolvable('storageclass.storage.k8s.io "local" not found')),
     (
         "no-mode",
-        (claim(), StorageClass(ObjectMeta(name="local"))),
+        (claim(), StorageClass(AnnotatedMeta(name="local"))),
         unresolvable('VolumeBindingMode not set for StorageClass "local"'),
     ),
     ("immediate", (claim(), storage_class("local", waits=False)), unresolvable("PersistentVolume had no name")),
