@@ -195,7 +195,9 @@ class Scheduler:
         self.group_feed = GroupFeed(queue, suspension, freed)
         self._gated_members = GatedMembers(queue, clock, writer)
         self.decoded: DecodedTypes = self.registry.decoded_types(
-            reads_marks=self.options.foreign_gangs != "Ignore" or self.options.volcano_groups
+            reads_marks=self.options.foreign_gangs != "Ignore"
+            or self.options.volcano_groups
+            or self.options.deletion_costs
         )
         self.declared_feeds = {
             kind.path: DeclaredFeed(kind, services.declared[kind.path], queue, suspension)

@@ -37,6 +37,7 @@ class SchedulerOptions(Struct, frozen=True):
         gangs_backtrack: Whether nodes and devices of an infeasible gang are searched together.
         group_claims: Whether PodGroups may have resource claims.
         volcano_groups: Whether pods with Volcano's annotation are members of the PodGroup that it names.
+        deletion_costs: Whether the annotation with the deletion cost of a pod is decoded.
         deferred_resizes: Whether running pods whose resize is deferred may preempt on their nodes.
         bounds: Maximum sizes of the snapshot's tables.
         attempt_steps: Steps of an attempt, for each of its pods; see :mod:`scheduler_core.step_counter`.
@@ -63,6 +64,7 @@ class SchedulerOptions(Struct, frozen=True):
     group_claims: bool = False
     volcano_groups: bool = False
     device_features: DeviceFeatures = DeviceFeatures()
+    deletion_costs: bool = False
     deferred_resizes: bool = False
     bounds: SnapshotBounds = DEFAULT_BOUNDS
     attempt_steps: int = ATTEMPT_STEPS

@@ -437,6 +437,7 @@ def _scheduler_options(
         slow_cycle_seconds=settings.slow_cycle_threshold,
         gang_reservation_seconds=settings.gang_reservation_delay,
         foreign_gangs=settings.foreign_gangs,
+        deletion_costs=True,
         contested_node_seconds=backoff,
     )
     return with_gates(options, gates)

@@ -150,6 +150,29 @@ class PreemptionSettings(ConfigModel):
         description="Seconds after the first attempt of a pod or gang during which it waits for a new node, for "
         "example of an autoscaler, and evicts no pods. Default: 0, as in kube-scheduler.",
     )
+    never_violate_disruption_budgets: bool = Field(
+        default=False,
+        description="Whether preemption evicts no pod whose eviction violates a PodDisruptionBudget. Default: false, "
+        "as in kube-scheduler, which evicts such pods if preemption helps nowhere else.",
+    )
+    max_victims: int | None = Field(
+        default=None,
+        ge=1,
+        le=INT32_MAX,
+        description="Maximum number of pods that are evicted for one pod or gang; pods that terminate already do not "
+        "count. Default: no maximum, as in kube-scheduler.",
+    )
+    break_ties_by_deletion_cost: bool = Field(
+        default=False,
+        description="Whether the annotation controller.kubernetes.io/pod-deletion-cost of the victims decides between "
+        "preemptions that are equal by all criteria of kube-scheduler: the lowest sum first, then the victims that run "
+        "for the shortest time. Default: false, as in kube-scheduler.",
+    )
+
+    @property
+    def limits_victims(self) -> bool:
+        """Whether some victims that preemption would help by are not evicted."""
+        return self.never_violate_disruption_budgets or self.max_victims is not None
 
 
 class ProfileSettings(ConfigModel):

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
+from scheduler_core.config.profile_config import PreemptionSettings
 from scheduler_core.cycle.internal_errors import try_twice
 from scheduler_core.cycle.journal import Journal
 from scheduler_core.cycle.simulated_pod_removal import NodeDryRun
@@ -176,6 +177,15 @@ class PluginHandle:
     @property
     def metrics(self) -> RecordedPluginMetrics:
         return self._services.metrics.setdefault(self.profile_name, RecordedPluginMetrics())
+
+    @property
+    def preemption_settings(self) -> PreemptionSettings:
+        """Return the settings of the profile.
+
+        Raises:
+            PluginError: The profile is not built yet.
+        """
+        return self._instance().config.preemption
 
     def activate(self, pods: Iterable[PodInfo]) -> None:
         self._services.queue.activate([pod.uid for pod in pods])

@@ -13,13 +13,18 @@ Follows kube-scheduler v1.37.1, ``PodGroupPostFilterPlugin``.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
+from scheduler_core.config.profile_config import PreemptionSettings
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.extension_points import PreemptionCandidate, ReleasedClaim
+from scheduler_core.framework.group_view import split_by_budgets
 from scheduler_core.framework.ongoing_preemptions import Preemptor
+from scheduler_core.model.pod_group import deletion_cost
+from scheduler_core.snapshot.indexes.selector_index import DisruptionBudgets
 from scheduler_core.snapshot.pod_info import PodInfo
 
 
@@ -42,6 +47,34 @@ class VictimTerms:
 
 
 NO_TERMS = VictimTerms()
+
+
+def why_too_many(settings: PreemptionSettings, victims: Sequence[PodInfo]) -> str:
+    """Return why a profile does not evict so many victims; "" if it may."""
+    most = settings.max_victims
+    if most is None or sum(not info.is_leaving for info in victims) <= most:
+        return ""
+    return f"more than {most} preemption victim{'s' if most > 1 else ''}"
+
+
+def why_not_evicted(settings: PreemptionSettings, victims: Sequence[PodInfo], budgets: DisruptionBudgets) -> str:
+    """Return why a profile does not evict these victims; "" if it may.
+
+    Only the victims count against budgets. ``pdb_violations`` of a candidate may be higher, because pods that are
+    reprieved count there, too.
+    """
+    reason = why_too_many(settings, victims)
+    if reason or not settings.never_violate_disruption_budgets:
+        return reason
+    evicted = [info for info in victims if not info.is_leaving]
+    return "preemption victims that a PodDisruptionBudget protects" if split_by_budgets(evicted, budgets)[0] else ""
+
+
+def ties_by_cost(victims: Iterable[PodInfo], now: datetime) -> tuple[int, timedelta]:
+    """Return the sort key of preemptions that are equal otherwise: sum of the deletion costs, sum of the ages."""
+    pods = list(victims)
+    ages = (now - (info.pod.status.start_time or now) for info in pods)
+    return sum(deletion_cost(info.pod.metadata) for info in pods), sum(ages, timedelta())
 
 
 @dataclass(frozen=True, slots=True)

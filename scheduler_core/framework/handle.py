@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from scheduler_core.config.profile_config import PreemptionSettings
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.diagnosis import Verdicts
 from scheduler_core.framework.group_view import GroupViews
@@ -145,6 +146,10 @@ class Handle(Protocol):
     @property
     def preemptions(self) -> PreemptionsUnderWay:
         """Preemptions of all profiles and their earlier revisions whose evictions are not issued yet."""
+
+    @property
+    def preemption_settings(self) -> PreemptionSettings:
+        """What the profile sets for preemption in ``spec.preemption``."""
 
     @property
     def nominator(self) -> NominatedPods:

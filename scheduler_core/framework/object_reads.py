@@ -99,7 +99,7 @@ def decoded_types(
     """Return the types that contain what all plugins read.
 
     Args:
-        reads_marks: Whether the annotations of pods that name gangs of other schedulers are decoded.
+        reads_marks: Whether annotations of pods that name gangs of other schedulers, or a deletion cost, are decoded.
         plans_moves: Whether all that decides whether a pod may be moved is decoded.
 
     Returns:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from scheduler_core.cycle.gang_constraints import ANYWHERE, Where
 from scheduler_core.errors import AttemptLimitError, SchedulerCoreError
-from scheduler_core.framework.gang_preemptor import GangEviction, GangPreemptor
+from scheduler_core.framework.gang_preemptor import GangEviction, GangPreemptor, ties_by_cost, why_not_evicted
 from scheduler_core.framework.group_view import DisruptionUnit, DisruptionUnits, GroupViews
 from scheduler_core.framework.nominator import NominatedPods
 from scheduler_core.framework.ongoing_preemptions import PreemptionsUnderWay, Preemptor, holder_of
@@ -88,6 +88,10 @@ class GangPreview:
     waits_for_victims: bool = False
     is_given_up: bool = False
     quorum: str = ""
+
+
+def _refused(reason: str) -> str:
+    return f"the quorum would fit only with {reason}"
 
 
 def evict(instance: FrameworkInstance, eviction: GangEviction) -> None:
@@ -259,26 +263,33 @@ class GangPreemption:
             room = EvictableRoom(nodes, request)
             if not room.is_enough(np.flatnonzero(nodes.alive), for_each=True):
                 return GangPreview(None, _IMPOSSIBLE)
-            plan = self._least_harmful(request, room)
-        return GangPreview(None, _NO_HELP) if plan is None else GangPreview(plan)
+            return self._least_harmful(request, room)
 
     def _world(self, request: VictimRequest, *, keeps_nodes: bool = False) -> VictimWorld:
         return VictimWorld(self.search, self.nominator, request, keeps_nodes=keeps_nodes)
 
-    def _least_harmful(self, request: VictimRequest, room: EvictableRoom) -> GangPlan | None:
+    def _least_harmful(self, request: VictimRequest, room: EvictableRoom) -> GangPreview:
         """Return the least harmful plan of all domains, the first of equal ones."""
-        world, plans = self._world(request), list[GangPlan]()
+        world, plans, refusals = self._world(request), list[GangPlan](), list[str]()
+        settings, now = request.placing.instance.config.preemption, self.search.clock.wall()
+
+        def harm(plan: GangPlan) -> tuple[object, ...]:
+            return (plan.harm, *(ties_by_cost(plan.victims, now) if settings.break_ties_by_deletion_cost else ()))
 
         def accept(_: Placement) -> Verdict:
             plan = world.plan()
             world.undo()
             if plan is None:
                 return Verdict.REFUSED
+            refusal = why_not_evicted(settings, plan.victims, self.cache.columns.disruption_budgets)
+            if refusal:
+                refusals.append(refusal)
+                return Verdict.REFUSED
             gone = (*plan.victims, *request.terminating)
             if not are_min_resources_free(self.cache.columns, request.placing, gone):
                 return Verdict.REFUSED
             plans.append(plan)
-            best = min(plans, key=lambda each: each.harm)
+            best = min(plans, key=harm)
             is_enough = not best.victims or (len(plans) >= _ENOUGH_PLANS and not best.pdb_violations)
             return Verdict.TAKEN if is_enough else Verdict.STORED
 
@@ -295,7 +306,9 @@ class GangPreemption:
         _, rejection = at_once(place(request.placing, world, Policy(accept, subsets)))
         if rejection.limit is not None:
             raise rejection.limit
-        return min(plans, key=lambda each: each.harm, default=None)
+        if not plans and refusals:
+            return GangPreview(None, _refused(refusals[0]))
+        return GangPreview(min(plans, key=harm)) if plans else GangPreview(None, _NO_HELP)
 
     def _as_reference(self, request: VictimRequest, units: Sequence[DisruptionUnit]) -> GangPreview:
         """Return the plan with the victims that kube-scheduler selects."""
@@ -305,6 +318,10 @@ class GangPreemption:
         plan, rejection = world.plan_as_reference(units, self.members)
         if rejection.limit is not None:
             raise rejection.limit
+        if plan is not None:
+            refusal = why_not_evicted(instance.config.preemption, plan.victims, self.cache.columns.disruption_budgets)
+            if refusal:
+                return GangPreview(None, _refused(refusal))
         if plan is not None or not rejection.tries or gang.is_tree:
             return GangPreview(plan, "" if plan is not None else _NO_HELP)
         lack = of_rejection(instance, request.placing.needed, rejection)

@@ -11,11 +11,10 @@ from msgspec import Struct
 
 from scheduler_core.model.meta import AnnotatedMeta
 from scheduler_core.model.pod import Pod, PodSpec, Volume
-from scheduler_core.model.pod_group import GroupMarks, MarkedMeta
+from scheduler_core.model.pod_group import MarkedMeta, PodAnnotations, deletion_cost
 
 SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 """Annotation of a pod: ``"false"`` forbids its eviction, ``"true"`` allows it although the pod has local volumes."""
-DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 _MEMORY = "Memory"
 
 
@@ -48,11 +47,10 @@ class MovableSpec(PodSpec, gc=False, frozen=True, omit_defaults=True, rename="ca
     volumes: tuple[LocalVolume, ...] = ()
 
 
-class EvictionMarks(GroupMarks, gc=False, frozen=True, omit_defaults=True):
+class EvictionMarks(PodAnnotations, gc=False, frozen=True, omit_defaults=True):
     """Annotations of a pod that name a gang or concern its eviction."""
 
     safe_to_evict: str = msgspec.field(default="", name=SAFE_TO_EVICT)
-    deletion_cost: str = msgspec.field(default="", name=DELETION_COST)
 
 
 _NONE = EvictionMarks()
@@ -71,24 +69,17 @@ def is_decoded(pod: Pod) -> bool:
 
 def safe_to_evict(pod: Pod) -> str:
     """Return the value of the annotation; "" for none."""
-    return _annotation(pod, SAFE_TO_EVICT)
+    metadata = pod.metadata
+    if isinstance(metadata, AnnotatedMeta):
+        return metadata.annotations.get(SAFE_TO_EVICT, "")
+    return metadata.annotations.safe_to_evict if isinstance(metadata, MovableMeta) else ""
 
 
-def deletion_cost(pod: Pod) -> int:
-    """Return the cost in the annotation of a pod; 0 for none, for a negative one, or if it is no number."""
-    text = _annotation(pod, DELETION_COST)
-    return int(text) if text.isascii() and text.isdecimal() and len(text) <= 10 else 0
+def cost_of_move(pod: Pod) -> int:
+    """Return the deletion cost of a pod; 0 for a negative one."""
+    return max(0, deletion_cost(pod.metadata))
 
 
 def has_local_volumes(pod: Pod) -> bool:
     """Return whether data of a pod are lost when it leaves its node."""
     return any(isinstance(volume, LocalVolume) and volume.is_local for volume in pod.spec.volumes)
-
-
-def _annotation(pod: Pod, key: str) -> str:
-    metadata = pod.metadata
-    if isinstance(metadata, AnnotatedMeta):
-        return metadata.annotations.get(key, "")
-    if isinstance(metadata, MovableMeta):
-        return metadata.annotations.safe_to_evict if key == SAFE_TO_EVICT else metadata.annotations.deletion_cost
-    return ""

@@ -12,6 +12,7 @@ Coscheduling; YuniKorn, ``pkg/common/constants``; scheduler-plugins, KEP 2 and i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -318,25 +319,47 @@ class GroupMarks(Struct, gc=False, frozen=True, omit_defaults=True):
     bayplan: str = msgspec.field(default="", name="bayplan.dev/pod-group")
 
     def named(self) -> dict[str, str]:
-        names = zip(self.__struct_encode_fields__, self.__struct_fields__, strict=True)
+        names = zip(GroupMarks.__struct_encode_fields__, GroupMarks.__struct_fields__, strict=True)
         return {key: value for key, name in names if (value := getattr(self, name))}
 
 
-_NONE = GroupMarks()
+DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
+_INTEGER = re.compile(r"-[0-9]{1,18}|0|[1-9][0-9]{0,9}")
+
+
+class PodAnnotations(GroupMarks, gc=False, frozen=True, omit_defaults=True):
+    """Annotations of a pod that name a gang, and its deletion cost."""
+
+    deletion_cost: str = msgspec.field(default="", name=DELETION_COST)
+
+
+_NONE = PodAnnotations()
 
 
 class MarkedMeta(ObjectMeta, gc=False, frozen=True, rename="camel"):
-    """Metadata with the annotations that name a gang."""
+    """Metadata of a pod with the annotations that are read."""
 
-    annotations: GroupMarks = _NONE
+    annotations: PodAnnotations = _NONE
 
 
 def volcano_group(pod: Pod) -> str:
     """Return the name of Volcano's PodGroup in the annotations of a pod; "" for none, or if they were not decoded."""
     annotations = getattr(pod.metadata, "annotations", _NONE)
-    if isinstance(annotations, GroupMarks):
+    if isinstance(annotations, PodAnnotations):
         return annotations.volcano or annotations.volcano_own
     return str(annotations.get(VOLCANO_ANNOTATIONS[0]) or annotations.get(VOLCANO_ANNOTATIONS[1]) or "")
+
+
+def deletion_cost(metadata: ObjectMeta) -> int:
+    """Return the deletion cost of a pod; 0 if it has none, it is not an int32, or annotations were not decoded.
+
+    Follows Kubernetes v1.37, ``pkg/apis/core/helper``: neither a plus sign nor leading zeros.
+    """
+    annotations = getattr(metadata, "annotations", _NONE)
+    text = annotations.deletion_cost if isinstance(annotations, PodAnnotations) else annotations.get(DELETION_COST, "")
+    if not _INTEGER.fullmatch(text):
+        return 0
+    return cost if -(2**31) <= (cost := int(text)) < 2**31 else 0
 
 
 def foreign_gang(metadata: ObjectMeta) -> str:
@@ -345,7 +368,7 @@ def foreign_gang(metadata: ObjectMeta) -> str:
     labels = metadata.labels
     if annotations is _NONE and not labels:
         return ""
-    named = annotations.named() if isinstance(annotations, GroupMarks) else annotations
+    named = annotations.named() if isinstance(annotations, PodAnnotations) else annotations
     return described_mark(labels, named)
 
 

@@ -38,6 +38,7 @@ from scheduler_core.framework.group_view import DisruptionUnit, DisruptionUnits,
 from scheduler_core.framework.nominator import NominatedPods
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.status import Code
+from scheduler_core.model.pod_group import deletion_cost
 from scheduler_core.placement.engine import Steps, at_once, place
 from scheduler_core.placement.requests import Placement, PlacementRequest, Rejection
 from scheduler_core.placement.worlds import CycleWorld, SearchWorld, steps_of_search
@@ -423,8 +424,10 @@ class VictimWorld(SearchWorld):
         violating = {info.uid for info in split_by_budgets(pods, self.nodes.disruption_budgets)[0]}
         return sorted(ordered, key=lambda unit: violating.isdisjoint(info.uid for info in unit.pods))
 
-    def _importance(self, unit: DisruptionUnit) -> Importance:
-        return unit.importance(self.clock.wall())
+    def _importance(self, unit: DisruptionUnit) -> tuple[Importance, int]:
+        by_cost = self._instance.config.preemption.break_ties_by_deletion_cost
+        cost = sum(deletion_cost(info.pod.metadata) for info in unit.pods) if by_cost else 0
+        return unit.importance(self.clock.wall()), -cost
 
     def _is_apart(self, unit: DisruptionUnit, held: Container[int]) -> bool:
         """Return whether a unit cannot affect members, which keep their nodes; it is not restored then."""

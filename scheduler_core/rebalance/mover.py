@@ -19,7 +19,7 @@ from scheduler_core.cycle.gang_constraints import Where, only
 from scheduler_core.errors import AttemptLimitError, SchedulerCoreError
 from scheduler_core.framework.extension_points import SumsFilter
 from scheduler_core.framework.queued_pod import QueuedPod
-from scheduler_core.model.movable_pod import deletion_cost
+from scheduler_core.model.movable_pod import cost_of_move
 from scheduler_core.model.pod import PodStatus
 from scheduler_core.placement.subsets import member_room
 from scheduler_core.placement.worlds import SearchWorld, for_dry_run, without_extenders
@@ -42,7 +42,7 @@ Choice = Callable[[Rows], int]
 
 def cost_of(info: PodInfo) -> int:
     """Return the cost of moving a pod."""
-    return 1 + deletion_cost(info.pod)
+    return 1 + cost_of_move(info.pod)
 
 
 class MoveGroup:

@@ -19,9 +19,9 @@ from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import (
     POD_GROUP_LABELS,
     GroupKey,
-    GroupMarks,
     GroupSource,
     MarkedMeta,
+    PodAnnotations,
     PodGroup,
 )
 from scheduler_core.queueing.gang_members import Gang, GangOutcome
@@ -41,7 +41,7 @@ def member(source: GroupSource, name: str, **fields: Unpack[PodFields]) -> Pod:
     if source is GroupSource.VOLCANO:
         made = pod(name, **fields)
         known = {each: getattr(made.metadata, each) for each in ObjectMeta.__struct_fields__ if each != "annotations"}
-        return replace(made, metadata=MarkedMeta(**known, annotations=GroupMarks(volcano="train")))
+        return replace(made, metadata=MarkedMeta(**known, annotations=PodAnnotations(volcano="train")))
     if source is GroupSource.NATIVE:
         fields["group"] = "train"
     else:

@@ -11,6 +11,7 @@ from uuid import uuid4
 import numpy as np
 from numpy.typing import NDArray
 
+from scheduler_core.config.profile_config import PreemptionSettings
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.diagnosis import Verdicts
 from scheduler_core.framework.handle import DryRun, R
@@ -141,6 +142,7 @@ class FakeHandle:
     waiting_pods: WaitingPods = field(default_factory=lambda: WaitingPods(VirtualClock()))
     pods_in_pre_bind: PodsInPreBind = field(default_factory=PodsInPreBind)
     preemptions: PreemptionsUnderWay = field(default_factory=PreemptionsUnderWay)
+    preemption_settings: PreemptionSettings = PreemptionSettings()
     nominator: NominatedPods = field(default_factory=NominatedPods)
     groups: FakeGroups = field(default_factory=FakeGroups)
     activated: list[PodInfo] = field(default_factory=list)

@@ -340,7 +340,7 @@ def _read(
     *,
     allow_invalid: bool,
 ) -> tuple[AdmittedCluster, tuple[ComparedProfile, ComparedProfile]]:
-    decoded = installed_plugins().decoded_types()
+    decoded = installed_plugins().decoded_types(reads_marks=True)
 
     def history(name: str) -> ProfileHistory:
         if files:

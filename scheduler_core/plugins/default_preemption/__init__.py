@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import blake2b
 
 import numpy as np
@@ -35,7 +36,14 @@ from scheduler_core.framework.extension_points import (
     PreemptionExtenders,
     PreEnqueuePlugin,
 )
-from scheduler_core.framework.gang_preemptor import GangEviction, GangPreemptor, MemberCandidates, VictimTerms
+from scheduler_core.framework.gang_preemptor import (
+    GangEviction,
+    GangPreemptor,
+    MemberCandidates,
+    VictimTerms,
+    why_not_evicted,
+    why_too_many,
+)
 from scheduler_core.framework.group_view import DisruptionUnits, split_by_budgets
 from scheduler_core.framework.handle import Handle
 from scheduler_core.framework.status import SUCCESS, Code, Status, error, unresolvable, unschedulable
@@ -44,6 +52,7 @@ from scheduler_core.plugins.default_preemption.candidate_nodes import (
     DryRunResult,
     Trial,
     Walk,
+    WhyNot,
     awaits_victims,
     dry_run,
     harm_of,
@@ -116,8 +125,12 @@ class DefaultPreemption(PreEnqueuePlugin, PlannedPostFilter, GangPreemptor):
         plan = self._plan(state, pod, self.handle.nodes, diagnosis)
         if plan.found:
             try:
+                accepted = await extenders.process_preemption(pod, plan.found)
+                units = DisruptionUnits(self.handle.groups)
+                # An extender may return other victims.
+                why_not = self._why_not(units)
                 plan = self._chosen(
-                    await extenders.process_preemption(pod, plan.found), DisruptionUnits(self.handle.groups)
+                    accepted if why_not is None else [each for each in accepted if not why_not(each.victims)], units
                 )
             except ExtenderError as fault:
                 plan = _Plan(PostFilterResult(_with_prefix(error(str(fault)))))
@@ -156,7 +169,8 @@ class DefaultPreemption(PreEnqueuePlugin, PlannedPostFilter, GangPreemptor):
         if reason:
             return _Plan(PostFilterResult(_with_prefix(unschedulable(reason))))
         units = DisruptionUnits(self.handle.groups)
-        found = self._dry_run(state, pod, diagnosis, VictimTerms(units.protected_from(pod.priority)))
+        terms = VictimTerms(units.protected_from(pod.priority))
+        found = self._dry_run(state, pod, diagnosis, terms, self._why_not(units))
         if not found.candidates:
             fault = found.error()
             if fault is not None:
@@ -165,10 +179,25 @@ class DefaultPreemption(PreEnqueuePlugin, PlannedPostFilter, GangPreemptor):
             return _Plan(PostFilterResult(_with_prefix(unschedulable(text)), ""))
         return self._chosen(found.candidates, units)
 
-    def _dry_run(self, state: CycleState, pod: PodInfo, diagnosis: Diagnosis, terms: VictimTerms) -> DryRunResult:
+    def _why_not(self, units: DisruptionUnits) -> WhyNot | None:
+        """Return the check of the profile's limits; None for none."""
+        settings, budgets = self.handle.preemption_settings, self.handle.nodes.disruption_budgets
+        if not settings.limits_victims:
+            return None
+        return lambda victims: why_not_evicted(settings, units.whole(victims), budgets)
+
+    def _dry_run(
+        self,
+        state: CycleState,
+        pod: PodInfo,
+        diagnosis: Diagnosis,
+        terms: VictimTerms,
+        why_not: WhyNot | None,
+    ) -> DryRunResult:
         nodes = self.handle.nodes
         nodes.steps.pass_by(nodes.size // _NODES_PER_STEP)
-        trial = Trial(pod, nodes, importance_at(self.handle.clock.wall()), terms)
+        by_cost = self.handle.preemption_settings.break_ties_by_deletion_cost
+        trial = Trial(pod, nodes, importance_at(self.handle.clock.wall(), by_cost=by_cost), terms, why_not)
         if terms.rows is None:
             walk = self._walk(pod, nodes, diagnosis)
         else:
@@ -190,7 +219,8 @@ class DefaultPreemption(PreEnqueuePlugin, PlannedPostFilter, GangPreemptor):
         victims = units.whole(candidate.victims)
         if len(victims) == len(candidate.victims):
             return candidate
-        ordered = tuple(sorted(victims, key=importance_at(self.handle.clock.wall())))
+        by_cost = self.handle.preemption_settings.break_ties_by_deletion_cost
+        ordered = tuple(sorted(victims, key=importance_at(self.handle.clock.wall(), by_cost=by_cost)))
         violating, _ = split_by_budgets(ordered, self.handle.nodes.disruption_budgets)
         return replace(candidate, victims=ordered, pdb_violations=len(violating))
 
@@ -200,19 +230,26 @@ class DefaultPreemption(PreEnqueuePlugin, PlannedPostFilter, GangPreemptor):
         self, state: CycleState, pod: PodInfo, diagnosis: Diagnosis, terms: VictimTerms
     ) -> MemberCandidates:
         """Return where a member of a gang would fit without pods of lower priority."""
-        found = self._dry_run(state, pod, diagnosis, terms)
+        settings = self.handle.preemption_settings
+        # Budgets are checked once the victims of all members are known, because some are reprieved then.
+        why_not = None if settings.max_victims is None else partial(why_too_many, settings)
+        found = self._dry_run(state, pod, diagnosis, terms, why_not)
         fault = found.error()
         if fault is not None and not found.candidates:
             raise PluginError(self.name, "postFilter", fault.message)
         return MemberCandidates(found.candidates, found.is_row_local)
 
     def least_harmful(self, candidates: Sequence[PreemptionCandidate]) -> PreemptionCandidate:
-        return least_harmful(candidates, self.handle.clock.wall())
+        by_cost = self.handle.preemption_settings.break_ties_by_deletion_cost
+        return least_harmful(candidates, self.handle.clock.wall(), by_cost=by_cost)
 
     def may_be_better(self, pods: Sequence[PodInfo], best: PreemptionCandidate) -> bool:
         """Return whether the eviction of some of these pods can be less harmful than a candidate."""
         now = self.handle.clock.wall()
-        return bool(pods) and least_harm(pods, now) < harm_of(best, now)
+        if not pods:
+            return False
+        least, harm = least_harm(pods, now), harm_of(best, now)
+        return least < harm or (least == harm and self.handle.preemption_settings.break_ties_by_deletion_cost)
 
     def is_awaited(self, priority: int, row: int) -> bool:
         """Return whether victims with a lower priority still terminate on the row."""

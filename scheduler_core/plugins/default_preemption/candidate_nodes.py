@@ -29,11 +29,12 @@ from scheduler_core.errors import AttemptLimitError, PluginError
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.diagnosis import Diagnosis, counted_reasons, no_node_text
 from scheduler_core.framework.extension_points import PreemptionCandidate
-from scheduler_core.framework.gang_preemptor import NO_TERMS, VictimTerms
+from scheduler_core.framework.gang_preemptor import NO_TERMS, VictimTerms, ties_by_cost
 from scheduler_core.framework.group_view import split_by_budgets
 from scheduler_core.framework.handle import DryRun, Handle, SimulatedRemoval
-from scheduler_core.framework.status import Code, Status, error, unresolvable
+from scheduler_core.framework.status import Code, Status, error, unresolvable, unschedulable
 from scheduler_core.model.pod import Pod
+from scheduler_core.model.pod_group import deletion_cost
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 
@@ -102,17 +103,25 @@ def is_ending_by_preemption(pod: Pod) -> bool:
     return False
 
 
-Importance = tuple[int, datetime]
+Importance = tuple[int, datetime] | tuple[int, datetime, int]
 ImportanceOf = Callable[[PodInfo], Importance]
+WhyNot = Callable[[Sequence[PodInfo]], str]
 
 
-def importance_at(now: datetime) -> ImportanceOf:
-    """Return the sort key of pods, most important first: priority, then start time; ``now`` for pods without one."""
+def importance_at(now: datetime, *, by_cost: bool = False) -> ImportanceOf:
+    """Return the sort key of pods, most important first: priority, then start time; ``now`` for pods without one.
+
+    Args:
+        by_cost: Whether the deletion cost decides between pods that are equal otherwise.
+    """
 
     def importance(info: PodInfo) -> Importance:
         return -info.priority, info.pod.status.start_time or now
 
-    return importance
+    def with_cost(info: PodInfo) -> Importance:
+        return -info.priority, info.pod.status.start_time or now, -deletion_cost(info.pod.metadata)
+
+    return with_cost if by_cost else importance
 
 
 @dataclass(slots=True)
@@ -131,12 +140,17 @@ class RowOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A preemption to try: a pod on nodes, with disruption budgets and pods that must stay."""
+    """A preemption to try: a pod on nodes, with disruption budgets and pods that must stay.
+
+    Attributes:
+        why_not: Returns why victims are not evicted, "" if they may be; None if all may be.
+    """
 
     pod: PodInfo
     nodes: NodeColumns
     importance: ImportanceOf
     terms: VictimTerms = NO_TERMS
+    why_not: WhyNot | None = None
 
     def select(self, dry_run: DryRun, rows: Sequence[int]) -> list[RowOutcome]:
         """Find the victims on rows.
@@ -280,8 +294,8 @@ def dry_run(handle: Handle, state: CycleState, trial: Trial, walk: Walk, diagnos
                 raise
             # As if the rest had not been among the candidates, of which kube-scheduler tries a sample, too.
             break
-        for row, outcome in outcomes:
-            candidate = _candidate(outcome, trial.nodes.node_name(row), diagnosis)
+        for outcome in outcomes:
+            candidate = _candidate(outcome, trial, diagnosis)
             if isinstance(candidate, Status):
                 found.fail(candidate)
                 continue
@@ -295,28 +309,29 @@ def dry_run(handle: Handle, state: CycleState, trial: Trial, walk: Walk, diagnos
     return found
 
 
-def _try(
-    handle: Handle, state: CycleState, trial: Trial, rows: Sequence[int]
-) -> list[tuple[int, RowOutcome | PluginError]]:
+def _try(handle: Handle, state: CycleState, trial: Trial, rows: Sequence[int]) -> list[RowOutcome | PluginError]:
     """Try rows at once; if a plugin fails, try each row on its own, so that only the failing row is lost."""
     try:
         with handle.dry_run(state, trial.pod, frees_shared_ports=trial.terms.frees_shared_ports) as dry_run:
-            return [(outcome.row, outcome) for outcome in trial.select(dry_run, rows)]
+            return list[RowOutcome | PluginError](trial.select(dry_run, rows))
     except AttemptLimitError:
         raise
     except PluginError as fault:
         if len(rows) == 1:
-            return [(rows[0], fault)]
-    return [pair for row in rows for pair in _try(handle, state, trial, [row])]
+            return [fault]
+    return [outcome for row in rows for outcome in _try(handle, state, trial, [row])]
 
 
-def _candidate(found: RowOutcome | PluginError, node_name: str, diagnosis: Diagnosis) -> PreemptionCandidate | Status:
+def _candidate(found: RowOutcome | PluginError, trial: Trial, diagnosis: Diagnosis) -> PreemptionCandidate | Status:
     if isinstance(found, PluginError):
         return error(str(found))
     if found.verdict:
         return diagnosis.decode(found.verdict)
+    node_name = trial.nodes.node_name(found.row)
     if not found.victims:
         return error(f'expected at least one victim pod on node "{node_name}"')
+    if trial.why_not is not None and (reason := trial.why_not(found.victims)):
+        return unschedulable(f"node(s) had {reason}")
     return PreemptionCandidate(node_name, tuple(found.victims), found.pdb_violations)
 
 
@@ -325,13 +340,18 @@ Harm = tuple[int, int, int, int, timedelta]
 """Sort key of candidates, the lowest is the best."""
 
 
-def least_harmful(candidates: Sequence[PreemptionCandidate], now: datetime) -> PreemptionCandidate:
+def least_harmful(
+    candidates: Sequence[PreemptionCandidate], now: datetime, *, by_cost: bool = False
+) -> PreemptionCandidate:
     """Return the best of at least one candidate; the first of equals.
 
     Criteria, in this order: fewest budget violations; lowest priority of the most important victim; smallest sum of
     priorities, each shifted to be positive, so that more victims are worse for any sign; fewest victims; latest start
-    of the longest running victim among those of the highest priority.
+    of the longest running victim among those of the highest priority; with ``by_cost`` the sums of the deletion costs,
+    then of the ages.
     """
+    if by_cost:
+        return min(candidates, key=lambda each: (harm_of(each, now), ties_by_cost(each.victims, now)))
     return candidates[0] if len(candidates) == 1 else min(candidates, key=lambda each: harm_of(each, now))
 
 
