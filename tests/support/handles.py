@@ -142,7 +142,7 @@ class FakeHandle:
     waiting_pods: WaitingPods = field(default_factory=lambda: WaitingPods(VirtualClock()))
     pods_in_pre_bind: PodsInPreBind = field(default_factory=PodsInPreBind)
     preemptions: PreemptionsUnderWay = field(default_factory=PreemptionsUnderWay)
-    preemption_settings: PreemptionSettings = PreemptionSettings()
+    preemption_settings: PreemptionSettings = field(default_factory=PreemptionSettings)
     nominator: NominatedPods = field(default_factory=NominatedPods)
     groups: FakeGroups = field(default_factory=FakeGroups)
     activated: list[PodInfo] = field(default_factory=list)
