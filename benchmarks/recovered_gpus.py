@@ -26,11 +26,13 @@ import random
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
+from bayplan.simulation.memory_cluster import MemoryCluster, SimulatedClock
 from bayplan_example_plugins.gpu_shares.args import GPU_MILLI, GpuSharesArgs
 from rich import box
 from rich.console import Console
@@ -44,13 +46,23 @@ from hack.controlplane.controllers import start_kube_controller_manager
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.peers import run_descheduler
 from hack.controlplane.schedulers import BAYPLAN, KUBE_SCHEDULER, start_scheduler
+from scheduler_core.config.profile_config import ProfileConfig
+from scheduler_core.dry_run_assembly import plan_search
+from scheduler_core.in_tree import in_tree_registry
+from scheduler_core.model.affinity import LabelSelector, Requirement
+from scheduler_core.model.selectors import compile_label_selector
+from scheduler_core.rebalance.requests import Consolidate, RebalanceRequest, Scope
+from scheduler_core.scheduler import Scheduler
 
 _GPUS = GpuSharesArgs()
 _PODS = "/api/v1/namespaces/default/pods"
 _CONTROLLERS = ("--controllers=replicaset-controller",)
 _QUIET_SECONDS = 8.0
-_LIMIT_SECONDS = 900.0
+_LIMIT_SECONDS = 1800.0
 _KIND_LABEL = "kind"
+
+PLAN = "plan"
+_STEPS = 100_000_000
 
 PACKS: Mapping[str, Any] = {
     "plugins": {"score": {"enabled": [{"name": "NodeResourcesFit"}], "disabled": [{"name": "*"}]}},
@@ -163,7 +175,7 @@ def descheduled(cluster: Cluster, scheduler: str, threshold: int, rounds: int) -
         evictions, began = 0, time.monotonic()
         for _ in range(rounds):
             before = {each["metadata"]["uid"] for each in api.items(_PODS)}
-            run_descheduler(plane, policy(threshold))
+            run_descheduler(plane, policy(threshold), _LIMIT_SECONDS)
             after = _when_quiet(api, len(cluster.pods))
             evicted = len(before - {each["metadata"]["uid"] for each in after})
             evictions += evicted
@@ -213,20 +225,14 @@ def _create(api: ApiClient, cluster: Cluster) -> dict[str, TracePod]:
         }
         made = api.create({**_named("apps/v1", "ReplicaSet", name), "spec": spec})
         owner = {**_reference(name), "uid": made["metadata"]["uid"]}
-        api.create_all(
-            {
-                **_named("v1", "Pod", each.name),
-                "metadata": {
-                    "name": each.name,
-                    "namespace": "default",
-                    "labels": {_KIND_LABEL: name},
-                    "ownerReferences": [owner],
-                },
-                "spec": {**template["spec"], "nodeName": each.node},
-            }
-            for each in pods
-        )
+        api.create_all(_bound_pod(each, name, template, owner) for each in pods)
     return by_kind
+
+
+def _bound_pod(bound: Bound, kind: str, template: Manifest, owner: Manifest) -> Manifest:
+    made = _named("v1", "Pod", bound.name)
+    made["metadata"] |= {"labels": {_KIND_LABEL: kind}, "ownerReferences": [owner]}
+    return {**made, "spec": {**template["spec"], "nodeName": bound.node}}
 
 
 def _named(version: str, kind: str, name: str) -> Manifest:
@@ -288,9 +294,42 @@ def _outcome(way: str, cluster: Cluster, found: Sequence[Bound], evictions: int,
     )
 
 
+# -- by Bayplan's plan, in memory --------------------------------------------------------------------------------------
+
+
+async def planned(cluster: Cluster) -> Outcome:
+    """Plan moves that empty nodes with GPUs, and make them."""
+    scheduler = _scheduler_with(cluster)
+    with_gpus = LabelSelector(match_expressions=(Requirement(_GPUS.model_label, "Exists"),))
+    request = RebalanceRequest(Consolidate(), Scope(nodes=compile_label_selector(with_gpus)))
+    began = time.process_time()
+    plan = plan_search(scheduler.context, scheduler.reservations).plan(request, _STEPS)
+    seconds = time.process_time() - began
+    await scheduler.stop(0)
+    targets = {move.info.pod.metadata.name: move.target for move in plan.moves}
+    moved = [replace(each, node=targets.get(each.name, each.node)) for each in cluster.pods]
+    return _outcome(PLAN, cluster, moved, len(plan.moves), seconds)
+
+
+def _scheduler_with(cluster: Cluster) -> Scheduler:
+    registry = in_tree_registry()
+    types = registry.decoded_types(plans_moves=True)
+    scheduler = Scheduler(SimulatedClock(), MemoryCluster(), registry=registry)
+    scheduler.activate([scheduler.build(ProfileConfig.model_validate({**PACKS, "schedulerName": SCHEDULER_NAME}))])
+    for node in cluster.nodes:
+        scheduler.feed.node_added(msgspec.convert(node_document(node), types.node))
+    for kind, pods in cluster.kinds.items():
+        template = _template(kind, pods[0].pod)
+        for each in pods:
+            document = _bound_pod(each, kind, template, {**_reference(kind), "uid": kind})
+            document["metadata"]["uid"] = each.name
+            scheduler.feed.pod_added(msgspec.convert(document, types.pod))
+    return scheduler
+
+
 # -- command ----------------------------------------------------------------------------------------------------------
 
-WAYS = (KUBE_SCHEDULER, BAYPLAN)
+WAYS = (KUBE_SCHEDULER, BAYPLAN, PLAN)
 
 
 def show(outcomes: Sequence[Outcome]) -> None:
@@ -354,6 +393,8 @@ def run(trace: Trace, arguments: argparse.Namespace) -> list[Outcome]:
 
 
 def _measured(way: str, cluster: Cluster, arguments: argparse.Namespace) -> Outcome:
+    if way == PLAN:
+        return asyncio.run(planned(cluster))
     return descheduled(cluster, way, arguments.threshold, arguments.rounds)
 
 

@@ -30,7 +30,6 @@ _WEBHOOKS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 _OFF = "0"
 """Address of metrics that are not served."""
 
-_DESCHEDULE_SECONDS = 120.0
 _KARPENTER_DEFINITIONS = ("kwok/charts/crds", "kwok/apis/crds")
 
 Document = dict[str, Any]
@@ -131,11 +130,12 @@ def start_karpenter(plane: ControlPlane, flags: Sequence[str] = ()) -> Process:
     return plane.start_program("karpenter", command, lambda: probes.http_ok(health, "/readyz"), environment)
 
 
-def run_descheduler(plane: ControlPlane, policy: Mapping[str, Any]) -> str:
+def run_descheduler(plane: ControlPlane, policy: Mapping[str, Any], seconds: float = 120.0) -> str:
     """Run the descheduler once and return its log.
 
     Args:
         policy: Its DeschedulerPolicy, without `apiVersion` and `kind`.
+        seconds: Time after which it is killed.
 
     Raises:
         MissingBinary: It is neither found nor buildable.
@@ -157,10 +157,10 @@ def run_descheduler(plane: ControlPlane, policy: Mapping[str, Any]) -> str:
     ]
     try:
         outcome = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=_DESCHEDULE_SECONDS, cwd=plane.state_dir
+            command, capture_output=True, text=True, check=False, timeout=seconds, cwd=plane.state_dir
         )
     except subprocess.TimeoutExpired as problem:
-        raise ControlPlaneError(f"the descheduler did not end within {_DESCHEDULE_SECONDS:.0f} s") from problem
+        raise ControlPlaneError(f"the descheduler did not end within {seconds:.0f} s") from problem
     if outcome.returncode:
         raise ControlPlaneError(f"the descheduler ended with {outcome.returncode}: {outcome.stderr[-2000:]}")
     return outcome.stderr
