@@ -150,6 +150,11 @@ class PreemptionSettings(ConfigModel):
         description="Seconds after the first attempt of a pod or gang during which it waits for a new node, for "
         "example of an autoscaler, and evicts no pods. Default: 0, as in kube-scheduler.",
     )
+    devices: bool = Field(
+        default=False,
+        description="Whether preemption evicts pods of lower priority to free their devices: all pods that hold a "
+        "resource claim. Default: false, as in kube-scheduler.",
+    )
     never_violate_disruption_budgets: bool = Field(
         default=False,
         description="Whether preemption evicts no pod whose eviction violates a PodDisruptionBudget. Default: false, "

@@ -29,6 +29,7 @@ from scheduler_core.ports import ClaimWriter, Clock, ClusterWriter, PodDeletion,
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.filtering import decode_verdict, run_filters, run_pre_filters
 from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.snapshot.held_claims import HeldClaims
 from scheduler_core.snapshot.node_columns import KindStore, NodeColumns
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 from scheduler_core.step_counter import StepCounter
@@ -207,7 +208,9 @@ class PluginHandle:
         verdict = int(run_filters(instance, state, pod, self.nodes, np.array([row], dtype=np.intp))[0])
         return decode_verdict(instance, state, pod, self.nodes, verdict) if verdict else SUCCESS
 
-    def dry_run(self, state: CycleState, pod: PodInfo, *, frees_shared_ports: bool = True) -> NodeDryRun:
+    def dry_run(
+        self, state: CycleState, pod: PodInfo, *, frees_shared_ports: bool = True, held: HeldClaims | None = None
+    ) -> NodeDryRun:
         """Return a dry run for a pod in which running pods can be removed.
 
         Raises:
@@ -221,4 +224,5 @@ class PluginHandle:
             self.nominator,
             steps=self._services.steps,
             frees_shared_ports=frees_shared_ports,
+            held=held,
         )

@@ -20,6 +20,7 @@ from scheduler_core.framework.extension_points import FilterPlugin
 from scheduler_core.framework.nominator import NominatedPods
 from scheduler_core.runtime.filtering import SumFilters, extended, pod_added, pod_removed, run_filters, sum_filters
 from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.snapshot.held_claims import HeldClaims
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.overlay import ColumnsOverlay
 from scheduler_core.snapshot.pod_info import PodInfo
@@ -57,6 +58,7 @@ class NodeDryRun:
         *,
         steps: StepCounter,
         frees_shared_ports: bool = True,
+        held: HeldClaims | None = None,
     ) -> None:
         self._instance = instance
         self._state = state.clone()
@@ -64,7 +66,8 @@ class NodeDryRun:
         self._nodes = nodes
         self._nominator = nominator
         self._steps = steps
-        self._overlay = ColumnsOverlay(nodes, frees_shared_ports=frees_shared_ports)
+        self._overlay = ColumnsOverlay(nodes, frees_shared_ports=frees_shared_ports, held=held)
+        self._is_local = held is None or held.is_local
 
     def __enter__(self) -> Self:
         self._overlay.__enter__()
@@ -78,7 +81,7 @@ class NodeDryRun:
     @property
     def is_row_local(self) -> bool:
         """Whether every filter that runs reads only its own row, and no plugin counts pods over several rows."""
-        if any(True for _ in extended(self._instance, self._state)):
+        if not self._is_local or any(True for _ in extended(self._instance, self._state)):
             return False
         return all(
             plugin.name in self._state.skip_filter

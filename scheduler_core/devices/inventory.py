@@ -197,6 +197,13 @@ class DeviceInventory:
             if node is not None:
                 self.changed.append(node)
 
+    def is_local(self, key: PoolKey) -> bool:
+        """Return whether all devices of a pool belong to one node; an unknown pool belongs to none."""
+        pool = self._pools.get(key)
+        if pool is None:
+            return True
+        return not pool.has_network_slices and len({one.target.node_name for one in pool.slices.values()}) == 1
+
     def slice_key(self, name: str) -> PoolKey | None:
         """Return the pool of a slice; None for an unknown name."""
         found = self._slices.get(name)

@@ -24,6 +24,7 @@ from scheduler_core.framework.extension_points import PreemptionCandidate, Relea
 from scheduler_core.framework.group_view import split_by_budgets
 from scheduler_core.framework.ongoing_preemptions import Preemptor
 from scheduler_core.model.pod_group import deletion_cost
+from scheduler_core.snapshot.held_claims import HeldClaims
 from scheduler_core.snapshot.indexes.selector_index import DisruptionBudgets
 from scheduler_core.snapshot.pod_info import PodInfo
 
@@ -38,12 +39,14 @@ class VictimTerms:
         rows: The only rows to try; None for all.
         frees_shared_ports: Whether a victim frees a host port that another pod on its node uses as well, as in
             kube-scheduler.
+        held: Claims whose devices are free when all their holders are evicted; None if devices stay in use.
     """
 
     protected: frozenset[str] = frozenset()
     leaving: Sequence[PodInfo] = ()
     rows: Sequence[int] | None = None
     frees_shared_ports: bool = True
+    held: HeldClaims | None = None
 
 
 NO_TERMS = VictimTerms()

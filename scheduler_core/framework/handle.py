@@ -22,6 +22,7 @@ from scheduler_core.framework.status import Status
 from scheduler_core.framework.waiting_pods import PodsInPreBind, WaitingPods
 from scheduler_core.model.devices import ResourceClaim
 from scheduler_core.ports import ClaimWriter, Clock, ClusterWriter, PluginMetrics, StorageWriter
+from scheduler_core.snapshot.held_claims import HeldClaims
 from scheduler_core.snapshot.node_columns import KindStore, NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
 
@@ -166,13 +167,14 @@ class Handle(Protocol):
         """Return whether ``pod`` would pass this profile's filters on one row now."""
 
     def dry_run(
-        self, state: CycleState, pod: PodInfo, *, frees_shared_ports: bool = True
+        self, state: CycleState, pod: PodInfo, *, frees_shared_ports: bool = True, held: HeldClaims | None = None
     ) -> AbstractContextManager[DryRun]:
         """Dry-run the filters for ``pod`` with running pods removed.
 
         Args:
             frees_shared_ports: Whether the removal of a pod frees its host ports although another pod on the node uses
                 them, as in kube-scheduler, which stores the ports of a node as a set.
+            held: Claims whose devices are free when all their holders are removed; None if devices stay in use.
 
         Returns:
             A context manager; use it within one cycle and without awaiting. Until the block ends, the live columns

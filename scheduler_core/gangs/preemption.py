@@ -43,6 +43,7 @@ from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.queueing.waiting_causes import SCHEDULER_ERROR
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.snapshot.cluster_cache import ClusterCache
+from scheduler_core.snapshot.held_claims import HeldClaims, claim_keys
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.overlay import ColumnsOverlay
 from scheduler_core.snapshot.pod_info import PodInfo
@@ -255,6 +256,9 @@ class GangPreemption:
         nodes.steps.pass_by(int(nodes.pod_count[rows].sum()) // _PODS_PER_STEP)
         placing = replace(placing, instance=without_extenders(instance))
         request = VictimRequest(placing, preemptor, priority, units, protected, terminating)
+        if instance.config.preemption.devices:
+            held = HeldClaims(nodes, request.may_end, claim_keys(queued.info.pod for queued in placing.members))
+            request = replace(request, held=held or None)
         with self.nominator.without(gang.waiting):
             if group.key.source.is_native:
                 # kube-scheduler tries all members of a group of its own API, and reports how many it placed.

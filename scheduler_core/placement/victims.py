@@ -44,6 +44,7 @@ from scheduler_core.placement.requests import Placement, PlacementRequest, Rejec
 from scheduler_core.placement.worlds import CycleWorld, SearchWorld, steps_of_search
 from scheduler_core.runtime.equivalence import filter_class
 from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.snapshot.held_claims import HeldClaims
 from scheduler_core.snapshot.interning import FIXED_RESOURCES
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.overlay import ColumnsOverlay
@@ -75,6 +76,7 @@ class VictimRequest:
         units: Disruption units: pods that are evicted together.
         protected: UIDs of pods that are never victims, such as the gang's own.
         terminating: Pods of lower priority that are already being deleted.
+        held: Claims whose devices are free when all their holders are evicted; None if devices stay in use.
     """
 
     placing: PlacementRequest
@@ -83,12 +85,16 @@ class VictimRequest:
     units: DisruptionUnits
     protected: frozenset[str]
     terminating: tuple[PodInfo, ...]
+    held: HeldClaims | None = None
+
+    def may_end(self, info: PodInfo) -> bool:
+        """Return whether the gang may preempt a pod."""
+        return info.priority < self.priority and info.uid not in self.protected
 
     def preemptible_units(self, nodes: NodeColumns, rows: NDArray[np.intp]) -> list[DisruptionUnit]:
         """Return all units on some rows that the gang may preempt, terminating pods included."""
         pods = (info for row in rows.tolist() for info in nodes.pods[row].values())
-        allowed = (info for info in pods if info.priority < self.priority and info.uid not in self.protected)
-        return list({id(unit): unit for unit in map(self.units.of, allowed)}.values())
+        return list({id(unit): unit for unit in map(self.units.of, filter(self.may_end, pods))}.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,13 +167,13 @@ class VictimWorld(SearchWorld):
         self._request = request
         self._keeps_nodes = keeps_nodes
         self._instance = request.placing.instance
-        self._overlay = ColumnsOverlay(self.nodes)
+        self._overlay = ColumnsOverlay(self.nodes, held=request.held)
         self._by_uid: dict[str, Attempt] = {}
 
     def open(self, where: Where) -> None:
         """Begin a search in one domain, with nothing changed."""
         self._where = where
-        self._overlay = ColumnsOverlay(self.nodes)
+        self._overlay = ColumnsOverlay(self.nodes, held=self._request.held)
         self._overlay.__enter__()
         self._by_uid = {}
         self._by_row: defaultdict[int, dict[str, Attempt]] = defaultdict(dict)
@@ -305,7 +311,15 @@ class VictimWorld(SearchWorld):
         self.assumed.release(attempt)
 
     def _node_dry_run(self, attempt: Attempt) -> NodeDryRun:
-        return NodeDryRun(attempt.instance, attempt.state, attempt.info, self.nodes, self._nominator, steps=self.steps)
+        return NodeDryRun(
+            attempt.instance,
+            attempt.state,
+            attempt.info,
+            self.nodes,
+            self._nominator,
+            steps=self.steps,
+            held=self._request.held,
+        )
 
     def _replace_victims(self, queued: QueuedPod, candidate: PreemptionCandidate) -> bool:
         units = list({id(unit): unit for unit in map(self._request.units.of, candidate.victims)}.values())
@@ -386,7 +400,7 @@ class VictimWorld(SearchWorld):
     def _dry_run(self, attempt: Attempt, diagnosis: Diagnosis, rows: Sequence[int] | None) -> _Pool:
         leaving = tuple(self._leaving()) if len(self.nodes.disruption_budgets) else ()
         # With a port that a pod of higher priority uses as well, the gang would preempt without success.
-        terms = VictimTerms(self._request.protected, leaving, rows, frees_shared_ports=False)
+        terms = VictimTerms(self._request.protected, leaving, rows, frees_shared_ports=False, held=self._request.held)
         found = self._request.preemptor.candidates_for_member(attempt.state, attempt.info, diagnosis, terms)
         by_node = {candidate.node_name: candidate for candidate in found.candidates}
         return _Pool(by_node, found.is_row_local, self.nodes.changes.position)

@@ -16,6 +16,7 @@ from typing import Self, TypeVar
 
 from scheduler_core.model.node import Node
 from scheduler_core.model.storage import StorageObject
+from scheduler_core.snapshot.held_claims import HeldClaims
 from scheduler_core.snapshot.indexes.device_index import DeviceObject
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import NO_ROW, HostPort, PodInfo
@@ -32,13 +33,15 @@ class ColumnsOverlay:
     Args:
         frees_shared_ports: Whether the removal of a pod frees its host ports although another pod on the node uses
             them. kube-scheduler does that, because it stores the ports of a node as a set.
+        held: Claims whose devices are free when all their holders are removed; None if devices stay in use.
     """
 
-    __slots__ = ("_frees_shared_ports", "_log", "_nodes", "_orders", "_removed")
+    __slots__ = ("_frees_shared_ports", "_held", "_log", "_nodes", "_orders", "_removed")
 
-    def __init__(self, nodes: NodeColumns, *, frees_shared_ports: bool = False) -> None:
+    def __init__(self, nodes: NodeColumns, *, frees_shared_ports: bool = False, held: HeldClaims | None = None) -> None:
         self._nodes = nodes
         self._frees_shared_ports = frees_shared_ports
+        self._held = held
         self._log: list[Callable[[], object]] = []
         self._removed: dict[str, tuple[PodInfo, int]] = {}
         self._orders: dict[int, tuple[str, ...]] = {}
@@ -83,6 +86,8 @@ class ColumnsOverlay:
             nodes.remove_pod(info)
             if self._frees_shared_ports and info.host_ports:
                 nodes.host_ports.hide(row, info.host_ports)
+            if self._held is not None:
+                self._held.removed(info)
             removed.append(info)
         return removed
 
@@ -109,6 +114,8 @@ class ColumnsOverlay:
             del self._removed[info.uid]
             if self._frees_shared_ports and info.host_ports:
                 self._nodes.host_ports.reveal(row, info.host_ports)
+            if self._held is not None:
+                self._held.restored(info)
         return row
 
     def _take_off(self, info: PodInfo, row: int, revealed: Iterable[HostPort]) -> None:

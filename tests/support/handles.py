@@ -24,6 +24,7 @@ from scheduler_core.metrics.profile_metrics import DeviceMetrics, RecordedPlugin
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, PodGroup, group_key_of
 from scheduler_core.ports import ClaimWriter, StorageWriter
+from scheduler_core.snapshot.held_claims import HeldClaims
 from scheduler_core.snapshot.node_columns import KindStore, NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.recording_writer import RecordingWriter
@@ -172,10 +173,10 @@ class FakeHandle:
         return self.filters(pod, row)
 
     def dry_run(
-        self, state: CycleState, pod: PodInfo, *, frees_shared_ports: bool = True
+        self, state: CycleState, pod: PodInfo, *, frees_shared_ports: bool = True, held: HeldClaims | None = None
     ) -> AbstractContextManager[DryRun]:
         """Return a dry run with :attr:`filters`; on exit, removed pods are restored."""
-        del state, frees_shared_ports
+        del state, frees_shared_ports, held
         return self._dry_run(pod)
 
     @contextmanager

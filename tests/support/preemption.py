@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from scheduler_core.config.profile_config import ProfileConfig
+from scheduler_core.config.profile_config import PreemptionSettings, ProfileConfig
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.extension_points import PostFilterPreview, PostFilterResult
@@ -66,10 +66,18 @@ class PreemptionWorld:
         writer: Writer with the recorded changes.
     """
 
-    def __init__(self, nodes: Iterable[Node], pods: Iterable[Pod], budgets: Iterable[PodDisruptionBudget] = ()) -> None:
+    def __init__(
+        self,
+        nodes: Iterable[Node],
+        pods: Iterable[Pod],
+        budgets: Iterable[PodDisruptionBudget] = (),
+        settings: PreemptionSettings | None = None,
+    ) -> None:
         self.writer = DeferringWriter()
         self.scheduler = Scheduler(VirtualClock(), self.writer)
-        self.instance = self.scheduler.build(ProfileConfig(scheduler_name="default-scheduler"))
+        self.instance = self.scheduler.build(
+            ProfileConfig(scheduler_name="default-scheduler", preemption=settings or PreemptionSettings())
+        )
         self.scheduler.activate([self.instance])
         self.plugin = next(each for each in self.instance.post_filter if isinstance(each, DefaultPreemption))
         for node in nodes:

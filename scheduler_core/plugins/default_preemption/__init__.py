@@ -21,6 +21,7 @@ from functools import partial
 from hashlib import blake2b
 
 import numpy as np
+from numpy.typing import NDArray
 
 from scheduler_core.config.plugin_args import DefaultPreemptionArgs
 from scheduler_core.errors import ExtenderError, PluginError
@@ -53,6 +54,7 @@ from scheduler_core.plugins.default_preemption.candidate_nodes import (
     Trial,
     Walk,
     WhyNot,
+    awaits_devices,
     awaits_victims,
     dry_run,
     harm_of,
@@ -63,6 +65,7 @@ from scheduler_core.plugins.default_preemption.candidate_nodes import (
     why_not_eligible,
 )
 from scheduler_core.plugins.default_preemption.eviction import Evictions, to_be_evicted
+from scheduler_core.snapshot.held_claims import HeldClaims, claim_keys
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
 
@@ -165,12 +168,12 @@ class DefaultPreemption(PreEnqueuePlugin, PlannedPostFilter, GangPreemptor):
         group = None if view is None else view.group
         if group is not None and not group.may_preempt:
             return _Plan(PostFilterResult(_with_prefix(_CONSTRAINED_GROUP)))
-        reason = why_not_eligible(pod, nodes, diagnosis, self.handle.nominator.node_of(pod.uid))
+        nominated = self.handle.nominator.node_of(pod.uid)
+        reason = why_not_eligible(pod, nodes, diagnosis, nominated, frees_devices=self._frees_devices(pod))
         if reason:
             return _Plan(PostFilterResult(_with_prefix(unschedulable(reason))))
         units = DisruptionUnits(self.handle.groups)
-        terms = VictimTerms(units.protected_from(pod.priority))
-        found = self._dry_run(state, pod, diagnosis, terms, self._why_not(units))
+        found = self._dry_run(state, pod, diagnosis, self._terms(pod, units), self._why_not(units))
         if not found.candidates:
             fault = found.error()
             if fault is not None:
@@ -186,6 +189,21 @@ class DefaultPreemption(PreEnqueuePlugin, PlannedPostFilter, GangPreemptor):
             return None
         return lambda victims: why_not_evicted(settings, units.whole(victims), budgets)
 
+    def _frees_devices(self, pod: PodInfo) -> bool:
+        needs_devices = bool(pod.pod.spec.resource_claims or pod.scalars)
+        return needs_devices and self.handle.preemption_settings.devices
+
+    def _terms(self, pod: PodInfo, units: DisruptionUnits) -> VictimTerms:
+        protected = units.protected_from(pod.priority)
+        if not self._frees_devices(pod):
+            return VictimTerms(protected)
+        held = HeldClaims(
+            self.handle.nodes,
+            lambda info: info.priority < pod.priority and info.uid not in protected,
+            claim_keys((pod.pod,)),
+        )
+        return VictimTerms(protected, held=held or None)
+
     def _dry_run(
         self,
         state: CycleState,
@@ -199,10 +217,10 @@ class DefaultPreemption(PreEnqueuePlugin, PlannedPostFilter, GangPreemptor):
         by_cost = self.handle.preemption_settings.break_ties_by_deletion_cost
         trial = Trial(pod, nodes, importance_at(self.handle.clock.wall(), by_cost=by_cost), terms, why_not)
         if terms.rows is None:
-            walk = self._walk(pod, nodes, diagnosis)
+            walk = self._walk(pod, nodes, diagnosis, terms)
         else:
             rows = np.intersect1d(rows_to_try(diagnosis, nodes), terms.rows)
-            walk = Walk(rows[nodes.priorities.below(pod.priority, rows)].tolist(), len(rows))
+            walk = Walk(self._with_victims(pod, nodes, rows, terms).tolist(), len(rows))
         return dry_run(self.handle, state, trial, walk, diagnosis)
 
     def _chosen(self, found: Sequence[PreemptionCandidate], units: DisruptionUnits) -> _Plan:
@@ -253,7 +271,10 @@ class DefaultPreemption(PreEnqueuePlugin, PlannedPostFilter, GangPreemptor):
 
     def is_awaited(self, priority: int, row: int) -> bool:
         """Return whether victims with a lower priority still terminate on the row."""
-        return awaits_victims(priority, self.handle.nodes, row)
+        nodes = self.handle.nodes
+        if awaits_victims(priority, nodes, row):
+            return True
+        return self.handle.preemption_settings.devices and awaits_devices(nodes, row)
 
     def evict_for_gang(self, eviction: GangEviction) -> None:
         self._draws += 1
@@ -261,10 +282,17 @@ class DefaultPreemption(PreEnqueuePlugin, PlannedPostFilter, GangPreemptor):
 
     # -- where to look ------------------------------------------------------------------------------------------
 
-    def _walk(self, pod: PodInfo, nodes: NodeColumns, diagnosis: Diagnosis) -> Walk:
+    @staticmethod
+    def _with_victims(pod: PodInfo, nodes: NodeColumns, rows: NDArray[np.intp], terms: VictimTerms) -> NDArray[np.intp]:
+        """Return the rows with pods of lower priority, or whose devices such pods on other rows may hold."""
+        if terms.held is not None and not terms.held.is_local:
+            return rows
+        return rows[nodes.priorities.below(pod.priority, rows)]
+
+    def _walk(self, pod: PodInfo, nodes: NodeColumns, diagnosis: Diagnosis, terms: VictimTerms) -> Walk:
         """Return the rows in an order independent of the nodes' creation, starting at a random row."""
         hopeful = rows_to_try(diagnosis, nodes)
-        rows = hopeful[nodes.priorities.below(pod.priority, hopeful)]
+        rows = self._with_victims(pod, nodes, hopeful, terms)
         without_victims = len(hopeful) - len(rows)
         if not len(rows):
             return Walk((), 0, without_victims)

@@ -15,7 +15,8 @@ them; in kube-scheduler in any order.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import chain
@@ -35,6 +36,8 @@ from scheduler_core.framework.handle import DryRun, Handle, SimulatedRemoval
 from scheduler_core.framework.status import Code, Status, error, unresolvable, unschedulable
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import deletion_cost
+from scheduler_core.plugins.default_preemption.device_victims import VictimSearch
+from scheduler_core.snapshot.held_claims import HeldClaims, are_ending
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 
@@ -45,14 +48,21 @@ _NEVER = "Never"
 _NOT_BY_POLICY = "not eligible due to preemptionPolicy=Never."
 _NOT_WHILE_VICTIMS_END = "not eligible due to a terminating pod on the nominated node."
 
+_NOT_WHILE_CLAIMS_END = (
+    "not eligible due to a resource claim of ended pods that still has devices of the nominated node."
+)
 
-def why_not_eligible(pod: PodInfo, nodes: NodeColumns, diagnosis: Diagnosis, nominated: str) -> str:
+
+def why_not_eligible(
+    pod: PodInfo, nodes: NodeColumns, diagnosis: Diagnosis, nominated: str, *, frees_devices: bool = False
+) -> str:
     """Return why ``pod`` may not preempt now; "" if it may.
 
     A pod whose victims still terminate waits for them, unless its nominated node can no longer become feasible.
 
     Args:
         nominated: Its nominated node as the nominator has it, which the pod's status may not show yet; "" for none.
+        frees_devices: Whether pods are evicted to free their devices.
     """
     if pod.pod.spec.preemption_policy == _NEVER:
         return _NOT_BY_POLICY
@@ -62,7 +72,9 @@ def why_not_eligible(pod: PodInfo, nodes: NodeColumns, diagnosis: Diagnosis, nom
     row = nodes.row_of(nominated)
     if row == NO_ROW or _code_of(row, diagnosis) is Code.UNSCHEDULABLE_AND_UNRESOLVABLE:
         return ""
-    return _NOT_WHILE_VICTIMS_END if awaits_victims(pod.priority, nodes, row) else ""
+    if awaits_victims(pod.priority, nodes, row):
+        return _NOT_WHILE_VICTIMS_END
+    return _NOT_WHILE_CLAIMS_END if frees_devices and awaits_devices(nodes, row) else ""
 
 
 def awaits_victims(priority: int, nodes: NodeColumns, row: int) -> bool:
@@ -71,6 +83,11 @@ def awaits_victims(priority: int, nodes: NodeColumns, row: int) -> bool:
         info.priority < priority and (info.is_cancelled or is_ending_by_preemption(info.pod))
         for info in nodes.pods[row].values()
     )
+
+
+def awaits_devices(nodes: NodeColumns, row: int) -> bool:
+    """Return whether devices for a row are in use only by claims whose holders were preempted or are gone."""
+    return are_ending(nodes, row, lambda info: info.is_cancelled or is_ending_by_preemption(info.pod))
 
 
 def _code_of(row: int, diagnosis: Diagnosis) -> Code:
@@ -152,6 +169,11 @@ class Trial:
     terms: VictimTerms = NO_TERMS
     why_not: WhyNot | None = None
 
+    def dry_run(self, handle: Handle, state: CycleState) -> AbstractContextManager[DryRun]:
+        """Return a dry run of the pod in which pods can be removed."""
+        terms = self.terms
+        return handle.dry_run(state, self.pod, frees_shared_ports=terms.frees_shared_ports, held=terms.held)
+
     def select(self, dry_run: DryRun, rows: Sequence[int]) -> list[RowOutcome]:
         """Find the victims on rows.
 
@@ -162,7 +184,7 @@ class Trial:
         if removal is None:
             removal = dry_run
         outcomes = [RowOutcome(row) for row in rows]
-        leaving = [self._leaving(row) for row in rows]
+        leaving = [self.leaving(row) for row in rows]
         removal.remove(*chain.from_iterable(leaving))
         _filter_outcomes(removal, outcomes)
         has_budgets = len(self.nodes.disruption_budgets) > 0
@@ -177,9 +199,17 @@ class Trial:
                 reprieve.outcome.victims.sort(key=self.importance)
         return outcomes
 
-    def _leaving(self, row: int) -> list[PodInfo]:
+    def protected_on(self, row: int) -> set[str]:
+        """Return the UIDs of the pods that violate a budget if all pods that may leave are evicted."""
+        has_budgets = len(self.nodes.disruption_budgets) > 0
+        ordered, count = self._in_order(self.leaving(row), has_budgets=has_budgets)
+        return {info.uid for info in ordered[:count]}
+
+    def leaving(self, row: int) -> list[PodInfo]:
+        """Return the pods that may be evicted for a row, on other rows if they hold devices that the row reaches."""
         lower, protected = lower_priority_pods(self.pod, self.nodes, row), self.terms.protected
-        return [info for info in lower if info.uid not in protected] if protected else lower
+        leaving = [info for info in lower if info.uid not in protected] if protected else lower
+        return leaving if self.terms.held is None else leaving + self.terms.held.beyond(row, leaving)
 
     def _in_order(self, pods: list[PodInfo], *, has_budgets: bool) -> tuple[list[PodInfo], int]:
         """Return pods in the order in which they are restored, and how many of them, the first, violate a budget."""
@@ -281,7 +311,7 @@ def dry_run(handle: Handle, state: CycleState, trial: Trial, walk: Walk, diagnos
     without_violations: list[PreemptionCandidate] = []
     with_violations: list[PreemptionCandidate] = []
     tried = 0
-    with handle.dry_run(state, trial.pod) as probe:
+    with trial.dry_run(handle, state) as probe:
         found.is_row_local = probe.is_row_local
     in_step = max(walk.wanted, _MIN_IN_STEP) if found.is_row_local else 1
     while tried < len(walk.rows):
@@ -306,13 +336,48 @@ def dry_run(handle: Handle, state: CycleState, trial: Trial, walk: Walk, diagnos
                 tried = len(walk.rows)
                 break
     found.candidates = (*without_violations, *with_violations)
+    if trial.terms.held is not None:
+        found.candidates = _with_least_victims(handle, state, trial, trial.terms.held, found)
     return found
+
+
+def _with_least_victims(
+    handle: Handle, state: CycleState, trial: Trial, held: HeldClaims, found: DryRunResult
+) -> tuple[PreemptionCandidate, ...]:
+    """Return candidates of a pod that needs devices; the least harmful one has the least harmful victims."""
+    now = handle.clock.wall()
+    best: Harm | None = None
+    protected: set[str] = set()
+
+    def evicting(node_name: str, victims: Iterable[PodInfo]) -> PreemptionCandidate:
+        pods = sorted(victims, key=trial.importance)
+        return PreemptionCandidate(node_name, tuple(pods), sum(info.uid in protected for info in pods))
+
+    search = VictimSearch(held, lambda victims: harm_of(evicting("", victims), now), trial.why_not)
+    improved = dict.fromkeys(candidate.node_name for candidate in found.candidates)
+    for candidate in sorted(found.candidates, key=lambda each: harm_of(each, now)):
+        reason = "" if trial.why_not is None else trial.why_not(candidate.victims)
+        if not reason:
+            harm = harm_of(candidate, now)
+            best = harm if best is None else min(best, harm)
+        row = trial.nodes.row_of(candidate.node_name)
+        protected = trial.protected_on(row)
+        with trial.dry_run(handle, state) as dry_run:
+            victims = search.better(dry_run, row, trial.leaving(row), best)
+        if victims is not None:
+            improved[candidate.node_name] = better = evicting(candidate.node_name, victims)
+            best = harm_of(better, now)
+        elif reason:
+            found.fail(unschedulable(f"node(s) had {reason}"))
+        else:
+            improved[candidate.node_name] = candidate
+    return tuple(candidate for candidate in improved.values() if candidate is not None)
 
 
 def _try(handle: Handle, state: CycleState, trial: Trial, rows: Sequence[int]) -> list[RowOutcome | PluginError]:
     """Try rows at once; if a plugin fails, try each row on its own, so that only the failing row is lost."""
     try:
-        with handle.dry_run(state, trial.pod, frees_shared_ports=trial.terms.frees_shared_ports) as dry_run:
+        with trial.dry_run(handle, state) as dry_run:
             return list[RowOutcome | PluginError](trial.select(dry_run, rows))
     except AttemptLimitError:
         raise
@@ -330,7 +395,8 @@ def _candidate(found: RowOutcome | PluginError, trial: Trial, diagnosis: Diagnos
     node_name = trial.nodes.node_name(found.row)
     if not found.victims:
         return error(f'expected at least one victim pod on node "{node_name}"')
-    if trial.why_not is not None and (reason := trial.why_not(found.victims)):
+    # For devices, other victims of the node may be within the limits.
+    if trial.terms.held is None and trial.why_not is not None and (reason := trial.why_not(found.victims)):
         return unschedulable(f"node(s) had {reason}")
     return PreemptionCandidate(node_name, tuple(found.victims), found.pdb_violations)
 

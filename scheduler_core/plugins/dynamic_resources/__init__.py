@@ -55,6 +55,8 @@ from scheduler_core.model.selectors import NodeMatcher, compile_readable_node_se
 from scheduler_core.plugins.dynamic_resources.claim_binding import ClaimBinder, PodBinding, planned_claims
 from scheduler_core.plugins.dynamic_resources.node_allocation import (
     ATTEMPT,
+    CANNOT_ALLOCATE,
+    IN_USE,
     REASONS,
     BindingLimit,
     GangChoices,
@@ -296,8 +298,9 @@ class DynamicResources(
             raise
 
     def decode(self, state: CycleState, pod: PodInfo, code: int) -> Status:
-        """Return the status of a code; one names a claim."""
-        return state.read(ATTEMPT).claim_status(code) or super().decode(state, pod, code)
+        """Return the status of a code; one names a claim, and one depends on whether preemption frees devices."""
+        status = state.read(ATTEMPT).claim_status(code) or super().decode(state, pod, code)
+        return IN_USE if status is CANNOT_ALLOCATE and self.handle.preemption_settings.devices else status
 
     def _row_filter(self, nodes: NodeColumns) -> RowFilter:
         if self._rows is None or self._rows.nodes is not nodes:

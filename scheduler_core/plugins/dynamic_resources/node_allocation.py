@@ -43,7 +43,7 @@ from scheduler_core.framework.device_choices import (
 )
 from scheduler_core.framework.extension_points import Codes, Scores
 from scheduler_core.framework.handle import Handle
-from scheduler_core.framework.status import Code, Status, error, unresolvable
+from scheduler_core.framework.status import Code, Status, error, unresolvable, unschedulable
 from scheduler_core.model.devices import AllocationResult, ClaimConsumer, ResourceClaim
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import ExtendedResourceRequest
@@ -145,6 +145,8 @@ class NodeClasses:
 
 
 CANNOT_ALLOCATE = unresolvable("cannot allocate all claims")
+IN_USE = unschedulable(CANNOT_ALLOCATE.message)
+"""The same rejection if preemption may free devices."""
 NOT_AVAILABLE = unresolvable("resourceclaim not available on the node")
 CANNOT_FIT = unresolvable("cannot fit resource")
 STALE_EXTENDED_CLAIM = unresolvable("cannot schedule extended resource claim")

@@ -462,6 +462,12 @@ class DeviceIndex:
         consumers = {*assumed, *(each.uid for each in stored.status.reserved_for)}
         return consumer_uid not in consumers and len(consumers) >= MAX_CONSUMERS
 
+    def has_unwritten_consumers(self, claim: ResourceClaim) -> bool:
+        """Return whether pods use a claim, or are being allocated it, whose reservations are not written yet."""
+        uid = claim.metadata.uid
+        reserved = {each.uid for each in claim.status.reserved_for}
+        return uid in self._in_flight or not reserved.issuperset(self._assumed_consumers.get(uid, ()))
+
     def full_claims_of(self, consumer_uid: str) -> list[ResourceClaim]:
         """Return the claims that admit no other consumer, and that a consumer is assumed to use."""
         uids = {uid for uid, assumed in self._assumed_consumers.items() if consumer_uid in assumed}

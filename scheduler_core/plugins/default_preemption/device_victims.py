@@ -1,0 +1,89 @@
+"""The least harmful victims on a node whose devices a pod needs.
+
+kube-scheduler's order of reprieves finds a set of victims of which none may stay, but perhaps not the least harmful
+one: pods hold unequal numbers of devices, and a claim ends only when all its holders are gone. So sets of pods are
+tried in ascending order of harm until the pod fits. More victims do more harm, so the first set that suffices
+is the least harmful one. A search that reaches its limit keeps the victims of the reprieves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from typing import Any
+
+import numpy as np
+
+from scheduler_core.framework.handle import DryRun
+from scheduler_core.snapshot.held_claims import HeldClaims
+from scheduler_core.snapshot.pod_info import PodInfo
+
+MOST_TRIED = 400
+"""Number of sets that are tried for one preemptor."""
+_MOST_STORED = 20_000
+
+HarmOf = Callable[[Iterable[PodInfo]], Any]
+"""Returns the sort key of victims, the lowest is the best; a set has no lower one than its subsets."""
+
+
+@dataclass(slots=True)
+class VictimSearch:
+    """Search for the least harmful victims on several nodes.
+
+    Attributes:
+        why_not: Returns why victims are not evicted, "" if they may be; None if all may be.
+        tries: Number of sets that may still be tried.
+    """
+
+    held: HeldClaims
+    harm_of: HarmOf
+    why_not: Callable[[Sequence[PodInfo]], str] | None = None
+    tries: int = MOST_TRIED
+
+    def better(self, dry_run: DryRun, row: int, pods: Sequence[PodInfo], bound: Any) -> list[PodInfo] | None:
+        """Return victims with which the pod of the dry run fits on a row and whose harm is below a bound.
+
+        Args:
+            pods: The pods that may be evicted; none of them is removed yet.
+            bound: A result of ``harm_of``; None for no bound.
+
+        Returns:
+            The least harmful victims; None if there are none, or the search reached its limit.
+        """
+        items = self._items(pods, bound)
+        rows = np.array([row], dtype=np.intp)
+        removed: dict[str, PodInfo] = {}
+        tried: set[frozenset[str]] = set()
+        # The number of the entry decides between equal sets, so that pods are not compared.
+        heap: list[tuple[Any, int, int, dict[str, PodInfo]]] = []
+        for number, item in enumerate(items):
+            heappush(heap, (self.harm_of(item.values()), len(heap), number, item))
+        entries = len(heap)
+        while heap and self.tries > 0:
+            _, _, last, chosen = heappop(heap)
+            uids = frozenset(chosen)
+            if uids in tried:
+                continue
+            tried.add(uids)
+            self.tries -= 1
+            dry_run.restore(*(info for uid, info in removed.items() if uid not in chosen))
+            dry_run.remove(*(info for uid, info in chosen.items() if uid not in removed))
+            removed = chosen
+            victims = list(chosen.values())
+            if not dry_run.run_filters(rows)[0] and not (self.why_not is not None and self.why_not(victims)):
+                return victims
+            for number in range(last + 1, len(items)):
+                more = chosen | items[number]
+                harm = self.harm_of(more.values())
+                if len(more) > len(chosen) and (bound is None or harm < bound) and entries < _MOST_STORED:
+                    entries += 1
+                    heappush(heap, (harm, entries, number, more))
+        return None
+
+    def _items(self, pods: Sequence[PodInfo], bound: Any) -> list[dict[str, PodInfo]]:
+        """Return the sets whose unions are tried: each pod, and all holders of each claim."""
+        found = [{info.uid: info} for info in pods]
+        claims = {id(held): held for info in pods for held in self.held.of(info.uid) if len(held.holders) > 1}
+        found += ({info.uid: info for info in held.holders} for held in claims.values())
+        return [item for item in found if bound is None or self.harm_of(item.values()) < bound]

@@ -1,0 +1,248 @@
+"""Law of preemption for devices: the victims are those of a plain search over all sets of pods."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+from random import Random
+
+import pytest
+from msgspec import Struct
+from msgspec.structs import replace
+
+from scheduler_core.config.profile_config import PreemptionSettings
+from scheduler_core.framework.extension_points import PostFilterPreview
+from scheduler_core.model.devices import ResourceClaim
+from scheduler_core.model.pod import Pod
+from tests.support.builders import pod
+from tests.support.devices import DRIVER, Body, claim, device, device_class, exactly, slice_of, using, with_reserved
+from tests.support.gang_preemption import small_node
+from tests.support.preemption import PreemptionWorld, budget, started
+
+CASES = int(os.environ.get("BAYPLAN_DEVICE_PREEMPTION_CASES", "300"))
+PREEMPTOR_PRIORITY = 3
+NETWORK = "net"
+DeviceKey = tuple[str, int]
+"""Pool and number of the device."""
+
+
+class Holder(Struct, frozen=True):
+    """A running pod; ``claims`` are numbers of the claims that it holds."""
+
+    name: str
+    node: str
+    priority: int
+    minutes: int
+    cpus: int
+    claims: tuple[int, ...]
+    is_protected: bool
+
+
+class Scenario(Struct, frozen=True):
+    """A cluster: CPUs by node, number of devices by pool, devices by claim, and a pod that needs devices."""
+
+    cpus: dict[str, int]
+    pools: dict[str, int]
+    claims: tuple[tuple[DeviceKey, ...], ...]
+    holders: tuple[Holder, ...]
+    wanted: int
+    wanted_cpus: int
+    allowed: int
+
+    def holders_of(self, number: int) -> list[Holder]:
+        return [each for each in self.holders if number in each.claims]
+
+    def may_leave(self, holder: Holder) -> bool:
+        return holder.priority < PREEMPTOR_PRIORITY
+
+
+def random_scenario(seed: int) -> Scenario:
+    """Return a cluster of up to 8 nodes with up to 6 holders each; some claims are shared, some use the network."""
+    draw = Random(seed)
+    names = [f"n{number}" for number in range(draw.randint(1, 8))]
+    has_network = draw.random() < 0.3
+    pools = {name: draw.randint(1, 6) for name in names}
+    if has_network:
+        names = names[:2]
+        pools = {name: min(pools[name], 3) for name in names} | {NETWORK: draw.randint(1, 2)}
+    claims: list[tuple[DeviceKey, ...]] = []
+    holders: list[Holder] = []
+    for name in names:
+        free = [(name, number) for number in range(pools[name])]
+        own: list[int] = []
+        while free and len(own) < 6:
+            count = min(draw.choice((1, 1, 1, 2, 3)), len(free))
+            claims.append(tuple(free.pop() for _ in range(count)))
+            own.append(len(claims) - 1)
+        most = 3 if has_network else 6
+        wanted = own if len(own) <= most else own[:most]
+        for number in range(draw.randint(len(wanted), most)):
+            held = (
+                (wanted[number],)
+                if number < len(wanted)
+                else tuple(draw.sample(own, min(len(own), draw.randint(0, 2))))
+            )
+            holders.append(
+                Holder(
+                    f"{name}-{number}",
+                    name,
+                    draw.choice((0, 0, 1, 1, 2, 2, 2, 2, 5)) if draw.random() < 0.8 else 2,
+                    draw.randint(0, 3),
+                    draw.randint(0, 2),
+                    held,
+                    draw.random() < 0.3,
+                )
+            )
+    if has_network:
+        claims.append(((NETWORK, 0),))
+        chosen = draw.sample(range(len(holders)), min(len(holders), draw.randint(1, 2)))
+        for index in chosen:
+            holders[index] = replace(holders[index], claims=(*holders[index].claims, len(claims) - 1))
+    used = {name: sum(each.cpus for each in holders if each.node == name) for name in names}
+    cpus = {name: used[name] + draw.randint(0, 2) for name in names}
+    in_use = {number for each in holders for number in each.claims}
+    kept = [number for number in range(len(claims)) if number in in_use]
+    renumbered = {number: index for index, number in enumerate(kept)}
+    return Scenario(
+        cpus,
+        pools,
+        tuple(claims[number] for number in kept),
+        tuple(replace(each, claims=tuple(renumbered[number] for number in each.claims)) for each in holders),
+        draw.choice((1, 1, 2, 2, 3)),
+        draw.randint(0, 2),
+        draw.randint(0, 2),
+    )
+
+
+# -- the plain search -----------------------------------------------------------------------------------------------
+
+
+def free_devices(scenario: Scenario, node: str, gone: frozenset[str]) -> int:
+    """Return the number of devices that a node reaches and no claim has once some pods are gone."""
+    used = {
+        each
+        for number, devices in enumerate(scenario.claims)
+        if not {holder.name for holder in scenario.holders_of(number)} <= gone
+        for each in devices
+    }
+    return sum((pool, number) not in used for pool in (node, NETWORK) for number in range(scenario.pools.get(pool, 0)))
+
+
+def fits(scenario: Scenario, node: str, gone: frozenset[str]) -> bool:
+    used = sum(each.cpus for each in scenario.holders if each.node == node and each.name not in gone)
+    return scenario.cpus[node] - used >= scenario.wanted_cpus and free_devices(scenario, node, gone) >= scenario.wanted
+
+
+def relevant(scenario: Scenario, node: str) -> list[Holder]:
+    """Return the pods whose eviction can help on a node: its own, holders of the same claims, and of the network."""
+    names = {each.name for each in scenario.holders if each.node == node}
+    numbers = {number for each in scenario.holders if each.name in names for number in each.claims}
+    numbers |= {number for number, devices in enumerate(scenario.claims) if any(key[0] == NETWORK for key in devices)}
+    names |= {each.name for number in numbers for each in scenario.holders_of(number)}
+    return [each for each in scenario.holders if each.name in names and scenario.may_leave(each)]
+
+
+def sets_of_victims(scenario: Scenario) -> Iterator[tuple[str, tuple[Holder, ...]]]:
+    """Yield each node with each set of victims with which the pod fits there."""
+    for node in scenario.cpus:
+        pods = relevant(scenario, node)
+        for count in range(1, len(pods) + 1):
+            for victims in combinations(pods, count):
+                if fits(scenario, node, frozenset(each.name for each in victims)):
+                    yield node, victims
+
+
+Rank = tuple[int, int, int, int, int]
+
+
+def rank(scenario: Scenario, node: str, victims: Sequence[Holder]) -> Rank:
+    """Return the harm of victims by the five criteria of kube-scheduler."""
+    # In kube-scheduler a victim violates a budget if it would do so among all pods that may leave the node.
+    ordered = sorted(relevant(scenario, node), key=lambda each: (-each.priority, each.minutes))
+    protected = [each.name for each in ordered if each.is_protected][scenario.allowed :]
+    highest = max(each.priority for each in victims)
+    return (
+        sum(each.name in protected for each in victims),
+        highest,
+        sum(each.priority + 2**31 for each in victims),
+        len(victims),
+        -min(each.minutes for each in victims if each.priority == highest),
+    )
+
+
+# -- the scheduler --------------------------------------------------------------------------------------------------
+
+
+def running(scenario: Scenario, holder: Holder) -> Pod:
+    labels = {"app": "protected"} if holder.is_protected else {}
+    fields = {"cpu": str(holder.cpus)} if holder.cpus else {}
+    made = pod(
+        holder.name,
+        node_name=holder.node,
+        namespace="ns",
+        uid=holder.name,
+        priority=holder.priority,
+        labels=labels,
+        requests=fields,
+    )
+    made = replace(made, status=replace(made.status, start_time=started(holder.minutes)))
+    return using(made, *(f"claim-{number}" for number in holder.claims))
+
+
+def allocated(scenario: Scenario, number: int) -> ResourceClaim:
+    results = [
+        {"request": "r", "driver": DRIVER, "pool": pool, "device": f"d{index}"}
+        for pool, index in scenario.claims[number]
+    ]
+    made = claim(exactly("r"), name=f"claim-{number}", allocation={"devices": {"results": results}})
+    return with_reserved(made, *(each.name for each in scenario.holders_of(number)))
+
+
+def world_of(scenario: Scenario, *, frees_devices: bool = True) -> PreemptionWorld:
+    nodes = [small_node(name, cpus) for name, cpus in scenario.cpus.items()]
+    pods = [running(scenario, each) for each in scenario.holders]
+    budgets = [budget("budget", {"app": "protected"}, scenario.allowed, namespace="ns")]
+    made = PreemptionWorld(nodes, pods, budgets, PreemptionSettings(devices=frees_devices))
+    devices = made.columns.devices
+    devices.assign(device_class())
+    for pool, count in scenario.pools.items():
+        shown = [device(f"d{number}") for number in range(count)]
+        spec: Body = {"allNodes": True} if pool == NETWORK else {}
+        devices.assign(slice_of(shown, node="" if pool == NETWORK else pool, pool=pool, **spec))
+    for number in range(len(scenario.claims)):
+        devices.assign(allocated(scenario, number))
+    devices.assign(claim(exactly("r", count=scenario.wanted), name="own"))
+    return made
+
+
+def preemptor(scenario: Scenario) -> Pod:
+    requests = {"cpu": str(scenario.wanted_cpus)} if scenario.wanted_cpus else {}
+    return using(pod("preemptor", namespace="ns", priority=PREEMPTOR_PRIORITY, requests=requests), "own")
+
+
+def chosen_victims(scenario: Scenario, preview: PostFilterPreview) -> tuple[str, list[Holder]]:
+    node = preview.result.nominated_node
+    assert node
+    by_name = {each.name: each for each in scenario.holders}
+    (chosen,) = [each for each in preview.candidates if each.node_name == node]
+    return node, [by_name[info.pod.metadata.name] for info in chosen.victims]
+
+
+@pytest.mark.parametrize("block", range(10))
+def test_victims_of_a_pod_that_needs_devices_are_those_of_a_plain_search(block: int) -> None:
+    for seed in range(block * CASES // 10, (block + 1) * CASES // 10):
+        scenario = random_scenario(seed)
+        world = world_of(scenario)
+        preview = world.preview(preemptor(scenario))
+        found = list(sets_of_victims(scenario))
+        if preview is None:
+            assert any(fits(scenario, node, frozenset()) for node in scenario.cpus), seed
+            continue
+        if not found:
+            assert not preview.candidates, seed
+            continue
+        assert preview.candidates, seed
+        node, victims = chosen_victims(scenario, preview)
+        assert fits(scenario, node, frozenset(each.name for each in victims)), seed
+        assert rank(scenario, node, victims) == min(rank(scenario, *each) for each in found), seed
