@@ -1,8 +1,9 @@
 """Moves that empty nodes: as many nodes as possible (Consolidate), or given ones (Drain).
 
-Consolidate empties one node after the other, the one with the fewest pods first, into the fullest nodes that have room.
-A node is emptied completely or not at all. The nodes are tried again until none can be emptied, so that a second plan
-after these moves has no moves. Nodes that are empty already never get pods.
+Consolidate empties one node after the other, into the fullest nodes that have room. First is the node with the fewest
+pods for what it offers of the scarcest resource, so that few evictions free much. A node is emptied completely or not
+at all. The nodes are tried again until none can be emptied, so that a second plan after these moves has no moves. Nodes
+that are empty already never get pods.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from numpy.typing import NDArray
 from scheduler_core.rebalance.movable_pods import MovablePods, counts_for_node
 from scheduler_core.rebalance.mover import Mover, Rows
 from scheduler_core.rebalance.requests import Drain
-from scheduler_core.snapshot.interning import CPU_COLUMN, MEMORY_COLUMN
 from scheduler_core.snapshot.pod_info import PodInfo
 
 _PODS_PER_STEP = 20
+_LEAST_VALUE = 1e-9
 _NO_DESTINATION = "no other node has room for it, with the moves before"
 _OVER_LIMIT = "the limits of the plan allow no further moves"
 
@@ -66,10 +67,10 @@ class Emptying:
             is_progress = bool(found)
 
     def _candidates(self) -> list[int]:
-        """Return the nodes all of whose pods may be moved, those with the least pods first."""
+        """Return the nodes all of whose pods may be moved, those with the least pods for what they offer first."""
         nodes, scope = self._nodes, self._movable.scope
-        found: list[tuple[int, float, str, int]] = []
-        shares = self._shares()
+        found: list[tuple[float, float, str, int]] = []
+        shares, values = self._shares(), self._values()
         for row in np.flatnonzero(self._occupied).tolist():
             if scope.nodes is not None and not scope.nodes.matches(self._labels(row)):
                 continue
@@ -79,7 +80,7 @@ class Emptying:
             if reasons:
                 self.left.update(reasons)
             else:
-                found.append((len(pods), float(shares[row]), nodes.node_name(row), row))
+                found.append((len(pods) / float(values[row]), float(shares[row]), nodes.node_name(row), row))
         return [row for *_, row in sorted(found)]
 
     def _why_not(self, info: PodInfo) -> str:
@@ -110,12 +111,18 @@ class Emptying:
         return min(tied, key=self._nodes.node_name)
 
     def _shares(self) -> NDArray[np.float64]:
-        """Return the larger one of the requested shares of CPU and memory, per row."""
+        """Return the largest requested share of a resource, per row."""
         nodes = self._nodes
-        columns = [CPU_COLUMN, MEMORY_COLUMN]
-        offered = np.maximum(nodes.allocatable[columns], 1).astype(np.float64)
-        shares: NDArray[np.float64] = (nodes.requested[columns] / offered).max(axis=0)
+        shares: NDArray[np.float64] = (nodes.requested / np.maximum(nodes.allocatable, 1)).max(axis=0)
         return shares
+
+    def _values(self) -> NDArray[np.float64]:
+        """Return what the nodes offer of the resource of which the largest share is requested in all, per row."""
+        nodes = self._nodes
+        requested, offered = nodes.requested.sum(axis=1), nodes.allocatable.sum(axis=1)
+        scarcest = int((requested / np.maximum(offered, 1)).argmax())
+        values: NDArray[np.float64] = nodes.allocatable[scarcest] / max(1, offered.item(scarcest))
+        return np.maximum(values, _LEAST_VALUE)
 
     def _with_pods(self) -> NDArray[np.bool_]:
         """Return the nodes with pods that count, bool per row."""

@@ -58,6 +58,14 @@ def test_nodes_are_emptied_into_the_fullest_others(cluster: Rig) -> None:
     assert plan.state is PlanState.COMPLETE
 
 
+def test_large_nodes_are_emptied_first(cluster: Rig) -> None:
+    """With two moves a node of eight CPUs with two pods is emptied, and not a node of two CPUs with one pod."""
+    cluster.add(small_node("large", 8), small_node("little", 2))
+    cluster.add(movable("p", "little"), movable("q1", "large"), movable("q2", "large"), running_pod("r", "a", cpus=1))
+    plan = planned(cluster, RebalanceRequest(Consolidate(), limits=Limits(moves=2)))
+    assert plan.gain.emptied == ("large",)
+
+
 def test_a_node_is_emptied_completely_or_not_at_all(cluster: Rig) -> None:
     """If one pod of a node has no other node, the others stay: moving them gains nothing."""
     cluster.add(movable("small", "a"), movable("large", "a", 3), running_pod("q", "b", cpus=2))
