@@ -174,6 +174,9 @@ class Operator:
         if parts.kueue is not None:
             self._spawn("admission checks of Kueue", parts.kueue.run())
             await parts.kueue.checks.settle()
+        if parts.reservations is not None:
+            self._spawn("NodeReservations", parts.reservations.run())
+            await parts.reservations.settle()
         self._spawn("scheduler", parts.scheduler.run())
         self._spawn("statuses of groups", parts.group_statuses.run())
         if parts.owner_groups is not None:

@@ -43,6 +43,7 @@ from bayplan.settings.feature_gates import (
     COMPOSITE_POD_GROUPS,
     DRA_WORKLOAD_RESOURCE_CLAIMS,
     KUEUE_ADMISSION_CHECK,
+    NODE_RESERVATION,
     VOLCANO_POD_GROUPS,
     FeatureGates,
     with_gates,
@@ -58,6 +59,7 @@ from scheduler_core.scheduler import Scheduler, SchedulerOptions, SchedulerPorts
 if TYPE_CHECKING:
     from bayplan.kueue.kueue_api import KueueAdmission
     from bayplan.recording import Recording
+    from bayplan.reservations.reservation_controller import ReservationController
     from bayplan.validation.admission_review import AdmissionReview
 
 PROFILES_READ = "profiles are being read"
@@ -90,6 +92,7 @@ class Parts:
     Attributes:
         owner_groups: None if no custom resources are read.
         kueue: None without the feature gate KueueAdmissionCheck.
+        reservations: None without the feature gate NodeReservation, or custom resources.
         profiles: Custom resources, or the file of ``--config``.
         presence: Holds the Lease without leader election; None with it, and with ``--config``, whose Lease may be that
             of kube-scheduler.
@@ -111,6 +114,7 @@ class Parts:
     group_statuses: GroupController
     owner_groups: OwnerGroups | None
     kueue: KueueAdmission | None
+    reservations: ReservationController | None
     profiles: ProfileSource
     debugger: CacheDebugger
     election: LeaderElection | None
@@ -150,6 +154,7 @@ def build_parts(settings: Settings, access: ConfiguredAccess, configuration: Run
         group_statuses=groups.statuses,
         owner_groups=groups.of_owners,
         kueue=_kueue(settings, cluster, core),
+        reservations=groups.reservations,
         profiles=profiles,
         debugger=CacheDebugger(cluster.connection, core.scheduler),
         election=election,
@@ -266,12 +271,17 @@ def _core(settings: Settings, cluster: _Cluster, configuration: RunConfiguration
 
 @dataclass(frozen=True, slots=True)
 class _Groups:
-    """PodGroups, their statuses, and those that are created for owners; ``served`` has the profiles of this process."""
+    """PodGroups, their statuses, those that are created for owners, and NodeReservations.
+
+    Attributes:
+        served: The profiles of this process.
+    """
 
     sources: GroupSources
     statuses: GroupController
     served: ProfileOwnership
     of_owners: OwnerGroups | None
+    reservations: ReservationController | None
 
 
 def _groups(settings: Settings, cluster: _Cluster, core: _Core, configuration: RunConfiguration | None) -> _Groups:
@@ -301,7 +311,8 @@ def _groups(settings: Settings, cluster: _Cluster, core: _Core, configuration: R
     of_owners = None
     if apis.bayplan:
         of_owners = owner_groups(core.scheduler, sources.bayplan, connection, core.informers, clock)
-    return _Groups(late_sources.built(sources), statuses, served, of_owners)
+    reservations = None if configuration is not None else _reservations(settings, cluster, core)
+    return _Groups(late_sources.built(sources), statuses, served, of_owners, reservations)
 
 
 def _kueue(settings: Settings, cluster: _Cluster, core: _Core) -> KueueAdmission | None:
@@ -310,9 +321,26 @@ def _kueue(settings: Settings, cluster: _Cluster, core: _Core) -> KueueAdmission
     # Imported here because few processes answer Kueue, and the modules of dry runs cost start-up time.
     from bayplan.kueue.kueue_api import KueueAdmission  # noqa: PLC0415
 
-    processes = ForkedSearches() if settings.search_in_background else None
-    documents = BackgroundDocuments(core.scheduler.context, processes)
+    documents = _documents(settings, core)
     return KueueAdmission(core.scheduler, cluster.connection, core.informers, cluster.clock, documents)
+
+
+def _documents(settings: Settings, core: _Core) -> BackgroundDocuments:
+    return BackgroundDocuments(core.scheduler.context, ForkedSearches() if settings.search_in_background else None)
+
+
+def _reservations(settings: Settings, cluster: _Cluster, core: _Core) -> ReservationController | None:
+    if not cluster.gates.is_on(NODE_RESERVATION):
+        return None
+    # Imported here because the modules of dry runs cost start-up time.
+    from bayplan.fit.room_search import FitDryRun  # noqa: PLC0415
+    from bayplan.reservations.reservation_controller import (  # noqa: PLC0415
+        ReservationController,
+        ReservationWrites,
+    )
+
+    dry_run = FitDryRun(core.scheduler, _documents(settings, core))
+    return ReservationController(core.scheduler, dry_run, ReservationWrites(cluster.connection), cluster.clock)
 
 
 def _profiles(
@@ -329,6 +357,7 @@ def _profiles(
         core.statuses_due,
         groups.statuses.reconcile_all,
         partial(_make_review, settings),
+        groups.reservations,
     )
     return CustomResourceProfiles(core.scheduler, resources, settings)
 
@@ -382,9 +411,7 @@ def _served(
         serves=shown.served.serves,
         support=lambda: msgspec.structs.replace(shown.server.support, group_versions=shown.groups.versions()),
         attempts=core.attempts,
-        background=BackgroundDocuments(
-            core.scheduler.context, ForkedSearches() if settings.search_in_background else None
-        ),
+        background=_documents(settings, core),
     )
     address = settings.serve_host_and_port
     return election, late_http.built(None if address is None else DeferredServer(address, settings, parts))

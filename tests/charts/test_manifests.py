@@ -401,7 +401,7 @@ def test_the_definitions_are_kept(helm: Helm, given: dict[str, Any], annotations
     """Each definition is kept when the release is uninstalled, unless the values disable that."""
     objects = _objects(helm.template({"crds": given}, "ns"))
     found = [one["metadata"].get("annotations") for (kind, _), one in objects.items() if kind.endswith("Definition")]
-    assert found == ([] if annotations is False else [annotations] * 3)
+    assert found == ([] if annotations is False else [annotations] * 4)
 
 
 def test_the_profile_of_a_first_installation(helm: Helm) -> None:

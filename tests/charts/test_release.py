@@ -26,7 +26,9 @@ from tests.support.operator_process import OperatorProcess
 
 pytestmark = [pytest.mark.cluster, pytest.mark.kwok, pytest.mark.timeout(300)]
 _NAMESPACE = "bayplan-system"
-_DEFINITIONS = tuple(f"crd/{name}.bayplan.dev" for name in ("pluginconfigs", "podgroups", "schedulerprofiles"))
+_DEFINITIONS = tuple(
+    f"crd/{name}.bayplan.dev" for name in ("nodereservations", "pluginconfigs", "podgroups", "schedulerprofiles")
+)
 # Every kind that the chart renders by default; kubectl's category "all" has only some of them.
 _KINDS = (
     "configmap,deployment,service,serviceaccount,poddisruptionbudget,role,rolebinding,clusterrole,clusterrolebinding,"

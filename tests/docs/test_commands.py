@@ -35,6 +35,7 @@ SKIPPED = {
     "docs/bin-packing.md": 1,
     "docs/with-kueue.md": 1,
     "docs/would-it-fit.md": 1,
+    "docs/reservations.md": 2,
     "docs/migrate/from-the-default-scheduler.md": 1,
     "docs/migrate/from-volcano.md": 1,
     "docs/internals/testing.md": 3,

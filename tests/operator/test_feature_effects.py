@@ -50,6 +50,8 @@ def _enabled_gates(parts: Parts) -> Iterator[str]:
         yield "InPlacePodVerticalScalingSchedulerPreemption"
     if parts.kueue is not None:
         yield "KueueAdmissionCheck"
+    if parts.reservations is not None:
+        yield "NodeReservation"
     if parts.scheduler.context.options.reuses_results:
         yield "ResultCache"
     if GroupSource.VOLCANO in read:

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from bayplan.fit.room_search import FitDryRun
 from bayplan.gangs.group_sources import priority_class_manifests
 from bayplan.kube.http.api_request import APPLY_PATCH, METADATA_ONLY, ApiRequest, path_part
 from bayplan.kube.http.connection import ApiConnection
@@ -21,7 +22,7 @@ from bayplan.kube.served_apis import served_resources
 from bayplan.kube.watches.cluster_informers import ClusterInformers, FeedSink
 from bayplan.kube.watches.informer import Informer
 from bayplan.kube.watches.watch_stream import KubeObject
-from bayplan.kueue.fit_checks import ACTIVE, FitChecks, FitDryRun, StateWrite
+from bayplan.kueue.fit_checks import ACTIVE, FitChecks, StateWrite
 from bayplan.kueue.workloads import GROUP, AdmissionCheck, ResourceFlavor, Workload
 from bayplan.process.copies import BackgroundDocuments
 from scheduler_core.errors import ClusterWriteError

@@ -36,6 +36,7 @@ from bayplan.profiles.profile_controller import ControllerPorts, ProfileControll
 from bayplan.profiles.profile_status import ProfileReading
 from bayplan.profiles.unserved_pods import UnservedPods
 from bayplan.resources.conditions import ConditionState
+from bayplan.resources.node_reservation import NodeReservation
 from bayplan.resources.object_store import Body
 from bayplan.resources.plugin_config import PluginConfig
 from bayplan.resources.pod_group import PodGroup
@@ -90,6 +91,7 @@ class ResourcePorts:
 
     Attributes:
         make_review: Makes the review of the admission webhook; called in a thread, because it imports modules.
+        reservations: Receiver of NodeReservations; None without the feature gate.
     """
 
     connection: ApiConnection
@@ -100,6 +102,7 @@ class ResourcePorts:
     statuses_due: asyncio.Event = field(default_factory=asyncio.Event)
     on_served_elsewhere: Callable[[], None] = lambda: None
     make_review: Callable[[], Any] | None = None
+    reservations: ReservationReceiver | None = None
 
 
 class CustomResourceProfiles:
@@ -125,6 +128,9 @@ class CustomResourceProfiles:
         self._lists = ResourceLists(PROFILES, resources, self._controller, clock)
         self._unserved = UnservedPods(scheduler.context, self._controller.readings)
         self._group_lists = ResourceLists(GROUPS, resources, ports.groups, clock)
+        self._reservation_lists = (
+            None if ports.reservations is None else ResourceLists(RESERVATIONS, resources, ports.reservations, clock)
+        )
         initial = [] if settings.initial_profiles is None else read_initial_profiles(Path(settings.initial_profiles))
         self._initial = InitialProfiles(ports.connection, clock, initial)
 
@@ -141,6 +147,13 @@ class CustomResourceProfiles:
             self._group_lists.log_failure(error)
             self._ports.groups.unlisted(f"the PodGroups of bayplan.dev cannot be listed: {error}")
             self._group_lists.request()
+        lists = self._reservation_lists
+        if lists is not None:
+            try:
+                await lists.list_once()
+            except ClusterWriteError as error:
+                lists.log_failure(error)
+                lists.request()
 
     async def _read_profiles(self) -> None:
         backoff = Backoff(0.5, 10.0)
@@ -162,7 +175,9 @@ class CustomResourceProfiles:
 
     def tasks(self) -> Mapping[str, Coroutine[Any, Any, None]]:
         """Reconcile, write statuses, list periodically, and create the initial profiles."""
+        lists = self._reservation_lists
         return {
+            **({} if lists is None else {"lists of reservations": lists.run()}),
             "controller of profiles": self._controller.run(),
             "lists of profiles": self._lists.run(),
             "lists of groups": self._group_lists.run(),
@@ -180,6 +195,8 @@ class CustomResourceProfiles:
         profiles = handlers.Watched(self._controller, self._lists.request)
         groups = handlers.Watched(self._ports.groups, self._group_lists.request)
         watched = {SchedulerProfile: profiles, PluginConfig: profiles, PodGroup: groups}
+        if self._reservation_lists is not None:
+            watched[NodeReservation] = handlers.Watched(self._ports.reservations, self._reservation_lists.request)
         async with asyncio.TaskGroup() as group:
             webhook = await self._webhook(handlers, group)
             await handlers.KopfOperator(self._ports.access, watched, webhook).run(self._clock)
@@ -283,6 +300,7 @@ class Listed:
 PROFILES = Listed("profiles", (PluginConfig, SchedulerProfile), 15.0)
 # There may be thousands of PodGroups, and a missed deletion leaves only a group that no pod names.
 GROUPS = Listed("PodGroups", (PodGroup,), 60.0)
+RESERVATIONS = Listed("NodeReservations", (NodeReservation,), 60.0)
 
 
 class ListReader(Protocol):
@@ -301,6 +319,16 @@ class ListReceiver(Protocol):
 
     def listed(self, kind: type[CustomResource], bodies: Iterable[Body], resource_version: str) -> None:
         """Replace all objects of a kind by a list."""
+
+
+class ReservationReceiver(ListReceiver, Protocol):
+    """Receiver of NodeReservations; see :class:`bayplan.reservations.reservation_controller.ReservationController`."""
+
+    def seen(self, kind: type[CustomResource], body: Body) -> None:
+        """Handle an object that was added, changed or reported again."""
+
+    def gone(self, kind: type[CustomResource], body: Body) -> None:
+        """Handle a deleted object."""
 
 
 class ResourceLists:

@@ -189,14 +189,14 @@ class PodGroupSpec(ConfigModel):
     def rule_problems(self) -> Iterator[RuleProblem]:
         """Check that quantities can be parsed and are not negative, and that the class name is valid."""
         for name, amount in (self.min_resources or {}).items():
-            if not _is_amount(amount):
+            if not is_amount(amount):
                 shown = amount[:_SHOWN] if isinstance(amount, str) else min(max(amount, -INT64_MAX), INT64_MAX)
                 yield RuleProblem(("minResources", name), f'{_AMOUNT_MESSAGE}, not "{shown}"')
         if self.priority_class_name and not re.fullmatch(DNS_NAME_PATTERN, self.priority_class_name):
             yield RuleProblem(("priorityClassName",), f'{_CLASS_MESSAGE}, not "{self.priority_class_name[:_SHOWN]}"')
 
 
-def _is_amount(amount: str | int) -> bool:
+def is_amount(amount: str | int) -> bool:
     """Return whether the API server accepts a quantity; its length is checked first, for Python's integer limit."""
     if isinstance(amount, int):
         return 0 <= amount <= INT64_MAX

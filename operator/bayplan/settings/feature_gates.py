@@ -69,6 +69,7 @@ DEFERRED_RESIZE_PREEMPTION = "InPlacePodVerticalScalingSchedulerPreemption"
 COMPATIBLE_POD_GROUPS = "CompatiblePodGroups"
 COMPOSITE_POD_GROUPS = "CompositePodGroups"
 KUEUE_ADMISSION_CHECK = "KueueAdmissionCheck"
+NODE_RESERVATION = "NodeReservation"
 VOLCANO_POD_GROUPS = "VolcanoPodGroups"
 
 GATES: tuple[FeatureGate, ...] = (
@@ -169,6 +170,14 @@ GATES: tuple[FeatureGate, ...] = (
         "AdmissionChecks of Kueue with controllerName bayplan.dev/fit are answered: a Workload with quota is admitted "
         "only if its pods fit, and their room is held until they are scheduled. When off, a Workload with such a check "
         "is not admitted.",
+    ),
+    FeatureGate(
+        NODE_RESERVATION,
+        False,
+        Stage.ALPHA,
+        "0.1",
+        "Room on nodes is held for the pods that a NodeReservation (bayplan.dev) selects, until they are bound or its "
+        "time is over. When off, NodeReservations have no effect.",
     ),
     FeatureGate(
         RESULT_CACHE,

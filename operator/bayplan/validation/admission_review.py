@@ -21,6 +21,7 @@ from bayplan.profiles.desired_profiles import (
 )
 from bayplan.profiles.kopf_handlers import Reviewed
 from bayplan.profiles.profile_rollout import BuiltProfile, build_profile
+from bayplan.resources.node_reservation import NodeReservation
 from bayplan.resources.object_store import Body
 from bayplan.resources.pod_group import PodGroup
 from bayplan.resources.resource_model import API_VERSION
@@ -48,7 +49,7 @@ class ProfileFindings:
 
 
 class ObjectRules:
-    """Rules for SchedulerProfiles, PluginConfigs and PodGroups, with the installed plugins.
+    """Rules for the custom resources, with the installed plugins.
 
     Args:
         allow_default_scheduler: Whether a profile may be named default-scheduler, as with ``bayplan run``.
@@ -63,12 +64,13 @@ class ObjectRules:
         self._validation = PluginConfigValidation(self.scheduler.registry)
 
     def problems(self, plain: Mapping[str, Any]) -> tuple[Problem, ...]:
-        """Return the problems of a PluginConfig or PodGroup; see :func:`plain_object`."""
+        """Return the problems of an object that is no SchedulerProfile; see :func:`plain_object`."""
         if plain["kind"] == "PluginConfig":
             (validated,) = PluginConfigValidation(self.scheduler.registry).validate([plain], {})
             return validated.problems
+        kind = NodeReservation if plain["kind"] == "NodeReservation" else PodGroup
         try:
-            PodGroup.from_object(plain)
+            kind.from_object(plain)
         except ConfigError as error:
             return error.problems
         return ()

@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from bayplan.kueue.fit_checks import HOLD_SECONDS, FitChecks, FitDryRun, StateWrite
+from bayplan.fit.room_search import FitDryRun
+from bayplan.kueue.fit_checks import HOLD_SECONDS, FitChecks, StateWrite
 from bayplan.kueue.workloads import AdmissionCheck, Workload, labels_of
 from bayplan.process.copies import BackgroundDocuments
 

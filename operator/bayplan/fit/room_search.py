@@ -1,0 +1,115 @@
+"""Dry runs for room that is held: where pods fit that do not exist, in a copy of the process if the search is long."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from bayplan.fit.request_reading import FitQuestion, read_question
+from bayplan.process.copies import BackgroundDocuments, Document
+from bayplan.simulation.cluster_files import Place, Placed
+from scheduler_core.dry_run_assembly import fit_search
+from scheduler_core.errors import SchedulerCoreError
+from scheduler_core.fit.fit_search import FitAnswer, FitVerdict
+from scheduler_core.fit.requests import FitRequest
+from scheduler_core.scheduler import Scheduler
+
+_STEPS_IN_COPY = 500_000
+_OK, _INVALID = 200, 422
+
+
+class FitResult(Struct, frozen=True):
+    """Result of a dry run.
+
+    Attributes:
+        nodes: Node of each pod of the request; empty if not all of them fit.
+        ends: UIDs of the pods that are evicted, or whose end is awaited.
+        message: The verdict in words, with the nearest miss if the pods do not fit.
+        is_impossible: Whether they fit on no node, whatever pods end.
+    """
+
+    nodes: tuple[str, ...] = ()
+    ends: tuple[str, ...] = ()
+    message: str = ""
+    is_impossible: bool = False
+
+    @property
+    def fits(self) -> bool:
+        return bool(self.nodes)
+
+
+_decode = msgspec.json.Decoder(FitResult).decode
+
+
+class FitDryRun:
+    """Dry runs on the state of the scheduler.
+
+    Args:
+        documents: Runs long dry runs in a copy of the process.
+    """
+
+    def __init__(self, scheduler: Scheduler, documents: BackgroundDocuments) -> None:
+        self._scheduler = scheduler
+        self._documents = documents
+
+    def read(
+        self, what: str, objects: Sequence[Mapping[str, Any]], priority_classes: Sequence[Mapping[str, Any]]
+    ) -> FitRequest:
+        """Return the request of manifests.
+
+        Args:
+            what: The object that they come from, for messages.
+
+        Raises:
+            ConfigError: With every problem of the manifests.
+        """
+        placed = [Placed(each, Place(what, 0)) for each in objects]
+        question = FitQuestion(objects=placed, priority_classes=priority_classes)
+        return read_question(question, self._scheduler.decoded)[0]
+
+    async def search(self, request: FitRequest) -> FitResult:
+        """Return where pods fit that do not exist.
+
+        Raises:
+            SchedulerCoreError: A pod cannot be compiled.
+        """
+        scheduler = self._scheduler
+        background = scheduler.context.background
+
+        def make() -> Document:
+            try:
+                steps = _STEPS_IN_COPY if background.is_copy else None
+                answer = fit_search(scheduler.context, scheduler.reservations).answer(request, steps)
+                return Document(_OK, msgspec.json.encode(_result(answer)))
+            except SchedulerCoreError as error:
+                return Document(_INVALID, str(error).encode())
+
+        await scheduler.context.suspension.over()
+        document = await self._documents.build(make)
+        if document.status != _OK:
+            raise SchedulerCoreError(document.body.decode())
+        return _decode(document.body)
+
+
+def _result(answer: FitAnswer) -> FitResult:
+    count = len(answer.infos)
+    chosen = answer.chosen
+    match answer.verdict:
+        case FitVerdict.FITS_NOW | FitVerdict.FITS_AFTER_EVICTIONS if chosen is not None:
+            nodes = tuple(chosen.nodes[info.uid] for info in answer.infos)
+            ends = tuple(info.uid for info in (*chosen.victims, *chosen.awaited))
+            text = f"All {count} pods fit on {len(set(nodes))} nodes"
+            text += f" after the end of {len(ends)} pods" if ends else ""
+            return FitResult(nodes, ends, f"{text}; their room is held until they are scheduled")
+        case FitVerdict.IMPOSSIBLE:
+            return FitResult(message=f"The pods never fit on the present nodes: {answer.reason}", is_impossible=True)
+        case FitVerdict.GAVE_UP:
+            return FitResult(message=f"It was not determined whether the pods fit: {answer.reason}")
+        case _:
+            now = answer.now
+            fitting = sum(info.uid in now.nodes for info in answer.infos) if now is not None else 0
+            miss = next((f"; {each.name}: {each.message}" for each in now.unplaced), "") if now is not None else ""
+            return FitResult(message=f"{fitting} of {count} pods fit now{miss}")

@@ -1,0 +1,1 @@
+"""NodeReservations: the room that is held for them, and their status."""

@@ -1,0 +1,565 @@
+"""The controller of NodeReservations: searches their room, holds it, and writes their status.
+
+::
+
+    Pending ──fits──▶ Reserved ──all pods bound──▶ Consumed
+       ▲ │               │ │
+       │ └─time is over──┼─┴──time is over──▶ Expired
+       └───room is lost──┘
+
+Reservations are answered one after the other, so that no two count on the same room. After a restart the room is held
+again from the status, before the first cycle.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, Protocol
+
+from bayplan.fit.room_search import FitDryRun, FitResult
+from bayplan.gangs.group_sources import priority_class_manifests
+from bayplan.kube.custom_resources import ObjectPath, patch_status
+from bayplan.kube.http.connection import ApiConnection
+from bayplan.kube.timing import delay_of_try
+from bayplan.reservations.reserved_pods import KIND, holder_of, manifests_of, prioritized
+from bayplan.resources.conditions import ConditionUpdate, problems_message, set_condition
+from bayplan.resources.node_reservation import (
+    MAX_NODES,
+    NodeReservation,
+    NodeReservationStatus,
+    Phase,
+    ReservedNode,
+)
+from bayplan.resources.object_store import Body, ObjectStore
+from bayplan.resources.resource_model import API_VERSION, GROUP, VERSION, CustomResource
+from scheduler_core.errors import ClusterWriteError, ConfigError, NotFoundError, SchedulerCoreError
+from scheduler_core.fit.requests import FitRequest
+from scheduler_core.gangs.held_room import EndReason, HeldPod, HeldRoom, Terms
+from scheduler_core.ports import Clock, Event, ObjectReference
+from scheduler_core.scheduler import Scheduler
+from scheduler_core.snapshot.pod_info import NO_ROW
+
+log = logging.getLogger(__name__)
+
+SETTLE_SECONDS = 5.0
+"""Maximum time that the first scheduling cycle waits for the room that was held before a restart."""
+_LOOK_SECONDS = 1.0
+_TRIES = 3
+"""Dry runs for one answer; the room may be taken while a copy of the process searches."""
+_RETRY_INITIAL_SECONDS, _RETRY_MAXIMUM_SECONDS = 1.0, 30.0
+_WRITE_INITIAL_SECONDS, _WRITE_MAXIMUM_SECONDS = 0.5, 30.0
+_UNCHANGED_SECONDS = 60.0
+"""Interval between searches while neither a node nor a pod changes."""
+_LONGEST_MESSAGE = 1024
+_SHOWN_NODES = 3
+
+_Key = tuple[str, str]
+
+
+class ReservationRequests(Protocol):
+    """Requests of the controller."""
+
+    async def write_status(self, namespace: str, name: str, status: Mapping[str, Any]) -> None:
+        """Merge a status into that of a NodeReservation; raises NotFoundError if it is gone."""
+
+    async def priority_classes(self) -> Sequence[dict[str, Any]]:
+        """Return the PriorityClasses of the cluster, as manifests."""
+
+
+@dataclass(slots=True)
+class _Record:
+    """What is known about one NodeReservation.
+
+    Attributes:
+        status: The status that was written last, or read first.
+        is_restored: Whether the room of the status was held again, or none had to be.
+        remaining: Number of pods that need room.
+        held: The room; None if none is held.
+        body: The object as it was read last, and its model.
+        planned: What decides whether pods may use the nodes on which room is held, by name.
+        known: UIDs of the pods that were on these nodes when the room was held.
+        ended: Why the room has ended by itself.
+        next_try: Clock time of the next search.
+        tried_at: Clock time of the last search, and the number of changes that were reported until then.
+        failures, write_failures: Numbers in succession.
+        write_after: Clock time before which no failed write is repeated.
+    """
+
+    uid: str
+    generation: int
+    status: NodeReservationStatus
+    is_restored: bool = False
+    remaining: int = 0
+    held: HeldRoom | None = None
+    body: tuple[Body, NodeReservation] | None = None
+    planned: dict[str, object] = field(default_factory=dict)
+    known: set[str] = field(default_factory=set)
+    ended: EndReason | None = None
+    next_try: float = 0.0
+    tried_at: tuple[float, int] | None = None
+    failures: int = 0
+    write_failures: int = 0
+    write_after: float = 0.0
+
+
+class ReservationController:
+    """Controller of NodeReservations; it runs only while this process leads.
+
+    Attributes:
+        restored: Set when the room that was held before a restart is held again.
+    """
+
+    def __init__(self, scheduler: Scheduler, dry_run: FitDryRun, requests: ReservationRequests, clock: Clock) -> None:
+        self.restored = asyncio.Event()
+        self._scheduler = scheduler
+        self._dry_run = dry_run
+        self._requests = requests
+        self._clock = clock
+        self._store = ObjectStore()
+        self._records: dict[_Key, _Record] = {}
+        self._dirty: dict[_Key, None] = {}
+        self._has_dirty = asyncio.Event()
+
+    # -- changes ------------------------------------------------------------------------------------------------
+
+    def seen(self, kind: type[CustomResource], body: Body) -> None:
+        """Handle an object that was added, changed or reported again."""
+        del kind
+        if self._store.seen(body):
+            self._mark(_key(body))
+
+    def gone(self, kind: type[CustomResource], body: Body) -> None:
+        del kind
+        if self._store.gone(body):
+            self._mark(_key(body))
+
+    def listed(self, kind: type[CustomResource], bodies: Iterable[Body], resource_version: str) -> None:
+        """Handle a complete list."""
+        del kind
+        if self._store.listed(bodies, resource_version):
+            for key in {*self._records, *map(_key, self._store.bodies())}:
+                self._mark(key)
+
+    def _mark(self, key: _Key) -> None:
+        self._dirty[key] = None
+        self._has_dirty.set()
+
+    async def settle(self) -> None:
+        """Wait until :attr:`restored` is set, at most :data:`SETTLE_SECONDS`."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(SETTLE_SECONDS):
+                await self.restored.wait()
+
+    # -- reconciling --------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Hold room and write statuses until cancelled."""
+        while True:
+            await self.look()
+            self.restored.set()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_SECONDS):
+                    await self._has_dirty.wait()
+
+    async def look(self) -> None:
+        """Handle each reservation once."""
+        dirty = list(self._dirty)
+        self._dirty.clear()
+        self._has_dirty.clear()
+        for key in sorted({*dirty, *self._records}, key=self._turn):
+            await self._guarded(key)
+
+    def _turn(self, key: _Key) -> tuple[bool, int, str, _Key]:
+        """Return the sort key: reservations whose room is held come first, then by priority and age."""
+        body = self._store.body(*key) or {}
+        spec, status = body.get("spec") or {}, body.get("status") or {}
+        priority = spec.get("priority")
+        created = str((body.get("metadata") or {}).get("creationTimestamp"))
+        is_reserved = status.get("phase") == "Reserved"
+        return not is_reserved, -priority if isinstance(priority, int) else 0, created, key
+
+    async def _guarded(self, key: _Key) -> None:
+        try:
+            await self._reconcile(key)
+        except NotFoundError:
+            return
+        except ClusterWriteError as error:
+            log.warning("The status of %s %s/%s cannot be written: %s", KIND, *key, error)
+            self._retry_write(key)
+        except Exception:
+            # The other reservations are answered all the same.
+            log.exception("%s %s/%s failed because of a bug; please report it", KIND, *key)
+            self._retry_write(key)
+
+    def _retry_write(self, key: _Key) -> None:
+        record = self._records.get(key)
+        if record is not None:
+            record.write_failures += 1
+            delay = delay_of_try(record.write_failures, _WRITE_INITIAL_SECONDS, _WRITE_MAXIMUM_SECONDS)
+            record.write_after = self._clock.now() + delay
+
+    async def _reconcile(self, key: _Key) -> None:
+        body, record = self._store.body(*key), self._records.get(key)
+        metadata: Mapping[str, Any] = {} if body is None else body["metadata"]
+        if record is not None and metadata.get("uid") != record.uid:
+            await self._end(record)
+            record = None
+            del self._records[key]
+        if body is None or metadata.get("deletionTimestamp"):
+            if record is not None:
+                await self._end(record)
+            return
+        if record is not None and self._clock.now() < record.write_after:
+            return
+        if record is None or record.body is None or record.body[0] is not body:
+            try:
+                reservation = NodeReservation.from_object(body)
+            except ConfigError as error:
+                await self._refuse(key, body, error)
+                return
+            if record is None or record.generation != reservation.metadata.generation:
+                if record is not None:
+                    await self._end(record)
+                record = self._begin_record(key, reservation, None if record is None else record.status)
+            record.body = body, reservation
+        await self._advance(key, record.body[1], record)
+
+    def _begin_record(self, key: _Key, reservation: NodeReservation, written: NodeReservationStatus | None) -> _Record:
+        meta, status = reservation.metadata, reservation.status if written is None else written
+        is_current = status.observed_generation == meta.generation
+        record = _Record(meta.uid, meta.generation, status)
+        record.remaining = reservation.spec.count
+        record.is_restored = not (is_current and status.phase == "Reserved")
+        if is_current and status.phase in ("Consumed", "Expired"):
+            record.remaining = 0
+        self._records[key] = record
+        return record
+
+    async def _refuse(self, key: _Key, body: Body, error: ConfigError) -> None:
+        meta = body["metadata"]
+        record = self._records.get(key)
+        if record is not None and record.generation == meta.get("generation") and not record.write_failures:
+            return
+        if record is not None:
+            await self._end(record)
+        record = self._records[key] = _Record(meta["uid"], meta.get("generation", 0), NodeReservationStatus())
+        record.is_restored = True
+        message = problems_message(error.problems)
+        await self._write(key, record, "Pending", ConditionUpdate("Reserved", "False", "InvalidSpec", message))
+
+    async def _advance(self, key: _Key, reservation: NodeReservation, record: _Record) -> None:
+        now, until = self._clock.now(), self._end_time(reservation)
+        if record.status.phase in ("Consumed", "Expired") and record.status.observed_generation == record.generation:
+            return
+        ended, record.ended = record.ended, None
+        if ended is EndReason.CONSUMED:
+            record.held, record.remaining = None, 0
+            await self._write_consumed(key, reservation, record)
+            return
+        if ended is EndReason.EXPIRED or (until is not None and until <= now):
+            await self._end(record)
+            message = f"The time of {reservation.spec.ttl_seconds} s is over"
+            self._event(reservation, "Normal", "ReservationExpired", message)
+            await self._write(
+                key,
+                record,
+                "Expired",
+                ConditionUpdate("Expired", "True", "TimeIsOver", message),
+                ConditionUpdate("Reserved", "False", "Expired", message),
+            )
+            return
+        lost = ""
+        if not record.is_restored:
+            record.is_restored = True
+            if await self._restore(reservation, record):
+                log.info("The room of %s %s/%s is held again", KIND, *key)
+            else:
+                lost = "The room that was held before the restart is taken"
+            if not record.remaining:
+                return
+        if record.held is not None:
+            lost = await self._lost(record)
+            if not lost:
+                await self._write_reserved(key, reservation, record)
+                return
+            self._event(reservation, "Warning", "ReservedRoomLost", lost)
+        if lost or self._is_due(record):
+            await self._search(key, reservation, record, lost)
+
+    def _is_due(self, record: _Record) -> bool:
+        """Return whether to search again: after a delay that grows, and only after a change in the cluster."""
+        now = self._clock.now()
+        if record.tried_at is None:
+            return True
+        at, reported = record.tried_at
+        has_changed = reported != self._scheduler.context.suspension.reported
+        return now >= record.next_try and (has_changed or now >= at + _UNCHANGED_SECONDS)
+
+    def _end_time(self, reservation: NodeReservation) -> float | None:
+        """Return the clock time at which a reservation expires; None for never."""
+        expires = _expiration(reservation)
+        if expires is None:
+            return None
+        return self._clock.now() + (expires - self._clock.wall()).total_seconds()
+
+    # -- room ---------------------------------------------------------------------------------------------------
+
+    async def _search(self, key: _Key, reservation: NodeReservation, record: _Record, lost: str) -> None:
+        found = FitResult()
+        try:
+            classes = await self._requests.priority_classes()
+            request = self._request(reservation, record.remaining, classes)
+            for _ in range(_TRIES):
+                record.tried_at = self._clock.now(), self._scheduler.context.suspension.reported
+                found = await self._dry_run.search(request)
+                if not found.fits or await self._hold(reservation, record, request, found):
+                    break
+        except ConfigError as error:
+            found = FitResult(message=f"The pods cannot be evaluated: {problems_message(error.problems)}")
+        except ClusterWriteError:
+            raise
+        except SchedulerCoreError as error:
+            found = FitResult(message=f"The pods cannot be evaluated: {error}")
+        if record.held is not None:
+            record.failures = 0
+            self._event(reservation, "Normal", "RoomReserved", f"Room is held on {_names(record.held)}")
+            await self._write_reserved(key, reservation, record)
+            return
+        record.failures += 1
+        delay = delay_of_try(record.failures, _RETRY_INITIAL_SECONDS, _RETRY_MAXIMUM_SECONDS)
+        record.next_try = self._clock.now() + delay
+        message = found.message if not found.fits else "The room that was found was taken during each of the searches"
+        message = (f"{lost}. {message}" if lost else message)[:_LONGEST_MESSAGE]
+        reason = "Impossible" if found.is_impossible else "NoRoom"
+        await self._write(
+            key,
+            record,
+            "Pending",
+            ConditionUpdate("Reserved", "False", reason, message),
+            ConditionUpdate("Impossible", "True", "NeverFits", message)
+            if found.is_impossible
+            else ConditionUpdate("Impossible", "False", "MayFit", "The pods fit when other pods end"),
+            expires=_expiration(reservation),
+        )
+
+    def _request(self, reservation: NodeReservation, count: int, classes: Sequence[dict[str, Any]]) -> FitRequest:
+        meta = reservation.metadata
+        objects = manifests_of(reservation, count)
+        return prioritized(reservation, self._dry_run.read(f"{KIND} {meta.namespace}/{meta.name}", objects, classes))
+
+    async def _hold(self, reservation: NodeReservation, record: _Record, request: FitRequest, found: FitResult) -> bool:
+        nodes, until = self._scheduler.context.cache.columns, self._end_time(reservation)
+        slots = [
+            HeldPod(nodes.compile_pod(pod), "", node_name)
+            for pod, node_name in zip(request.pods, found.nodes, strict=True)
+        ]
+        terms = Terms(
+            in_the_way=frozenset(found.ends), until=until, prefers_slots=True, on_end=partial(self._on_end, record)
+        )
+        room = HeldRoom(holder_of(reservation), slots, nodes, terms)
+        began = list[bool]()
+        suspension = self._scheduler.context.suspension
+        await suspension.over()
+        suspension.run_or_defer(lambda: began.append(self._scheduler.reservations.hold(room)))
+        if not began[0]:
+            return False
+        record.held, record.ended = room, None
+        record.planned = self._nodes_of(room)
+        record.known = {uid for name in room.reservation.plan.node_names for uid in self._pods_on(name)}
+        return True
+
+    def _on_end(self, record: _Record, reason: EndReason) -> None:
+        record.ended = reason
+        self._has_dirty.set()
+
+    async def _end(self, record: _Record) -> None:
+        if record.held is not None:
+            record.held = None
+            suspension = self._scheduler.context.suspension
+            await suspension.over()
+            suspension.run_or_defer(self._scheduler.reservations.held.end, record.uid)
+
+    async def _restore(self, reservation: NodeReservation, record: _Record) -> bool:
+        """Hold the room of the status again, without the part that pods have used since it was written."""
+        status, holder = record.status, holder_of(reservation)
+        since = status.reserved_since
+        used = Counter(
+            each.node_name(row)
+            for each in (self._scheduler.context.cache.columns,)
+            for row, pods in enumerate(each.pods)
+            for info in pods.values()
+            if holder.pods.include(info.pod, self._scheduler.context.queue.gangs.key_of(info.pod))
+            and (created := info.pod.metadata.creation_timestamp) is not None
+            and since is not None
+            and created >= since
+        )
+        free = Counter({each.name: each.pods for each in status.nodes})
+        surplus = used.total() - status.consumed
+        for name in [*used.elements(), *free.elements()]:
+            if surplus > 0 and free[name]:
+                free[name] -= 1
+                surplus -= 1
+        names = tuple(free.elements())
+        record.remaining = len(names)
+        if not names:
+            self._on_end(record, EndReason.CONSUMED)
+            return True
+        try:
+            request = self._request(reservation, len(names), await self._requests.priority_classes())
+        except ConfigError:
+            return False
+        return await self._hold(reservation, record, request, FitResult(names))
+
+    async def _lost(self, record: _Record) -> str:
+        """Return why the held room does not exist any more, and end it; "" if it exists."""
+        room = record.held
+        assert room is not None
+        await self._scheduler.context.suspension.over()
+        reservations = self._scheduler.reservations
+        if reservations.held.of(record.uid) is not room:
+            # It has ended by itself meanwhile.
+            return ""
+        stands = reservations.stands(room)
+        changed = [name for name, spec in self._nodes_of(room).items() if record.planned.get(name) != spec]
+        if stands and not changed:
+            return ""
+        reason = f"Node {changed[0]} was changed or deleted" if changed else self._taker(room, record)
+        record.remaining = room.free
+        await self._end(record)
+        return reason
+
+    def _taker(self, room: HeldRoom, record: _Record) -> str:
+        """Return who took the room."""
+        profiles, own = self._scheduler.context.profiles, room.holder.pods
+        for name in room.reservation.plan.node_names:
+            for uid, pod in self._pods_on(name).items():
+                scheduler_name = pod.spec.scheduler_name
+                if uid not in record.known and scheduler_name not in profiles and not own.include(pod, None):
+                    return (
+                        f"Pod {pod.key} of scheduler {scheduler_name}, which does not read NodeReservations, was bound "
+                        f"to {name} and took the room"
+                    )
+        return f"The room on {_names(room)} was taken by pods or reservations of higher priority, or a node has less"
+
+    def _pods_on(self, name: str) -> dict[str, Any]:
+        nodes = self._scheduler.context.cache.columns
+        row = nodes.row_of(name)
+        return {} if row == NO_ROW else {uid: info.pod for uid, info in nodes.pods[row].items()}
+
+    def _nodes_of(self, room: HeldRoom) -> dict[str, object]:
+        """Return what decides whether pods may use the nodes with free slots, by name."""
+        nodes, found = self._scheduler.context.cache.columns, dict[str, object]()
+        for name in sorted({slot.node_name for slot in room.free_slots}):
+            row = nodes.row_of(name)
+            node = None if row == NO_ROW else nodes.nodes[row]
+            found[name] = None if node is None else (node.spec.unschedulable, node.spec.taints, node.metadata.labels)
+        return found
+
+    # -- status -------------------------------------------------------------------------------------------------
+
+    async def _write_reserved(self, key: _Key, reservation: NodeReservation, record: _Record) -> None:
+        room = record.held
+        assert room is not None
+        record.remaining = room.free
+        message = f"Room for {room.free} pods is held on {_names(room)}"
+        if room.terms.in_the_way:
+            message += f"; {len(room.terms.in_the_way)} pods there must end first, or are evicted for its pods"
+        await self._write(
+            key,
+            record,
+            "Reserved",
+            ConditionUpdate("Reserved", "True", "RoomHeld", message),
+            ConditionUpdate("Impossible", "False", "RoomHeld", "The pods fit"),
+            consumed=reservation.spec.count - room.free,
+            expires=_expiration(reservation),
+        )
+
+    async def _write_consumed(self, key: _Key, reservation: NodeReservation, record: _Record) -> None:
+        message = f"All {reservation.spec.count} pods are bound"
+        self._event(reservation, "Normal", "ReservationConsumed", message)
+        await self._write(
+            key,
+            record,
+            "Consumed",
+            ConditionUpdate("Consumed", "True", "PodsBound", message),
+            ConditionUpdate("Reserved", "False", "Consumed", message),
+            consumed=reservation.spec.count,
+        )
+
+    async def _write(
+        self,
+        key: _Key,
+        record: _Record,
+        phase: Phase,
+        *updates: ConditionUpdate,
+        consumed: int | None = None,
+        expires: datetime | None = None,
+    ) -> None:
+        """Write the status if it has changed."""
+        old, room = record.status, record.held
+        now = self._clock.wall().replace(microsecond=0)
+        counts = Counter(slot.node_name for slot in room.free_slots) if room is not None else Counter[str]()
+        conditions = list(old.conditions)
+        for update in updates:
+            conditions = set_condition(conditions, update, record.generation, now)
+        status = NodeReservationStatus(
+            observed_generation=record.generation,
+            phase=phase,
+            reserved=counts.total(),
+            consumed=old.consumed if consumed is None else consumed,
+            nodes=tuple(ReservedNode(name=name, pods=pods) for name, pods in sorted(counts.items())[:MAX_NODES]),
+            where=_names(room) if room is not None and counts else None,
+            reserved_since=None if room is None else old.reserved_since or now,
+            expiration_time=expires,
+            conditions=tuple(conditions),
+        )
+        if status == old:
+            return
+        written = status.model_dump(by_alias=True, mode="json")
+        await self._requests.write_status(*key, written)
+        record.status, record.write_failures = status, 0
+
+    def _event(self, reservation: NodeReservation, kind: str, reason: str, note: str) -> None:
+        meta = reservation.metadata
+        regarding = ObjectReference(KIND, meta.name, meta.namespace, meta.uid, API_VERSION)
+        self._scheduler.context.writer.record(Event(regarding, kind, reason, "Reserving", note))
+
+
+class ReservationWrites:
+    """Requests to the API server."""
+
+    def __init__(self, connection: ApiConnection) -> None:
+        self._connection = connection
+
+    async def write_status(self, namespace: str, name: str, status: Mapping[str, Any]) -> None:
+        """Merge a status into that of a NodeReservation; raises NotFoundError if it is gone."""
+        path = ObjectPath(GROUP, VERSION, NodeReservation.definition.plural, name, namespace)
+        await patch_status(self._connection, path, status)
+
+    async def priority_classes(self) -> Sequence[dict[str, Any]]:
+        """Return the PriorityClasses of the cluster, as manifests."""
+        return await priority_class_manifests(self._connection)
+
+
+def _expiration(reservation: NodeReservation) -> datetime | None:
+    created, ttl = reservation.metadata.creation_timestamp, reservation.spec.ttl_seconds
+    return None if created is None or ttl is None else created + timedelta(seconds=ttl)
+
+
+def _names(room: HeldRoom) -> str:
+    """Return the nodes with free slots: the first ones, and the number of the others."""
+    names = sorted({slot.node_name for slot in room.free_slots})
+    more = len(names) - _SHOWN_NODES
+    return ", ".join(names[:_SHOWN_NODES]) + (f" and {more} more" if more > 0 else "")
+
+
+def _key(body: Body) -> _Key:
+    metadata = body["metadata"]
+    return metadata.get("namespace", ""), metadata["name"]

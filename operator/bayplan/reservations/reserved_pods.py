@@ -1,0 +1,99 @@
+"""The pods of a NodeReservation: those that room is searched for, and those that may use it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from msgspec import structs
+
+from bayplan.resources.node_reservation import NodeReservation, ReservationOwnerReference
+from bayplan.resources.pod_group import POD_GROUP_LABEL
+from bayplan.resources.resource_model import API_VERSION
+from scheduler_core.fit.requests import FitRequest
+from scheduler_core.gangs.held_room import Holder, OwnPods
+from scheduler_core.model.pod import Pod
+from scheduler_core.model.pod_group import GroupKey, GroupSource
+
+KIND = NodeReservation.definition.kind
+
+
+def holder_of(reservation: NodeReservation) -> Holder:
+    """Return the holder of the room; the pods that ``spec.owner`` selects use it."""
+    meta, owner = reservation.metadata, reservation.spec.owner
+    reference = owner.owner_reference
+    own = OwnPods(
+        namespace=meta.namespace,
+        labels=tuple(sorted((owner.labels or {}).items())),
+        owner_uid="" if reference is None else reference.uid or "",
+        group=None if owner.pod_group is None else GroupKey(GroupSource.BAYPLAN, meta.namespace, owner.pod_group),
+        matches=None if reference is None else _Owned(reference),
+    )
+    return Holder(KIND, meta.namespace, meta.name, meta.uid, own)
+
+
+class _Owned:
+    """Whether a pod has an owner reference."""
+
+    def __init__(self, reference: ReservationOwnerReference) -> None:
+        self._kind, self._name = reference.kind, reference.name
+
+    def __call__(self, pod: Pod) -> bool:
+        return any(each.kind == self._kind and each.name == self._name for each in pod.metadata.owner_references)
+
+
+def manifests_of(reservation: NodeReservation, count: int) -> list[dict[str, Any]]:
+    """Return the pods that room is searched for, as manifests, and the PodGroup that keeps them in one domain."""
+    meta, spec = reservation.metadata, reservation.spec
+    template: Mapping[str, Any] = spec.template or {"spec": _pod_spec(spec.resources or {})}
+    own = template.get("metadata") or {}
+    labels = {**(own.get("labels") or {}), **(spec.owner.labels or {})}
+    # The PodGroup that the pods will join may have other members that wait.
+    labels.pop(POD_GROUP_LABEL, None)
+    objects: list[dict[str, Any]] = []
+    if spec.topology is not None:
+        name = f"{meta.name}-{meta.uid}"[:63]
+        labels[POD_GROUP_LABEL] = name
+        group = {"minMember": count, "topology": spec.topology.model_dump(by_alias=True, mode="json")}
+        metadata = {"name": name, "namespace": meta.namespace}
+        objects.append({"apiVersion": API_VERSION, "kind": "PodGroup", "metadata": metadata, "spec": group})
+    pod_spec = dict(template["spec"])
+    if spec.scheduler_name is not None:
+        pod_spec["schedulerName"] = spec.scheduler_name
+    if spec.priority is not None or spec.priority_class_name is not None:
+        pod_spec.pop("priority", None)
+        pod_spec.pop("priorityClassName", None)
+    if spec.priority_class_name is not None:
+        pod_spec["priorityClassName"] = spec.priority_class_name
+    annotations = {"annotations": own["annotations"]} if own.get("annotations") else {}
+    objects += (
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": f"{meta.name}-{number}", "namespace": meta.namespace, "labels": labels, **annotations},
+            "spec": pod_spec,
+        }
+        for number in range(count)
+    )
+    return objects
+
+
+def _pod_spec(resources: Mapping[str, str | int]) -> dict[str, Any]:
+    requests = {name: str(amount) for name, amount in resources.items()}
+    # The API server requires that extended resources have equal limits.
+    limits = {name: amount for name, amount in requests.items() if "/" in name}
+    return {
+        "containers": [
+            {"name": "main", "image": "reserved", "resources": {"requests": requests, "limits": limits}},
+        ]
+    }
+
+
+def prioritized(reservation: NodeReservation, request: FitRequest) -> FitRequest:
+    """Return the request with the priority of the reservation."""
+    priority = reservation.spec.priority
+    if priority is None:
+        return request
+    pods = tuple(structs.replace(pod, spec=structs.replace(pod.spec, priority=priority)) for pod in request.pods)
+    return replace(request, pods=pods)

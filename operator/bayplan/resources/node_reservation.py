@@ -1,0 +1,215 @@
+"""NodeReservation: room on nodes for pods that do not exist yet.
+
+The room is held in the scheduler; no pod is created for it. kube-scheduler does not read reservations, and its pods may
+take the room.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import ConfigDict, Field
+
+from bayplan.resources.conditions import Condition, conditions_field
+from bayplan.resources.crd_rules import DNS_NAME_PATTERN, matches
+from bayplan.resources.pod_group import Quantity, Topology, is_amount
+from bayplan.resources.resource_model import (
+    MAX_NAME_LENGTH,
+    CustomResource,
+    PrinterColumn,
+    ResourceDefinition,
+    StatusModel,
+    Timestamp,
+    condition_column,
+    count,
+    entries,
+    text,
+)
+from scheduler_core.config.config_model import INT32_MAX, INT64_MAX, ConfigModel, RuleProblem
+
+MAX_COUNT = 1000
+MAX_NODES = 1000
+_MAX_RESOURCES = 64
+_MAX_LABELS = 16
+_ONE_FORM = "exactly one of resources and template is required"
+_ONE_OWNER = "at least one of labels, ownerReference and podGroup is required: it selects the pods that use the room"
+_ONE_PRIORITY = "priority and priorityClassName are mutually exclusive; remove one"
+_AMOUNT = 'must be an amount of 0 or more, such as 4, "500m" or "64Gi"'
+_CLASS = 'must be the name of a PriorityClass: lower case letters, digits, "-" and "."'
+
+Phase = Literal["Pending", "Reserved", "Consumed", "Expired"]
+
+
+class ReservationOwnerReference(ConfigModel):
+    """The owner of the pods, by an owner reference that they have."""
+
+    kind: str = text("Kind of the owner, such as Job or ReplicaSet.", 63, min_length=1)
+    name: str = text("Name of the owner.", min_length=1)
+    uid: str | None = text("UID of the owner. Default: any owner of this kind and name.", 63, default=None)
+
+
+class ReservationOwner(ConfigModel):
+    """The pods that use the room: those of the reservation's namespace that meet every condition."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "x-kubernetes-validations": [
+                {"rule": "has(self.labels) || has(self.ownerReference) || has(self.podGroup)", "message": _ONE_OWNER}
+            ]
+        }
+    )
+
+    labels: dict[str, Annotated[str, Field(max_length=63)]] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=_MAX_LABELS,
+        description="Labels that the pods have.",
+    )
+    owner_reference: ReservationOwnerReference | None = Field(
+        default=None, description="Owner that the pods have, such as a Job that is created later."
+    )
+    pod_group: str | None = text("Name of the PodGroup (bayplan.dev) of the pods.", default=None, min_length=1)
+
+    def rule_problems(self) -> Iterator[RuleProblem]:
+        """Check that there is a condition."""
+        if self.labels is None and self.owner_reference is None and self.pod_group is None:
+            yield RuleProblem((), _ONE_OWNER)
+
+
+class NodeReservationSpec(ConfigModel):
+    """The room, and the pods that use it."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "x-kubernetes-validations": [
+                {"rule": "has(self.resources) != has(self.template)", "message": _ONE_FORM},
+                {"rule": "!(has(self.priority) && has(self.priorityClassName))", "message": _ONE_PRIORITY},
+            ]
+        }
+    )
+
+    count: int = Field(
+        default=1,
+        ge=1,
+        le=MAX_COUNT,
+        description="Number of pods that room is reserved for: all of them, or none. Default: 1.",
+        json_schema_extra={"x-keep-default": True},
+    )
+    resources: dict[str, Quantity] | None = Field(
+        default=None,
+        min_length=1,
+        description="Requests of one pod, such as `{cpu: 4, nvidia.com/gpu: 1}`.",
+        json_schema_extra={"maxProperties": _MAX_RESOURCES},
+    )
+    template: dict[str, Any] | None = Field(
+        default=None,
+        description="Template of one pod, as in a Job: its labels, requests, node selector, affinity, tolerations and "
+        "spread constraints count. Instead of resources.",
+        json_schema_extra={"x-kubernetes-preserve-unknown-fields": True, "type": "object", "maxProperties": 8},
+    )
+    topology: Topology | None = Field(
+        default=None,
+        description="Topology domain, such as a zone or a rack, that all pods share. Default: any nodes.",
+    )
+    owner: ReservationOwner = Field(description="The pods that use the room.")
+    ttl_seconds: int | None = Field(
+        default=None,
+        ge=1,
+        le=INT32_MAX,
+        description="Seconds after its creation at which the reservation expires. Default: it ends when its pods are "
+        "bound, or when it is deleted.",
+    )
+    priority: int | None = Field(
+        default=None,
+        ge=-INT32_MAX,
+        le=INT32_MAX,
+        description="Priority of the room: pods and reservations of higher priority may use it. Default: that of the "
+        "template, or 0.",
+    )
+    priority_class_name: str | None = Field(
+        default=None,
+        min_length=1,
+        description="PriorityClass of the room, instead of priority.",
+        json_schema_extra={
+            "maxLength": MAX_NAME_LENGTH,
+            "x-kubernetes-validations": [matches(DNS_NAME_PATTERN, _CLASS)],
+        },
+    )
+    scheduler_name: str | None = text(
+        "Scheduler name of the profile whose plugins decide where the pods fit. Default: that of the template.",
+        default=None,
+        min_length=1,
+    )
+
+    def rule_problems(self) -> Iterator[RuleProblem]:
+        """Check the fields that exclude each other, and the amounts."""
+        if (self.resources is None) == (self.template is None):
+            yield RuleProblem((), _ONE_FORM)
+        if self.priority is not None and self.priority_class_name is not None:
+            yield RuleProblem(("priorityClassName",), _ONE_PRIORITY)
+        for name, amount in (self.resources or {}).items():
+            if not is_amount(amount):
+                yield RuleProblem(("resources", name), f'{_AMOUNT}, not "{str(amount)[:64]}"')
+        if self.priority_class_name and not re.fullmatch(DNS_NAME_PATTERN, self.priority_class_name):
+            yield RuleProblem(("priorityClassName",), f'{_CLASS}, not "{self.priority_class_name[:64]}"')
+        if self.template is not None and not isinstance(self.template.get("spec"), dict):
+            yield RuleProblem(("template", "spec"), "is required: the spec of a pod")
+
+
+class ReservedNode(StatusModel):
+    """Room on one node."""
+
+    name: str = text("Name of the node.")
+    pods: int = count("Number of pods that room is held for there.")
+
+
+class NodeReservationStatus(StatusModel):
+    """The held room; written by the operator."""
+
+    observed_generation: int = count(
+        "The metadata.generation that this status was computed for.", default=0, limit=INT64_MAX
+    )
+    phase: Phase | None = Field(
+        default=None,
+        description="Pending: the room does not exist yet. Reserved: it is held. Consumed: all pods are bound. "
+        "Expired: its time is over.",
+    )
+    reserved: int = count("Number of pods that room is held for.", default=0)
+    consumed: int = count("Number of pods that were bound and used the room.", default=0)
+    nodes: tuple[ReservedNode, ...] = entries("The nodes on which room is held.", MAX_NODES, key="name")
+    where: str | None = text("The nodes in short, for kubectl get.", 1024, default=None)
+    reserved_since: Timestamp | None = Field(
+        default=None, description="Time from which the room is held. A restarted operator reads it."
+    )
+    expiration_time: Timestamp | None = Field(default=None, description="Time at which the reservation expires.")
+    conditions: tuple[Condition, ...] = conditions_field(
+        "Reserved: whether the room is held; if not, why, and the nearest miss. Consumed: all pods are bound. Expired: "
+        "the time is over. Impossible: the pods fit on no node of the cluster, whatever pods end."
+    )
+
+
+class NodeReservation(CustomResource):
+    """Room on nodes for pods that do not exist yet."""
+
+    definition: ClassVar[ResourceDefinition] = ResourceDefinition(
+        kind="NodeReservation",
+        plural="nodereservations",
+        short_name="bnr",
+        namespaced=True,
+        description="NodeReservation holds room on nodes for pods that do not exist yet. Only the pods that spec.owner "
+        "selects use the room, and pods of higher priority. The operator needs its feature gate NodeReservation.",
+        columns=(
+            PrinterColumn("Phase", "string", ".status.phase", "State of the room."),
+            PrinterColumn("Count", "integer", ".spec.count", "Number of pods that room is reserved for."),
+            PrinterColumn("Reserved", "integer", ".status.reserved", "Number of pods that room is held for."),
+            PrinterColumn("Consumed", "integer", ".status.consumed", "Number of bound pods that used the room."),
+            PrinterColumn("Nodes", "string", ".status.where", "The nodes."),
+            PrinterColumn("Expires", "string", ".status.expirationTime", "Time at which it expires."),
+            condition_column("Reason", "Reserved", "Reason of Reserved.", "reason"),
+            condition_column("Message", "Reserved", "Message of condition Reserved.", "message", wide=True),
+        ),
+        selectable=(".status.phase",),
+    )
+
+    spec: NodeReservationSpec
+    status: NodeReservationStatus = NodeReservationStatus()

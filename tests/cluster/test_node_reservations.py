@@ -1,0 +1,111 @@
+"""NodeReservations on a real API server, with the operator as a process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from hack.controlplane.api_client import ApiClient
+from hack.controlplane.launcher import ControlPlane
+from hack.controlplane.schedulers import install_crds
+from tests.support.live_world import LiveWorld
+from tests.support.operator_process import OperatorProcess
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
+VERSION = "bayplan.dev/v1alpha1"
+KIND = "NodeReservation"
+
+
+@pytest.fixture(scope="module")
+def operator(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorProcess]:
+    """Start an operator with the feature gate."""
+    install_crds(control_plane)
+    log = tmp_path_factory.mktemp("operator") / "operator.log"
+    flags = ("--feature-gates=NodeReservation=true",)
+    with OperatorProcess(control_plane.kubeconfig, log, flags) as operator:
+        operator.start()
+        yield operator
+
+
+class Reservations(LiveWorld):
+    """:class:`LiveWorld` with NodeReservations for pods with the label ``app: train``."""
+
+    def reserve(self, name: str, **spec: Any) -> None:
+        """Create a reservation of one CPU for each pod, on the nodes of this world."""
+        container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}
+        template = {"spec": {"nodeSelector": {"for": self.token}, "containers": [container]}}
+        form = {} if "resources" in spec else {"template": template}
+        own = {"owner": {"labels": {"app": "train"}}, "schedulerName": self.token, **form, **spec}
+        self.namespaced_object(KIND, name, VERSION, spec=own)
+
+    def status(self, name: str) -> dict[str, Any]:
+        found = self.api.get(f"/apis/{VERSION}/namespaces/{self.namespace}/nodereservations/{name}")
+        return dict(found.get("status") or {})
+
+    def until_phase(self, name: str, phase: str) -> dict[str, Any]:
+        """Wait for a phase, and return the status."""
+        self.until(lambda: self.status(name).get("phase") == phase, f"{name} is {phase}")
+        return self.status(name)
+
+
+@pytest.fixture
+def world(control_plane: ControlPlane, operator: OperatorProcess, namespace: str) -> Iterator[Reservations]:
+    """Create a profile, and a node with room for two pods."""
+    with ApiClient(control_plane) as api:
+        world = Reservations(api, operator, namespace)
+        world.profile({})
+        world.node("a", cpu="2")
+        yield world
+        world.clean_up()
+
+
+OWN = {"app": "train"}
+
+
+def test_room_from_the_object_to_the_bind(world: Reservations, control_plane: ControlPlane) -> None:
+    """Others wait, the selected pods get the room, also after a restart, and kubectl shows the phases."""
+    world.reserve("room", count=2)
+    status = world.until_phase("room", "Reserved")
+    assert (status["reserved"], [each["pods"] for each in status["nodes"]]) == (2, [2])
+    world.pod("other", cpu="1")
+    world.until_rejected("other", f"reserved for NodeReservation {world.namespace}/room")
+    world.pod("own-0", cpu="1", labels=OWN)
+    world.until(lambda: world.status("room").get("consumed") == 1, "one pod is counted")
+    world.operator.kill()
+    world.operator.start()
+    world.until(lambda: "is held again" in world.operator.log, "the room is held again")
+    world.pod("own-1", cpu="1", labels=OWN)
+    assert world.until_phase("room", "Consumed")["consumed"] == 2
+    printed = control_plane.kubectl("get", "nodereservations", f"--namespace={world.namespace}")
+    assert printed.split()[:6] == ["NAME", "PHASE", "COUNT", "RESERVED", "CONSUMED", "NODES"]
+    assert printed.splitlines()[1].split()[:5] == ["room", "Consumed", "2", "0", "2"]
+
+
+def test_room_expires(world: Reservations) -> None:
+    """The pod that waited gets the room."""
+    world.reserve("room", count=2, ttlSeconds=6)
+    world.until_phase("room", "Reserved")
+    world.pod("other", cpu="1")
+    world.until_rejected("other", "reserved for NodeReservation")
+    began = time.monotonic()
+    world.until_phase("room", "Expired")
+    assert time.monotonic() - began < 30
+    world.until_scheduled("other")
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"template": {"spec": {}}, "resources": {"cpu": 1}}, "exactly one of resources and template"),
+        ({"resources": {"cpu": "much"}}, "must be an amount"),
+        ({"owner": {}}, "at least one of labels"),
+        ({"priority": 1, "priorityClassName": "a"}, "mutually exclusive"),
+    ],
+)
+def test_the_api_server_refuses(world: Reservations, spec: dict[str, Any], field: str) -> None:
+    """The rules of the definition name the field."""
+    with pytest.raises(Exception, match=field):
+        world.reserve("wrong", **spec)

@@ -1,0 +1,373 @@
+"""NodeReservations: when room is held, who uses it, how it ends, and what the status reports, without an API server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from bayplan.fit.room_search import FitDryRun
+from bayplan.process.copies import BackgroundDocuments
+from bayplan.reservations.reservation_controller import ReservationController
+from bayplan.resources.node_reservation import NodeReservation
+from bayplan.resources.resource_model import format_time
+
+from scheduler_core.errors import ClusterWriteError
+from scheduler_core.in_tree import default_plugins
+from scheduler_core.model.meta import OwnerReference
+from scheduler_core.model.pod import Pod
+from tests.support.builders import pod
+from tests.support.gang_preemption import running_pod, small_node, with_pod_groups
+from tests.support.scheduling import Rig, rig
+from tests.support.tables import table
+
+TRAIN = {"labels": {"app": "train"}}
+
+
+class Reservations:
+    """NodeReservations as the watch delivers them, with the statuses that the controller writes.
+
+    Attributes:
+        failures: Number of next writes that fail.
+    """
+
+    def __init__(self, made: Rig) -> None:
+        self.rig = made
+        self.failures = 0
+        self._version = 0
+        self.bodies: dict[str, dict[str, Any]] = {}
+        self.controller = self._controller()
+
+    def _controller(self) -> ReservationController:
+        dry_run = FitDryRun(self.rig.scheduler, BackgroundDocuments(self.rig.context, None))
+        return ReservationController(self.rig.scheduler, dry_run, self, self.rig.clock)
+
+    async def restart(self) -> None:
+        """Replace the controller as a new process does: nothing is held, and the objects are listed."""
+        for room in self.rig.scheduler.reservations.held:
+            self.rig.scheduler.reservations.held.end(room.holder.uid)
+        self.controller = self._controller()
+        self.controller.listed(NodeReservation, list(self.bodies.values()), str(self._version))
+        await self.controller.look()
+
+    async def write_status(self, namespace: str, name: str, status: Mapping[str, Any]) -> None:
+        assert namespace == "default"
+        if self.failures:
+            self.failures -= 1
+            raise ClusterWriteError("the API server does not respond")
+        self.bodies[name] = {**self.bodies[name], "status": dict(status)}
+        self._deliver(name)
+
+    async def priority_classes(self) -> Sequence[dict[str, Any]]:
+        api = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
+        return [{**api, "metadata": {"name": "high"}, "value": 10}]
+
+    def _deliver(self, name: str) -> None:
+        self._version += 1
+        metadata = {**self.bodies[name]["metadata"], "resourceVersion": str(self._version)}
+        self.bodies[name] = {**self.bodies[name], "metadata": metadata}
+        self.controller.seen(NodeReservation, self.bodies[name])
+
+    async def apply(self, name: str, **spec: Any) -> None:
+        """Create or edit a reservation of one CPU for each pod."""
+        old = self.bodies.get(name, {"metadata": {"generation": 0}})
+        metadata = {
+            "name": name,
+            "namespace": "default",
+            "uid": f"uid-of-{name}",
+            "generation": old["metadata"]["generation"] + 1,
+            "creationTimestamp": old["metadata"].get("creationTimestamp", format_time(self.rig.clock.wall())),
+        }
+        own = {"owner": TRAIN, **({} if "template" in spec else {"resources": {"cpu": 1}}), **spec}
+        self.bodies[name] = {**old, "metadata": metadata, "spec": own}
+        self._deliver(name)
+        await self.controller.look()
+
+    async def delete(self, name: str) -> None:
+        self.controller.gone(NodeReservation, self.bodies.pop(name))
+        await self.controller.look()
+
+    async def later(self, seconds: float = 1.0) -> None:
+        """Let time pass, and the controller run."""
+        self.rig.clock.advance(seconds)
+        await self.controller.look()
+
+    def status(self, name: str = "room") -> dict[str, Any]:
+        found: dict[str, Any] = self.bodies[name]["status"]
+        return found
+
+    def phase(self, name: str = "room") -> str:
+        return str(self.status(name)["phase"])
+
+    def condition(self, kind: str = "Reserved", name: str = "room") -> tuple[str, str, str]:
+        """Return status, reason and message of a condition."""
+        (found,) = (each for each in self.status(name)["conditions"] if each["type"] == kind)
+        return found["status"], found["reason"], found["message"]
+
+    async def bound(self, *pods: Pod) -> dict[str, str]:
+        """Add pods, schedule all that are active, and return the nodes by name."""
+        self.rig.add(*pods)
+        for _ in pods:
+            if self.rig.queue.readings.is_idle:
+                break
+            await self.rig.attempt()
+        return {each.metadata.name: self.rig.bound.get(each.metadata.name, "") for each in pods}
+
+
+@pytest.fixture
+def world() -> Reservations:
+    """Return a scheduler with two nodes of two CPUs."""
+    made = with_pod_groups(rig(defaults=default_plugins()))
+    made.add(small_node("a", zone="x"), small_node("b", zone="y"))
+    return Reservations(made)
+
+
+def own_pod(name: str, **fields: Any) -> Pod:
+    return pod(name, requests={"cpu": "1"}, **{"labels": {"app": "train"}, **fields})
+
+
+def other_pod(name: str, **fields: Any) -> Pod:
+    return pod(name, requests={"cpu": "1"}, **fields)
+
+
+async def test_room_is_held_until_its_pods_are_bound(world: Reservations) -> None:
+    """Others wait, the pods of the owner get the room, and the status counts them."""
+    await world.apply("room", count=3)
+    assert (world.phase(), world.status()["reserved"]) == ("Reserved", 3)
+    assert {each["name"]: each["pods"] for each in world.status()["nodes"]} in ({"a": 2, "b": 1}, {"a": 1, "b": 2})
+    assert world.condition()[:2] == ("True", "RoomHeld")
+    others = await world.bound(other_pod("other-0"), other_pod("other-1"))
+    assert sum(map(bool, others.values())) == 1
+    assert "node(s) were reserved for NodeReservation default/room" in world.rig.condition.message
+    assert all((await world.bound(own_pod("own-0"), own_pod("own-1"))).values())
+    await world.later()
+    assert (world.phase(), world.status()["reserved"], world.status()["consumed"]) == ("Reserved", 1, 2)
+    assert all((await world.bound(own_pod("own-2"))).values())
+    await world.later()
+    await world.later()
+    assert (world.phase(), world.status()["reserved"], world.status()["consumed"]) == ("Consumed", 0, 3)
+    assert world.condition("Consumed")[0] == "True"
+    assert not len(world.rig.scheduler.reservations.held)
+
+
+@table(
+    "owner, fields, expected",
+    ("labels", TRAIN, {"labels": {"app": "train"}}, True),
+    ("other labels", TRAIN, {"labels": {"app": "web"}}, False),
+    (
+        "owner reference",
+        {"ownerReference": {"kind": "Job", "name": "train"}},
+        {"owners": (OwnerReference("Job", "train", "u"),)},
+        True,
+    ),
+    (
+        "owner of another UID",
+        {"ownerReference": {"kind": "Job", "name": "train", "uid": "v"}},
+        {"owners": (OwnerReference("Job", "train", "u"),)},
+        False,
+    ),
+    (
+        "other owner",
+        {"ownerReference": {"kind": "Job", "name": "a"}},
+        {"owners": (OwnerReference("Job", "b", "u"),)},
+        False,
+    ),
+    (
+        "labels and an owner",
+        {**TRAIN, "ownerReference": {"kind": "Job", "name": "a"}},
+        {"labels": {"app": "train"}},
+        False,
+    ),
+)
+async def test_the_owner_selects_the_pods(
+    world: Reservations, owner: dict[str, Any], fields: dict[str, Any], expected: bool
+) -> None:
+    """Only pods that meet every condition of spec.owner use the room."""
+    await world.apply("room", count=4, owner=owner)
+    found = await world.bound(other_pod("later", **fields))
+    assert bool(found["later"]) is expected
+
+
+@table(
+    "spec, priority, expected",
+    ("default", {}, 0, False),
+    ("higher pod", {}, 1, True),
+    ("priority", {"priority": 5}, 5, False),
+    ("higher than priority", {"priority": 5}, 6, True),
+    ("class", {"priorityClassName": "high"}, 10, False),
+    ("higher than class", {"priorityClassName": "high"}, 11, True),
+)
+async def test_pods_of_higher_priority_use_the_room(
+    world: Reservations, spec: dict[str, Any], priority: int, expected: bool
+) -> None:
+    """The room then does not exist any more, and other room is searched."""
+    await world.apply("room", count=4, **spec)
+    found = await world.bound(other_pod("later", priority=priority))
+    assert bool(found["later"]) is expected
+    await world.later()
+    assert world.phase() == ("Pending" if expected else "Reserved")
+    if expected:
+        assert "taken by pods or reservations of higher priority" in world.condition()[2]
+
+
+async def test_room_expires(world: Reservations) -> None:
+    """The room ends at its time, not later, and the pods that it blocked are tried."""
+    await world.apply("room", count=4, ttlSeconds=60)
+    assert world.status()["expirationTime"] == format_time(world.rig.clock.wall() + timedelta(seconds=60))
+    waiting = other_pod("waiting")
+    assert await world.bound(waiting) == {"waiting": ""}
+    await world.later(59)
+    assert world.phase() == "Reserved"
+    world.rig.clock.advance(1)
+    assert not len(world.rig.scheduler.reservations.held), "the core ends it, whether the controller runs or not"
+    await world.later(0)
+    assert world.phase() == "Expired"
+    assert world.rig.place_of(waiting) in ("active", "backoff")
+    await world.later(600)
+    assert (world.phase(), world.condition()[1]) == ("Expired", "Expired")
+
+
+async def test_room_that_does_not_exist_yet(world: Reservations) -> None:
+    """The status reports what is missing, and the room is held when pods have ended."""
+    world.rig.add(running_pod("running", "a", cpus=2))
+    await world.apply("room", count=3)
+    assert (world.phase(), world.condition()[:2]) == ("Pending", ("False", "NoRoom"))
+    assert "2 of 3 pods fit now; " in world.condition()[2]
+    assert world.condition("Impossible")[0] == "False"
+    world.rig.scheduler.feed.pod_deleted(running_pod("running", "a", cpus=2))
+    await world.later(2)
+    assert world.phase() == "Reserved"
+
+
+async def test_searches_are_bounded(world: Reservations) -> None:
+    """Without a change in the cluster, room is searched once a minute."""
+    world.rig.add(running_pod("running", "a", cpus=2))
+    searches = 0
+    search = world.controller._dry_run.search
+
+    async def counted(request: Any) -> Any:
+        nonlocal searches
+        searches += 1
+        return await search(request)
+
+    world.controller._dry_run.search = counted  # type: ignore[method-assign]
+    await world.apply("room", count=3)
+    for _ in range(59):
+        await world.later()
+    assert searches == 1
+    for _ in range(61):
+        await world.later()
+    assert searches in (2, 3)
+
+
+async def test_impossible(world: Reservations) -> None:
+    """Pods that fit on no node, whatever ends, are reported; a node that is added later helps."""
+    await world.apply("room", resources={"cpu": 16})
+    assert (world.phase(), world.condition("Impossible")[:2]) == ("Pending", ("True", "NeverFits"))
+    assert world.condition()[:2] == ("False", "Impossible")
+    world.rig.add(small_node("c", 16))
+    await world.later(2)
+    assert (world.phase(), world.condition("Impossible")[0]) == ("Reserved", "False")
+
+
+async def test_invalid_spec(world: Reservations) -> None:
+    """A spec that is not valid holds nothing, and names the field."""
+    await world.apply("room", resources={"cpu": "a lot"})
+    assert world.condition()[:2] == ("False", "InvalidSpec")
+    assert "spec.resources.cpu" in world.condition()[2]
+    await world.apply("room", count=2)
+    assert world.phase() == "Reserved"
+
+
+async def test_an_edit_moves_the_room(world: Reservations) -> None:
+    """A changed spec is evaluated again; deletion ends the room."""
+    await world.apply("room", count=1)
+    await world.apply("room", count=4)
+    assert (world.status()["reserved"], world.status()["observedGeneration"]) == (4, 2)
+    await world.delete("room")
+    assert not len(world.rig.scheduler.reservations.held)
+
+
+async def test_topology(world: Reservations) -> None:
+    """All pods share one domain, or nothing is reserved."""
+    await world.apply("room", count=2, topology={"key": "zone"})
+    assert len(world.status()["nodes"]) == 1
+    await world.apply("large", count=3, topology={"key": "zone"}, priority=5)
+    assert world.phase("large") == "Pending"
+
+
+async def test_template(world: Reservations) -> None:
+    """The constraints of the template count."""
+    spec = {
+        "nodeSelector": {"zone": "y"},
+        "containers": [{"name": "main", "image": "main", "resources": {"requests": {"cpu": "1"}}}],
+    }
+    await world.apply("room", count=2, template={"spec": spec})
+    assert world.status()["where"] == "b"
+    await world.apply("more", count=1, template={"spec": spec})
+    assert world.phase("more") == "Pending"
+
+
+async def test_a_node_that_is_gone(world: Reservations) -> None:
+    """The room moves to another node."""
+    await world.apply("room", count=2, topology={"key": "zone"})
+    lost = world.status()["where"]
+    world.rig.scheduler.feed.node_deleted(small_node(lost))
+    await world.later()
+    assert (world.phase(), world.status()["where"]) == ("Reserved", "b" if lost == "a" else "a")
+
+
+async def test_kube_scheduler_takes_the_room(world: Reservations) -> None:
+    """The status names the pod, its scheduler and the node."""
+    await world.apply("room", count=4)
+    world.rig.add(pod("foreign", requests={"cpu": "1"}, node_name="a", scheduler_name="kube-scheduler"))
+    await world.later()
+    assert world.phase() == "Pending"
+    assert world.condition()[2].startswith(
+        "Pod default/foreign of scheduler kube-scheduler, which does not read NodeReservations, was bound to a"
+    )
+
+
+async def test_restart(world: Reservations) -> None:
+    """The room is held again on the same nodes, without what pods have used meanwhile."""
+    await world.apply("room", count=4, ttlSeconds=60)
+    before = world.status()["nodes"]
+    await world.restart()
+    assert [room.holder.name for room in world.rig.scheduler.reservations.held] == ["room"]
+    assert (world.phase(), world.status()["nodes"]) == ("Reserved", before)
+    for room in world.rig.scheduler.reservations.held:
+        world.rig.scheduler.reservations.held.end(room.holder.uid)
+    world.rig.clock.advance(10)
+    created = world.rig.clock.wall()
+    world.rig.add(own_pod("own", node_name="a", created=created))
+    await world.restart()
+    assert (world.status()["reserved"], world.status()["consumed"]) == (3, 1)
+    for room in world.rig.scheduler.reservations.held:
+        world.rig.scheduler.reservations.held.end(room.holder.uid)
+    world.rig.add(*(own_pod(f"own-{number}", node_name="b", created=created) for number in range(3)))
+    await world.restart()
+    await world.later(0)
+    assert (world.phase(), world.status()["consumed"]) == ("Consumed", 4)
+    await world.restart()
+    assert not len(world.rig.scheduler.reservations.held)
+
+
+async def test_writes_that_fail(world: Reservations) -> None:
+    """The room is held all the same, and the status is written later."""
+    world.failures = 2
+    await world.apply("room", count=2)
+    assert len(world.rig.scheduler.reservations.held) == 1
+    for _ in range(4):
+        await world.later()
+    assert world.phase() == "Reserved"
+
+
+async def test_two_reservations_do_not_count_on_the_same_room(world: Reservations) -> None:
+    """The second one waits, and gets the room when the first is deleted."""
+    await world.apply("first", count=3)
+    await world.apply("second", count=3)
+    assert (world.phase("first"), world.phase("second")) == ("Reserved", "Pending")
+    await world.delete("first")
+    await world.later(61)
+    assert world.phase("second") == "Reserved"
