@@ -6,6 +6,7 @@
                               │ quorum assumed                           │ too few members left
                               ▼                                          ▼
        reprieve victims if every member still fits, there or elsewhere   no plan
+       members of several sizes: or if the smallest quorum fits
 
 For groups of ``scheduling.k8s.io`` all pods of lower priority are removed first, a group cycle places the
 members, and each unit that fits beside them on their nodes is reprieved. Members beyond the quorum count as well, and
@@ -51,6 +52,8 @@ from scheduler_core.snapshot.overlay import ColumnsOverlay
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 
 _CANDIDATES_PER_STEP = 20
+_STEPS_FOR_RETURN = 2_000
+"""Steps of searches for other nodes of a quorum beside victims that are reprieved."""
 _INFEASIBLE = Failure("infeasible even without the pods that may be evicted")
 _ABOVE_ANY_PRIORITY = 2**31
 
@@ -246,6 +249,9 @@ class VictimWorld(SearchWorld):
         self._reprieve()
         if len(self._by_uid) < needed:
             return None
+        if self._may_place_otherwise and self._reprieve_by_search(needed):
+            # On their new nodes the members may need other victims no more.
+            self._reprieve()
         nodes = {uid: attempt.node_name for uid, attempt in self._by_uid.items()}
         rows = {self.nodes.row_of(name) for name in nodes.values()}
         awaited = [info for info in self._request.terminating if self._terminating_rows[info.uid] in rows]
@@ -294,7 +300,10 @@ class VictimWorld(SearchWorld):
             self._rejected_by |= feasible.diagnosis.rejected_by
 
     def _assume(self, attempt: Attempt, feasible: Feasible) -> bool:
-        if not self._assume_member(attempt, self.selection.select(attempt, feasible)):
+        return self._assume_tried(attempt, self.selection.select(attempt, feasible))
+
+    def _assume_tried(self, attempt: Attempt, node_name: str) -> bool:
+        if not self._assume_member(attempt, node_name):
             return False
         self._is_row_local = self._is_row_local and self._node_dry_run(attempt).is_row_local
         self._tries_by_row[self.nodes.row_of(attempt.node_name)] += 1
@@ -430,6 +439,63 @@ class VictimWorld(SearchWorld):
             if self._can_return(unit, rows):
                 gone.add(id(unit))
         self._chosen = [unit for unit in self._chosen if id(unit) not in gone]
+
+    @property
+    def _may_place_otherwise(self) -> bool:
+        """Return whether other members of the quorum, or other nodes for them, may need fewer victims."""
+        placing = self._request.placing
+        if self._keeps_nodes or placing.gang.is_tree or not self._chosen:
+            return False
+        return len({filter_class(self._instance, queued.info) for queued in placing.members}) > 1
+
+    def _reprieve_by_search(self, needed: int) -> bool:
+        """Reprieve victims beside which the quorum fits with other members or on other nodes; return whether any is.
+
+        Bounded: if the searches take too many steps, the other victims leave. One victim is always left, because the
+        gang was rejected without evictions: its cycle does not find the nodes that this search finds.
+        """
+        left, gone = _STEPS_FOR_RETURN, set[int]()
+        smallest = sorted(self._request.placing.members, key=lambda queued: sorted(queued.info.fit))[:needed]
+        orders = (smallest[::-1], smallest)
+        for unit in self._in_order_of_return():
+            left -= len(orders) * needed * steps_of_search(self.nodes)
+            if left < 0:
+                break
+            if len(gone) + 1 == len(self._chosen) and not self._request.terminating:
+                break
+            self.steps.spend(sum(map(steps_of_removal, unit.pods)))
+            self._overlay.restore(reversed(unit.pods))
+            former = [(attempt, attempt.node_name) for attempt in self._by_uid.values()]
+            self._release_all()
+            if any(self._fill_tightly(order) for order in orders):
+                gone.add(id(unit))
+                continue
+            self._overlay.remove(unit.pods)
+            # Without filters: all of them were assumed on these nodes before the unit was restored.
+            for attempt, node_name in former:
+                self._assume_member(attempt, node_name)
+        self._chosen = [unit for unit in self._chosen if id(unit) not in gone]
+        return bool(gone)
+
+    def _release_all(self) -> None:
+        for attempt in reversed(list(self._by_uid.values())):
+            self._release_member(attempt)
+
+    def _fill_tightly(self, members: Sequence[QueuedPod]) -> bool:
+        """Assume all of some members, each on the node with the least room for it; assume none if one does not fit."""
+        nodes = self.nodes
+        for queued in members:
+            attempt = self.begin(self._instance, queued, self._where)
+            rows = self.find(attempt).rows
+            if len(rows):
+                room = np.zeros(len(rows))
+                for column, amount in queued.info.fit:
+                    room += (nodes.allocatable[column, rows] - nodes.requested[column, rows]) / max(amount, 1)
+                if self._assume_tried(attempt, nodes.node_name(int(rows[room.argmin()]))):
+                    continue
+            self._release_all()
+            return False
+        return True
 
     def _in_order_of_return(self) -> list[DisruptionUnit]:
         ordered = sorted(self._chosen, key=self._importance)
