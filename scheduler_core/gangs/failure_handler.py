@@ -10,9 +10,13 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from scheduler_core.cycle.failure_handler import Failure, failed_scheduling, patch_status
 from scheduler_core.errors import AttemptLimitError, SchedulerCoreError
 from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.extension_points import Reads
+from scheduler_core.framework.plugin import Plugin
 from scheduler_core.framework.queued_pod import QueuedGang, QueuedPod
 from scheduler_core.framework.status import GANG_SCHEDULING
 from scheduler_core.metrics.attempt_reports import log_gang
@@ -24,15 +28,16 @@ from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, PodGroup
 from scheduler_core.model.pod_requests import amount_text
 from scheduler_core.placement.requests import Placement, PlacementRequest, Rejection
-from scheduler_core.placement.subsets import count_domains
+from scheduler_core.placement.subsets import count_domains, member_room
 from scheduler_core.ports import Clock, ClusterWriter
 from scheduler_core.queueing.gang_members import Gang, GangOutcome
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.queueing.waiting_causes import SCHEDULER_ERROR
 from scheduler_core.runtime.equivalence import class_key, filter_class
-from scheduler_core.runtime.filtering import run_pre_filters
+from scheduler_core.runtime.filtering import run_filters, run_pre_filters
 from scheduler_core.runtime.framework_instance import FrameworkInstance
-from scheduler_core.snapshot.node_columns import NodeColumns
+from scheduler_core.runtime.node_adapters import NodeFilterAdapter
+from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
 from scheduler_core.snapshot.row_cache import free_amount
 
@@ -308,7 +313,7 @@ def with_node_help(
     """Return the failure with the reason why no new node helps, if there is one.
 
     Nodes help no gang whose quorum needs a member that PreFilter rejects as a whole, that may only use certain nodes by
-    their names, or whose domain is the node of members that are scheduled already.
+    their names, which have no room for it, or whose domain is the node of members that are scheduled already.
     """
     if failure.reason != UNSCHEDULABLE or failure.is_given_up or not failure.is_helped_by_nodes:
         return failure
@@ -323,9 +328,6 @@ def _lasting_problem(nodes: NodeColumns, request: PlacementRequest, rejection: R
     for topology, gangs in request.gang.topologies:
         if topology.is_required and topology.key == HOSTNAME and any(gang.placed for gang in gangs):
             return "scheduled members have set the node of the group"
-    # In another domain than that of its node, any member with such a node is rejected.
-    tries = () if request.gang.topologies else rejection.tries
-    tried = {attempt.info.uid for found in tries for attempt, _ in found.failed}
     nodes.steps.pass_by(1 + len(request.members) // _MEMBERS_PER_STEP)
     of_class: dict[object, list[PodInfo]] = {}
     if request.members:
@@ -334,29 +336,86 @@ def _lasting_problem(nodes: NodeColumns, request: PlacementRequest, rejection: R
         has_own_class = filter_class(request.instance, first) == first.uid
         for info in (queued.info for queued in request.members):
             of_class.setdefault(info.uid if has_own_class else class_key(info), []).append(info)
-    left, why = len(request.members), ""
+    # In another domain than that of its node, any member with such a node is rejected.
+    tries = () if request.gang.topologies else rejection.tries
+    tried = {attempt.info.uid for found in tries for attempt, _ in found.failed}
+    stuck, why, pinned = 0, "", _Pinned()
     for infos in list(of_class.values())[:_MAX_HELPED_CLASSES]:
         nodes.steps.pass_by(_STEPS_OF_CLASS)
-        problem = _problem_of(nodes, request, infos, tried)
+        count, problem = _problem_of(nodes, request, infos, pinned, is_tried=any(info.uid in tried for info in infos))
         if problem:
-            left -= len(infos)
+            stuck += count
             why = why or f"{infos[0].key}: {problem}"
-    return why if left < request.needed else ""
+    if pinned.infos:
+        # Members of several classes may have room one by one, and not together.
+        together = len(pinned.infos) - _room_of(nodes, pinned.infos, sorted(pinned.rows))
+        if together > stuck:
+            stuck, why = together, why or f"{pinned.infos[0].key}: {_OF_NAMED_NODES}"
+    return why if len(request.members) - stuck < request.needed else ""
 
 
-def _problem_of(nodes: NodeColumns, request: PlacementRequest, infos: list[PodInfo], tried: set[str]) -> str:
-    """Return why no new node helps members of one class; "" if one may."""
-    rejected = next((info for info in infos if info.uid in tried), None)
+_OF_NAMED_NODES = "it may only use nodes of certain names"
+
+
+@dataclass(slots=True)
+class _Pinned:
+    """Members that may only use nodes of certain names, and the rows of these nodes that accept them."""
+
+    infos: list[PodInfo] = field(default_factory=list)
+    rows: set[int] = field(default_factory=set)
+
+
+def _problem_of(
+    nodes: NodeColumns, request: PlacementRequest, infos: list[PodInfo], pinned: _Pinned, *, is_tried: bool
+) -> tuple[int, str]:
+    """Return how many members of one class no new node helps, and why.
+
+    Args:
+        pinned: Receives the members if they may only use nodes of certain names.
+        is_tried: Whether one of them was rejected with others in place.
+    """
+    state, first = CycleState(), infos[0]
     try:
-        outcome = run_pre_filters(request.instance, CycleState(), infos[0], nodes)
+        outcome = run_pre_filters(request.instance, state, first, nodes)
+        if not outcome.status.is_success:
+            return len(infos), outcome.status.message
+        if outcome.node_names is None and not is_pinned(first.pod):
+            return 0, ""
+        # Alone: with others in place, a member may lack the room that these leave when they use new nodes.
+        filters = [
+            (position, each)
+            for position, each in enumerate(request.instance.filters)
+            if _decides_alone(each.plugin if isinstance(each, NodeFilterAdapter) else each, is_tried=is_tried)
+        ]
+        verdicts = run_filters(request.instance, state, first, nodes, ALL_ROWS, among=filters)
     except SchedulerCoreError:
         # It is reported by the attempt itself.
-        return ""
-    if not outcome.status.is_success:
-        return outcome.status.message
-    if rejected is not None and (outcome.node_names is not None or is_pinned(rejected.pod)):
-        return "it may only use nodes of certain names"
-    return ""
+        return 0, ""
+    rows = np.flatnonzero((verdicts == 0) & nodes.alive).tolist()
+    if outcome.node_names is not None:
+        rows = [row for row in rows if nodes.names[row] in outcome.node_names]
+    pinned.infos += infos
+    pinned.rows.update(rows)
+    room = _room_of(nodes, infos, rows)
+    if room >= len(infos):
+        return 0, ""
+    some = f", which have room for {room} of {len(infos)} such members" if room else ""
+    return len(infos) - room, f"{_OF_NAMED_NODES}{some}"
+
+
+def _decides_alone(plugin: Plugin, *, is_tried: bool) -> bool:
+    """Return whether members on other nodes do not change the result of a filter.
+
+    Args:
+        is_tried: Whether the filters reject the member with others in place, too.
+    """
+    reads = plugin.reuse.filter
+    return Reads.DOMAINS not in reads if is_tried else reads.is_row_local
+
+
+def _room_of(nodes: NodeColumns, infos: Sequence[PodInfo], rows: Sequence[int]) -> int:
+    """Return how many members have room on some rows at most."""
+    return int(member_room(nodes, infos)[list(rows)].sum())
 
 
 def is_pinned(pod: Pod) -> bool:

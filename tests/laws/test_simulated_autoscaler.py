@@ -30,6 +30,7 @@ from scheduler_core.config.plugin_set_types import PluginConfig, Plugins
 from scheduler_core.config.profile_config import PreemptionSettings, ProfileConfig
 from scheduler_core.cycle import preemption_delay
 from scheduler_core.cycle.failure_handler import Failure
+from scheduler_core.gangs import failure_handler
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.node import HOSTNAME, Node
 from scheduler_core.model.pod import Pod
@@ -329,8 +330,15 @@ def check(shape: Shape, counts_nominated: bool) -> None:
 
     autoscaler = asyncio.run(run())
     cluster = autoscaler.cluster
+    room_on_n0 = shape.nodes[0] - shape.used[0]
+    if any(of.in_one_zone and of.pinned and of.pinned * of.cpus <= room_on_n0 for of in shape.gangs):
+        # A node in the zone of n0 helps, and the autoscaler adds nodes of another one.
+        return
     assert autoscaler.bought <= least + 1, f"{autoscaler.bought} nodes are bought, {least} suffice"
-    if any(of.in_one_zone or of.pinned for of in shape.gangs) or any(is_in_zone for *_, is_in_zone in shape.singles):
+    is_alone = len(shape.gangs) + len(shape.singles) == 1
+    if any(of.in_one_zone or (of.pinned and not is_alone) for of in shape.gangs) or any(
+        is_in_zone for *_, is_in_zone in shape.singles
+    ):
         # An autoscaler takes free nodes of another zone for room of a gang, and a pod that may use any node may have
         # the place of one that may not.
         return
@@ -347,16 +355,16 @@ GANGS = st.builds(
         least - missing,
         cpus,
         priority,
-        in_one_zone=kind == "zone",
+        in_one_zone=kind.endswith("zone"),
         is_strict=is_strict,
-        pinned=kind == "node",
+        pinned=kind.startswith("node"),
     ),
     st.integers(2, 5),
     st.sampled_from((0, 0, 0, 1, -1)),
     SIZES,
     st.sampled_from((0, 5)),
     # A gang whose zone is set by a node of one member is not helped by the template, which autoscalers do not see.
-    st.sampled_from(("any", "any", "zone", "node")),
+    st.sampled_from(("any", "any", "zone", "node", "node in zone")),
     st.booleans(),
 )
 
@@ -392,6 +400,14 @@ def _preempts_at_once(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(preemption_delay, "seconds_left", lambda *_: 0.0)
 
 
+def _sees_no_lasting_problem(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(failure_handler, "is_pinned", lambda _: False)
+
+
+def _takes_rejections_with_others_in_place_as_lasting(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(failure_handler, "_room_of", lambda *_: 0)
+
+
 @table(
     "plant, shape, problem",
     (
@@ -399,6 +415,18 @@ def _preempts_at_once(patch: pytest.MonkeyPatch) -> None:
         _reports_gated_members_as_unschedulable,
         dataclasses.replace(FULL, gangs=(Gang(4, 3, 2, 0),)),
         "3 nodes are bought, 0 suffice",
+    ),
+    (
+        "nodes-for-a-gang-of-a-full-node-in-one-zone",
+        _sees_no_lasting_problem,
+        dataclasses.replace(FULL, gangs=(Gang(3, 3, 2, 0, in_one_zone=True, pinned=1),)),
+        "nodes are bought, 0 suffice",
+    ),
+    (
+        "no-node-for-a-gang-whose-pinned-member-has-room",
+        _takes_rejections_with_others_in_place_as_lasting,
+        Shape((2,), (0,), 2, (Gang(3, 3, 1, 0, pinned=1),), ()),
+        "have no node",
     ),
     (
         "an-eviction-that-a-node-makes-needless",

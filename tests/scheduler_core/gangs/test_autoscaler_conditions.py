@@ -177,6 +177,46 @@ async def test_members_of_certain_nodes(cluster: Rig, fields: dict[str, object],
     assert set(reasons(cluster).values()) == {reason}
 
 
+HOSTNAME = "kubernetes.io/hostname"
+ON_B = {"node_selector": {HOSTNAME: "b"}}
+IN_ZONE = GroupTopology("zone")
+
+
+@table(
+    "topology, running, members_on_b, reason",
+    ("room if others use new nodes", None, 0, 1, "Unschedulable"),
+    ("room for one of two", None, 1, 2, "NoNodeHelps"),
+    ("full node", None, 2, 1, "NoNodeHelps"),
+    ("one zone, room if others use new nodes", IN_ZONE, 0, 1, "Unschedulable"),
+    ("one zone, room for one of two", IN_ZONE, 1, 2, "NoNodeHelps"),
+    ("one zone, full node", IN_ZONE, 2, 1, "NoNodeHelps"),
+    ("preferred zone, full node", GroupTopology("zone", is_required=False), 2, 1, "NoNodeHelps"),
+    ("one zone, no such member", IN_ZONE, 2, 0, "Unschedulable"),
+)
+async def test_members_of_a_full_node(
+    cluster: Rig, topology: GroupTopology | None, running: int, members_on_b: int, reason: str
+) -> None:
+    """New nodes help if the members that name a node have room there when the others use new nodes."""
+    b = node("b", allocatable={"cpu": "2", "pods": "10"}, labels={HOSTNAME: "b", "zone": "z"})
+    cluster.add(b, *(pod(f"old-{number}", node_name="b", requests={"cpu": "1"}) for number in range(running)))
+    cluster.scheduler.group_feed.group_changed(group(min_member=5, topology=topology))
+    cluster.add(*(member(f"train-{number}", **(ON_B if number >= 5 - members_on_b else {})) for number in range(5)))  # type: ignore[arg-type] # fields of a pod
+    await settle(cluster)
+    assert set(reasons(cluster).values()) == {reason}
+
+
+async def test_members_of_several_classes_on_one_node(cluster: Rig) -> None:
+    """Members that have room on their node one by one, and not together, are not helped by new nodes."""
+    cluster.add(node("b", allocatable={"cpu": "2", "pods": "10"}, labels={HOSTNAME: "b"}))
+    cluster.scheduler.group_feed.group_changed(group(min_member=3))
+    requests = ({"cpu": "1"}, {"cpu": "1"}, {"cpu": "1", "memory": "1Gi"})
+    cluster.add(
+        *(member(f"train-{at}", requests=each, node_selector={HOSTNAME: "b"}) for at, each in enumerate(requests))
+    )
+    await settle(cluster)
+    assert set(reasons(cluster).values()) == {"NoNodeHelps"}
+
+
 @table("key, reason", ("one node", "kubernetes.io/hostname", "NoNodeHelps"), ("a zone", "zone", "Unschedulable"))
 async def test_the_domain_of_scheduled_members(cluster: Rig, key: str, reason: str) -> None:
     """New nodes cannot join a domain of one node; those of a zone can."""
