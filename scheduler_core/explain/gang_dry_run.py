@@ -34,6 +34,7 @@ from scheduler_core.placement.subsets import Group
 from scheduler_core.placement.worlds import CycleWorld, for_dry_run, without_extenders
 from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.snapshot.cluster_cache import ClusterCache
+from scheduler_core.snapshot.held_claims import has_claims
 from scheduler_core.snapshot.node_columns import NodeColumns
 
 
@@ -85,6 +86,7 @@ class GangExamination:
         tried: How many domains were tried.
         device_search: Why no other choice of nodes and devices helps; "" if that was not searched, or if one does.
         preemption: Result of a dry run of preemption; None if the quorum is feasible or an error ended the dry run.
+        device_preemption: Its result if the profile preempted for devices, which it does not; None without a plan.
         reserved_for_others: Nodes that are reserved for other gangs.
         error: Error that ended the dry run; "" for none.
     """
@@ -98,6 +100,7 @@ class GangExamination:
     tried: int = 0
     device_search: str = ""
     preemption: GangPreview | None = None
+    device_preemption: GangPreview | None = None
     reserved_for_others: tuple[KeptOff, ...] = ()
     error: str = ""
 
@@ -207,7 +210,16 @@ class GroupDryRuns:
                     self._run(alone, found, limit)
         if found.placement is None and not found.error:
             found.preemption = self.preemption.preview(request.gang, request.instance)
+            if found.preemption.plan is None and not request.instance.config.preemption.devices:
+                found.device_preemption = self._freeing_devices(request)
         return found
+
+    def _freeing_devices(self, request: PlacementRequest) -> GangPreview | None:
+        if not any(has_claims(queued.info.pod) for queued in request.members):
+            return None
+        with request.instance.freeing_devices():
+            preview = self.preemption.preview(request.gang, request.instance)
+        return None if preview.plan is None else preview
 
     def _reserved_for_others(self, request: PlacementRequest) -> tuple[KeptOff, ...]:
         nodes, members = self.cache.columns, request.members

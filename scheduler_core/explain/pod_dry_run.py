@@ -9,7 +9,7 @@ feasible, and PostFilter plugins return a preview instead of acting on the clust
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -38,6 +38,9 @@ from scheduler_core.snapshot.overlay import ColumnsOverlay
 from scheduler_core.snapshot.pod_info import PodInfo
 
 _OUTSIDE = "node(s) were outside the gang's domain"
+
+
+_DEVICES = "DynamicResources"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,7 @@ class Examination:
         message: Why no node is feasible, as in the FailedScheduling event; "" if one is.
         post_filter: Result of PostFilter; None if it was not reached or the profile has no such plugin.
         preemption: What PostFilter would do; None for nothing.
+        device_preemption: What it would do if the profile preempted for devices, which it does not; None for nothing.
         planned_writes: Returns what PreBind would write for a feasible node, while nothing changes.
         error: Error that ended the attempt; "" for none.
     """
@@ -102,6 +106,7 @@ class Examination:
     message: str = ""
     post_filter: PostFilterOutcome | None = None
     preemption: PostFilterPreview | None = None
+    device_preemption: PostFilterPreview | None = None
     planned_writes: Callable[[str], Mapping[str, Any] | None] | None = None
     error: str = ""
     gang_context: GangContext = ALONE
@@ -235,10 +240,21 @@ def _note_nodes(columns: NodeColumns, feasible: Feasible, found: Examination) ->
         found.rejected[columns.node_name(row)] = status
 
 
+def may_free_devices(instance: FrameworkInstance, rejected_by: Container[str]) -> bool:
+    """Return whether preemption for devices, which the profile does not enable, may help a pod."""
+    return _DEVICES in rejected_by and not instance.config.preemption.devices
+
+
 def _note_post_filters(columns: NodeColumns, attempt: Attempt, feasible: Feasible, found: Examination) -> None:
     diagnosis = feasible.diagnosis
-    outcome, found.preemption = preview_post_filters(attempt.instance, attempt.state, attempt.info, columns, diagnosis)
+    arguments = attempt.instance, attempt.state, attempt.info, columns, diagnosis
+    outcome, found.preemption = preview_post_filters(*arguments)
     found.post_filter = outcome
+    if not outcome.status.is_success and may_free_devices(attempt.instance, diagnosis.rejected_by):
+        with attempt.instance.freeing_devices():
+            forced, preview = preview_post_filters(*arguments)
+        if forced.status.is_success:
+            found.device_preemption = preview
     diagnosis.post_filter_message = outcome.status.message
     found.message = diagnosis.message()
 

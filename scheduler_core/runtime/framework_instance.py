@@ -10,7 +10,8 @@ Pods in flight finish on the instance on which they started.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
@@ -77,6 +78,7 @@ class FrameworkInstance:
         self, plan: ProfilePlan, plugins: Mapping[str, Plugin], extenders: OpenExtenders, budget: PluginTimeBudget
     ) -> None:
         self.config = plan.config
+        self._origin = self
         self.name = plan.config.scheduler_name
         self.revision = plan.revision
         self.resolved = resolved = plan.resolved
@@ -120,6 +122,18 @@ class FrameworkInstance:
         self.in_flight = 0
         self.is_retired = False
         self._closed = False
+
+    @contextmanager
+    def freeing_devices(self) -> Iterator[None]:
+        """Preempt pods for their devices in a block, whatever the profile sets; only for dry runs."""
+        config = self.config
+        settings = config.preemption.model_copy(update={"devices": True})
+        # Plugins have the settings of the instance of which a dry run uses a copy.
+        self.config = self._origin.config = config.model_copy(update={"preemption": settings})
+        try:
+            yield
+        finally:
+            self.config = self._origin.config = config
 
     def _rejecting_with(self, change: NodeChange) -> frozenset[str]:
         return frozenset(name for name in self.registrations if change in self.plugins[name].hints_for)

@@ -99,6 +99,9 @@ def random_scenario(seed: int) -> Scenario:
         chosen = draw.sample(range(len(holders)), min(len(holders), draw.randint(1, 2)))
         for index in chosen:
             holders[index] = replace(holders[index], claims=(*holders[index].claims, len(claims) - 1))
+        # The order of equal pods on several nodes would decide which of them violate a budget.
+        minutes = draw.sample(range(20), len(holders))
+        holders = [replace(each, minutes=minute) for each, minute in zip(holders, minutes, strict=True)]
     used = {name: sum(each.cpus for each in holders if each.node == name) for name in names}
     cpus = {name: used[name] + draw.randint(0, 2) for name in names}
     in_use = {number for each in holders for number in each.claims}
@@ -139,7 +142,8 @@ def relevant(scenario: Scenario, node: str) -> list[Holder]:
     names = {each.name for each in scenario.holders if each.node == node}
     numbers = {number for each in scenario.holders if each.name in names for number in each.claims}
     numbers |= {number for number, devices in enumerate(scenario.claims) if any(key[0] == NETWORK for key in devices)}
-    names |= {each.name for number in numbers for each in scenario.holders_of(number)}
+    freed = [holders for number in numbers if all(map(scenario.may_leave, holders := scenario.holders_of(number)))]
+    names |= {each.name for holders in freed for each in holders}
     return [each for each in scenario.holders if each.name in names and scenario.may_leave(each)]
 
 

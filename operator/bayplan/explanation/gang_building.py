@@ -5,6 +5,7 @@ Everything is computed by the scheduler that would schedule the gang; its state 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -38,6 +39,7 @@ from scheduler_core.placement.reservations import Reservation
 from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.scheduler import Scheduler
+from scheduler_core.snapshot.pod_info import PodInfo
 
 _NAMED = 5
 _SOURCES = (GroupSource.NATIVE, GroupSource.BAYPLAN, GroupSource.SCHEDULER_PLUGINS, GroupSource.VOLCANO)
@@ -255,7 +257,7 @@ def _examined(bare: GangExplanation, gang: Gang, found: GangExamination, extende
         domain=found.domain or None,
         placement=tuple(MemberNode(*pair) for pair in (found.placement or {}).items()),
         places=found.places,
-        preemption=None if found.preemption is None else _preemption(found.preemption),
+        preemption=None if found.preemption is None else _preemption(found.preemption, found.device_preemption),
         kept_off=found.reserved_for_others,
         notices=(*bare.notices, extenders) if extenders else bare.notices,
     )
@@ -286,10 +288,13 @@ def _headline(found: GangExamination) -> str:
     return f"does not fit: there are nodes for {nearest.fitting} of the {found.needed} members {must}{where}{room}"
 
 
-def _preemption(preview: GangPreview) -> GangPreemption:
+def _preemption(preview: GangPreview, freeing: GangPreview | None) -> GangPreemption:
     plan = preview.plan
     if plan is None:
-        return GangPreemption((), (), (), 0, None, preview.reason)
+        message = preview.reason
+        if freeing is not None and freeing.plan is not None:
+            message = with_device_victims(message, freeing.plan.victims)
+        return GangPreemption((), (), (), 0, None, message)
     return GangPreemption(
         victims=victims_of(plan.victims),
         nodes=plan.victim_nodes,
@@ -298,6 +303,12 @@ def _preemption(preview: GangPreview) -> GangPreemption:
         domain=plan.where.name or None,
         message=None,
     )
+
+
+def with_device_victims(message: str, victims: Sequence[PodInfo]) -> str:
+    """Return why preemption does not help, with the pods that it would evict if it freed devices."""
+    names = listed([f"{info.pod.key} (priority {info.priority}) on {info.node_name}" for info in victims], _NAMED)
+    return f"{message.rstrip('.')}; with spec.preemption.devices of the profile it would evict {names}"
 
 
 def _counted(count: int, noun: str) -> str:

@@ -24,7 +24,13 @@ from bayplan.explanation.documents import (
     ScorePart,
     Verdict,
 )
-from bayplan.explanation.gang_building import ExplanationOptions, explain_gang, gang_of_pod, waits_until
+from bayplan.explanation.gang_building import (
+    ExplanationOptions,
+    explain_gang,
+    gang_of_pod,
+    waits_until,
+    with_device_victims,
+)
 from bayplan.extenders.http_extender import extenders_skipped_notice
 from bayplan.texts.document_formats import error_text, item_or_error
 from scheduler_core.config.validation import did_you_mean
@@ -277,7 +283,11 @@ def _preemption(found: Examination, until: str | None) -> Preemption | None:
         return None
     node = outcome.nominated_node if outcome.status.is_success else None
     if plan is None or not node:
-        return Preemption(None, (), 0, 0 if plan is None else len(plan.candidates), _why_not(found, outcome))
+        message = _why_not(found, outcome)
+        freeing = found.device_preemption
+        if freeing is not None:
+            message = with_device_victims(message, freeing.evicted)
+        return Preemption(None, (), 0, 0 if plan is None else len(plan.candidates), message)
     chosen = next((candidate for candidate in plan.candidates if candidate.node_name == node), None)
     victims = victims_of(plan.evicted)
     violations = 0 if chosen is None else chosen.pdb_violations

@@ -2,66 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Sequence
-
 from msgspec.structs import replace
 
-from scheduler_core.config.profile_config import PreemptionSettings, ProfileConfig
-from scheduler_core.model.devices import ResourceClaim, ResourceClaimStatus
-from scheduler_core.model.pod import Pod
-from tests.support.builders import pod
-from tests.support.devices import DRIVER, claim, device, exactly, slice_of, using, with_reserved
-from tests.support.gang_devices import claimant, device_rig, gang, report
+from tests.support.device_preemption import deallocate, held, holder, idle, pending, served, shared_by_two
+from tests.support.devices import claim, device, exactly, slice_of
+from tests.support.gang_devices import claimant, gang, report
 from tests.support.gang_preemption import evicted, small_node
-from tests.support.recording_claim_writer import RecordingClaimWriter
-from tests.support.scheduling import DEFAULT_NAME, Rig
 
 IN_USE = "0/1 nodes are available: 1 cannot allocate all claims."
-
-
-def served(*, devices: bool) -> tuple[Rig, RecordingClaimWriter]:
-    made, writer = device_rig()
-    made.serve(ProfileConfig(scheduler_name=DEFAULT_NAME, preemption=PreemptionSettings(devices=devices)))
-    return made, writer
-
-
-def holder(name: str, node: str, *claims: str, priority: int = 0) -> Pod:
-    made = pod(name, node_name=node, namespace="ns", uid=name, priority=priority, requests={"cpu": "100m"})
-    return using(made, *claims)
-
-
-def held(name: str, device_name: str, *pods: str, pool: str = "a") -> ResourceClaim:
-    results = [{"request": "r", "driver": DRIVER, "pool": pool, "device": device_name}]
-    return with_reserved(claim(exactly("r"), name=name, allocation={"devices": {"results": results}}), *pods)
-
-
-def pending(name: str, *claims: str, priority: int = 1) -> Pod:
-    return using(pod(name, namespace="ns", priority=priority, requests={"cpu": "100m"}), *claims)
-
-
-def deallocate(made: Rig, writer: RecordingClaimWriter, name: str) -> None:
-    """Report that the API server has removed the allocation of a claim, as kube-controller-manager does."""
-    old = writer.claims[f"ns/{name}"]
-    new = writer.store(replace(old, status=ResourceClaimStatus()))
-    made.scheduler.device_feed.updated(old, new)
-
-
-async def idle(made: Rig) -> None:
-    task = asyncio.get_running_loop().create_task(made.scheduler.until_idle())
-    while not task.done():
-        await asyncio.sleep(0)
-        if made.scheduler.binding_count:
-            made.clock.advance(0.01)
-
-
-def shared_by_two(*, devices: bool) -> tuple[Rig, RecordingClaimWriter, Sequence[Pod]]:
-    """Return node ``a``, whose device is in use by a claim that pods ``v0`` and ``v1`` share, and a pending pod."""
-    made, writer = served(devices=devices)
-    victims = [holder("v0", "a", "shared"), holder("v1", "a", "shared")]
-    report(made, writer, small_node("a"), slice_of([device("d0")], node="a"), held("shared", "d0", "v0", "v1"))
-    report(made, writer, *victims, claim(exactly("r"), name="own"), pending("high", "own"))
-    return made, writer, victims
 
 
 async def test_by_default_no_pod_is_evicted_for_its_devices() -> None:
