@@ -63,8 +63,12 @@ class Emptying:
         self._occupied = self._with_pods()
         is_progress = True
         while is_progress:
-            found = [row for row in self._candidates() if self._is_emptied(row, moves_twice=moves_twice)]
-            is_progress = bool(found)
+            before = self._nodes.pod_count.copy()
+            is_progress = False
+            for row in self._candidates():
+                # A node that got pods is tried in the next round; otherwise these pods would be moved on and on.
+                if self._nodes.pod_count[row] <= before[row] and self._is_emptied(row, moves_twice=moves_twice):
+                    is_progress = True
 
     def _candidates(self) -> list[int]:
         """Return the nodes all of whose pods may be moved, those with the least pods for what they offer first."""
