@@ -197,7 +197,8 @@ class Scheduler:
         self.decoded: DecodedTypes = self.registry.decoded_types(
             reads_marks=self.options.foreign_gangs != "Ignore"
             or self.options.volcano_groups
-            or self.options.deletion_costs
+            or self.options.deletion_costs,
+            plans_moves=self.options.plans_moves,
         )
         self.declared_feeds = {
             kind.path: DeclaredFeed(kind, services.declared[kind.path], queue, suspension)

@@ -44,6 +44,7 @@ class SchedulerOptions(Struct, frozen=True):
         dry_run_steps: Steps of a dry run; None for those of an attempt.
         contested_node_seconds: Time for which pods prefer other nodes to a contested one after the last bind of a rival
             there; 0 for no effect on decisions.
+        plans_moves: Whether plans of moves are made, so that all that decides whether a pod may be moved is decoded.
         moves: Moves of waiting pods between two turns of the event loop, if one event moves many.
     """
 
@@ -69,6 +70,7 @@ class SchedulerOptions(Struct, frozen=True):
     bounds: SnapshotBounds = DEFAULT_BOUNDS
     attempt_steps: int = ATTEMPT_STEPS
     dry_run_steps: int | None = DRY_RUN_STEPS
+    plans_moves: bool = False
     moves: int = MOVES
     contested_node_seconds: float = 0.0
 

@@ -60,6 +60,7 @@ _CLUSTER_SCOPED = {
     "PluginConfig",
     "PriorityClass",
     "ResourceFlavor",
+    "RebalancePlan",
     "ResourceSlice",
     "SchedulerProfile",
     "StorageClass",

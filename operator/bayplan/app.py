@@ -178,6 +178,8 @@ class Operator:
             self._spawn("NodeReservations", parts.reservations.run())
             await parts.reservations.settle()
         self._spawn("scheduler", parts.scheduler.run())
+        if parts.rebalancing is not None:
+            self._spawn("RebalancePlans", parts.rebalancing.run())
         self._spawn("statuses of groups", parts.group_statuses.run())
         if parts.owner_groups is not None:
             self._spawn("PodGroups of owners", parts.owner_groups.run())

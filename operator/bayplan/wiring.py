@@ -44,6 +44,7 @@ from bayplan.settings.feature_gates import (
     DRA_WORKLOAD_RESOURCE_CLAIMS,
     KUEUE_ADMISSION_CHECK,
     NODE_RESERVATION,
+    REBALANCE_PLAN,
     VOLCANO_POD_GROUPS,
     FeatureGates,
     with_gates,
@@ -58,6 +59,7 @@ from scheduler_core.scheduler import Scheduler, SchedulerOptions, SchedulerPorts
 
 if TYPE_CHECKING:
     from bayplan.kueue.kueue_api import KueueAdmission
+    from bayplan.rebalancing.plan_api import RebalancePlanSource
     from bayplan.recording import Recording
     from bayplan.reservations.reservation_controller import ReservationController
     from bayplan.validation.admission_review import AdmissionReview
@@ -93,6 +95,7 @@ class Parts:
         owner_groups: None if no custom resources are read.
         kueue: None without the feature gate KueueAdmissionCheck.
         reservations: None without the feature gate NodeReservation, or custom resources.
+        rebalancing: None without the feature gate RebalancePlan.
         profiles: Custom resources, or the file of ``--config``.
         presence: Holds the Lease without leader election; None with it, and with ``--config``, whose Lease may be that
             of kube-scheduler.
@@ -115,6 +118,7 @@ class Parts:
     owner_groups: OwnerGroups | None
     kueue: KueueAdmission | None
     reservations: ReservationController | None
+    rebalancing: RebalancePlanSource | None
     profiles: ProfileSource
     debugger: CacheDebugger
     election: LeaderElection | None
@@ -155,6 +159,7 @@ def build_parts(settings: Settings, access: ConfiguredAccess, configuration: Run
         owner_groups=groups.of_owners,
         kueue=_kueue(settings, cluster, core),
         reservations=groups.reservations,
+        rebalancing=_rebalancing(settings, cluster, core),
         profiles=profiles,
         debugger=CacheDebugger(cluster.connection, core.scheduler),
         election=election,
@@ -341,6 +346,16 @@ def _reservations(settings: Settings, cluster: _Cluster, core: _Core) -> Reserva
 
     dry_run = FitDryRun(core.scheduler, _documents(settings, core))
     return ReservationController(core.scheduler, dry_run, ReservationWrites(cluster.connection), cluster.clock)
+
+
+def _rebalancing(settings: Settings, cluster: _Cluster, core: _Core) -> RebalancePlanSource | None:
+    if not cluster.gates.is_on(REBALANCE_PLAN):
+        return None
+    # Imported here because few processes make plans, and the modules cost start-up time.
+    from bayplan.rebalancing.plan_api import RebalancePlanSource  # noqa: PLC0415
+
+    documents = _documents(settings, core)
+    return RebalancePlanSource(core.scheduler, cluster.connection, core.informers, cluster.clock, documents)
 
 
 def _profiles(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from scheduler_core.cycle.gang_constraints import only
 from scheduler_core.errors import AttemptLimitError
 from scheduler_core.model.pod_group import GroupKey
 from scheduler_core.placement.requests import PlacementRequest
@@ -21,6 +22,7 @@ from scheduler_core.rebalance.mover import Mover
 from scheduler_core.rebalance.requests import (
     Consolidate,
     Drain,
+    Limits,
     MakeRoom,
     PlanState,
     RebalancePlan,
@@ -28,6 +30,7 @@ from scheduler_core.rebalance.requests import (
 )
 from scheduler_core.rebalance.room_making import RoomWorld, make_room
 from scheduler_core.runtime.profile_table import ProfileTable
+from scheduler_core.snapshot.pod_info import PodInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +52,7 @@ class PlanSearch:
         Args:
             limit: Maximum number of steps; None for that of dry runs.
         """
-        world = self.world
-        movable = MovablePods(world.nodes, self.profiles, self.queue.gangs.key_of, request.scope)
+        world, movable = self.world, self._movable(request)
         mover, plan = Mover(world, self.profiles, request.limits), RebalancePlan()
         with world.steps.dry_run(limit=limit), mover.undone():
             match request.objective:
@@ -62,6 +64,20 @@ class PlanSearch:
         if not plan.moves and not plan.reason:
             plan.reason = "no moves gain anything"
         return plan
+
+    def check(self, request: RebalanceRequest, info: PodInfo, target: str) -> tuple[str, PodInfo | None]:
+        """Return why a pod of a plan may not be moved to a node now, and its replacement if it may."""
+        why = self._movable(request).why_not(info)
+        if why:
+            return why, None
+        mover = Mover(self.world, self.profiles, Limits())
+        with self.world.steps.dry_run(), mover.undone():
+            if mover.move(info, only(self.world.nodes, target)):
+                return "", mover.moves[0].replacement
+        return f"node {target} is not feasible for its replacement any more", None
+
+    def _movable(self, request: RebalanceRequest) -> MovablePods:
+        return MovablePods(self.world.nodes, self.profiles, self.queue.gangs.key_of, request.scope)
 
     @staticmethod
     def _empty(objective: Consolidate | Drain, emptying: Emptying, plan: RebalancePlan) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from bayplan.cli.operator_requests import TOKEN_FILE
+from bayplan.resources.crd_generation import RESOURCES
 from bayplan.serving import COMMAND_PATHS
 from bayplan.serving.authorization import COMMAND_AUDIENCE
 
@@ -401,7 +402,7 @@ def test_the_definitions_are_kept(helm: Helm, given: dict[str, Any], annotations
     """Each definition is kept when the release is uninstalled, unless the values disable that."""
     objects = _objects(helm.template({"crds": given}, "ns"))
     found = [one["metadata"].get("annotations") for (kind, _), one in objects.items() if kind.endswith("Definition")]
-    assert found == ([] if annotations is False else [annotations] * 4)
+    assert found == ([] if annotations is False else [annotations] * len(RESOURCES))
 
 
 def test_the_profile_of_a_first_installation(helm: Helm) -> None:

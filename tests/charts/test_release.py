@@ -27,7 +27,8 @@ from tests.support.operator_process import OperatorProcess
 pytestmark = [pytest.mark.cluster, pytest.mark.kwok, pytest.mark.timeout(300)]
 _NAMESPACE = "bayplan-system"
 _DEFINITIONS = tuple(
-    f"crd/{name}.bayplan.dev" for name in ("nodereservations", "pluginconfigs", "podgroups", "schedulerprofiles")
+    f"crd/{name}.bayplan.dev"
+    for name in ("nodereservations", "pluginconfigs", "podgroups", "rebalanceplans", "schedulerprofiles")
 )
 # Every kind that the chart renders by default; kubectl's category "all" has only some of them.
 _KINDS = (

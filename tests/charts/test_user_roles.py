@@ -23,7 +23,7 @@ _ROLES = ("-view", "-edit-podgroups", "-request-fits", "-admin-profiles", "-read
 _RELEASE = "people"
 _JOINS = "rbac.authorization.k8s.io/aggregate-to-"
 _OF_NAMESPACE = ("view", "edit", "admin")
-_CLUSTER_SCOPED = ("schedulerprofiles", "pluginconfigs")
+_CLUSTER_SCOPED = ("schedulerprofiles", "pluginconfigs", "rebalanceplans")
 _GRANT_SECONDS = 120.0
 _POLL_SECONDS = 0.05
 

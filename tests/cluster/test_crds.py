@@ -73,7 +73,7 @@ def crds(control_plane: ControlPlane) -> ControlPlane:
 def until_explained(plane: ControlPlane) -> None:
     """Wait until the schemas are published, which happens after the definitions are established."""
     deadline = time.monotonic() + EXPLAINED_SECONDS
-    for resource in ("schedulerprofiles", "pluginconfigs", "podgroups"):
+    for resource in ("schedulerprofiles", "pluginconfigs", "podgroups", "rebalanceplans"):
         while True:
             try:
                 plane.kubectl("explain", f"{resource}.bayplan.dev.spec")
@@ -100,7 +100,7 @@ def objects(crds: ControlPlane, namespace: str) -> Iterator[Objects]:
         objects.kubectl("delete", "--ignore-not-found", *objects.created)
 
 
-@pytest.mark.parametrize("plural", ["schedulerprofiles", "pluginconfigs", "podgroups"])
+@pytest.mark.parametrize("plural", ["schedulerprofiles", "pluginconfigs", "podgroups", "rebalanceplans"])
 def test_definitions_are_established(crds: ControlPlane, plural: str) -> None:
     """Each definition is established and structural, and its CEL rules are within the API server's cost limit."""
     read = json.loads(crds.kubectl("get", "crd", f"{plural}.bayplan.dev", "--output=json"))
@@ -109,7 +109,7 @@ def test_definitions_are_established(crds: ControlPlane, plural: str) -> None:
     assert "NonStructuralSchema" not in conditions
 
 
-@pytest.mark.parametrize("name", ["schedulerprofiles", "pluginconfigs", "podgroups"])
+@pytest.mark.parametrize("name", ["schedulerprofiles", "pluginconfigs", "podgroups", "rebalanceplans"])
 def test_client_side_apply(crds: ControlPlane, name: str) -> None:
     """A client-side ``kubectl apply``, which copies the manifest into an annotation, accepts the definitions."""
     size = len(json.dumps(yaml.safe_load((ROOT / "crds" / f"{name}.yaml").read_text(encoding="utf-8"))))

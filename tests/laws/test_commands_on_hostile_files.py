@@ -220,6 +220,10 @@ READERS = {
     "fit nodes_from": Reader(("fit", "-f", "FILE", "--nodes-from", "FILE", "--max-new", "2"), manifests),
     "fit node_template": Reader(("fit", "-f", "FILE", "--nodes-from", "FILE", "--node-template", "FILE"), manifests),
     "fit kubeconfig": Reader(("fit", "-f", "FILE", "--offline", "--kubeconfig", "FILE"), _of(_KUBECONFIG)),
+    "rebalance files": Reader(("rebalance", "--dry-run", "-f", "FILE", "--consolidate"), manifests),
+    "rebalance kubeconfig": Reader(
+        ("rebalance", "--dry-run", "--kubeconfig", "FILE", "--consolidate"), _of(_KUBECONFIG)
+    ),
     "diff files": Reader(("diff", "batch", "batch", "--cluster", "FILE"), manifests),
     "diff before": Reader(("diff", "FILE", "FILE", "--cluster", "FILE", "--allow-invalid"), manifests),
     "diff kubeconfig": Reader(("diff", "a", "b", "--kubeconfig", "FILE"), _of(_KUBECONFIG)),
@@ -290,7 +294,7 @@ def check(reader: Reader, content: bytes, path: Path) -> None:
     problem = result.exception if not isinstance(result.exception, SystemExit) else None
     trace = "".join(traceback.format_exception(problem)) if problem is not None else ""
     assert problem is None, f"{arguments}\n{trace}\n{content[:4000]!r}"
-    answers = range(10, 15) if arguments[0] == "fit" else ()
+    answers = range(10, 15) if arguments[0] in ("fit", "rebalance") else ()
     assert result.exit_code in (0, 1, 2, *answers), (arguments, result.exit_code)
     assert "Traceback" not in result.output
 

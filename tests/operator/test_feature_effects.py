@@ -52,6 +52,8 @@ def _enabled_gates(parts: Parts) -> Iterator[str]:
         yield "KueueAdmissionCheck"
     if parts.reservations is not None:
         yield "NodeReservation"
+    if parts.rebalancing is not None and parts.scheduler.options.plans_moves:
+        yield "RebalancePlan"
     if parts.scheduler.context.options.reuses_results:
         yield "ResultCache"
     if GroupSource.VOLCANO in read:

@@ -41,6 +41,7 @@ _SUBCOMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "status": ("bayplan.cli.status:status", "Show the state of the running operator."),
         "explain": ("bayplan.cli.explain:explain", "Explain why a pod or gang is or is not scheduled."),
         "fit": ("bayplan.cli.fit:fit", "Report whether pods would be scheduled."),
+        "rebalance": ("bayplan.cli.rebalance:rebalance", "Plan moves of running pods."),
         "validate": (
             "bayplan.cli.validate:validate",
             "Report all problems of manifests, without a cluster.",

@@ -44,6 +44,7 @@ _OBJECTS = {
     "schedulerprofiles": "/apis/bayplan.dev/v1alpha1/schedulerprofiles",
     "pluginconfigs": "/apis/bayplan.dev/v1alpha1/pluginconfigs",
     "podgroups": "/apis/bayplan.dev/v1alpha1/podgroups",
+    "rebalanceplans": "/apis/bayplan.dev/v1alpha1/rebalanceplans",
 }
 _NAMED = ("/api/v1/nodes", "/api/v1/pods", *_OBJECTS.values())
 _NAMED_IF_READABLE = ("/api/v1/persistentvolumeclaims", "/apis/resource.k8s.io/v1/resourceclaims")

@@ -18,12 +18,19 @@ from bayplan.resources.crd_rules import OVERLAYS
 from bayplan.resources.node_reservation import NodeReservation
 from bayplan.resources.plugin_config import PluginConfig
 from bayplan.resources.pod_group import PodGroup
+from bayplan.resources.rebalance_plan import RebalancePlan
 from bayplan.resources.resource_model import GROUP, VERSION, CustomResource, PrinterColumn, ResourceDefinition
 from bayplan.resources.scheduler_profile import SchedulerProfile
 from bayplan.texts.yaml_documents import PlainDumper
 from scheduler_core.config.config_model import INT32_MAX, INT64_MAX
 
-RESOURCES: tuple[type[CustomResource], ...] = (SchedulerProfile, PluginConfig, PodGroup, NodeReservation)
+RESOURCES: tuple[type[CustomResource], ...] = (
+    SchedulerProfile,
+    PluginConfig,
+    PodGroup,
+    NodeReservation,
+    RebalancePlan,
+)
 # Helm 3 prints definitions one after the other without a separator.
 _HEADER = "---\n# Generated from operator/bayplan/resources by `make crds`; edit the models there, not this file.\n"
 _KEEP_DEFAULT = "x-keep-default"

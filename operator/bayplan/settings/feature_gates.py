@@ -70,6 +70,7 @@ COMPATIBLE_POD_GROUPS = "CompatiblePodGroups"
 COMPOSITE_POD_GROUPS = "CompositePodGroups"
 KUEUE_ADMISSION_CHECK = "KueueAdmissionCheck"
 NODE_RESERVATION = "NodeReservation"
+REBALANCE_PLAN = "RebalancePlan"
 VOLCANO_POD_GROUPS = "VolcanoPodGroups"
 
 GATES: tuple[FeatureGate, ...] = (
@@ -178,6 +179,15 @@ GATES: tuple[FeatureGate, ...] = (
         "0.1",
         "Room on nodes is held for the pods that a NodeReservation (bayplan.dev) selects, until they are bound or its "
         "time is over. When off, NodeReservations have no effect.",
+    ),
+    FeatureGate(
+        REBALANCE_PLAN,
+        False,
+        Stage.ALPHA,
+        "0.1",
+        "RebalancePlans (bayplan.dev) plan moves of running pods that empty nodes or make room for a gang, and make "
+        "them if spec.dryRun is false: pods are evicted through the Eviction API, one after the other. Annotations and "
+        "all volumes of pods are decoded. When off, RebalancePlans have no effect.",
     ),
     FeatureGate(
         RESULT_CACHE,
@@ -303,6 +313,7 @@ def with_gates(options: SchedulerOptions, gates: FeatureGates) -> SchedulerOptio
         volcano_groups=gates.is_on(VOLCANO_POD_GROUPS),
         gangs_backtrack=gates.is_on(GANG_DEVICE_BACKTRACKING),
         deferred_resizes=gates.is_on(DEFERRED_RESIZE_PREEMPTION),
+        plans_moves=options.plans_moves or gates.is_on(REBALANCE_PLAN),
         device_features=device_features(gates),
     )
 

@@ -115,6 +115,7 @@ class SimulationOptions:
         percentage_of_nodes_to_score: Default for profiles that set none; None for all nodes, 0 for kube-scheduler's
             formula.
         patience_seconds: Maximum virtual time of the simulation.
+        plans_moves: Whether plans of moves are made.
         gates: Feature gates; None for the defaults. Those that decide which PodGroups are read have no effect.
     """
 
@@ -122,11 +123,15 @@ class SimulationOptions:
     percentage_of_nodes_to_score: int | None = None
     patience_seconds: float = 3600.0
     gates: FeatureGates | None = None
+    plans_moves: bool = False
 
     def of_scheduler(self) -> SchedulerOptions:
         # Nothing else runs in the process, so dry runs may take as long as attempts.
         options = SchedulerOptions(
-            seed=self.seed, percentage_of_nodes_to_score=self.percentage_of_nodes_to_score, dry_run_steps=None
+            seed=self.seed,
+            percentage_of_nodes_to_score=self.percentage_of_nodes_to_score,
+            dry_run_steps=None,
+            plans_moves=self.plans_moves,
         )
         return with_gates(options, self.gates or FeatureGates())
 

@@ -24,11 +24,16 @@ from bayplan.profiles.profile_rollout import BuiltProfile, build_profile
 from bayplan.resources.node_reservation import NodeReservation
 from bayplan.resources.object_store import Body
 from bayplan.resources.pod_group import PodGroup
-from bayplan.resources.resource_model import API_VERSION
+from bayplan.resources.rebalance_plan import RebalancePlan
+from bayplan.resources.resource_model import API_VERSION, CustomResource
 from bayplan.settings.profile_selection import ProfileSelection
 from bayplan.simulation.memory_cluster import offline_scheduler
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.runtime.profile_table import queue_sort_of
+
+_KINDS: Mapping[str, type[CustomResource]] = {
+    each.definition.kind: each for each in (PodGroup, NodeReservation, RebalancePlan)
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +73,7 @@ class ObjectRules:
         if plain["kind"] == "PluginConfig":
             (validated,) = PluginConfigValidation(self.scheduler.registry).validate([plain], {})
             return validated.problems
-        kind = NodeReservation if plain["kind"] == "NodeReservation" else PodGroup
+        kind = _KINDS.get(plain["kind"], PodGroup)
         try:
             kind.from_object(plain)
         except ConfigError as error:

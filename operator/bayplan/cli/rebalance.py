@@ -1,0 +1,239 @@
+"""``bayplan rebalance``: which running pods to move so that nodes are empty, or a gang has room."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from bayplan.cli import report_head
+from bayplan.cli.operator_location import ClusterChoice, kubeconfig_options
+from bayplan.comparison import parse_label_query
+from bayplan.kube.http.connection import ApiConnection
+from bayplan.rebalancing.building import plan_document
+from bayplan.rebalancing.documents import PlanDocument
+from bayplan.simulation.admission import AdmittedCluster, admit
+from bayplan.simulation.cluster_files import read_cluster_files
+from bayplan.simulation.cluster_snapshot import take_snapshot
+from bayplan.simulation.memory_cluster import MemoryCluster, SimulatedClock
+from bayplan.simulation.simulation import SimulationOptions, installed_plugins, populate
+from bayplan.texts.document_formats import listed
+from bayplan.texts.report_sections import page_of, plain_table, report_renderers
+from scheduler_core.errors import ConfigError, Problem
+from scheduler_core.model.pod_group import GroupKey, GroupSource
+from scheduler_core.model.selectors import LabelMatcher
+from scheduler_core.rebalance.requests import (
+    Consolidate,
+    Drain,
+    Limits,
+    MakeRoom,
+    Objective,
+    PlanState,
+    RebalanceRequest,
+    Scope,
+)
+from scheduler_core.scheduler import Scheduler, SchedulerOptions, SchedulerPorts
+
+_STEPS = 10_000_000
+"""Maximum number of steps in memory: about 100 s."""
+EXIT_NO_MOVES = 10
+EXIT_GAVE_UP = 14
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    """Options of the command; None and empty if not given."""
+
+    files: tuple[str, ...]
+    consolidate: bool
+    drain: tuple[str, ...]
+    drain_selector: str
+    make_room: str
+    namespaces: tuple[str, ...]
+    profiles: tuple[str, ...]
+    selector: str
+    node_selector: str
+    max_moves: int | None
+    max_cost: int | None
+    seed: int
+    kubeconfig: Path | None
+    kube_context: str | None
+
+    def check(self) -> None:
+        """Raise UsageError unless one objective is given, and one cluster."""
+        if sum(map(bool, (self.consolidate, self.drain or self.drain_selector, self.make_room))) != 1:
+            raise click.UsageError("specify one of --consolidate, --drain or --drain-selector, and --make-room")
+        if self.files and (self.kubeconfig or self.kube_context):
+            raise click.UsageError("--kubeconfig and --context choose a cluster; leave them out with -f")
+
+    def scheduler_options(self) -> SchedulerOptions:
+        return SimulationOptions(self.seed, plans_moves=True).of_scheduler()
+
+    def request(self, scheduler: Scheduler) -> RebalanceRequest:
+        """Return the request.
+
+        Raises:
+            ConfigError: A selector cannot be read, or a node or group does not exist.
+        """
+        scope = Scope(
+            frozenset(self.profiles), frozenset(self.namespaces), _matcher(self.selector), _matcher(self.node_selector)
+        )
+        return RebalanceRequest(self._objective(scheduler), scope, Limits(self.max_moves, self.max_cost))
+
+    def _objective(self, scheduler: Scheduler) -> Objective:
+        if self.consolidate:
+            return Consolidate()
+        if self.make_room:
+            return MakeRoom(_group(scheduler, self.make_room))
+        nodes = scheduler.context.cache.columns
+        missing = [name for name in self.drain if nodes.row_of(name) < 0]
+        if missing:
+            raise ConfigError([Problem("--drain", f"there is no node {listed(missing)}; correct the name")])
+        return Drain(frozenset(self.drain), _matcher(self.drain_selector))
+
+
+def _matcher(text: str) -> LabelMatcher | None:
+    return parse_label_query(text) if text.strip() else None
+
+
+def _group(scheduler: Scheduler, name: str) -> GroupKey:
+    namespace, slash, own = name.rpartition("/")
+    keys = (GroupKey(source, namespace if slash else "default", own) for source in GroupSource)
+    gangs = scheduler.context.queue.gangs
+    found = next((key for key in keys if (gang := gangs.get(key)) is not None and gang.group is not None), None)
+    if found is None:
+        raise ConfigError([Problem("--make-room", f'there is no PodGroup "{name}"; write NAMESPACE/NAME')])
+    return found
+
+
+@click.command(short_help="Plan moves of running pods.")
+@click.option("--dry-run", is_flag=True, help="Required: the command makes no moves.")
+@click.option("-f", "--file", "files", multiple=True, metavar="FILE", help="Read the cluster from files.")
+@click.option("--consolidate", is_flag=True, help="Empty as many nodes as possible.")
+@click.option("--drain", multiple=True, metavar="NODE", help="Move the pods off this node; may be repeated.")
+@click.option("--drain-selector", default="", metavar="LABELS", help="Move the pods off nodes with these labels.")
+@click.option("--make-room", default="", metavar="NAMESPACE/GANG", help="Make room for a gang that waits.")
+@click.option(
+    "-n", "--namespace", "namespaces", multiple=True,
+    help="Namespace of the pods that may be moved; may be repeated.  [default: all]",
+)  # fmt: skip
+@click.option(
+    "--profile", "profiles", multiple=True, metavar="NAME",
+    help="Profile of the pods that may be moved; may be repeated.  [default: all]",
+)  # fmt: skip
+@click.option("-l", "--selector", default="", metavar="LABELS", help="Labels of the pods that may be moved.")
+@click.option("--node-selector", default="", metavar="LABELS", help="Labels of the nodes that --consolidate may empty.")
+@click.option("--max-moves", type=click.IntRange(1), help="Maximum number of moves.")
+@click.option(
+    "--max-cost", type=click.IntRange(1),
+    help="Maximum sum of costs: 1 for each move, and the deletion cost of the pod.",
+)  # fmt: skip
+@kubeconfig_options
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed to resolve ties.")
+@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml", "html"]), default="table", help="Format.")
+def rebalance(*, dry_run: bool, output: str, **given: Any) -> None:
+    """Plan which running pods to evict, and which node each replacement gets.
+
+    Each destination is a node that all filters of the profile of the pod accept when all earlier moves are made. A move
+    that gains nothing is left out. Left alone are pods without a controller, static pods and those of DaemonSets, pods
+    with local volumes or with the annotation cluster-autoscaler.kubernetes.io/safe-to-evict: "false", pods with
+    resource claims, members of gangs, pods that are critical for the system, and pods whose PodDisruptionBudgets allow
+    no disruption.
+
+    The cluster is that of the kubeconfig, or the one in the files (-f), as for `bayplan simulate`. With -o html the
+    plan is one file that needs no server.
+
+    Exit codes: 0 there are moves, 10 no moves gain anything, 14 the search was given up; 1 and 2 for errors.
+    """
+    context, options = click.get_current_context(), _Options(**given)
+    options.check()
+    if not dry_run:
+        raise click.UsageError("this command makes no moves; add --dry-run")
+    document = _from_files(options) if options.files else _from_api_server(options)
+    if output == "html":
+        click.echo(page_of("Plan of moves", _sections(document), report_head(context, document.headline)), nl=False)
+    else:
+        click.echo(RENDERERS[output](document), nl=output != "yaml")
+    if document.state is PlanState.GAVE_UP:
+        context.exit(EXIT_GAVE_UP)
+    context.exit(0 if document.moves else EXIT_NO_MOVES)
+
+
+def _from_files(options: _Options) -> PlanDocument:
+    decoded = installed_plugins().decoded_types(reads_marks=True, plans_moves=True)
+    return asyncio.run(_in_memory(options, admit(read_cluster_files(options.files, decoded))))
+
+
+async def _in_memory(options: _Options, cluster: AdmittedCluster) -> PlanDocument:
+    world = MemoryCluster()
+    ports = SchedulerPorts(storage=world.storage, claims=world.claims)
+    clock = SimulatedClock(datetime.now(UTC))
+    scheduler = Scheduler(clock, world, options.scheduler_options(), installed_plugins(), ports=ports)
+    populate(scheduler, world, cluster)
+    return plan_document(scheduler, options.request(scheduler), _STEPS, cluster.notices)
+
+
+def _from_api_server(options: _Options) -> PlanDocument:
+    choice = ClusterChoice(options.kubeconfig, options.kube_context)
+    return choice.run(lambda connection: _from_connection(connection, options))
+
+
+async def _from_connection(connection: ApiConnection, options: _Options) -> PlanDocument:
+    snapshot = await take_snapshot(connection, options.scheduler_options())
+    return plan_document(snapshot.scheduler, options.request(snapshot.scheduler), _STEPS, tuple(snapshot.notices))
+
+
+_SHOWN = 50
+
+
+def _sections(document: PlanDocument) -> Iterator[RenderableType]:
+    headline = document.headline[:1].upper() + document.headline[1:]
+    yield Text(headline, style="bold green" if document.moves else "bold yellow")
+    yield Text.assemble(("Objective  ", "bold"), document.objective)
+    if document.moves:
+        yield Group(Text(f"Moves (cost {document.cost})", style="bold"), _moves(document))
+        yield Group(Text("Pods on nodes, before and after", style="bold"), _nodes(document))
+    if document.gain.nodes_emptied:
+        yield Text.assemble(("Empty nodes  ", "bold"), listed(document.gain.nodes_emptied))
+    if document.left_alone:
+        yield Group(Text("Left alone", style="bold"), _left_alone(document))
+    if document.moves and document.reason:
+        yield Text(f"More moves may exist: {document.reason}", style="yellow")
+    for notice in document.notices:
+        yield Text(f"Note: {notice}", style="dim")
+
+
+def _moves(document: PlanDocument) -> RenderableType:
+    table = plain_table("#", "POD", "FROM", "TO", "COST")
+    for number, move in enumerate(document.moves[:_SHOWN], 1):
+        table.add_row(str(number), Text(move.pod), Text(move.source), Text(move.target), str(move.cost))
+    more = len(document.moves) - _SHOWN
+    if more > 0:
+        table.add_row("", f"{more} more moves", "", "", str(sum(each.cost for each in document.moves[_SHOWN:])))
+    return table
+
+
+def _nodes(document: PlanDocument) -> RenderableType:
+    table = plain_table("NODE", "BEFORE", "AFTER")
+    for change in document.nodes[:_SHOWN]:
+        table.add_row(Text(change.node), str(change.pods_before), str(change.pods_after))
+    if len(document.nodes) > _SHOWN:
+        table.add_row(f"{len(document.nodes) - _SHOWN} more nodes", "", "")
+    return table
+
+
+def _left_alone(document: PlanDocument) -> RenderableType:
+    table = plain_table("PODS", "REASON", "SUCH AS")
+    for left in document.left_alone[:_SHOWN]:
+        table.add_row(str(left.count), Text(left.reason), Text(", ".join(left.pods)))
+    return table
+
+
+RENDERERS = report_renderers(_sections)

@@ -1,0 +1,229 @@
+"""RebalancePlan: moves of running pods that empty nodes, drain them, or make room for a gang.
+
+By default a plan is a dry run: the status has the moves, and nothing is evicted.
+"""
+
+from collections.abc import Iterator
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import ConfigDict, Field
+
+from bayplan.resources.conditions import Condition, conditions_field
+from bayplan.resources.resource_model import (
+    MAX_NAME_LENGTH,
+    CustomResource,
+    PrinterColumn,
+    ResourceDefinition,
+    StatusModel,
+    Timestamp,
+    condition_column,
+    count,
+    entries,
+    text,
+)
+from scheduler_core.config.config_model import INT32_MAX, INT64_MAX, ConfigModel, RuleProblem
+
+MAX_MOVES = 500
+_MAX_NAMES = 100
+_MAX_LABELS = 16
+_SECONDS = 300
+_MOVES = 10
+_NEEDS_NODES = "spec.drain is required with objective Drain, and only then: it selects the nodes"
+_NEEDS_GANG = "spec.gang is required with objective MakeRoom, and only then"
+_NODES_OR_LABELS = "nodes or labels are required: they select the nodes"
+
+Objective = Literal["Consolidate", "Drain", "MakeRoom"]
+Phase = Literal["Planned", "Moving", "Completed", "Stopped", "Invalid"]
+MoveState = Literal["Pending", "Evicting", "Moved", "Failed"]
+Labels = dict[str, Annotated[str, Field(max_length=63)]]
+Name = Annotated[str, Field(max_length=MAX_NAME_LENGTH)]
+
+
+class DrainedNodes(ConfigModel):
+    """Nodes from which all pods are moved that may be moved."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "x-kubernetes-validations": [{"rule": "has(self.nodes) || has(self.labels)", "message": _NODES_OR_LABELS}]
+        }
+    )
+
+    nodes: tuple[Name, ...] | None = Field(
+        default=None,
+        strict=False,
+        description="Names of nodes.",
+        json_schema_extra={"maxItems": _MAX_NAMES, "minItems": 1, "x-kubernetes-list-type": "set"},
+    )
+    labels: Labels | None = Field(
+        default=None, min_length=1, max_length=_MAX_LABELS, description="Labels of further nodes."
+    )
+
+    def rule_problems(self) -> Iterator[RuleProblem]:
+        """Check that nodes are selected."""
+        if self.nodes is None and self.labels is None:
+            yield RuleProblem((), _NODES_OR_LABELS)
+
+
+class GangReference(ConfigModel):
+    """A PodGroup of bayplan.dev."""
+
+    namespace: str = text("Namespace of the PodGroup.", 63, min_length=1)
+    name: str = text("Name of the PodGroup.", min_length=1)
+
+
+class PlanScope(ConfigModel):
+    """Pods that may be moved, and nodes that they may leave."""
+
+    profiles: tuple[Name, ...] = Field(
+        default=(),
+        strict=False,
+        description="Scheduler names of the pods. Default: all live profiles.",
+        json_schema_extra={"maxItems": _MAX_NAMES, "x-kubernetes-list-type": "set"},
+    )
+    namespaces: tuple[Name, ...] = Field(
+        default=(),
+        strict=False,
+        description="Namespaces of the pods. Default: all.",
+        json_schema_extra={"maxItems": _MAX_NAMES, "x-kubernetes-list-type": "set"},
+    )
+    pod_labels: Labels | None = Field(
+        default=None, max_length=_MAX_LABELS, description="Labels that the pods have. Default: any."
+    )
+    node_labels: Labels | None = Field(
+        default=None,
+        max_length=_MAX_LABELS,
+        description="Labels of nodes that Consolidate may empty. Default: any.",
+    )
+
+
+class PlanBudget(ConfigModel):
+    """What the moves may cost."""
+
+    moves: int = Field(
+        default=_MOVES,
+        ge=1,
+        le=MAX_MOVES,
+        description=f"Maximum number of moves. Default: {_MOVES}.",
+        json_schema_extra={"x-keep-default": True},
+    )
+    cost: int | None = Field(
+        default=None,
+        ge=1,
+        le=INT32_MAX,
+        description="Maximum sum of costs: 1 for each move, and the pod-deletion-cost of the pod. Default: no limit.",
+    )
+    moves_per_minute: int | None = Field(
+        default=None, ge=1, le=INT32_MAX, description="Maximum number of moves in a minute. Default: no limit."
+    )
+
+
+class RebalancePlanSpec(ConfigModel):
+    """What the moves are to reach, and within which limits."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "x-kubernetes-validations": [
+                {"rule": "(self.objective == 'Drain') == has(self.drain)", "message": _NEEDS_NODES},
+                {"rule": "(self.objective == 'MakeRoom') == has(self.gang)", "message": _NEEDS_GANG},
+            ]
+        }
+    )
+
+    objective: Objective = Field(
+        description="Consolidate: empty as many nodes as possible. Drain: move the pods off the nodes in drain. "
+        "MakeRoom: make room for the quorum of a gang that waits."
+    )
+    drain: DrainedNodes | None = Field(default=None, description="The nodes, with objective Drain.")
+    gang: GangReference | None = Field(default=None, description="The gang, with objective MakeRoom.")
+    scope: PlanScope = Field(default=PlanScope(), description="Pods that may be moved. Default: all.")
+    budget: PlanBudget = Field(default=PlanBudget(), description="Limits of the moves.")
+    dry_run: bool = Field(
+        default=True,
+        description="True (default): the status has the moves, and no pod is evicted. False: the moves are made.",
+        json_schema_extra={"x-keep-default": True},
+    )
+    interval_seconds: int | None = Field(
+        default=None,
+        ge=60,
+        le=INT32_MAX,
+        description="Seconds after the end of a plan at which the next one is made. Default: one plan.",
+    )
+    move_timeout_seconds: int = Field(
+        default=_SECONDS,
+        ge=10,
+        le=3600,
+        description="Maximum time of one move, until the replacement is bound to its node; then the plan stops. "
+        f"Default: {_SECONDS}.",
+        json_schema_extra={"x-keep-default": True},
+    )
+
+    def rule_problems(self) -> Iterator[RuleProblem]:
+        """Check that the objective has its field."""
+        if (self.objective == "Drain") != (self.drain is not None):
+            yield RuleProblem(("drain",), _NEEDS_NODES)
+        if (self.objective == "MakeRoom") != (self.gang is not None):
+            yield RuleProblem(("gang",), _NEEDS_GANG)
+
+
+class PlannedMoveStatus(StatusModel):
+    """One move."""
+
+    pod: str = text("The pod, as namespace/name.", 317)
+    uid: str = text("UID of the pod.", 64, default="")
+    source: str = text("Node that the pod leaves.")
+    target: str = text("Node of its replacement.")
+    state: MoveState = Field(
+        default="Pending",
+        description="Pending: not begun. Evicting: the room is held, and the replacement is awaited. Moved: the "
+        "replacement is bound to the node. Failed: it is not.",
+    )
+
+
+class RebalancePlanStatus(StatusModel):
+    """The moves and what they reach; written by the operator."""
+
+    observed_generation: int = count(
+        "The metadata.generation that this status was computed for.", default=0, limit=INT64_MAX
+    )
+    phase: Phase | None = Field(
+        default=None,
+        description="Planned: a dry run has ended. Moving: the moves are made. Completed: all moves are made, or none "
+        "gain anything. Stopped: a move failed, and the other ones are not made. Invalid: the spec is invalid.",
+    )
+    planned: int = count("Number of moves of the plan.", default=0)
+    moved: int = count("Number of moves that were made for this spec.", default=0)
+    gain: str | None = text("What the moves reach.", 1024, default=None)
+    cost: int = count("Sum of the costs of the moves.", default=0, limit=INT64_MAX)
+    moves: tuple[PlannedMoveStatus, ...] = entries("The moves in their order.", MAX_MOVES)
+    planned_at: Timestamp | None = Field(default=None, description="Time of the plan.")
+    completed_at: Timestamp | None = Field(default=None, description="Time at which the plan ended.")
+    conditions: tuple[Condition, ...] = conditions_field(
+        "Completed: whether the plan has ended as intended; if not, why it stopped, or what is wrong in the spec."
+    )
+
+
+class RebalancePlan(CustomResource):
+    """Moves of running pods, each with the node of its replacement."""
+
+    definition: ClassVar[ResourceDefinition] = ResourceDefinition(
+        kind="RebalancePlan",
+        plural="rebalanceplans",
+        short_name="brp",
+        namespaced=False,
+        description="RebalancePlan moves running pods so that nodes are empty or a gang has room. Each destination is "
+        "a node that all filters of the profile accept with the earlier moves made. A dry run by default. The operator "
+        "needs its feature gate RebalancePlan.",
+        columns=(
+            PrinterColumn("Objective", "string", ".spec.objective", "What the moves are to reach."),
+            PrinterColumn("Dry Run", "boolean", ".spec.dryRun", "Whether no pod is evicted."),
+            PrinterColumn("Phase", "string", ".status.phase", "State of the plan."),
+            PrinterColumn("Planned", "integer", ".status.planned", "Number of moves of the plan."),
+            PrinterColumn("Moved", "integer", ".status.moved", "Number of moves that were made."),
+            PrinterColumn("Gain", "string", ".status.gain", "What the moves reach."),
+            condition_column("Message", "Completed", "Message of condition Completed.", "message", wide=True),
+        ),
+        selectable=(".status.phase",),
+    )
+
+    spec: RebalancePlanSpec
+    status: RebalancePlanStatus = RebalancePlanStatus()

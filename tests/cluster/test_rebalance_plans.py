@@ -1,0 +1,129 @@
+"""RebalancePlans on a real API server with Deployments, budgets, and kwok in place of the kubelets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from hack.controlplane.api_client import ApiClient, Manifest
+from hack.controlplane.launcher import ControlPlane
+from tests.support.live_servers import plane_with_controllers
+from tests.support.operator_process import OperatorProcess
+from tests.support.owned_gangs import NAMESPACE, OwnedGangs
+
+pytestmark = [pytest.mark.cluster, pytest.mark.kwok, pytest.mark.controllers, pytest.mark.timeout(240)]
+OPERATOR_FLAGS = ("--feature-gates=RebalancePlan=true",)
+PLANS = "/apis/bayplan.dev/v1alpha1/rebalanceplans"
+
+
+@pytest.fixture(scope="module")
+def plane() -> Iterator[ControlPlane]:
+    """Start a control plane with controllers, which replace evicted pods."""
+    with plane_with_controllers() as plane:
+        yield plane
+
+
+class PlannedMoves(OwnedGangs):
+    """Deployments and plans."""
+
+    def deployment(self, name: str, replicas: int, node: str) -> None:
+        """Create a Deployment whose first pods are on one node."""
+        template = self.template(restartPolicy="Always")
+        template["metadata"]["labels"] = {"app": name}
+        spec = {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": template}
+        self.cordon_all_but(node)
+        self.namespaced_object("Deployment", name, "apps/v1", spec=spec)
+        self.until(lambda: self.nodes_of_app(name) == [node] * replicas, f"the pods of {name} are on {node}")
+        self.cordon_all_but("")
+
+    def cordon_all_but(self, node: str) -> None:
+        """Cordon all nodes of the test but one; "" uncordons all."""
+        for each in self.api.items("/api/v1/nodes", labelSelector=f"for={self.token}"):
+            name = each["metadata"]["name"]
+            self.api.patch(
+                {"kind": "Node", "metadata": {"name": name}}, {"spec": {"unschedulable": node not in ("", name)}}
+            )
+
+    def nodes_of_app(self, name: str) -> list[str]:
+        """Return the nodes of the pods of a Deployment that are not being deleted."""
+        pods = self.api.items(f"/api/v1/namespaces/{NAMESPACE}/pods", labelSelector=f"app={name}")
+        running = [each for each in pods if "deletionTimestamp" not in each["metadata"]]
+        return sorted(each["spec"].get("nodeName", "") for each in running)
+
+    def plan(self, name: str, **spec: Any) -> None:
+        """Create a plan."""
+        spec.setdefault("scope", {"profiles": [self.token]})
+        self.cluster_object("RebalancePlan", name, "bayplan.dev/v1alpha1", spec=spec)
+
+    def until_phase(self, name: str, phase: str) -> Manifest:
+        """Wait for a phase of a plan, and return its status."""
+        path = f"{PLANS}/{self.token}-{name}"
+        self.until(lambda: self.api.get(path).get("status", {}).get("phase") == phase, f"plan {name} is {phase}")
+        return dict(self.api.get(path)["status"])
+
+
+@pytest.fixture
+def world(plane: ControlPlane, operator: OperatorProcess) -> Iterator[PlannedMoves]:
+    """Create a profile that spreads pods, and three nodes with room for four pods each."""
+    with ApiClient(plane) as api:
+        world = PlannedMoves(api, operator, NAMESPACE)
+        world.profile({})
+        world.nodes("a", "b", "c", cpu="4")
+        yield world
+        plane.kubectl("delete", "rebalanceplans,deployments,poddisruptionbudgets", "--all")
+        world.clean_up()
+
+
+def test_nodes_are_emptied(world: PlannedMoves, plane: ControlPlane) -> None:
+    """A dry run lists the moves; then pods are evicted one by one, and each replacement gets its node."""
+    a, b, c = (f"{world.token}-{name}" for name in "abc")
+    world.deployment("one", 1, a)
+    world.deployment("two", 2, b)
+    world.plan("dry", objective="Consolidate")
+    status = world.until_phase("dry", "Planned")
+    assert [(each["source"], each["target"], each["state"]) for each in status["moves"]] == [(a, b, "Pending")]
+    assert status["gain"] == "1 node would be empty after 1 move"
+    assert world.nodes_of_app("one") == [a]
+    world.plan("move", objective="Consolidate", dryRun=False)
+    status = world.until_phase("move", "Completed")
+    assert [(each["source"], each["target"], each["state"]) for each in status["moves"]] == [(a, b, "Moved")]
+    # The profile itself would choose an empty node.
+    assert world.nodes_of_app("one") == [b]
+    header, row = plane.kubectl("get", "brp", f"{world.token}-move").splitlines()
+    assert header.split()[:3] == ["NAME", "OBJECTIVE", "DRY"]
+    assert row.split()[:4] == [f"{world.token}-move", "Consolidate", "false", "Completed"]
+    world.plan("again", objective="Consolidate", dryRun=False)
+    assert world.until_phase("again", "Completed").get("moves", []) == []
+    assert c not in world.nodes_of_app("one") + world.nodes_of_app("two")
+
+
+def test_a_budget_is_waited_for(world: PlannedMoves) -> None:
+    """A pod whose budget allows no disruption is not moved; when the budget does, the next plan moves it."""
+    a, b = (f"{world.token}-{name}" for name in "ab")
+    world.deployment("web", 1, a)
+    world.deployment("other", 2, b)
+    budget = {"selector": {"matchLabels": {"app": "web"}}, "maxUnavailable": 0}
+    world.namespaced_object("PodDisruptionBudget", "web", "policy/v1", spec=budget)
+    path = f"/apis/policy/v1/namespaces/{NAMESPACE}/poddisruptionbudgets/web"
+    world.until(lambda: "disruptionsAllowed" in world.api.get(path).get("status", {}), "the budget is computed")
+    drain = {"nodes": [a]}
+    world.plan("held", objective="Drain", drain=drain, dryRun=False)
+    status = world.until_phase("held", "Completed")
+    assert status.get("moves", []) == []
+    assert world.nodes_of_app("web") == [a]
+    reference = {"kind": "PodDisruptionBudget", "apiVersion": "policy/v1"}
+    metadata = {"name": "web", "namespace": NAMESPACE}
+    world.api.patch({**reference, "metadata": metadata}, {"spec": {"maxUnavailable": 1}})
+    world.until(lambda: world.api.get(path)["status"]["disruptionsAllowed"] == 1, "the budget allows a disruption")
+    world.plan("free", objective="Drain", drain=drain, dryRun=False)
+    world.until_phase("free", "Completed")
+    assert a not in world.nodes_of_app("web")
+
+
+def test_an_invalid_plan(world: PlannedMoves, plane: ControlPlane) -> None:
+    """The API server rejects an objective without its field."""
+    with pytest.raises(Exception, match=r"spec\.drain is required"):
+        world.plan("wrong", objective="Drain")
+    assert "-wrong" not in plane.kubectl("get", "brp", "--output=name")

@@ -1,0 +1,74 @@
+"""Tests of ``bayplan rebalance`` on files."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from bayplan.cli import bayplan
+from click.testing import CliRunner, Result
+
+from tests.support.tables import table
+
+CLUSTER = "examples/rebalance/cluster.yaml"
+
+
+def rebalance(*options: str) -> Result:
+    """Run the command on the example."""
+    return CliRunner().invoke(bayplan, ["rebalance", "-f", CLUSTER, *options])
+
+
+def test_a_plan() -> None:
+    """The document has the moves with their costs, the gain, the nodes before and after, and what is left alone."""
+    result = rebalance("--dry-run", "--consolidate", "-o", "json")
+    assert result.exit_code == 0
+    document = json.loads(result.stdout)
+    assert [(each["pod"], each["source"], each["target"], each["cost"]) for each in document["moves"]] == [
+        ("shop/web-1", "node-1", "node-4", 1),
+        ("shop/web-2", "node-2", "node-3", 1),
+    ]
+    assert document["gain"] == {"nodesEmptied": ["node-1", "node-2"], "gangFits": None}
+    assert document["nodes"][0] == {"node": "node-1", "podsBefore": 1, "podsAfter": 0}
+    assert document["leftAlone"] == [
+        {"reason": "its annotation safe-to-evict is false", "count": 1, "pods": ["shop/cache-0"]}
+    ]
+
+
+@table(
+    "options, headline, code",
+    ("consolidate", ["--consolidate"], "2 nodes would be empty after 2 moves", 0),
+    ("one-move", ["--consolidate", "--max-moves", "1"], "1 node would be empty after 1 move", 0),
+    ("scope", ["--consolidate", "-n", "ml"], "No moves: no moves gain anything", 10),
+    ("labels", ["--consolidate", "-l", "app=web"], "2 nodes would be empty after 2 moves", 0),
+    ("drain", ["--drain", "node-1"], "1 pod would be moved, and 1 node would be empty", 0),
+    ("gang", ["--make-room", "ml/train"], "Gang ml/train would fit after 2 moves", 0),
+)
+def test_the_headline(options: list[str], headline: str, code: int) -> None:
+    """The first line has the result, and the exit code whether there are moves."""
+    result = rebalance("--dry-run", *options)
+    assert (result.stdout.splitlines()[0], result.exit_code) == (headline, code)
+
+
+def test_html() -> None:
+    """The plan is one page with the moves."""
+    result = rebalance("--dry-run", "--consolidate", "-o", "html")
+    assert result.exit_code == 0
+    assert "<h1>Plan of moves</h1>" in result.stdout
+    assert "<td>shop/web-1</td><td>node-1</td><td>node-4</td>" in result.stdout
+
+
+@table(
+    "options, message",
+    ("no-dry-run", ["--consolidate"], "this command makes no moves; add --dry-run"),
+    ("no-objective", ["--dry-run"], "specify one of --consolidate"),
+    ("two-objectives", ["--dry-run", "--consolidate", "--drain", "node-1"], "specify one of --consolidate"),
+    ("node", ["--dry-run", "--drain", "x"], "--drain: there is no node x; correct the name"),
+    ("gang", ["--dry-run", "--make-room", "x"], '--make-room: there is no PodGroup "x"; write NAMESPACE/NAME'),
+    ("selector", ["--dry-run", "--consolidate", "-l", "a in"], '"a in" is not a label selector'),
+    ("context", ["--dry-run", "--consolidate", "--context", "x"], "leave them out with -f"),
+)
+def test_bad_input(options: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The message names the option and the remedy."""
+    result = rebalance(*options)
+    assert result.exit_code == 2
+    assert message in result.output + str(result.exception) + capsys.readouterr().err
