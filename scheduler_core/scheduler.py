@@ -41,6 +41,7 @@ from scheduler_core.framework.registry import Registry
 from scheduler_core.framework.waiting_pods import WaitingPods
 from scheduler_core.gangs.gated_member_reports import GatedMembers
 from scheduler_core.gangs.group_views import GangViews
+from scheduler_core.gangs.healing import Healing
 from scheduler_core.gangs.reservation_lifecycle import GangReservations
 from scheduler_core.in_tree import default_plugins, in_tree_registry
 from scheduler_core.metrics.attempt_reports import SlowCycles
@@ -129,6 +130,7 @@ class Scheduler:
         self.reservations = GangReservations(
             cache, queue, clock, suspension.run_or_defer, self.options.gang_reservation_seconds
         )
+        self.healing = Healing(cache, queue.gangs, self.reservations, clock, suspension.run_or_defer)
         services = PluginServices(
             cache.columns,
             queue,

@@ -29,6 +29,7 @@ class GangBindBarrier:
         quorum: UIDs of the members that are bound together or not at all.
         is_assumed: Returns whether a member is still assumed on its node.
         changed: Called when the status of the gang has changed.
+        bind_failed: Called with a member whose bind failed after binds of the gang were sent, and its gang.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class GangBindBarrier:
         on_end: Callable[[Gang], None],
         *,
         changed: Callable[[Gang], None],
+        bind_failed: Callable[[Gang, str], None],
     ) -> None:
         self._gang = gang
         self._quorum = dict.fromkeys(quorum)
@@ -49,6 +51,7 @@ class GangBindBarrier:
         self._reject = reject
         self._on_end = on_end
         self._changed = changed
+        self._bind_failed = bind_failed
         self._opened: asyncio.Future[Status] | None = None
         self._is_delayed = False
         self._at_barrier: list[Callable[[], object]] = []
@@ -117,6 +120,8 @@ class GangBindBarrier:
             text = f"{key} could not be bound: {message.rstrip('.')}; {left}"
             for part in self._parts:
                 part.outcome = GangOutcome(_ERROR if is_error else _UNSCHEDULABLE, text)
+        if self._status is not None and self._status.is_success:
+            self._bind_failed(self._part_of.get(uid, self._gang), uid)
         if self._status is None and uid in self._quorum:
             self._open(_together(f"{key} could not be bound: {message}"))
 

@@ -48,6 +48,7 @@ from scheduler_core.gangs.failure_handler import (
     of_strangers,
     with_node_help,
 )
+from scheduler_core.gangs.healing import held_rows_first
 from scheduler_core.gangs.moved_search import (
     GangBasis,
     MovableGang,
@@ -456,7 +457,13 @@ class QuorumCommit:
         gang, queue, quorum = request.gang, self.queue, _quorum(request, placed)
         queue.gang_placed(entry, [attempt.queued for attempt in placed])
         together = GangBindBarrier(
-            gang, quorum, self._is_assumed, self._reject, queue.gang_changed, changed=queue.gangs.changed
+            gang,
+            quorum,
+            self._is_assumed,
+            self._reject,
+            queue.gang_changed,
+            changed=queue.gangs.changed,
+            bind_failed=queue.gangs.bind_failed,
         )
         for attempt in placed:
             attempt.begin()
@@ -570,6 +577,8 @@ class GangPlacing:
         self, request: PlacementRequest, policy: Policy, observer: Observer
     ) -> Steps[tuple[Placement | None, Rejection]]:
         """Search the nodes of a request; see :func:`scheduler_core.placement.engine.place`."""
+        if request.gang.lost_members:
+            policy = replace(policy, subsets=held_rows_first(self.reservations))
         found, rejection = yield from place(request, self.world, policy, observer)
         if found is not None or rejection.limit is not None or request.gang.is_tree:
             return found, rejection

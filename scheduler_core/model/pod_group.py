@@ -148,6 +148,7 @@ class PodGroup:
         schedule_timeout_seconds: Time without success after which other groups go first; None for never.
         disrupts_whole: Whether a preemption evicts all members or none.
         is_strict: Whether nodes are reserved for it when smaller pods would be scheduled before it.
+        hold_seconds: Time for which the room of a lost member is held for its replacement; 0 for none.
         preemption_policy: ``PreemptLowerPriority`` or ``Never``; None if the policies of its members apply.
         is_uniform: Whether an attempt fails if members differ in ``schedulerName``, priority or preemption policy from
             each other or from the group.
@@ -180,6 +181,7 @@ class PodGroup:
     run: GroupRun | None = None
     is_fresh: bool = False
     is_basic: bool = False
+    hold_seconds: float = 0.0
 
     @property
     def api_version(self) -> str:

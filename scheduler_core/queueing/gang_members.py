@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 
 from scheduler_core.framework.queued_pod import QueuedGang, QueuedPod
 from scheduler_core.model.gang_owners import OwnerInstance
+from scheduler_core.model.lost_members import LostMember
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, GroupRun, GroupSource, GroupTopology, PodGroup
 
@@ -323,6 +324,8 @@ _NAMED = 5
 """Maximum number of gated members named in a message."""
 
 _FAILED = "Failed"
+_AHEAD_SECONDS = 1e9
+"""What the age of a gang gains while it waits for replacements, so that it comes before others of its priority."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,6 +349,14 @@ class GangOutcome:
     @property
     def is_scheduled(self) -> bool:
         return self.reason == "Scheduled"
+
+
+@dataclass(frozen=True, slots=True)
+class HealingOutcome:
+    """How a hold of room for the replacement of a member began or ended, as reason and message of a condition."""
+
+    reason: str
+    message: str
 
 
 class Gang:
@@ -376,6 +387,9 @@ class Gang:
         was_known: Whether its PodGroup was known when the queue last reviewed the gang.
         was_whole: Whether its members were scheduled one by one when the queue last reviewed the gang.
         is_reported: Whether its missing PodGroup was logged.
+        lost_members: Members of the running gang whose replacements are not bound yet, by UID, see
+            :mod:`scheduler_core.gangs.healing`.
+        healing: How the last hold of room for a replacement began or ended; None for none.
         has_lost_member: Whether a waiting member has left since the queue last reviewed the gang or tree.
         is_incomplete: Whether its members wait without a quorum, and that is to be reported.
         was_rejected: Whether waiting members may have the condition of an attempt; reported when the quorum is lost.
@@ -394,11 +408,13 @@ class Gang:
         "group",
         "group_uid",
         "has_lost_member",
+        "healing",
         "is_first",
         "is_incomplete",
         "is_reported",
         "key",
         "last_attempt",
+        "lost_members",
         "member_left",
         "nearest",
         "outcome",
@@ -429,6 +445,8 @@ class Gang:
         self.gates: MutableSet[str] = set()
         self.aside: dict[str, QueuedPod] = {}
         self.binding_steps: dict[str, str] = {}
+        self.lost_members: dict[str, LostMember] = {}
+        self.healing: HealingOutcome | None = None
         self.tree: GangTree | None = None
         self.binding = 0
         self.member_left: Callable[[], None] | None = None
@@ -504,8 +522,9 @@ class Gang:
 
     @property
     def waits_since(self) -> float:
-        """When the first of its gangs with waiting members was seen."""
-        return min((part.since for part in self.parts if part.waiting), default=self.since)
+        """When the first of its gangs with waiting members was seen; long ago for a gang that has lost members."""
+        since = min((part.since for part in self.parts if part.waiting), default=self.since)
+        return since - _AHEAD_SECONDS if self.lost_members else since
 
     def depends_on(self, source: GroupSource) -> bool:
         """Return whether its members are gated while the groups of a source are not known."""

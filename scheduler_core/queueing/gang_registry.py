@@ -34,7 +34,7 @@ from scheduler_core.model.pod_group import (
     volcano_group,
 )
 from scheduler_core.ports import Clock
-from scheduler_core.queueing.gang_members import Gang
+from scheduler_core.queueing.gang_members import Gang, HealingOutcome
 from scheduler_core.queueing.group_trees import GroupForest
 
 log = logging.getLogger(__name__)
@@ -59,6 +59,10 @@ class Gangs:
         on_gated: Called with a pod that the queue gates because its PodGroup is not known or a plugin rejects it, again
             when the reason changes, and when the pod waits for other members of its gang instead.
         on_incomplete: Called with a gang or tree whose members wait without a quorum.
+        on_member: Called with a member of a gang that has lost members, or that is lost now: whether it has just lost
+            its place, and whether it is deleted.
+        on_bind_failed: Called with a gang and the UID of a member whose bind failed after others were sent.
+        on_healing: Called with a gang when room is held for a replacement, and when that ends.
     """
 
     def __init__(self, clock: Clock, foreign_gangs: ForeignGangs = "Ignore") -> None:
@@ -82,6 +86,9 @@ class Gangs:
         self.on_change: list[Callable[[Gang], None]] = []
         self.on_gated: list[Callable[[QueuedPod], None]] = []
         self.on_incomplete: list[Callable[[Gang], None]] = []
+        self.on_healing: list[Callable[[Gang, HealingOutcome], None]] = []
+        self.on_bind_failed: list[Callable[[Gang, str], None]] = []
+        self.on_member: list[Callable[[Gang, Pod, bool, bool], None]] = []
 
     # -- looking ------------------------------------------------------------------------------------------------
 
@@ -366,7 +373,7 @@ class Gangs:
             key = owner.key
         known = self._key_of.get(uid)
         if known is not None and known != key:
-            self.lost(uid)
+            self.lost(uid, is_deleted=False)
         if key is None:
             if pod.is_terminal and meta.owner_references:
                 self._ended_of_owners[uid] = pod
@@ -383,11 +390,14 @@ class Gangs:
         if pod.spec.scheduling_group is not None and key.source is not GroupSource.NATIVE:
             for other in self._keys_of(pod)[1:]:
                 self._named_besides.setdefault(other, set()).add(uid)
+        was_placed = uid in gang.placed
         gang.saw(pod)
+        if gang.lost_members or (was_placed and uid not in gang.placed):
+            self._member_changed(gang, pod, was_placed, is_deleted=False)
         self.changed(gang)
         return gang
 
-    def lost(self, uid: str) -> Gang | None:
+    def lost(self, uid: str, *, is_deleted: bool = True) -> Gang | None:
         """Remove a pod that was deleted or has left its group; return its former gang, None for none."""
         if self._ended_of_owners:
             self._ended_of_owners.pop(uid, None)
@@ -401,14 +411,22 @@ class Gangs:
                     others.discard(uid)
                     if not others:
                         self._named_besides.pop(other, None)
+            was_placed = uid in gang.placed and is_deleted
             try:
                 gang.lost(uid)
+                if pod is not None and (gang.lost_members or was_placed):
+                    self._member_changed(gang, pod, was_placed, is_deleted=True)
                 self._drop_if_empty(gang)
                 self.changed(gang)
             except Exception:
                 self.repeat_loss(uid, gang)
                 raise
         return gang
+
+    def _member_changed(self, gang: Gang, pod: Pod, was_placed: bool, *, is_deleted: bool) -> None:
+        has_left = was_placed and pod.metadata.uid not in gang.placed
+        for callback in self.on_member:
+            callback(gang, pod, has_left, is_deleted)
 
     def repeat_loss(self, uid: str, gang: Gang) -> None:
         """Let :meth:`lost` return a gang for a pod again, because the deletion of the pod is delivered again."""
@@ -432,6 +450,11 @@ class Gangs:
         for part in gang.parts:
             for callback in self.on_change:
                 callback(part)
+
+    def bind_failed(self, gang: Gang, uid: str) -> None:
+        """Report a member whose bind failed after binds of its gang were sent; it is still assumed on its node."""
+        for callback in self.on_bind_failed:
+            callback(gang, uid)
 
     def report_foreign(self, pod: QueuedPod) -> None:
         """Call :attr:`on_foreign` if a pod without a PodGroup has a mark of another gang scheduler."""

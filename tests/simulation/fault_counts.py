@@ -64,6 +64,8 @@ FAULTS: dict[str, str] = {
     "gang member deleted before its bind": "a member was deleted between the decision for its gang and its bind",
     "gang member deleted while it runs": "a bound member was deleted",
     "gang member failed": "a bound member failed, and its job replaced it",
+    "room held for a lost member": "the room of a lost member was held for its replacement",
+    "lost member replaced": "the replacement of a lost member was bound",
     "gang member succeeded": "a bound member succeeded",
     "gang member's gate lifted": "a member's scheduling gates were removed",
     "gang reservation released": "a member released its reservation because its gang could not be bound as a whole",

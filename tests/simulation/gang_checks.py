@@ -22,6 +22,7 @@ from scheduler_core.cycle_assembly import CycleContext
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, group_key_of
 from scheduler_core.queueing.gang_members import Gang, GangOutcome
+from tests.simulation.healing_checks import HealingChecks
 from tests.simulation.ledger import ReservationLedger
 from tests.simulation.pod_groups import ReceivedGroups
 from tests.simulation.received import ReceivedFeed
@@ -74,6 +75,7 @@ class GangChecks:
     groups: ReceivedGroups
     context: CycleContext
     on_placed: Callable[[str], None]
+    healing: HealingChecks
     _quorums: dict[str, Quorum] = field(default_factory=dict)
     _of_binding: dict[int, tuple[GangBindBarrier, Quorum]] = field(default_factory=dict)
     _decided: dict[GroupKey, Decision] = field(default_factory=dict)
@@ -143,6 +145,7 @@ class GangChecks:
 
     def placed(self, attempt: Attempt) -> None:
         """Check a pod whose binding starts; all pods of the same decision are reserved now."""
+        self.healing.placed(attempt)
         pod, uid = attempt.info.pod, attempt.info.uid
         key = group_key_of(pod)
         if key is None:

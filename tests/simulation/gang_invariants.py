@@ -17,6 +17,7 @@ from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from tests.simulation.api_server import ApiServer
 from tests.simulation.operator_supervisor import OperatorSupervisor
 from tests.simulation.pod_groups import PodGroups, ReceivedGroups
+from tests.support.presence import present
 
 _QUEUED = (Place.ACTIVE, Place.BACKOFF, Place.ERROR_BACKOFF, Place.UNSCHEDULABLE, Place.IN_FLIGHT)
 
@@ -30,6 +31,7 @@ def check_gangs_now(supervisor: OperatorSupervisor) -> Iterator[str]:
         # A change that raised has taken part of its effect.
         return
     context = process.scheduler.context
+    yield from present(process.ledger.gangs).healing.now()
     known = {pod.metadata.uid: pod for pod in process.received.pods.values()}
     for gang in context.queue.gangs:
         if gang.key in context.queue._gang_entries._faulty:

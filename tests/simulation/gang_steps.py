@@ -19,7 +19,7 @@ from tests.simulation.api_server import PODS
 from tests.simulation.cluster_objects import HOST, ZONE, happens, one_of
 from tests.simulation.gang_jobs import KEYS, GangJob, GangJobs, generate_job, without_gates
 from tests.simulation.pod_groups import PodGroups
-from tests.simulation.steps import has_gang_devices
+from tests.simulation.steps import has_gang_devices, has_healing
 from tests.support.presence import present
 
 if TYPE_CHECKING:
@@ -115,6 +115,9 @@ class GangSteps:
             key, uid, min_member, generation=1, priority=priority, topology=topology, waits_for_gated=is_native
         )
         group = replace(group, min_resources=self._min_resources(job, min_member, number))
+        if has_healing(self._seed) and key.source is GroupSource.BAYPLAN:
+            rng_of_healing = random.Random(f"{job.seed}/healing")
+            group = replace(group, hold_seconds=one_of(rng_of_healing, (0.0, 5.0, 20.0, 20.0, 60.0)))
         first = size if happens(rng, 0.6) else rng.randrange(size)
         if happens(rng, 0.6):
             self._groups.put(group)

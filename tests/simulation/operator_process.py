@@ -36,6 +36,7 @@ from scheduler_core.scheduler import Scheduler, SchedulerOptions, SchedulerPorts
 from tests.simulation.extender import ModelExtender
 from tests.simulation.fault_counts import FaultCounts
 from tests.simulation.gang_checks import GangChecks
+from tests.simulation.healing_checks import HealingChecks
 from tests.simulation.ledger import ReservationLedger, RunState
 from tests.simulation.network import ModelConnection, Network
 from tests.simulation.plugins import plugin_types
@@ -179,8 +180,10 @@ class OperatorProcess:
         if self._recorder is not None:
             record_feeds(self._recorder, self.scheduler)
         self.ledger.watch(self.received)
+        context, held = self.scheduler.context, self.scheduler.reservations.held
+        healing = HealingChecks(self.ledger, self.received, self.received_groups, context, held)
         self.ledger.gangs = GangChecks(
-            self.ledger, self.received, self.received_groups, self.scheduler.context, run_state.on_placed
+            self.ledger, self.received, self.received_groups, context, run_state.on_placed, healing
         )
         self._groups = GroupWatch(
             loop, clock, run_state.groups, self.received_groups, f"{options.seed}/{options.number}"

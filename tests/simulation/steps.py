@@ -171,6 +171,11 @@ def has_gangs(seed: int) -> bool:
     return seed % 4 == 1
 
 
+def has_healing(seed: int) -> bool:
+    """Return whether gangs hold the room of lost members in a run that has gangs."""
+    return seed % 12 in (1, 5)
+
+
 def has_devices(seed: int) -> bool:
     """Return whether a run has devices and pods with resource claims."""
     return seed % 4 == 0 or has_gang_devices(seed)

@@ -35,16 +35,25 @@ from bayplan.resources.conditions import (
     read_conditions,
     set_condition,
 )
-from bayplan.resources.pod_group import MAX_RUN_CONTROLLERS, GroupRunStatus, PodGroupStatus, PodReference
+from bayplan.resources.pod_group import (
+    MAX_LOST_MEMBERS,
+    MAX_RUN_CONTROLLERS,
+    GroupRunStatus,
+    LostMemberStatus,
+    PodGroupStatus,
+    PodReference,
+)
 from bayplan.resources.resource_model import format_time
 from scheduler_core.errors import Problem
+from scheduler_core.model.lost_members import LostMember
 from scheduler_core.model.pod_group import NEWEST_VERSIONS, GroupKey, GroupSource
 from scheduler_core.ports import Event, ObjectReference
-from scheduler_core.queueing.gang_members import QUORUM_BEGINNINGS, Gang
+from scheduler_core.queueing.gang_members import QUORUM_BEGINNINGS, Gang, HealingOutcome
 
 MAX_VICTIMS = 256
 _MAX_DOMAIN_LENGTH = 1024
 _MAX_OWNERS = 16
+_NAMED = 5
 NATIVE_CONDITIONS = frozenset(version.condition for version in NATIVE_VERSIONS.values())
 """Types of the conditions of native groups that are written, of all versions."""
 
@@ -194,7 +203,8 @@ def _bayplan_status(
         succeeded=tally.succeeded,
         failed=tally.failed,
         run=None if gang is None else _run(gang),
-        conditions=tuple(_bayplan_conditions(seen, verdict, now)),
+        lost=() if gang is None else tuple(_lost(gang)),
+        conditions=tuple(_bayplan_conditions(seen, gang, verdict, now)),
         nominated_domain=_cut(gang.reservation) or None if gang is not None else None,
         victims=() if gang is None else tuple(_victims(gang)),
         victims_of_other_namespaces=None if gang is None else _other_victims(gang) or None,
@@ -209,7 +219,7 @@ def _bayplan_status(
     return fields
 
 
-def _bayplan_conditions(seen: SeenGroup, verdict: Verdict, now: datetime) -> Sequence[Condition]:
+def _bayplan_conditions(seen: SeenGroup, gang: Gang | None, verdict: Verdict, now: datetime) -> Sequence[Condition]:
     accepted = ConditionUpdate("Accepted", "True", "Valid", "The spec is valid.")
     if seen.warnings:
         warnings = problems_message(seen.warnings, "warnings")
@@ -218,7 +228,9 @@ def _bayplan_conditions(seen: SeenGroup, verdict: Verdict, now: datetime) -> Seq
         accepted = ConditionUpdate("Accepted", "False", INVALID_SPEC, problems_message(seen.problems))
     is_scheduled: ConditionStatus = "True" if verdict.is_scheduled else "False"
     conditions: Sequence[Condition] = read_conditions(seen.written)
-    for update in (accepted, ConditionUpdate("Scheduled", is_scheduled, verdict.reason, verdict.message)):
+    updates = [accepted, ConditionUpdate("Scheduled", is_scheduled, verdict.reason, verdict.message)]
+    healing = healing_condition(gang, conditions)
+    for update in (*updates, healing) if healing is not None else updates:
         conditions = set_condition(conditions, update, seen.generation, now)
     return conditions
 
@@ -346,6 +358,51 @@ def _run(gang: Gang) -> GroupRunStatus | None:
     return GroupRunStatus(controllers=controllers, succeeded=record.succeeded, since=record.since)
 
 
+def _lost(gang: Gang) -> list[LostMemberStatus]:
+    found = []
+    for lost in list(gang.lost_members.values())[:MAX_LOST_MEMBERS]:
+        replacement = gang.pods.get(lost.replacement)
+        found.append(
+            LostMemberStatus(
+                name=lost.pod.metadata.name,
+                node=lost.node_name,
+                held=lost.has_room,
+                until=lost.until,
+                replacement=None if replacement is None else replacement.metadata.name,
+            )
+        )
+    return found
+
+
+def healing_condition(gang: Gang | None, written: Sequence[Condition]) -> ConditionUpdate | None:
+    """Return the condition Healing; None if no member was ever lost, or if the last one stays as written."""
+    if gang is not None and gang.lost_members:
+        held = [lost for lost in gang.lost_members.values() if lost.has_room]
+        others = [lost.pod.metadata.name for lost in gang.lost_members.values() if not lost.has_room]
+        words = [_held_words(lost) for lost in held[:_NAMED]]
+        if len(held) > _NAMED:
+            words.append(f"room is held for {len(held) - _NAMED} more")
+        if others:
+            words.append(f"no room is held for {', '.join(others[:_NAMED])}")
+        message = f"Members were lost: {'; '.join(words)}."
+        return ConditionUpdate("Healing", "True", "RoomHeld" if held else "MembersLost", message)
+    if gang is not None and gang.healing is not None:
+        return ConditionUpdate("Healing", "False", gang.healing.reason, f"{capitalized(gang.healing.message)}.")
+    last = find_condition(written, "Healing")
+    if last is not None and last.status == "True":
+        return ConditionUpdate("Healing", "False", "HoldEnded", "The operator was restarted.")
+    return None
+
+
+def capitalized(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}"
+
+
+def _held_words(lost: LostMember) -> str:
+    until = f" until {format_time(lost.until.replace(microsecond=0))}" if lost.until is not None else ""
+    return f"room on {lost.node_name} is held for {lost.pod.key}{until}"
+
+
 def _victims(gang: Gang) -> list[PodReference]:
     """Return the victims in the group's own namespace: the names of other users' pods are not shown to its users."""
     own = [each for each in gang.victims if each[0] == gang.key.namespace]
@@ -429,6 +486,11 @@ def group_event(group: ObjectReference, verdict: Verdict, last: RecordedEvent | 
         "Preempting" if reason == "Preempting" else "Scheduling",
         verdict.message,
     )
+
+
+def healing_event(group: ObjectReference, outcome: HealingOutcome) -> Event:
+    kind = "Warning" if outcome.reason == "HoldExpired" else "Normal"
+    return Event(group, kind, outcome.reason, "Healing", f"{capitalized(outcome.message)}.")
 
 
 _PLURAL = "podgroups"

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -34,6 +35,7 @@ from bayplan.gangs.group_status import (
     current_event,
     group_event,
     group_status,
+    healing_event,
     recorded_event,
     status_difference,
 )
@@ -43,7 +45,7 @@ from bayplan.kube.writes.api_dispatcher import WriteDroppedError
 from scheduler_core.errors import NotFoundError, Problem
 from scheduler_core.model.pod_group import NEWEST_VERSIONS, GroupKey
 from scheduler_core.ports import Clock, Event, ObjectReference, Timer
-from scheduler_core.queueing.gang_members import Gang
+from scheduler_core.queueing.gang_members import Gang, HealingOutcome
 from scheduler_core.queueing.gang_registry import Gangs
 
 log = logging.getLogger(__name__)
@@ -85,6 +87,8 @@ class GroupPace:
 
 _RECONCILES_PER_YIELD = 16
 """Groups that are reconciled before other tasks run."""
+_HEALING_EVENTS = 64
+"""Events of a group that are stored until its next reconcile."""
 
 
 class _Record:
@@ -92,6 +96,7 @@ class _Record:
         "changed_since",
         "failures",
         "generation",
+        "healing",
         "is_foreign",
         "is_writing",
         "keeps_start",
@@ -124,6 +129,8 @@ class _Record:
         self.timer: Timer | None = None
         self.last_event: RecordedEvent | None = recorded_event(status)
         self.last_event_at = float("-inf")
+        self.healing: deque[HealingOutcome] = deque(maxlen=_HEALING_EVENTS)
+        """What has happened to lost members since the last reconcile."""
 
 
 class GroupController:
@@ -156,6 +163,7 @@ class GroupController:
         self._queued = asyncio.Semaphore(self._pace.queued)
         self._bucket = TokenBucket(self._pace.writes_per_second, self._pace.burst, clock)
         gangs.on_change.append(self._changed)
+        gangs.on_healing.append(self._healing_changed)
 
     # -- objects ------------------------------------------------------------------------------------------------
 
@@ -199,6 +207,12 @@ class GroupController:
     def _changed(self, gang: Gang) -> None:
         self._mark(gang.key)
 
+    def _healing_changed(self, gang: Gang, outcome: HealingOutcome) -> None:
+        record = self._records.get(gang.key)
+        if record is not None:
+            record.healing.append(outcome)
+            self._mark(gang.key)
+
     def _mark(self, key: GroupKey) -> None:
         if key in self._records:
             self._dirty[key] = None
@@ -217,6 +231,7 @@ class GroupController:
 
     def _reload(self, key: GroupKey, record: _Record) -> None:
         status = None if self._others is None else self._others.status_of(key)
+        record.healing.clear()
         if status is not None:
             record.written = dict(status)
             record.keeps_start = bool(status.get("scheduleStartTime"))
@@ -253,6 +268,8 @@ class GroupController:
             return
         if status is None:
             return
+        while record.healing:
+            self._events.record(healing_event(_reference(key, record), record.healing.popleft()))
         difference = status_difference(key.source, record.written, status.fields)
         delays = [self._record_event(key, record, status), self._until_due(record, difference)]
         if delays[-1] == 0.0:

@@ -191,6 +191,7 @@ def from_bayplan(
         else GroupTopology(topology.key, topology.levels, is_required=topology.mode == "Required"),
         disrupts_whole=spec.disruption == "Group",
         is_strict=spec.queueing == "Strict",
+        hold_seconds=float(resources.DEFAULT_HOLD_SECONDS if spec.healing is None else spec.healing.hold_seconds),
         run=recorded_run(status or {}),
         is_fresh=not status,
     )

@@ -38,6 +38,9 @@ _MAX_RESOURCES = 64
 _MAX_LEVELS = 8
 _MAX_KEY_LENGTH = 317
 _MAX_VICTIMS = 256
+DEFAULT_HOLD_SECONDS = 60
+_MAX_HOLD_SECONDS = 86_400
+MAX_LOST_MEMBERS = 256
 MAX_RUN_CONTROLLERS = 100
 _MAX_CONTROLLER_LENGTH = 512
 _SHOWN = 64
@@ -138,6 +141,19 @@ class Topology(ConfigModel):
                 yield RuleProblem(("levels", index), f'{_LEVEL_MESSAGE}, "{level[:_SHOWN]}"')
 
 
+class Healing(ConfigModel):
+    """What happens to the room of a member that is deleted, fails or loses its node while the group runs."""
+
+    hold_seconds: int = Field(
+        default=DEFAULT_HOLD_SECONDS,
+        ge=0,
+        le=_MAX_HOLD_SECONDS,
+        description="Seconds for which the room of a lost member is held for its replacement, from the moment when the "
+        "member no longer uses it. Pods of higher priority may use it. 0: no room is held.",
+        json_schema_extra={"x-keep-default": True},
+    )
+
+
 class PodGroupSpec(ConfigModel):
     """Size, resources and queueing of the group."""
 
@@ -186,6 +202,11 @@ class PodGroupSpec(ConfigModel):
         json_schema_extra={"x-keep-default": True},
     )
 
+    healing: Healing | None = Field(
+        default=None,
+        description=f"How the group replaces lost members. Default: room is held for {DEFAULT_HOLD_SECONDS} seconds.",
+    )
+
     def rule_problems(self) -> Iterator[RuleProblem]:
         """Check that quantities can be parsed and are not negative, and that the class name is valid."""
         for name, amount in (self.min_resources or {}).items():
@@ -229,6 +250,20 @@ class GroupRunStatus(StatusModel):
     )
 
 
+class LostMemberStatus(StatusModel):
+    """A lost member whose replacement is not bound yet."""
+
+    name: str = text("Name of the lost pod.")
+    node: str = text("Node of the lost pod.")
+    held: bool = Field(
+        description="Whether room is held on the node. It is not if the node is gone or the room is used otherwise."
+    )
+    until: Timestamp | None = Field(
+        default=None, description="Time at which the hold ends. Not set while the lost pod still uses its room."
+    )
+    replacement: str | None = text("Name of the waiting pod that replaces it.", default=None)
+
+
 class PodGroupStatus(StatusModel):
     """Progress of the group; written by the operator."""
 
@@ -252,7 +287,11 @@ class PodGroupStatus(StatusModel):
         description="The present run, which begins with a member that is no replacement for one of the run before. A "
         "restarted operator reads it.",
     )
+    lost: tuple[LostMemberStatus, ...] = entries(
+        "Lost members whose replacements are not bound yet, the first 256.", MAX_LOST_MEMBERS
+    )
     conditions: tuple[Condition, ...] = conditions_field(
+        "Healing: whether room is held for replacements of lost members. "
         "Scheduled: whether minMember members are placed; if not, how many fit, what the others lack, the "
         "nearest nodes and what would unblock the group."
     )
@@ -293,6 +332,7 @@ class PodGroup(CustomResource):
                 "Owner", "string", ".metadata.ownerReferences[0].name", "Owner that it was created for.", wide=True
             ),
             PrinterColumn("Domain", "string", ".status.nominatedDomain", "Where capacity is reserved.", wide=True),
+            condition_column("Healing", "Healing", "Reason of Healing.", "reason", wide=True),
             condition_column("Message", "Scheduled", "Message of condition Scheduled.", "message", wide=True),
         ),
         rules=(ObjectRule(f"size(self.metadata.name) <= {MAX_LABEL_VALUE_LENGTH}", _NAME_MESSAGE, ".metadata"),),

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from scheduler_core.model.pod_group import POD_GROUP_LABELS, GroupSource
-from scheduler_core.queueing.gang_members import GangOutcome
+from scheduler_core.queueing.gang_members import GangOutcome, HealingOutcome
 from tests.support.builders import pod
 from tests.support.group_world import PACE, UNSCHEDULABLE, GroupWorld, running
 from tests.support.tables import table
@@ -43,6 +43,22 @@ async def test_events_of_a_gang_that_waits_and_is_scheduled(world: GroupWorld) -
         ("Normal", "Preempting", "2 pods are evicted."),
         ("Warning", "TimedOut", "Not placed within 60 s."),
         ("Normal", "Scheduled", "All 2 required members are scheduled."),
+    ]
+
+
+async def test_events_of_lost_members(world: GroupWorld) -> None:
+    """Each hold of room and its end is recorded; an end without a replacement is a warning."""
+    gang = world.add_group()
+    world.add_members("a", "b", node="n")
+    await world.advance()
+    for reason in ("RoomHeld", "MembersReplaced", "HoldExpired"):
+        for callback in world.gangs.on_healing:
+            callback(gang, HealingOutcome(reason, "room on n"))
+    await world.advance()
+    assert world.events()[1:] == [
+        ("Normal", "RoomHeld", "Room on n."),
+        ("Normal", "MembersReplaced", "Room on n."),
+        ("Warning", "HoldExpired", "Room on n."),
     ]
 
 

@@ -22,8 +22,9 @@ from bayplan.kube.writes.api_dispatcher import ApiDispatcher, DispatcherOptions
 from bayplan.resources.pod_group import PodGroupStatus
 
 from scheduler_core.errors import Problem
+from scheduler_core.model.lost_members import LostMember
 from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup
-from scheduler_core.queueing.gang_members import Gang
+from scheduler_core.queueing.gang_members import Gang, HealingOutcome
 from tests.support.builders import pod
 from tests.support.fake_api import FakeApi, Response
 from tests.support.group_scenarios import FOUR, NOW, GroupScenario, member
@@ -77,6 +78,34 @@ def test_fields_of_a_waiting_gang() -> None:
     assert status["victimsOfOtherNamespaces"] == 2
     assert "secret" not in str(status)
     assert PodGroupStatus.model_validate(status).model_dump(mode="json", by_alias=True, exclude_none=True) == status
+
+
+def test_lost_members() -> None:
+    """The status lists lost members, with the end of the hold and the replacement once they are known."""
+    train = GroupScenario(min_member=2).add_members("a", "b", node_name="n").add_members("c")
+    gang = train.gang
+    first, second = (LostMember(gang.pods[f"uid-of-default-{name}"], "n", "") for name in "ab")
+    gang.lost_members = {"1": first, "2": second}
+    first.has_room, first.until, first.replacement = True, NOW + timedelta(seconds=60), "uid-of-default-c"
+    status = train.status()
+    assert status["lost"] == [
+        {"name": "a", "node": "n", "held": True, "until": "2026-01-01T12:01:00Z", "replacement": "c"},
+        {"name": "b", "node": "n", "held": False},
+    ]
+    held = "room on n is held for default/a until 2026-01-01T12:01:00Z; no room is held for b"
+    assert healing_of(train) == ("True", "RoomHeld", f"Members were lost: {held}.")
+    del gang.lost_members["1"]
+    assert healing_of(train) == ("True", "MembersLost", "Members were lost: no room is held for b.")
+    gang.lost_members, gang.healing = {}, HealingOutcome("HoldExpired", "no replacement of default/b was bound in time")
+    assert healing_of(train) == ("False", "HoldExpired", "No replacement of default/b was bound in time.")
+    gang.healing = None
+    assert healing_of(train) == ("False", "HoldExpired", "No replacement of default/b was bound in time.")
+
+
+def healing_of(train: GroupScenario) -> tuple[str, str, str]:
+    """Return status, reason and message of the condition Healing."""
+    condition = train.condition("Healing")
+    return condition["status"], condition["reason"], condition["message"]
 
 
 def test_pods_of_other_namespaces_are_no_members() -> None:

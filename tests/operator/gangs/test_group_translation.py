@@ -61,10 +61,14 @@ def plugins(spec: dict[str, Any] | None) -> PodGroup:
     ),
     ("whole group", {"disruption": "Group"}, {"disrupts_whole": True}),
     ("strict", {"queueing": "Strict"}, {"is_strict": True}),
+    ("healing is off", {"healing": {"holdSeconds": 0}}, {"hold_seconds": 0.0}),
+    ("hold of 5 minutes", {"healing": {"holdSeconds": 300}}, {"hold_seconds": 300.0}),
+    ("healing without a field", {"healing": {}}, {"hold_seconds": 60.0}),
 )
 def test_bayplan_groups(spec: dict[str, Any], more: dict[str, Any]) -> None:
     """Each field of Bayplan's own API is translated."""
-    assert bayplan({"minMember": 4, **spec}) == expected(GroupSource.BAYPLAN, 4, is_fresh=True, **more)
+    fields = {"is_fresh": True, "hold_seconds": 60.0, **more}
+    assert bayplan({"minMember": 4, **spec}) == expected(GroupSource.BAYPLAN, 4, **fields)
 
 
 def test_priority_is_that_of_the_class() -> None:

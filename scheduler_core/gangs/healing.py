@@ -1,0 +1,221 @@
+"""Gangs that heal: room of a lost member is held for its replacement.
+
+::
+
+    bound ──deleted, failed──▶ lost ──its pod has ended──▶ held for hold_seconds ──▶ ended: replaced, expired
+                                 │ a member without node appears                            ▲
+                                 └──▶ recognised as its replacement ──bound─────────────────┘
+
+Room is held from the moment when the member is lost, before its pod releases the room. Nothing is held for a member
+that succeeded or is preempted. All holds of a gang end when none of its members has a node: such a gang is not healed,
+but scheduled again as a whole. A member whose bind failed after others were bound counts as lost, and replaces itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from functools import partial
+
+import numpy as np
+
+from scheduler_core.cycle.gang_constraints import Where
+from scheduler_core.gangs.held_room import HeldPod, HeldRoom, Holder, OwnPods, Terms
+from scheduler_core.gangs.reservation_lifecycle import GangReservations, Report
+from scheduler_core.model.lost_members import LostMember, is_preempted, owner_and_index
+from scheduler_core.model.pod import Pod
+from scheduler_core.model.pod_group import GroupKey
+from scheduler_core.placement.engine import Subsets
+from scheduler_core.placement.subsets import Group, domain_of_members, gang_subsets, scheduled_members
+from scheduler_core.ports import Clock, Timer
+from scheduler_core.queueing.gang_members import Gang, HealingOutcome, controller_of
+from scheduler_core.queueing.gang_registry import Gangs
+from scheduler_core.snapshot.cluster_cache import ClusterCache
+
+HELD = "RoomHeld"
+REPLACED = "MembersReplaced"
+EXPIRED = "HoldExpired"
+ENDED = "HoldEnded"
+_SUCCEEDED = "Succeeded"
+_NOT_HELD = "node(s) had no room that is held for replacements"
+
+
+class Healing:
+    """Recognises lost members and their replacements, and holds the room of the former for the latter."""
+
+    def __init__(
+        self, cache: ClusterCache, gangs: Gangs, reservations: GangReservations, clock: Clock, report: Report
+    ) -> None:
+        self._cache = cache
+        self._nodes = cache.columns
+        self._gangs = gangs
+        self._reservations = reservations
+        self._clock = clock
+        self._report = report
+        self._timers: dict[str, Timer] = {}
+        """By UID of the lost member."""
+        gangs.on_member.append(self._member_changed)
+        gangs.on_bind_failed.append(self._bind_failed)
+        gangs.on_change.append(self._gang_changed)
+
+    # -- members ------------------------------------------------------------------------------------------------
+
+    def _member_changed(self, gang: Gang, pod: Pod, has_left: bool, is_deleted: bool) -> None:
+        uid = pod.metadata.uid
+        if has_left:
+            self._unassign(gang, uid)
+            if pod.spec.node_name and pod.status.phase != _SUCCEEDED and not is_preempted(pod):
+                lost = self._begin(gang, pod, pod.spec.node_name, f"the replacement of {pod.key}")
+                if lost is not None and (is_deleted or pod.is_terminal):
+                    self._start_time(gang, lost)
+            return
+        lost = gang.lost_members.get(uid)
+        if lost is not None and lost.replacement != uid:
+            if is_preempted(pod):
+                # Its deletion was known before its condition. The room is that of the preemptor.
+                self._end(gang, lost, ENDED, f"{pod.key} was preempted")
+            elif lost.until is None and (is_deleted or pod.is_terminal):
+                self._start_time(gang, lost)
+        elif is_deleted or pod.is_terminal or pod.metadata.deletion_timestamp is not None:
+            self._unassign(gang, uid)
+        elif pod.spec.node_name:
+            if owner_and_index(pod):
+                # Another scheduler may have bound it before it was seen; members that run have other indices.
+                self._recognise(gang, pod)
+            replaced = next((each for each in gang.lost_members.values() if each.replacement == uid), None)
+            if replaced is not None:
+                message = f"{pod.key} is bound to {pod.spec.node_name}"
+                if replaced.pod.metadata.uid != uid:
+                    message += f" and replaces {replaced.pod.key}"
+                if replaced.node_name != pod.spec.node_name:
+                    message += f"; room was held on {replaced.node_name}"
+                self._end(gang, replaced, REPLACED, message)
+        elif uid not in gang.placed:
+            self._recognise(gang, pod)
+
+    def _bind_failed(self, gang: Gang, uid: str) -> None:
+        """Hold the room of a member whose bind failed after others were sent, for itself."""
+        pod, assumed = gang.pods.get(uid), self._cache.get(uid)
+        if pod is None or assumed is None or any(each.replacement == uid for each in gang.lost_members.values()):
+            return
+        lost = self._begin(gang, pod, assumed.info.node_name, f"{pod.key}, whose bind failed")
+        if lost is not None:
+            # Not before: what is on a node when a hold begins takes nothing of it, and the pod still is.
+            lost.replacement = uid
+            self._start_time(gang, lost)
+
+    def _begin(self, gang: Gang, pod: Pod, node_name: str, for_whom: str) -> LostMember | None:
+        """Hold the room of a member; return None if the group does not heal."""
+        uid = pod.metadata.uid
+        if gang.group is None or not gang.group.hold_seconds or gang.tree is not None:
+            return None
+        for earlier in list(gang.lost_members.values()):
+            if earlier.pod.metadata.name == pod.metadata.name:
+                # Another pod has the name since, and is lost now.
+                self._end(gang, earlier, ENDED, f"{pod.key} was lost again")
+        lost = LostMember(pod, node_name, owner_and_index(pod))
+        gang.lost_members[uid] = lost
+        info = self._nodes.compile_pod(pod)
+        if gang.group.priority is not None:
+            info.priority = gang.group.priority
+        own = OwnPods(gang.key.namespace, group=gang.key, matches=partial(_replaces, lost))
+        holder = Holder("Pod", gang.key.namespace, pod.metadata.name, uid, own)
+        terms = Terms(frozenset((uid,)), prefers_slots=True)
+        room = HeldRoom(holder, [HeldPod(info, "", node_name)], self._nodes, terms)
+        lost.has_room = self._reservations.hold(room)
+        if lost.has_room:
+            self._report_outcome(gang, HELD, f"room on {node_name} is held for {for_whom}")
+        return lost
+
+    def _recognise(self, gang: Gang, pod: Pod) -> None:
+        """Assign a waiting member to the lost member that it replaces, if any."""
+        uid = pod.metadata.uid
+        if any(each.replacement == uid for each in gang.lost_members.values()):
+            return
+        free = [each for each in gang.lost_members.values() if not each.replacement]
+        index = owner_and_index(pod)
+        found = [each for each in free if each.index == index]
+        if found and not index:
+            found = [each for each in found if self._is_like(each.pod, pod)]
+            found.sort(key=lambda each: (each.pod.metadata.name != pod.metadata.name, not each.has_room))
+        if found:
+            found[0].replacement = uid
+
+    def _is_like(self, lost: Pod, pod: Pod) -> bool:
+        """Return whether two pods have the same controller and equal requests."""
+        if controller_of(lost) != controller_of(pod):
+            return False
+        return self._nodes.compile_pod(lost).fit == self._nodes.compile_pod(pod).fit
+
+    @staticmethod
+    def _unassign(gang: Gang, uid: str) -> None:
+        for lost in gang.lost_members.values():
+            if lost.replacement == uid:
+                lost.replacement = ""
+
+    # -- time and end -------------------------------------------------------------------------------------------
+
+    def _start_time(self, gang: Gang, lost: LostMember) -> None:
+        """Start the time of a hold, because the room is free from now on."""
+        assert gang.group is not None
+        seconds, uid = gang.group.hold_seconds, lost.pod.metadata.uid
+        lost.until = self._clock.wall() + timedelta(seconds=seconds)
+        self._timers[uid] = self._clock.call_later(seconds, lambda: self._report(self._expire, gang.key, uid))
+
+    def _expire(self, key: GroupKey, uid: str) -> None:
+        gang = self._gangs.get(key)
+        lost = None if gang is None else gang.lost_members.get(uid)
+        if gang is not None and lost is not None:
+            self._end(gang, lost, EXPIRED, f"no replacement of {lost.pod.key} was bound in time")
+            self._gangs.changed(gang)
+
+    def _end(self, gang: Gang, lost: LostMember, reason: str, message: str) -> None:
+        uid = lost.pod.metadata.uid
+        gang.lost_members.pop(uid, None)
+        self._report_outcome(gang, reason, message)
+        timer = self._timers.pop(uid, None)
+        if timer is not None:
+            timer.cancel()
+        self._reservations.held.end(uid)
+
+    def _report_outcome(self, gang: Gang, reason: str, message: str) -> None:
+        gang.healing = HealingOutcome(reason, message)
+        for callback in self._gangs.on_healing:
+            callback(gang, gang.healing)
+
+    def _gang_changed(self, gang: Gang) -> None:
+        if not gang.lost_members:
+            return
+        group = gang.group
+        why = ""
+        if group is None or not group.hold_seconds:
+            why = "spec.healing.holdSeconds is 0" if group is not None else "the PodGroup was deleted"
+        elif not gang.placed:
+            why = "no member of the group has a node"
+        if why:
+            for lost in list(gang.lost_members.values()):
+                self._end(gang, lost, ENDED, why)
+
+
+def _replaces(lost: LostMember, pod: Pod) -> bool:
+    return bool(lost.replacement) and lost.replacement == pod.metadata.uid
+
+
+def held_rows_first(reservations: GangReservations) -> Subsets:
+    """Return subsets of a gang whose first one are the nodes on which room is held for its members."""
+
+    def subsets(cache: ClusterCache, group: Group) -> Iterator[tuple[Where, int]]:
+        nodes, topology = cache.columns, group.topology
+        if topology is not None:
+            # Without this, the narrowest domain with room would come first.
+            mask = np.zeros(nodes.size, dtype=np.bool_)
+            for info in group.members:
+                mask[reservations.preferred_rows(info)] = True
+            shared = domain_of_members(nodes, topology, scheduled_members(cache, group.gangs))
+            if topology.is_required and shared is not None and shared.mask is not None:
+                mask &= shared.mask
+            if mask.any():
+                yield Where(mask, _NOT_HELD, "" if shared is None else shared.name), int(mask.sum())
+        yield from gang_subsets(cache, group)
+
+    return subsets

@@ -1,0 +1,353 @@
+"""Gangs that heal: which room is held, how replacements are recognised, and when holds end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from scheduler_core.errors import ForbiddenError
+from scheduler_core.gangs.healing import ENDED, EXPIRED, HELD, REPLACED
+from scheduler_core.in_tree import default_plugins
+from scheduler_core.model.meta import OwnerReference
+from scheduler_core.model.pod import Pod
+from scheduler_core.model.pod_group import GroupTopology, PodGroup
+from tests.support.builders import node, pod
+from tests.support.gang_preemption import small_node, terminating_pod, with_pod_groups
+from tests.support.gangs import add_groups, gang_of, group, member, settle
+from tests.support.presence import present
+from tests.support.scheduling import Rig, rig
+from tests.support.tables import table
+
+JOB = OwnerReference("Job", "train", "uid-of-job", "batch/v1", controller=True)
+STATEFUL = OwnerReference("StatefulSet", "train", "uid-of-set", "apps/v1", controller=True)
+REPLICAS = OwnerReference("ReplicaSet", "train", "uid-of-replicas", "apps/v1", controller=True)
+INDEX = "batch.kubernetes.io/job-completion-index"
+HOLD_SECONDS = 60.0
+
+
+def indexed(name: str, index: int, **fields: Any) -> Pod:
+    """Return a member of an indexed Job."""
+    return member(name, owners=(JOB,), labels={INDEX: str(index)}, requests={"cpu": "2"}, **fields)
+
+
+def training(count: int = 3, **fields: Any) -> Rig:
+    """Return a scheduler with a gang that runs on nodes ``a``, ``b`` and so on, and fills them."""
+    return running_gang(group(min_member=count, hold_seconds=HOLD_SECONDS, **fields), count)
+
+
+def running_gang(of: PodGroup, count: int) -> Rig:
+    """Return a scheduler with a running gang, one member on each of some nodes of two CPUs."""
+    made = with_pod_groups(rig(defaults=default_plugins()))
+    add_groups(made, of)
+    for number, name in enumerate("abcdef"[:count]):
+        made.add(small_node(name, rack=name), indexed(f"train-{number}", number, node_name=name))
+    return made
+
+
+def running_member(made: Rig, number: int) -> Pod:
+    """Return a member as the scheduler has it."""
+    return gang_of(made).pods[f"uid-of-default-train-{number}"]
+
+
+def delete(made: Rig, *numbers: int) -> None:
+    """Delete members, by default the first one."""
+    for number in numbers or (0,):
+        made.scheduler.feed.pod_deleted(running_member(made, number))
+
+
+def fail(made: Rig, number: int = 0) -> None:
+    """Let a member fail."""
+    before = running_member(made, number)
+    made.scheduler.feed.pod_updated(before, replace(before, status=replace(before.status, phase="Failed")))
+
+
+def terminate_and_delete(made: Rig, number: int = 0) -> None:
+    """Delete a member that terminates gracefully."""
+    before = running_member(made, number)
+    made.scheduler.feed.pod_updated(before, terminating_pod(before))
+    delete(made, number)
+
+
+@table(
+    "lose",
+    ("deleted", delete),
+    ("failed", fail),
+    ("terminated", terminate_and_delete),
+)
+async def test_the_room_of_a_lost_member_is_held(lose: Callable[[Rig], None]) -> None:
+    """Others of equal and lower priority do not get the room, before and after the replacement exists."""
+    made = training()
+    lose(made)
+    assert present(gang_of(made).healing).reason == HELD
+    await settle(made, *(pod(f"other-{number}", requests={"cpu": "1"}) for number in range(3)))
+    assert not made.bound
+    assert "node(s) were reserved for Pod default/train-0" in made.condition.message
+    await settle(made, indexed("train-0-again", 0))
+    assert made.bound == {"train-0-again": "a"}
+
+
+async def test_the_replacement_returns_although_others_are_first_in_the_queue() -> None:
+    """The node of the lost member is tried first, even if another one scores better."""
+    made = training()
+    made.add(small_node("empty", 64))
+    delete(made)
+    await settle(made, *(pod(f"other-{number}", requests={"cpu": "1"}) for number in range(3)))
+    await settle(made, indexed("train-0-again", 0))
+    assert made.bound["train-0-again"] == "a"
+    assert {made.bound[f"other-{number}"] for number in range(3)} == {"empty"}
+
+
+async def test_a_pod_of_higher_priority_uses_the_room() -> None:
+    """A hold does not block more important pods."""
+    made = training()
+    delete(made)
+    await settle(made, pod("urgent", requests={"cpu": "2"}, priority=1))
+    assert made.bound == {"urgent": "a"}
+
+
+async def test_the_hold_ends_after_its_time() -> None:
+    """The time counts from the moment when the room is free, and then others get it."""
+    made = training()
+    before = running_member(made, 0)
+    made.scheduler.feed.pod_updated(before, terminating_pod(before))
+    made.clock.advance(10 * HOLD_SECONDS)
+    assert gang_of(made).lost_members
+    delete(made)
+    other = pod("other", requests={"cpu": "2"})
+    await settle(made, other, after=HOLD_SECONDS - 1)
+    assert not made.bound
+    made.clock.advance(2)
+    assert not gang_of(made).lost_members
+    assert present(gang_of(made).healing).reason == EXPIRED
+    await settle(made, after=1)
+    assert made.bound == {"other": "a"}
+
+
+async def test_the_hold_ends_with_the_bind_of_the_replacement() -> None:
+    """It ends when the replacement is bound, wherever."""
+    made = training()
+    delete(made)
+    made.add(indexed("train-0-again", 0, node_name="b"))
+    gang = gang_of(made)
+    assert (gang.lost_members, present(gang.healing).reason) == ({}, REPLACED)
+    assert not made.scheduler.reservations.by_gang
+    await settle(made, pod("other", requests={"cpu": "2"}))
+    assert made.bound == {"other": "a"}
+
+
+async def test_a_node_that_is_gone_frees_what_it_held() -> None:
+    """The replacement gets another node, before others that wait for longer."""
+    made = training()
+    made.add(pod("other", requests={"cpu": "2"}))
+    await settle(made)
+    made.scheduler.feed.node_deleted(small_node("a", rack="a"))
+    delete(made)
+    made.add(indexed("train-0-again", 0))
+    await settle(made, small_node("new"))
+    assert made.bound == {"train-0-again": "new"}
+    assert made.place_of(pod("other"))
+
+
+@table(
+    "node_names",
+    ("the first index", [0, 1]),
+    ("the second index first", [1, 0]),
+)
+async def test_each_replacement_gets_its_own_room(node_names: list[int]) -> None:
+    """With known indices the replacement is on the node of its index, in whatever order they come."""
+    made = training(4)
+    for number in (0, 1):
+        delete(made, number)
+    await settle(made, *(indexed(f"new-{number}", number) for number in node_names))
+    assert made.bound == {"new-0": "a", "new-1": "b"}
+
+
+async def test_a_member_of_another_index_is_no_replacement() -> None:
+    """A further member of the gang does not use the room of the lost one."""
+    made = training()
+    delete(made)
+    await settle(made, indexed("train-7", 7))
+    assert not made.bound
+    await settle(made, indexed("train-0-again", 0))
+    assert made.bound == {"train-0-again": "a"}
+
+
+@table(
+    "lost, other, is_replacement",
+    ("same name of a StatefulSet", {"owners": (STATEFUL,)}, {"owners": (STATEFUL,), "name": "m-0"}, True),
+    ("other name of a StatefulSet", {"owners": (STATEFUL,)}, {"owners": (STATEFUL,), "name": "m-1"}, False),
+    ("equal pod of a ReplicaSet", {"owners": (REPLICAS,)}, {"owners": (REPLICAS,), "name": "m-1"}, True),
+    ("pod of another controller", {"owners": (REPLICAS,)}, {"owners": (JOB,), "name": "m-1"}, False),
+    ("without a controller", {}, {"name": "m-1"}, True),
+    ("other requests", {}, {"name": "m-1", "requests": {"cpu": "1500m"}}, False),
+    (
+        "index of a JobSet whose Jobs are new",
+        {
+            "labels": {
+                "jobset.sigs.k8s.io/jobset-uid": "u",
+                "jobset.sigs.k8s.io/replicatedjob-name": "w",
+                "jobset.sigs.k8s.io/job-index": "1",
+                INDEX: "2",
+            },
+            "owners": (JOB,),
+        },
+        {
+            "labels": {
+                "jobset.sigs.k8s.io/jobset-uid": "u",
+                "jobset.sigs.k8s.io/replicatedjob-name": "w",
+                "jobset.sigs.k8s.io/job-index": "1",
+                INDEX: "2",
+            },
+            "owners": (replace(JOB, uid="other"),),
+        },
+        True,
+    ),
+    (
+        "worker of a LeaderWorkerSet",
+        {
+            "labels": {
+                "leaderworkerset.sigs.k8s.io/name": "s",
+                "leaderworkerset.sigs.k8s.io/group-index": "0",
+                "leaderworkerset.sigs.k8s.io/worker-index": "3",
+            }
+        },
+        {
+            "labels": {
+                "leaderworkerset.sigs.k8s.io/name": "s",
+                "leaderworkerset.sigs.k8s.io/group-index": "0",
+                "leaderworkerset.sigs.k8s.io/worker-index": "2",
+            }
+        },
+        False,
+    ),
+)
+def test_replacements_are_recognised(lost: dict[str, Any], other: dict[str, Any], is_replacement: bool) -> None:
+    """By owner and index if the index is known, else by controller and requests."""
+    made = training()
+    fields = {"name": "m-0", "requests": {"cpu": "2"}, **lost}
+    first = member(**{**fields, "node_name": "x"})
+    made.add(small_node("x"), first)
+    made.scheduler.feed.pod_deleted(first)
+    second = member(**{"requests": {"cpu": "2"}, "name": "m-0", "uid": "uid-of-second", **other})
+    made.add(second)
+    (left,) = gang_of(made).lost_members.values()
+    assert (left.replacement == "uid-of-second") is is_replacement
+
+
+def test_a_deleted_replacement_is_forgotten() -> None:
+    """The next one replaces the lost member."""
+    made = training()
+    delete(made)
+    first = indexed("first", 0)
+    made.add(first)
+    made.scheduler.feed.pod_deleted(first)
+    made.add(indexed("second", 0))
+    (lost,) = gang_of(made).lost_members.values()
+    assert lost.replacement == "uid-of-default-second"
+
+
+@table(
+    "of, lose",
+    ("holdSeconds is 0", group(min_member=3), delete),
+    ("a member that succeeded", group(min_member=3, hold_seconds=9.0), "Succeeded"),
+    ("a preempted member", group(min_member=3, hold_seconds=9.0), "preempted"),
+)
+def test_no_room_is_held(of: PodGroup, lose: Any) -> None:
+    """These members are not replaced, or their room is that of another pod."""
+    made = running_gang(of, 3)
+    before = running_member(made, 0)
+    if lose == "Succeeded":
+        made.scheduler.feed.pod_updated(before, replace(before, status=replace(before.status, phase="Succeeded")))
+    elif lose == "preempted":
+        made.scheduler.feed.pod_updated(before, terminating_pod(before, by_preemption=True))
+        delete(made)
+    else:
+        lose(made)
+    assert not gang_of(made).lost_members
+    assert not made.scheduler.reservations.by_gang
+
+
+def test_the_condition_of_a_preemption_may_be_late() -> None:
+    """A hold ends when the condition shows that the member was preempted."""
+    made = training()
+    before = running_member(made, 0)
+    made.scheduler.feed.pod_updated(before, terminating_pod(before))
+    assert gang_of(made).lost_members
+    made.scheduler.feed.pod_updated(terminating_pod(before), terminating_pod(before, by_preemption=True))
+    assert present(gang_of(made).healing).reason == ENDED
+    assert not made.scheduler.reservations.by_gang
+
+
+@table(
+    "end",
+    ("the PodGroup is deleted", lambda made: made.scheduler.group_feed.group_deleted(gang_of(made).key)),
+    ("healing is turned off", lambda made: add_groups(made, group(min_member=3, generation=2))),
+    ("no member is left", lambda made: delete(made, 1, 2)),
+)
+def test_holds_end_with_the_gang(end: Callable[[Rig], None]) -> None:
+    """Nothing is held for a gang that does not run any more."""
+    made = training()
+    delete(made)
+    assert made.scheduler.reservations.by_gang
+    end(made)
+    assert not made.scheduler.reservations.by_gang
+    assert not gang_of(made).lost_members
+
+
+@pytest.mark.parametrize("is_required", [True, False])
+async def test_the_node_counts_more_than_the_narrowest_domain(is_required: bool) -> None:
+    """A gang with a topology returns to its node, too, although another rack has less room."""
+    topology = GroupTopology("zone", ("rack",), is_required=is_required)
+    made = with_pod_groups(rig(defaults=default_plugins()))
+    add_groups(made, group(min_member=2, hold_seconds=HOLD_SECONDS, topology=topology))
+    made.add(
+        *(
+            node(name, labels={"zone": "z", "rack": name}, allocatable={"cpu": cpus, "pods": "9"})
+            for name, cpus in (("a", "8"), ("b", "2"), ("c", "3"))
+        )
+    )
+    made.add(indexed("train-0", 0, node_name="a"), indexed("train-1", 1, node_name="b"))
+    delete(made)
+    await settle(made, indexed("train-0-again", 0))
+    assert made.bound == {"train-0-again": "a"}
+
+
+async def test_a_member_beyond_the_quorum_returns_to_its_node() -> None:
+    """It is scheduled by itself, and tries the node of the lost member first."""
+    made = running_gang(group(min_member=2, hold_seconds=HOLD_SECONDS), 3)
+    made.add(small_node("empty", 64))
+    delete(made)
+    await settle(made, indexed("train-0-again", 0))
+    assert made.bound == {"train-0-again": "a"}
+
+
+@table(
+    "hold_seconds",
+    ("held", HOLD_SECONDS),
+    ("healing is off", 0.0),
+)
+async def test_a_bind_that_fails_after_others_were_sent(hold_seconds: float) -> None:
+    """The room of the member that is missing is held for it while it backs off; others do not get it."""
+    made = with_pod_groups(rig(defaults=default_plugins()))
+    add_groups(made, group(hold_seconds=hold_seconds))
+    made.add(small_node("a"), small_node("b"))
+    made.writer.fail_binds([ForbiddenError("no")])
+    pods = {f"train-{number}": indexed(f"train-{number}", number) for number in range(2)}
+    made.add(*pods.values())
+    async with made.running():
+        await made.scheduler.until_idle()
+        ((bound, node_name),) = made.bound.items()
+        (failed,) = pods.keys() - {bound}
+        made.scheduler.feed.pod_updated(pods[bound], indexed(bound, int(bound[-1]), node_name=node_name))
+        made.add(pod("other", requests={"cpu": "2"}))
+        await made.scheduler.until_idle()
+        made.clock.advance(30)
+        await made.until(lambda: len(made.bound) == 2)
+    left = {"a": "b", "b": "a"}[node_name]
+    assert made.bound == {bound: node_name, (failed if hold_seconds else "other"): left}
+    made.scheduler.feed.pod_updated(pods[failed], indexed(failed, int(failed[-1]), node_name=left))
+    assert not made.scheduler.reservations.by_gang
+    assert not gang_of(made).lost_members
