@@ -68,6 +68,10 @@ demo-dra: install ## Demonstrate devices: claims by attribute, shared, with alte
 demo-kueue: install ## Demonstrate the admission check of Kueue: two teams, a preemption, whole replicas, an autoscaler (builds Kueue; KEEP=1)
 	@$(BIN)/python -m hack.demo.kueue $(if $(KEEP),--keep)
 
+.PHONY: demo-room
+demo-room: install ## Demonstrate room by plan: a fragmented GPU cluster, a gang that does not fit, the moves, a preempted claim (KEEP=1)
+	@$(BIN)/python -m hack.demo.room $(if $(KEEP),--keep)
+
 .PHONY: transcript
 transcript: controlplane ## Print what a new user sees: wheel, simulation, chart, upgrade, `helm test`, rollback, status, explanation
 	@$(BIN)/python -m hack.demo.transcript

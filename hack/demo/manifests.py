@@ -192,6 +192,7 @@ class Workload:
         name: Name of the claim or template, prefix of the pods' names, and name of the PodGroup of a gang.
         shares: Whether all pods use one claim; otherwise each has a claim of a template.
         is_gang: Whether the pods are scheduled together or not at all.
+        priority: PriorityClass, "" for none.
     """
 
     name: str
@@ -199,6 +200,7 @@ class Workload:
     pods: int
     shares: bool = False
     is_gang: bool = False
+    priority: str = ""
 
     @property
     def pod_names(self) -> list[str]:
@@ -216,7 +218,8 @@ class Workload:
         resources = {"requests": {"cpu": "1"}, "claims": [{"name": "gpu"}]}
         source = "resourceClaimName" if self.shares else "resourceClaimTemplateName"
         claims = [{"name": "gpu", source: self.name}]
-        return documents + [_pod(name, labels, resources, resourceClaims=claims) for name in self.pod_names]
+        fields = {"resourceClaims": claims, **({"priorityClassName": self.priority} if self.priority else {})}
+        return documents + [_pod(name, labels, resources, **fields) for name in self.pod_names]
 
 
 def exactly(*expressions: str) -> Document:

@@ -1,0 +1,197 @@
+"""`make demo-room`: room for a gang in a fragmented GPU cluster, with kubectl and the installed command only.
+
+A Deployment that was scaled down leaves free GPUs on every node, and no node is free for a worker of a gang. The plan
+of `bayplan rebalance` names the moves that make room, and a RebalancePlan makes them. Then an urgent pod preempts one
+holder of a resource claim. kube-controller-manager replaces pods, and kwok plays the kubelets.
+"""
+
+import sys
+
+from hack.controlplane.api_client import ApiClient
+from hack.controlplane.controllers import start_kube_controller_manager
+from hack.controlplane.device_driver import DeviceDriver
+from hack.demo import manifests
+from hack.demo.manifests import DRIVER, Model, Workload
+from hack.demo.stage import PROFILES, ROOT, Demo, DemoFailed, Stage, perform
+
+FILES = ROOT / "examples" / "room"
+NODES = 4
+FULL, LEFT = 16, 8
+"""Replicas of the Deployment before and after it is scaled down."""
+
+MODEL, MACHINE = Model("a100", "80Gi"), "dra-0"
+HOLDERS = Workload("notebook", manifests.exactly(MODEL.selector), 2)
+URGENT = Workload("urgent", manifests.exactly(MODEL.selector), 1, priority="urgent")
+
+_FREES_DEVICES = '{"spec":{"preemption":{"devices":true}}}'
+_GROUPS = "podgroups.bayplan.dev"
+_POD_COLUMNS = (
+    "custom-columns=POD:.metadata.name,STATUS:.status.phase,NODE:.spec.nodeName,"
+    r"GPUS:.spec.containers[*].resources.limits.nvidia\.com/gpu"
+)
+_PLANS, PLAN = "rebalanceplans.bayplan.dev", "room-for-train"
+_MOVES = r'jsonpath={range .status.moves[*]}{.pod}: {.source} to {.target}{"\n"}{end}'
+_RESULT = ".status.allocation.devices.results[*]"
+_CLAIM_COLUMNS = f"custom-columns=CLAIM:.metadata.name,DEVICE:{_RESULT}.device,PODS:.status.reservedFor[*].name"
+_EVENT_COLUMNS = "custom-columns=REASON:.reason,OBJECT:.involvedObject.name,MESSAGE:.message"
+
+
+class RoomDemo(Demo):
+    def __init__(self, stage: Stage, driver: DeviceDriver) -> None:
+        if not stage.has_kwok:
+            raise DemoFailed("pods must run in this demo: install Go, so that kwok can be built")
+        super().__init__(stage)
+        self._driver = driver
+
+    def run(self) -> None:
+        self._prepare()
+        self._fragment()
+        self._a_gang_that_does_not_fit()
+        moves = self._make_room()
+        self._preempt_a_holder()
+        self._screen.summary(
+            "The free GPUs were spread over all nodes, so that the gang did not fit. The plan gave it two whole nodes "
+            f"by {moves} moves, and no other pod was evicted. One holder of a claim was evicted for an urgent pod."
+        )
+
+    # -- steps --------------------------------------------------------------------------------------------------------
+
+    def _prepare(self) -> None:
+        stage, screen = self._stage, self._screen
+        screen.step("Start the operator and kube-controller-manager; create nodes with 8 GPUs each")
+        stage.start_operator("--feature-gates=RebalancePlan=true")
+        start_kube_controller_manager(stage.plane)
+        screen.show("kube-controller-manager is ready: it replaces pods of Deployments and Jobs")
+        stage.create(manifests.gpu_nodes(NODES))
+        stage.show("apply", "-f", str(PROFILES / "pack.yaml"), shown="examples/profiles/pack.yaml")
+
+    def _fragment(self) -> None:
+        stage, screen = self._stage, self._screen
+        screen.step("A Deployment fills all nodes by day, and is scaled down at night")
+        self._apply("serve")
+        stage.until("all replicas run", lambda: len(self._running("serve")) == FULL)
+        screen.show(f"{FULL} replicas with 2 GPUs each use all {NODES * manifests.GPUS_PER_NODE} GPUs")
+        screen.show("An autoscaler removes replicas one after the other:")
+        screen.command("kubectl scale deployment serve --replicas=15", f"  # and so on, down to {LEFT}")
+        for count in range(FULL - 1, LEFT - 1, -1):
+            stage.plane.kubectl("scale", "deployment", "serve", f"--replicas={count}")
+            stage.until("a replica is gone", lambda: len(self._items("app=serve")) == count)  # noqa: B023 - called at once
+        stage.until("the budget counts them", lambda: self._status("pdb", "serve").get("disruptionsAllowed") == 1)
+        self._show_pods("serve")
+        by_node = self._by_node("serve")
+        if sorted(by_node.values()) != [LEFT // NODES] * NODES:
+            raise DemoFailed(f"the replicas should be spread over all nodes: {by_node}")
+        screen.show("The controller chose a replica on the node with the most each time: 4 GPUs are free on each node")
+
+    def _a_gang_that_does_not_fit(self) -> None:
+        stage, screen = self._stage, self._screen
+        screen.step("A gang of 2 workers with 8 GPUs each: 16 GPUs are free, and it does not fit")
+        self._apply("train")
+        stage.until(
+            "the gang waits", lambda: self._condition(_GROUPS, "train", "Scheduled").get("reason") == "Unschedulable"
+        )
+        stage.show("get", _GROUPS)
+        if self._running("train"):
+            raise DemoFailed("no worker should be bound")
+        screen.show("Why?")
+        stage.explain("podgroup/train", limit=14)
+
+    def _make_room(self) -> int:
+        stage, screen = self._stage, self._screen
+        screen.step("The plan: which pods to move, each to a node that all filters accept after the moves before it")
+        stage.bayplan("rebalance", "--dry-run", "--make-room", "default/train")
+        screen.show("The same as an object, also a dry run at first:")
+        self._apply("plan")
+        stage.until("the plan is made", lambda: self._phase() == "Planned")
+        stage.show("get", _PLANS)
+        screen.step("The moves: the room of each replacement is held before the pod is evicted, and the budget counts")
+        before = set(self._running("serve"))
+        stage.show("patch", _PLANS, PLAN, "--type=merge", "-p", '{"spec":{"dryRun":false}}')
+        stage.until("the plan has ended", lambda: self._phase() in ("Completed", "Stopped"))
+        stage.show("get", _PLANS)
+        moves = self._status(_PLANS, PLAN).get("moves", [])
+        stage.show("get", _PLANS, PLAN, "-o", _MOVES)
+        stage.until("the gang runs", lambda: len(self._running("train")) == 2)
+        stage.show("get", _GROUPS)
+        self._show_pods("serve")
+        self._show_pods("train")
+        if len(before - set(self._running("serve"))) != len(moves) or self._phase() != "Completed":
+            raise DemoFailed(f"the pods of {len(moves)} moves should be replaced, and no others")
+        return len(moves)
+
+    def _preempt_a_holder(self) -> None:
+        stage, screen = self._stage, self._screen
+        screen.step("Resource claims: two pods hold both devices of a node, and an urgent pod needs one")
+        stage.create(manifests.as_list([manifests.node(MACHINE), manifests.device_class()]))
+        stage.create(manifests.priority_class("urgent", 1000))
+        self._driver.publish(MACHINE, *MODEL.devices(HOLDERS.pods))
+        self._submit(HOLDERS)
+        stage.until("both pods run", lambda: len(self._running(HOLDERS.name, "workload")) == HOLDERS.pods)
+        self._submit(URGENT)
+        (urgent,) = URGENT.pod_names
+        stage.until(
+            "the pod has a condition", lambda: bool(self._condition("pod", urgent, "PodScheduled").get("message"))
+        )
+        screen.show(f'  PodScheduled: "{self._condition("pod", urgent, "PodScheduled")["message"]}"')
+        stage.show("get", "resourceclaims", "-o", _CLAIM_COLUMNS)
+        screen.show("By default preemption frees no devices, as in kube-scheduler. The profile allows it:")
+        stage.show("patch", "schedulerprofile", manifests.PACKING, "--type=merge", "-p", _FREES_DEVICES)
+        stage.until("the urgent pod runs", lambda: bool(self._running(URGENT.name, "workload")))
+        stage.show("get", "pods", "-l", "workload", "-o", "custom-columns=POD:.metadata.name,STATUS:.status.phase,"
+                   "NODE:.spec.nodeName,PRIORITY:.spec.priority")  # fmt: skip
+        stage.show("get", "resourceclaims", "-o", _CLAIM_COLUMNS)
+        stage.show("get", "events", "--field-selector", "reason=Preempted", "-o", _EVENT_COLUMNS)
+        if len(self._running(HOLDERS.name, "workload")) != HOLDERS.pods - 1:
+            raise DemoFailed("one holder should be evicted, and no other pod")
+        screen.show("one holder was evicted, the other one still runs")
+
+    # -- actions and reads --------------------------------------------------------------------------------------------
+
+    def _apply(self, name: str) -> None:
+        self._stage.show("apply", "-f", str(FILES / f"{name}.yaml"), shown=f"examples/room/{name}.yaml")
+
+    def _show_pods(self, app: str) -> None:
+        self._stage.show("get", "pods", "-l", f"app={app}", "--sort-by=.spec.nodeName", "-o", _POD_COLUMNS)
+
+    def _submit(self, workload: Workload) -> None:
+        self._screen.command("kubectl", "apply", "-f", f"{workload.name}.yaml")
+        self._screen.output(self._stage.plane.kubectl("apply", "-f", "-", input=manifests.as_list(workload.documents)))
+
+    def _running(self, name: str, label: str = "app") -> list[str]:
+        return [
+            each["metadata"]["name"]
+            for each in self._items(f"{label}={name}")
+            if each["status"].get("phase") == "Running"
+        ]
+
+    def _phase(self) -> str:
+        return str(self._status(_PLANS, PLAN).get("phase", ""))
+
+    def _reason(self, pod: str) -> str:
+        return self._condition("pod", pod, "PodScheduled").get("message", "")
+
+    def _by_node(self, app: str) -> dict[str, int]:
+        """Return the number of bound pods on each node."""
+        found: dict[str, int] = {}
+        for each in self._items(f"app={app}"):
+            node = each["spec"].get("nodeName", "")
+            if node and "deletionTimestamp" not in each["metadata"]:
+                found[node] = found.get(node, 0) + 1
+        return found
+
+
+_TO_TRY = f"""  kubectl get {_GROUPS} -o wide
+  bayplan rebalance --dry-run --consolidate
+  kubectl scale deployment serve --replicas=4; bayplan rebalance --dry-run --consolidate"""
+
+
+def main() -> int:
+    def story(stage: Stage) -> None:
+        with ApiClient(stage.plane) as api:
+            RoomDemo(stage, DeviceDriver(api, DRIVER)).run()
+
+    return perform("make demo-room", __doc__, story, _TO_TRY)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
