@@ -16,17 +16,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import chain
 
 from scheduler_core.config.profile_config import PreemptionSettings
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.extension_points import PreemptionCandidate, ReleasedClaim
-from scheduler_core.framework.group_view import split_by_budgets
-from scheduler_core.framework.ongoing_preemptions import Preemptor
+from scheduler_core.framework.ongoing_preemptions import Preemption, Preemptor
 from scheduler_core.model.pod_group import deletion_cost
 from scheduler_core.snapshot.held_claims import HeldClaims
-from scheduler_core.snapshot.indexes.selector_index import DisruptionBudgets
+from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
+
+_PODS_PER_STEP = 20
+"""Pods among which those that terminate are selected in a step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +63,45 @@ def why_too_many(settings: PreemptionSettings, victims: Sequence[PodInfo]) -> st
     return f"more than {most} preemption victim{'s' if most > 1 else ''}"
 
 
-def why_not_evicted(settings: PreemptionSettings, victims: Sequence[PodInfo], budgets: DisruptionBudgets) -> str:
-    """Return why a profile does not evict these victims; "" if it may.
+class EvictionLimits:
+    """Limits of a profile on victims, at one moment."""
 
-    Only the victims count against budgets. ``pdb_violations`` of a candidate may be higher, because pods that are
-    reprieved count there, too.
-    """
-    reason = why_too_many(settings, victims)
-    if reason or not settings.never_violate_disruption_budgets:
-        return reason
-    evicted = [info for info in victims if not info.is_leaving]
-    return "preemption victims that a PodDisruptionBudget protects" if split_by_budgets(evicted, budgets)[0] else ""
+    def __init__(self, settings: PreemptionSettings, nodes: NodeColumns, under_way: Iterable[Preemption]) -> None:
+        self._settings = settings
+        self._nodes = nodes
+        self._under_way = under_way
+        self._leaving: list[PodInfo] | None = None
+
+    def why_not(self, victims: Sequence[PodInfo]) -> str:
+        """Return why the profile does not evict these victims; "" if it may."""
+        reason = why_too_many(self._settings, victims)
+        if reason or not self._settings.never_violate_disruption_budgets or not self._violates(victims):
+            return reason
+        return "preemption victims that a PodDisruptionBudget protects"
+
+    def _violates(self, victims: Sequence[PodInfo]) -> bool:
+        """Return whether a budget of a victim allows fewer disruptions than there are victims and terminating pods.
+
+        Evictions that are sent count, because a budget shows them only when its controller has seen them. If it shows
+        one already, the budget is exhausted one pod too early, until that pod is gone. Unlike in the number of
+        violations of a candidate, pods that stay do not count, and a pod counts in all its budgets.
+        """
+        budgets, left = self._nodes.disruption_budgets, dict[tuple[str, str], int]()
+        protecting = [(info, budgets.protecting(info)) for info in victims if not info.is_leaving]
+        ours = {(info.pod.metadata.namespace, budget.name) for info, found in protecting for budget in found}
+        if not ours:
+            return False
+        if self._leaving is None:
+            self._nodes.steps.pass_by(int(self._nodes.pod_count.sum()) // _PODS_PER_STEP)
+            running = (info for pods in self._nodes.pods for info in pods.values() if info.is_leaving)
+            evicted = (info for preemption in self._under_way for info in preemption.victims)
+            self._leaving = list({info.uid: info for info in chain(running, evicted)}.values())
+        protecting += [(info, budgets.protecting(info)) for info in self._leaving]
+        for info, found in protecting:
+            for budget in found:
+                key = (info.pod.metadata.namespace, budget.name)
+                left[key] = left.get(key, budget.disruptions_allowed) - 1
+        return any(left[key] < 0 for key in ours)
 
 
 def ties_by_cost(victims: Iterable[PodInfo], now: datetime) -> tuple[int, timedelta]:

@@ -56,6 +56,7 @@ class Preemption(Struct, eq=False):
     Attributes:
         node_name: The node of the victims; "" for several nodes.
         victim_count: Number of victims, including those that already terminate.
+        victims: The victims that do not terminate yet when the preemption begins.
         waiting_for: Number of victims before the last that are still to be evicted.
         last: The last victim, once its eviction is issued.
         has_held: Whether it gated the preemptor, or any member of a gang, when the preemptor was last due for an
@@ -67,6 +68,7 @@ class Preemption(Struct, eq=False):
     node_name: str
     victim_count: int
     waiting_for: int
+    victims: tuple[PodInfo, ...] = ()
     last: PodInfo | None = None
     has_failed: bool = False
     has_held: bool = False

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from scheduler_core.cycle.gang_constraints import ANYWHERE, Where
 from scheduler_core.errors import AttemptLimitError, SchedulerCoreError
-from scheduler_core.framework.gang_preemptor import GangEviction, GangPreemptor, ties_by_cost, why_not_evicted
+from scheduler_core.framework.gang_preemptor import EvictionLimits, GangEviction, GangPreemptor, ties_by_cost
 from scheduler_core.framework.group_view import DisruptionUnit, DisruptionUnits, GroupViews
 from scheduler_core.framework.nominator import NominatedPods
 from scheduler_core.framework.ongoing_preemptions import PreemptionsUnderWay, Preemptor, holder_of
@@ -276,6 +276,7 @@ class GangPreemption:
         """Return the least harmful plan of all domains, the first of equal ones."""
         world, plans, refusals = self._world(request), list[GangPlan](), list[str]()
         settings, now = request.placing.instance.config.preemption, self.search.clock.wall()
+        limits = EvictionLimits(settings, self.cache.columns, self.preemptions)
 
         def harm(plan: GangPlan) -> tuple[object, ...]:
             return (plan.harm, *(ties_by_cost(plan.victims, now) if settings.break_ties_by_deletion_cost else ()))
@@ -285,7 +286,7 @@ class GangPreemption:
             world.undo()
             if plan is None:
                 return Verdict.REFUSED
-            refusal = why_not_evicted(settings, plan.victims, self.cache.columns.disruption_budgets)
+            refusal = limits.why_not(plan.victims)
             if refusal:
                 refusals.append(refusal)
                 return Verdict.REFUSED
@@ -323,7 +324,9 @@ class GangPreemption:
         if rejection.limit is not None:
             raise rejection.limit
         if plan is not None:
-            refusal = why_not_evicted(instance.config.preemption, plan.victims, self.cache.columns.disruption_budgets)
+            refusal = EvictionLimits(instance.config.preemption, self.cache.columns, self.preemptions).why_not(
+                plan.victims
+            )
             if refusal:
                 return GangPreview(None, _refused(refusal))
         if plan is not None or not rejection.tries or gang.is_tree:

@@ -77,7 +77,7 @@ class FreshScheduler:
         for node in server.objects(NODES):
             fresh.feed.node_added(node)
         self._profiles: dict[str, FrameworkInstance] = {
-            name: fresh.build_planned(plan_of(name, revision, supervisor.process.delay_seconds))
+            name: fresh.build_planned(plan_of(name, revision, supervisor.process.preemption))
             for name, revision in supervisor.profiles.items()
         }
         fresh.activate(self._profiles.values())

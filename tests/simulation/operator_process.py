@@ -19,7 +19,7 @@ from bayplan.kube.writes.api_dispatcher import DispatcherOptions
 from bayplan.kube.writes.claim_writes import ClaimWrites, StorageWrites
 from bayplan.kube.writes.cluster_writer import KubeWriter, WriterOptions
 
-from scheduler_core.config.profile_config import ProfileConfig, ShadowSettings
+from scheduler_core.config.profile_config import PreemptionSettings, ProfileConfig, ShadowSettings
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.journal import Journal
 from scheduler_core.errors import BoundElsewhereError
@@ -41,7 +41,7 @@ from tests.simulation.ledger import ReservationLedger, RunState
 from tests.simulation.network import ModelConnection, Network
 from tests.simulation.plugins import plugin_types
 from tests.simulation.pod_groups import GroupWatch, ReceivedGroups
-from tests.simulation.profiles import PROFILES, config_of, defaults, preemption_delay
+from tests.simulation.profiles import PROFILES, config_of, defaults, preemption_settings
 from tests.simulation.received import ReceivedFeed
 from tests.simulation.virtual_loop import PROCESS, LoopClock, VirtualLoop
 from tests.support.moved_searches import AwaitedSearches
@@ -63,12 +63,14 @@ class ProcessOptions:
         seed: Seed of the core and of jitter.
         seconds_per_read: See :class:`LoopClock`.
         bind_limit: Maximum number of concurrent binds.
+        preemption: Settings of preemption; None for those of the seed.
     """
 
     number: int
     seed: int
     seconds_per_read: float
     bind_limit: int
+    preemption: PreemptionSettings | None = None
 
 
 class WatchedScheduler(Scheduler):
@@ -141,7 +143,7 @@ class OperatorProcess:
     """One process.
 
     Attributes:
-        delay_seconds: Delay of preemption of its profiles.
+        preemption: Settings of preemption of its profiles.
         scheduler: The core.
         received: Pods and nodes that the core has received.
         received_groups: PodGroups that the core has received.
@@ -153,7 +155,7 @@ class OperatorProcess:
 
     def __init__(self, loop: VirtualLoop, network: Network, run_state: RunState, options: ProcessOptions) -> None:
         self.number = options.number
-        self.delay_seconds = preemption_delay(options.seed)
+        self.preemption = options.preemption or preemption_settings(options.seed)
         self._shadow = run_state.shadow
         self._loop = loop
         self._context = contextvars.copy_context()
@@ -236,9 +238,7 @@ class OperatorProcess:
         await self.informers.synced.wait()
         self.activate(*profiles.items())
         if self._shadow:
-            instance = self.scheduler.build_planned(
-                plan_of(PROFILES[0], self._shadow, self.delay_seconds), is_shadow=True
-            )
+            instance = self.scheduler.build_planned(plan_of(PROFILES[0], self._shadow, self.preemption), is_shadow=True)
             self.scheduler.shadows.serve({_SHADOW: (instance, ShadowSettings(PROFILES[0], calls_extenders=True))})
         self.is_scheduling = True
         self._run = self._spawn(self.scheduler.run())
@@ -249,9 +249,7 @@ class OperatorProcess:
         Raises:
             ConfigError: A revision is invalid; nothing has changed.
         """
-        built = [
-            self.scheduler.build_planned(plan_of(name, revision, self.delay_seconds)) for name, revision in profiles
-        ]
+        built = [self.scheduler.build_planned(plan_of(name, revision, self.preemption)) for name, revision in profiles]
         self.instances += built
         self.scheduler.activate(built)
 
@@ -331,9 +329,9 @@ def registry_of(ledger: ReservationLedger) -> Registry:
 
 
 @lru_cache(maxsize=64)
-def plan_of(name: str, revision: str, delay_seconds: int) -> ProfilePlan:
+def plan_of(name: str, revision: str, preemption: PreemptionSettings) -> ProfilePlan:
     """Return the plan of a profile revision, with a delay of preemption."""
-    config: ProfileConfig = config_of(name, revision, delay_seconds)
+    config: ProfileConfig = config_of(name, revision, preemption)
     return plan_profile(config, registry_of(_NULL_LEDGER), defaults())
 
 

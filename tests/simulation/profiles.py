@@ -31,15 +31,15 @@ def defaults() -> Plugins:
 
 
 @lru_cache(maxsize=64)
-def config_of(name: str, revision: str, delay_seconds: int = 0) -> ProfileConfig:
+def config_of(name: str, revision: str, preemption: PreemptionSettings) -> ProfileConfig:
     """Return a revision of a profile.
 
     Args:
         revision: One of :data:`REVISIONS`, or :data:`INVALID_REVISION`, which cannot be built.
-        delay_seconds: Delay of preemption.
+        preemption: Settings of preemption.
     """
     found = _without_delay(name, revision)
-    return found.model_copy(update={"preemption": PreemptionSettings(delay_seconds=delay_seconds)})
+    return found.model_copy(update={"preemption": preemption})
 
 
 def _without_delay(name: str, revision: str) -> ProfileConfig:
@@ -66,6 +66,6 @@ def _without_delay(name: str, revision: str) -> ProfileConfig:
     return ProfileConfig(scheduler_name=name, plugin_config=(_VOLUMES,))
 
 
-def preemption_delay(seed: int) -> int:
-    """Return for how many seconds the profiles wait for a new node before they preempt; 0 in most runs."""
-    return 3 if seed % 29 in (4, 27) else 0
+def preemption_settings(seed: int) -> PreemptionSettings:
+    """Return the settings of preemption: profiles wait for a new node before they preempt in some runs."""
+    return PreemptionSettings(delay_seconds=3 if seed % 29 in (4, 27) else 0)

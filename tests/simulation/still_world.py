@@ -2,6 +2,7 @@
 
 Nothing is created, changed or deleted but the victims and unrelated pods, whose deletions requeue the preemptors.
 Watches show the operator's own writes late. So each preemptor needs one victim, and one victim is evicted for it.
+With a budget for all victims, the disruption controller changes its status up to a second after a deletion.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from scheduler_core.config.profile_config import PreemptionSettings
 from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.pod import Pod, SchedulingGroup
 from scheduler_core.model.pod_group import POD_GROUP_LABELS, GroupKey, GroupSource, PodGroup
 from tests.simulation import cluster_objects
-from tests.simulation.api_server import NAMESPACE, NAMESPACES, NODES, PODS, ApiServer
+from tests.simulation.api_server import BUDGETS, NAMESPACE, NAMESPACES, NODES, PODS, ApiServer
+from tests.simulation.cluster_objects import APPS
 from tests.simulation.controllers import Controllers
 from tests.simulation.fault_counts import FaultCounts
 from tests.simulation.ledger import RunState
@@ -51,19 +54,22 @@ class StillRun:
     trace: tuple[str, ...]
 
 
-def run_still_world(seed: int, *, source: GroupSource | None = None, gang_size: int = 1) -> StillRun:
+def run_still_world(
+    seed: int, *, source: GroupSource | None = None, gang_size: int = 1, allowed: int | None = None
+) -> StillRun:
     """Run a seed until every preemptor had the time to be bound.
 
     Args:
         seed: Seed of everything random.
         source: API of the preemptors' PodGroups; None for single pods.
         gang_size: Number of members of a gang, all of which are required.
+        allowed: Disruptions of victims that a budget allows, which the profiles never violate; None for no budget.
     """
     random.seed(seed)
     loop = VirtualLoop()
     try:
         asyncio.set_event_loop(loop)
-        result = loop.run_until_complete(_StillWorld(loop, seed).run(source, gang_size))
+        result = loop.run_until_complete(_StillWorld(loop, seed, allowed).run(source, gang_size))
         left = asyncio.all_tasks(loop)
         for task in left:
             task.cancel()
@@ -75,8 +81,9 @@ def run_still_world(seed: int, *, source: GroupSource | None = None, gang_size: 
 
 
 class _StillWorld:
-    def __init__(self, loop: VirtualLoop, seed: int) -> None:
+    def __init__(self, loop: VirtualLoop, seed: int, allowed: int | None) -> None:
         self._loop = loop
+        self._allowed = allowed
         self._rng = rng = random.Random(f"{seed}/still world")
         self._server = server = ApiServer()
         counts = FaultCounts()
@@ -90,6 +97,8 @@ class _StillWorld:
         def deleted(victim: Pod) -> None:
             if victim.metadata.name.startswith("victim"):
                 self._evicted.append(victim.metadata.name)
+                if allowed is not None:
+                    loop.call_later(rng.random(), self._put_budget)
             end_later(victim)
 
         server.on_deletion = deleted
@@ -98,12 +107,26 @@ class _StillWorld:
             server, counts, {}, self._network.log, self._raise, loop.time, {}, {}, self._groups, lambda _: None
         )
         self._process = OperatorProcess(
-            loop, self._network, state, ProcessOptions(1, seed, 0.0, bind_limit=rng.choice((2, 8, 32)))
+            loop,
+            self._network,
+            state,
+            ProcessOptions(
+                1,
+                seed,
+                0.0,
+                bind_limit=rng.choice((2, 8, 32)),
+                preemption=None if allowed is None else PreemptionSettings(never_violate_disruption_budgets=True),
+            ),
         )
 
     @staticmethod
     def _raise(problem: str) -> None:
         raise AssertionError(problem)
+
+    def _put_budget(self) -> None:
+        assert self._allowed is not None
+        budget = cluster_objects.budget(APPS[0], max(0, self._allowed - len(self._evicted)))
+        self._server.put(BUDGETS, budget)
 
     async def run(self, source: GroupSource | None, gang_size: int) -> StillRun:
         rng = self._rng
@@ -112,6 +135,8 @@ class _StillWorld:
         node_count = needed + rng.randrange(1, needed + 2)
         server = self._server
         server.put(NAMESPACES, cluster_objects.namespace())
+        if self._allowed is not None:
+            self._put_budget()
         for number in range(node_count):
             server.put(NODES, node(f"n{number}", allocatable={"cpu": "1", "memory": "1Gi", "pods": "10"}))
             server.put(PODS, self._running(f"victim-{number}", f"n{number}", "1"))
@@ -135,7 +160,14 @@ class _StillWorld:
         return StillRun(needed, tuple(self._evicted), bound, tuple(self._network.trace))
 
     def _running(self, name: str, node_name: str, cpu: str) -> Pod:
-        made = pod(name, uid=self._server.new_uid(name), requests={"cpu": cpu}, node_name=node_name, priority=0)
+        made = pod(
+            name,
+            uid=self._server.new_uid(name),
+            requests={"cpu": cpu},
+            node_name=node_name,
+            priority=0,
+            labels={"app": APPS[0]} if name.startswith("victim") else {},
+        )
         return replace(made, status=replace(made.status, phase="Running"))
 
     def _create(self, name: str, source: GroupSource | None, group: str, size: int) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from scheduler_core.feeds.pod_and_node_feed import PodAndNodeFeed
 from scheduler_core.feeds.pod_versions import AcceptedDeletions
+from scheduler_core.framework.gang_preemptor import EvictionLimits
 from scheduler_core.framework.nominator import NominatedPods
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupSource
@@ -39,6 +40,29 @@ def test_no_more_victims_than_needed(seed: int, source: GroupSource | None, gang
     assert run.bound == run.needed
     assert len(run.evicted) == run.needed
     assert max(Counter(run.evicted).values()) == 1
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+@table(
+    "source, gang_size",
+    ("pods", None, 1),
+    ("gangs", GroupSource.BAYPLAN, 2),
+    ("native-gangs", GroupSource.NATIVE, 2),
+)
+def test_no_budget_is_violated(seed: int, source: GroupSource | None, gang_size: int) -> None:
+    """With ``neverViolateDisruptionBudgets`` evictions end at the budget, also before it shows the earlier ones."""
+    allowed = seed % 4
+    run = run_still_world(seed, source=source, gang_size=gang_size, allowed=allowed)
+    assert len(run.evicted) <= allowed
+    assert len(run.evicted) == min(run.needed, allowed - allowed % gang_size)
+    assert run.bound == len(run.evicted)
+
+
+def test_evictions_that_the_budget_does_not_show_must_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the planted bug that terminating pods do not count, some run violates the budget."""
+    monkeypatch.setattr(EvictionLimits, "_leaving", property(lambda _: [], lambda *_: None), raising=False)
+    runs = (run_still_world(seed, allowed=1) for seed in range(SEEDS))
+    assert any(len(run.evicted) > 1 for run in runs)
 
 
 def _seen_late(original: Original) -> Original:

@@ -38,11 +38,11 @@ from scheduler_core.framework.extension_points import (
     PreEnqueuePlugin,
 )
 from scheduler_core.framework.gang_preemptor import (
+    EvictionLimits,
     GangEviction,
     GangPreemptor,
     MemberCandidates,
     VictimTerms,
-    why_not_evicted,
     why_too_many,
 )
 from scheduler_core.framework.group_view import DisruptionUnits, split_by_budgets
@@ -184,10 +184,11 @@ class DefaultPreemption(PreEnqueuePlugin, PlannedPostFilter, GangPreemptor):
 
     def _why_not(self, units: DisruptionUnits) -> WhyNot | None:
         """Return the check of the profile's limits; None for none."""
-        settings, budgets = self.handle.preemption_settings, self.handle.nodes.disruption_budgets
+        settings = self.handle.preemption_settings
         if not settings.limits_victims:
             return None
-        return lambda victims: why_not_evicted(settings, units.whole(victims), budgets)
+        limits = EvictionLimits(settings, self.handle.nodes, self.handle.preemptions)
+        return lambda victims: limits.why_not(units.whole(victims))
 
     def _frees_devices(self, pod: PodInfo) -> bool:
         needs_devices = bool(pod.pod.spec.resource_claims or pod.scalars)

@@ -99,7 +99,7 @@ class Evictions:
             return
         waiting_for = len(victims) - 1
         self._begin(
-            Preemption(pod_preemptor(preemptor), candidate.node_name, len(candidate.victims), waiting_for),
+            Preemption(pod_preemptor(preemptor), candidate.node_name, len(candidate.victims), waiting_for, victims),
             victims,
             self.to_be_withdrawn(preemptor, candidate),
         )
@@ -107,7 +107,7 @@ class Evictions:
     def start_for_gang(self, eviction: GangEviction) -> None:
         withdrawn = self._losing_nominations(eviction.preemptor.priority, eviction.node_names)
         self._begin(
-            Preemption(eviction.preemptor, "", len(eviction.victims), len(eviction.victims) - 1),
+            Preemption(eviction.preemptor, "", len(eviction.victims), len(eviction.victims) - 1, eviction.victims),
             eviction.victims,
             [info for info in withdrawn if info.uid not in eviction.members],
         )
