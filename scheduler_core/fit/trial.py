@@ -45,6 +45,7 @@ from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.runtime.post_filtering import preview_post_filters
 from scheduler_core.runtime.profile_table import ProfileTable
 from scheduler_core.snapshot.cluster_cache import ClusterCache
+from scheduler_core.snapshot.held_claims import HeldClaims
 from scheduler_core.snapshot.overlay import ColumnsOverlay
 from scheduler_core.snapshot.pod_info import PodInfo
 
@@ -144,7 +145,7 @@ class Trial:
         self._queue = parts.queue.queue
         self._domains = GangDomains(parts.cache, self._queue.gangs)
         self._instances: dict[str, FrameworkInstance] = {}
-        self._overlay = ColumnsOverlay(self._nodes)
+        self._overlay = ColumnsOverlay(self._nodes, held=self._held())
         self._found = TrialResult()
         self._failed: dict[str, tuple[QueuedPod, Unplaced]] = {}
         """Entries that were tried and have no nodes, by UID, in the order in which they were tried."""
@@ -152,6 +153,11 @@ class Trial:
         """How often PostFilter plugins would have acted, by profile."""
         self._ending: dict[str, PodInfo] = {}
         """Victims that have not ended yet, by UID."""
+
+    def _held(self) -> HeldClaims | None:
+        """Return the claims that end with their holders, if a profile evicts pods for their devices."""
+        frees_devices = self._evicts and any(each.config.preemption.devices for each in self._parts.profiles)
+        return HeldClaims(self._nodes, lambda _: True) if frees_devices else None
 
     def run(self, infos: Sequence[PodInfo]) -> TrialResult:
         """Place the compiled pods of the request, and undo everything.

@@ -313,6 +313,13 @@ class MemoryClaims:
             if self._feed is not None:
                 self._feed.deleted(current)
 
+    def end_pod(self, uid: str) -> None:
+        """End the reservations of a deleted pod, as kube-controller-manager does: the last one ends the allocation."""
+        for claim in [each for each in self._claims.values() if _is_used_by(each, uid)]:
+            remaining = tuple(each for each in claim.status.reserved_for if each.uid != uid)
+            status = replace(claim.status, reserved_for=remaining) if remaining else ResourceClaimStatus()
+            self._put(replace(claim, status=status))
+
     async def write_extended_claim(self, pod: Pod, status: ExtendedResourceClaimStatus) -> None:
         self._write_pod_status(pod, status)
 
@@ -331,6 +338,10 @@ class MemoryClaims:
         if self._feed is not None:
             self._feed.updated(old, new)
         return new
+
+
+def _is_used_by(claim: ResourceClaim, pod_uid: str) -> bool:
+    return any(each.uid == pod_uid for each in claim.status.reserved_for)
 
 
 def _fulfilled(allocation: AllocationResult | None) -> tuple[AllocatedDeviceStatus, ...]:
@@ -434,6 +445,7 @@ class MemoryCluster:
         def notify() -> None:
             if pod is not None and self._feed is not None:
                 self._feed.pod_deleted(pod)
+                self.claims.end_pod(pod.metadata.uid)
             done(None if pod is not None else NotFoundError(f"pod {deletion.namespace}/{deletion.name} not found"))
 
         self._notify_soon(notify)

@@ -2,7 +2,7 @@
 
 A run uses the same Scheduler as in a cluster, on an in-memory cluster and virtual time, until no more pod can be
 scheduled. Claims are bound by the volume controller and provisioners of the simulated cluster (``MemoryStorage``);
-allocated devices are ready at once (``MemoryClaims``), and those of preempted pods stay in use. A
+allocated devices are ready at once, and free when all pods that hold their claim were preempted (``MemoryClaims``). A
 PodDisruptionBudget allows the disruptions in its status, none without a status. Objects that decisions depend on are
 reported first, including PodGroups, then nodes, then pods in the order in which an API server lists them. With the same
 seed the same objects therefore get the same placements as in a cluster whose nodes existed before the pods.

@@ -1,6 +1,7 @@
 """Tests of simulations."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +30,15 @@ from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import node, pod
+from tests.support.device_preemption import held, holder, pending
+from tests.support.devices import claim, device, device_class, exactly, slice_of
 from tests.support.presence import present
 from tests.support.tables import table
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "simulate"
+
+
+DEVICES = {"metadata": {"name": "default-scheduler"}, "spec": {"preemption": {"devices": True}}}
 
 
 def cluster(*objects: Node | Pod, profiles: tuple[dict[str, Any], ...] = ()) -> AdmittedCluster:
@@ -276,3 +282,14 @@ def test_causes_are_grouped() -> None:
         RejectionCause(Verdict.UNSCHEDULABLE, "Insufficient cpu", 2, "ns/p-0"),
         RejectionCause(Verdict.ERROR, "failed", 1, "ns/p-2"),
     )
+
+
+def test_devices_of_preempted_pods_are_allocated_to_the_preemptor() -> None:
+    """All holders of a shared claim are preempted; then its device is free."""
+    objects = cluster(
+        node("a"), *(holder(name, "a", "shared") for name in ("v0", "v1")), pending("high", "own"), profiles=(DEVICES,)
+    )
+    shown = (slice_of([device("d0")], node="a"), held("shared", "d0", "v0", "v1"), claim(exactly("r"), name="own"))
+    result = simulate(replace(objects, devices=(device_class(), *shown)))
+    assert [(each.name, each.node) for each in result.pods] == [("high", "a")]
+    assert result.preempted == ("ns/v0", "ns/v1")

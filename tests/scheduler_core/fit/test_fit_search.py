@@ -18,6 +18,7 @@ from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupTopology
 from scheduler_core.model.taints import Taint
 from tests.support.builders import pod
+from tests.support.device_preemption import pending, shared_by_two
 from tests.support.devices import allocated_claim, claim, device, device_class, exactly, slice_of, using
 from tests.support.gang_preemption import add_gang, running_pod, small_node, with_pod_groups
 from tests.support.gangs import group, members
@@ -129,6 +130,19 @@ def test_evictions(cluster: Rig) -> None:
     assert {info.node_name for info in found.chosen.victims} == {node_name}
     assert len(found.chosen.victims) == 2
     assert answer(cluster, pod("p", requests=cpus(2), priority=5), may_evict=False).after_evictions is None
+
+
+def test_evictions_of_the_holders_of_a_device() -> None:
+    """A pod fits after the eviction of all holders of a claim, if its profile evicts pods for their devices."""
+    verdicts = {}
+    for devices in (False, True):
+        made, _, _ = shared_by_two(devices=devices)
+        found = answer(made, pending("new", "new"), claims=(claim(exactly("r"), name="new"),))
+        verdicts[devices] = found.verdict
+        if devices:
+            assert found.chosen is not None
+            assert [info.pod.metadata.name for info in found.chosen.victims] == ["v0", "v1"]
+    assert verdicts == {False: FitVerdict.DOES_NOT_FIT, True: FitVerdict.FITS_AFTER_EVICTIONS}
 
 
 def test_members_that_wait_already(cluster: Rig) -> None:
