@@ -44,21 +44,10 @@ class Emptying:
 
     def consolidate(self) -> None:
         """Empty as many nodes as possible."""
-        mover, begun = self._mover, self._mover.mark()
-        try:
-            self._empty_all(moves_twice=True)
-        finally:
-            # Pods of nodes that got pods before were moved on, and each pod is moved once. Nodes that are emptied get
-            # no pods, so that the order of the moves rarely matters.
-            final = mover.final_moves()
-            is_once = len(final) == len(mover.moves)
-            if not is_once:
-                mover.undo(begun)
-        if not is_once and not mover.repeat(final):
-            mover.undo(begun)
-            self._empty_all(moves_twice=False)
+        # Nodes that are emptied get no pods, so that the order of the moves rarely matters.
+        self._mover.move_once(self._empty_all)
 
-    def _empty_all(self, *, moves_twice: bool) -> None:
+    def _empty_all(self, moves_twice: bool) -> None:
         self.emptied.clear()
         self._occupied = self._with_pods()
         is_progress = True

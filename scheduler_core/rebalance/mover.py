@@ -142,6 +142,25 @@ class Mover:
         """Return whether a pod is the replacement of one that was moved."""
         return info.uid.startswith(_MOVED)
 
+    def move_once(self, search: Callable[[bool], None]) -> None:
+        """Run a search that may move pods on, and move each pod at once to its last node.
+
+        Args:
+            search: Makes moves; called with whether it may move pods on that it has moved. If the last nodes are not
+                feasible in any order, it is called again and may not.
+        """
+        begun = self.mark()
+        try:
+            search(True)
+        finally:
+            final = self.final_moves()
+            is_once = len(final) == len(self.moves)
+            if not is_once:
+                self.undo(begun)
+        if not is_once and not self.repeat(final):
+            self.undo(begun)
+            search(False)
+
     def final_moves(self) -> list[Move]:
         """Return one move for each pod, to its last node, in the order of the first moves."""
         found: dict[str, Move] = {}

@@ -16,11 +16,13 @@ from scheduler_core.model.pod_group import GroupKey
 from scheduler_core.placement.requests import PlacementRequest
 from scheduler_core.placement.worlds import SearchWorld, for_dry_run, without_extenders
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
+from scheduler_core.rebalance.defragmentation import Defragmentation
 from scheduler_core.rebalance.emptying import Emptying
 from scheduler_core.rebalance.movable_pods import MovablePods
 from scheduler_core.rebalance.mover import Mover
 from scheduler_core.rebalance.requests import (
     Consolidate,
+    Defragment,
     Drain,
     Limits,
     MakeRoom,
@@ -58,6 +60,8 @@ class PlanSearch:
             match request.objective:
                 case Consolidate() | Drain() as objective:
                     self._empty(objective, Emptying(mover, movable), plan)
+                case Defragment() as objective:
+                    self._defragment(Defragmentation(mover, movable, objective), plan)
                 case MakeRoom(gang=key):
                     self._make_room(key, mover, movable, plan)
             plan.moves, plan.steps = tuple(mover.moves), world.steps.spent
@@ -89,6 +93,17 @@ class PlanSearch:
         except AttemptLimitError as limit:
             plan.state, plan.reason = PlanState.GAVE_UP, f"the search was {limit}"
         plan.gain.emptied, plan.left = tuple(emptying.emptied), emptying.left
+
+    @staticmethod
+    def _defragment(defragmentation: Defragmentation, plan: RebalancePlan) -> None:
+        before = defragmentation.free_pieces()
+        if not defragmentation.is_offered:
+            plan.reason = "no node offers the resource"
+        try:
+            defragmentation.run()
+        except AttemptLimitError as limit:
+            plan.state, plan.reason = PlanState.GAVE_UP, f"the search was {limit}"
+        plan.gain.pieces = before, defragmentation.free_pieces()
 
     def _make_room(self, key: GroupKey, mover: Mover, movable: MovablePods, plan: RebalancePlan) -> None:
         gang = self.queue.gangs.get(key)

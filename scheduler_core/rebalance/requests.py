@@ -35,7 +35,20 @@ class MakeRoom:
     gang: GroupKey
 
 
-Objective = Consolidate | Drain | MakeRoom
+@dataclass(frozen=True, slots=True)
+class Defragment:
+    """Free amounts of one resource in pieces on single nodes.
+
+    Attributes:
+        resource: Name of the resource.
+        amount: Size of a piece, in the unit of the columns: millicores of CPU, else whole units.
+    """
+
+    resource: str
+    amount: int
+
+
+Objective = Consolidate | Drain | MakeRoom | Defragment
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +111,12 @@ class Gain:
     Attributes:
         emptied: Nodes that have no pods any more, other than those of DaemonSets and static pods.
         fits: Whether the gang has room after the moves; None if no gang is meant.
+        pieces: Number of free pieces of a resource before and after the moves; None if no resource is meant.
     """
 
     emptied: tuple[str, ...] = ()
     fits: bool | None = None
+    pieces: tuple[int, int] | None = None
 
 
 class PlanState(Enum):

@@ -22,7 +22,15 @@ from scheduler_core.model.affinity import Affinity, LabelSelector, PodAffinity, 
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod, TopologySpreadConstraint
 from scheduler_core.model.pod_group import GroupTopology, PodGroup
-from scheduler_core.rebalance.requests import Consolidate, Drain, MakeRoom, Objective, RebalancePlan, RebalanceRequest
+from scheduler_core.rebalance.requests import (
+    Consolidate,
+    Defragment,
+    Drain,
+    MakeRoom,
+    Objective,
+    RebalancePlan,
+    RebalanceRequest,
+)
 from tests.support.gang_preemption import add_gang, small_node, with_pod_groups
 from tests.support.gangs import group, key, members
 from tests.support.presence import present
@@ -92,7 +100,8 @@ def _running(rng: random.Random, name: str, node_name: str, cpus: int) -> Pod:
 
 def _objective(rng: random.Random, world: World) -> Objective:
     drained = frozenset(node.metadata.name for node in world.nodes if rng.random() < 0.4)
-    choices: list[Objective] = [Consolidate(), Consolidate(), Drain(drained)]
+    pieces = [Defragment("cpu", rng.randint(2, 4) * 1000)] * 3
+    choices: list[Objective] = [Consolidate(), Consolidate(), Drain(drained), *pieces]
     return rng.choice([*choices, *([MakeRoom(key())] * 3 if world.gang is not None else [])])
 
 
@@ -123,7 +132,8 @@ def _make_moves(world: World, plan: RebalancePlan) -> None:
 def _gains(plan: RebalancePlan, request: RebalanceRequest) -> bool:
     if isinstance(request.objective, Drain):
         return all(move.source in request.objective.nodes for move in plan.moves)
-    return bool(plan.gain.emptied) or bool(plan.gain.fits)
+    before, after = plan.gain.pieces or (0, 0)
+    return bool(plan.gain.emptied) or bool(plan.gain.fits) or after > before
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))

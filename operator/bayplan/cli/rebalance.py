@@ -19,6 +19,7 @@ from bayplan.comparison import parse_label_query
 from bayplan.kube.http.connection import ApiConnection
 from bayplan.rebalancing.building import plan_document
 from bayplan.rebalancing.documents import PlanDocument
+from bayplan.rebalancing.objectives import piece_of
 from bayplan.simulation.admission import AdmittedCluster, admit
 from bayplan.simulation.cluster_files import read_cluster_files
 from bayplan.simulation.cluster_snapshot import take_snapshot
@@ -31,6 +32,7 @@ from scheduler_core.model.pod_group import GroupKey, GroupSource
 from scheduler_core.model.selectors import LabelMatcher
 from scheduler_core.rebalance.requests import (
     Consolidate,
+    Defragment,
     Drain,
     Limits,
     MakeRoom,
@@ -56,6 +58,7 @@ class _Options:
     drain: tuple[str, ...]
     drain_selector: str
     make_room: str
+    defragment: str
     namespaces: tuple[str, ...]
     profiles: tuple[str, ...]
     selector: str
@@ -68,8 +71,11 @@ class _Options:
 
     def check(self) -> None:
         """Raise UsageError unless one objective is given, and one cluster."""
-        if sum(map(bool, (self.consolidate, self.drain or self.drain_selector, self.make_room))) != 1:
-            raise click.UsageError("specify one of --consolidate, --drain or --drain-selector, and --make-room")
+        objectives = (self.consolidate, self.drain or self.drain_selector, self.make_room, self.defragment)
+        if sum(map(bool, objectives)) != 1:
+            raise click.UsageError(
+                "specify one of --consolidate, --drain or --drain-selector, --make-room and --defragment"
+            )
         if self.files and (self.kubeconfig or self.kube_context):
             raise click.UsageError("--kubeconfig and --context choose a cluster; leave them out with -f")
 
@@ -90,6 +96,8 @@ class _Options:
     def _objective(self, scheduler: Scheduler) -> Objective:
         if self.consolidate:
             return Consolidate()
+        if self.defragment:
+            return _pieces(self.defragment)
         if self.make_room:
             return MakeRoom(_group(scheduler, self.make_room))
         nodes = scheduler.context.cache.columns
@@ -101,6 +109,14 @@ class _Options:
 
 def _matcher(text: str) -> LabelMatcher | None:
     return parse_label_query(text) if text.strip() else None
+
+
+def _pieces(text: str) -> Defragment:
+    resource, _, amount = text.partition("=")
+    found = piece_of(resource, amount)
+    if found is None:
+        raise ConfigError([Problem("--defragment", f'"{text}" must have the form nvidia.com/gpu=8')])
+    return found
 
 
 def _group(scheduler: Scheduler, name: str) -> GroupKey:
@@ -119,6 +135,7 @@ def _group(scheduler: Scheduler, name: str) -> GroupKey:
 @click.option("--consolidate", is_flag=True, help="Empty as many nodes as possible.")
 @click.option("--drain", multiple=True, metavar="NODE", help="Move the pods off this node; may be repeated.")
 @click.option("--drain-selector", default="", metavar="LABELS", help="Move the pods off nodes with these labels.")
+@click.option("--defragment", default="", metavar="RESOURCE=AMOUNT", help="Free pieces of this amount on single nodes.")
 @click.option("--make-room", default="", metavar="NAMESPACE/GANG", help="Make room for a gang that waits.")
 @click.option(
     "-n", "--namespace", "namespaces", multiple=True,

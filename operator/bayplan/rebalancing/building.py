@@ -7,8 +7,17 @@ from collections.abc import Mapping
 
 from bayplan.rebalancing.documents import LeftAlone, NodeChange, PlanDocument, PlanGain, PlannedMove
 from scheduler_core.dry_run_assembly import plan_search
+from scheduler_core.model.pod_requests import amount_text
 from scheduler_core.rebalance.movable_pods import counts_for_node
-from scheduler_core.rebalance.requests import Consolidate, Drain, Objective, RebalancePlan, RebalanceRequest
+from scheduler_core.rebalance.requests import (
+    Consolidate,
+    Defragment,
+    Drain,
+    MakeRoom,
+    Objective,
+    RebalancePlan,
+    RebalanceRequest,
+)
 from scheduler_core.scheduler import Scheduler
 from scheduler_core.snapshot.node_columns import NodeColumns
 
@@ -31,7 +40,7 @@ def plan_document(
         objective=objective_text(request.objective),
         state=plan.state,
         moves=moves,
-        gain=PlanGain(plan.gain.emptied, plan.gain.fits),
+        gain=PlanGain(plan.gain.emptied, plan.gain.fits, *(plan.gain.pieces or (None, None))),
         cost=plan.cost,
         nodes=_node_changes(scheduler.context.cache.columns, moves),
         left_alone=_left_alone(plan.left),
@@ -48,7 +57,11 @@ def objective_text(objective: Objective) -> str:
             return "Consolidate: empty nodes"
         case Drain():
             return "Drain: move the pods off the given nodes"
-        case _:
+        case Defragment():
+            return (
+                f"Defragment: free pieces of {amount_text(objective.resource, objective.amount)} {objective.resource}"
+            )
+        case MakeRoom():
             return f"MakeRoom: room for gang {objective.gang}"
 
 
@@ -62,7 +75,11 @@ def _headline(objective: Objective, plan: RebalancePlan) -> str:
             return f"{emptied} after {moves}"
         case Drain():
             return f"{_counted(len(plan.moves), 'pod')} would be moved, and {emptied}"
-        case _:
+        case Defragment():
+            before, after = plan.gain.pieces or (0, 0)
+            size = f"{amount_text(objective.resource, objective.amount)} {objective.resource}"
+            return f"{_counted(after, 'piece')} of {size} would be free instead of {before} after {moves}"
+        case MakeRoom():
             return f"gang {objective.gang} would fit after {moves}"
 
 

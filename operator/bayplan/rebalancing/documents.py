@@ -28,11 +28,14 @@ class PlanGain(Struct, frozen=True, rename="camel"):
 
     Attributes:
         nodes_emptied: Nodes that have no pods any more, other than those of DaemonSets and static pods.
+        pieces_before, pieces_after: Number of free pieces of a resource; None if no resource is meant.
         gang_fits: Whether the gang has room after the moves; None if no room for a gang is made.
     """
 
     nodes_emptied: tuple[str, ...] = ()
     gang_fits: bool | None = None
+    pieces_before: int | None = None
+    pieces_after: int | None = None
 
 
 class NodeChange(Struct, frozen=True, rename="camel"):

@@ -28,6 +28,7 @@ from msgspec import Struct
 from bayplan.process.copies import BackgroundDocuments, Document
 from bayplan.rebalancing.building import plan_document
 from bayplan.rebalancing.documents import PlanDocument, PlannedMove
+from bayplan.rebalancing.objectives import piece_of
 from bayplan.resources.conditions import ConditionUpdate, set_condition
 from bayplan.resources.rebalance_plan import (
     MAX_MOVES,
@@ -324,8 +325,8 @@ class _Run:
         if left <= 0:
             await self._end("Completed", "True", "BudgetUsed", "All moves of the budget are made")
             return
-        request = request_of(spec, left)
         try:
+            request = request_of(spec, left)
             found = await plans.search(request)
         except SchedulerCoreError as error:
             await self._end("Stopped", "False", "SearchFailed", f"The plan cannot be made: {error}")
@@ -411,6 +412,11 @@ def _objective(spec: RebalancePlanSpec) -> Objective:
         return Drain(frozenset(spec.drain.nodes or ()), None if not labels else equality_matcher(labels))
     if spec.gang is not None:
         return MakeRoom(GroupKey(GroupSource.BAYPLAN, spec.gang.namespace, spec.gang.name))
+    if spec.defragment is not None:
+        piece = piece_of(spec.defragment.resource, spec.defragment.amount)
+        if piece is None:
+            raise SchedulerCoreError("spec.defragment: write an amount above 0 of a resource of nodes")
+        return piece
     return Consolidate()
 
 

@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import ConfigDict, Field
 
 from bayplan.resources.conditions import Condition, conditions_field
+from bayplan.resources.pod_group import Quantity, is_amount
 from bayplan.resources.resource_model import (
     MAX_NAME_LENGTH,
     CustomResource,
@@ -30,9 +31,10 @@ _SECONDS = 300
 _MOVES = 10
 _NEEDS_NODES = "spec.drain is required with objective Drain, and only then: it selects the nodes"
 _NEEDS_GANG = "spec.gang is required with objective MakeRoom, and only then"
+_NEEDS_PIECE = "spec.defragment is required with objective Defragment, and only then"
 _NODES_OR_LABELS = "nodes or labels are required: they select the nodes"
 
-Objective = Literal["Consolidate", "Drain", "MakeRoom"]
+Objective = Literal["Consolidate", "Defragment", "Drain", "MakeRoom"]
 Phase = Literal["Planned", "Moving", "Completed", "Stopped", "Invalid"]
 MoveState = Literal["Pending", "Evicting", "Moved", "Failed"]
 Labels = dict[str, Annotated[str, Field(max_length=63)]]
@@ -62,6 +64,18 @@ class DrainedNodes(ConfigModel):
         """Check that nodes are selected."""
         if self.nodes is None and self.labels is None:
             yield RuleProblem((), _NODES_OR_LABELS)
+
+
+class Piece(ConfigModel):
+    """An amount of a resource on one node."""
+
+    resource: str = text("Name of the resource, such as nvidia.com/gpu.", 317, min_length=1)
+    amount: Quantity = Field(description="Size of a piece, such as 8.")
+
+    def rule_problems(self) -> Iterator[RuleProblem]:
+        """Check that the amount is a quantity."""
+        if not is_amount(self.amount):
+            yield RuleProblem(("amount",), "must be an amount of 0 or more, such as 8")
 
 
 class GangReference(ConfigModel):
@@ -125,15 +139,18 @@ class RebalancePlanSpec(ConfigModel):
             "x-kubernetes-validations": [
                 {"rule": "(self.objective == 'Drain') == has(self.drain)", "message": _NEEDS_NODES},
                 {"rule": "(self.objective == 'MakeRoom') == has(self.gang)", "message": _NEEDS_GANG},
+                {"rule": "(self.objective == 'Defragment') == has(self.defragment)", "message": _NEEDS_PIECE},
             ]
         }
     )
 
     objective: Objective = Field(
-        description="Consolidate: empty as many nodes as possible. Drain: move the pods off the nodes in drain. "
+        description="Consolidate: empty as many nodes as possible. Defragment: free pieces of a resource on single "
+        "nodes. Drain: move the pods off the nodes in drain. "
         "MakeRoom: make room for the quorum of a gang that waits."
     )
     drain: DrainedNodes | None = Field(default=None, description="The nodes, with objective Drain.")
+    defragment: Piece | None = Field(default=None, description="The resource, with objective Defragment.")
     gang: GangReference | None = Field(default=None, description="The gang, with objective MakeRoom.")
     scope: PlanScope = Field(default=PlanScope(), description="Pods that may be moved. Default: all.")
     budget: PlanBudget = Field(default=PlanBudget(), description="Limits of the moves.")
@@ -163,6 +180,8 @@ class RebalancePlanSpec(ConfigModel):
             yield RuleProblem(("drain",), _NEEDS_NODES)
         if (self.objective == "MakeRoom") != (self.gang is not None):
             yield RuleProblem(("gang",), _NEEDS_GANG)
+        if (self.objective == "Defragment") != (self.defragment is not None):
+            yield RuleProblem(("defragment",), _NEEDS_PIECE)
 
 
 class PlannedMoveStatus(StatusModel):

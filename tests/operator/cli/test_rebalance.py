@@ -27,7 +27,12 @@ def test_a_plan() -> None:
         ("shop/web-1", "node-1", "node-2", 1),
         ("shop/api-1", "node-3", "node-4", 1),
     ]
-    assert document["gain"] == {"nodesEmptied": ["node-1", "node-3"], "gangFits": None}
+    assert document["gain"] == {
+        "nodesEmptied": ["node-1", "node-3"],
+        "gangFits": None,
+        "piecesBefore": None,
+        "piecesAfter": None,
+    }
     assert document["nodes"][0] == {"node": "node-1", "podsBefore": 1, "podsAfter": 0}
     assert document["leftAlone"] == [
         {"reason": "its annotation safe-to-evict is false", "count": 1, "pods": ["shop/cache-0"]}
@@ -41,6 +46,7 @@ def test_a_plan() -> None:
     ("scope", ["--consolidate", "-n", "ml"], "No moves: no moves gain anything", 10),
     ("labels", ["--consolidate", "-l", "app=web"], "2 nodes would be empty after 2 moves", 0),
     ("drain", ["--drain", "node-1"], "1 pod would be moved, and 1 node would be empty", 0),
+    ("pieces", ["--defragment", "cpu=4"], "2 pieces of 4 cpu would be free instead of 0 after 2 moves", 0),
     ("gang", ["--make-room", "ml/train"], "Gang ml/train would fit after 2 moves", 0),
 )
 def test_the_headline(options: list[str], headline: str, code: int) -> None:
@@ -64,6 +70,7 @@ def test_html() -> None:
     ("two-objectives", ["--dry-run", "--consolidate", "--drain", "node-1"], "specify one of --consolidate"),
     ("node", ["--dry-run", "--drain", "x"], "--drain: there is no node x; correct the name"),
     ("gang", ["--dry-run", "--make-room", "x"], '--make-room: there is no PodGroup "x"; write NAMESPACE/NAME'),
+    ("piece", ["--dry-run", "--defragment", "cpu=x"], '--defragment: "cpu=x" must have the form nvidia.com/gpu=8'),
     ("selector", ["--dry-run", "--consolidate", "-l", "a in"], '"a in" is not a label selector'),
     ("context", ["--dry-run", "--consolidate", "--context", "x"], "leave them out with -f"),
 )

@@ -17,6 +17,7 @@ from scheduler_core.model.selectors import equality_matcher
 from scheduler_core.model.workloads import PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus
 from scheduler_core.rebalance.requests import (
     Consolidate,
+    Defragment,
     Drain,
     Limits,
     MakeRoom,
@@ -194,6 +195,27 @@ def test_filters_of_the_profile_count(cluster: Rig) -> None:
     cluster.add(*pods)
     plan = planned(cluster, CONSOLIDATE)
     assert not plan.moves
+
+
+def test_pieces_of_a_resource(cluster: Rig) -> None:
+    """Pods leave the node that lacks the least for a piece, and go where no whole piece is used."""
+    cluster.add(movable("p", "a", 1), running_pod("q", "b", cpus=3), running_pod("r", "c", cpus=2))
+    plan = planned(cluster, RebalanceRequest(Defragment("cpu", 4000)))
+    assert moves_of(plan) == {"p": ("a", "b")}
+    assert plan.gain.pieces == (0, 1)
+
+
+def test_no_piece_is_freed_in_exchange_for_another(cluster: Rig) -> None:
+    """A pod is not moved into a whole free piece."""
+    cluster.add(movable("p", "a", 2), running_pod("q", "b", cpus=3))
+    plan = planned(cluster, RebalanceRequest(Defragment("cpu", 4000)))
+    assert not plan.moves
+    assert plan.gain.pieces == (1, 1)
+
+
+def test_a_resource_that_no_node_offers(cluster: Rig) -> None:
+    """The reason is that."""
+    assert planned(cluster, RebalanceRequest(Defragment("example.com/gpu", 8))).reason == "no node offers the resource"
 
 
 def fragmented(cluster: Rig) -> None:
