@@ -118,7 +118,7 @@ class Healing:
         info = self._nodes.compile_pod(pod)
         if gang.group.priority is not None:
             info.priority = gang.group.priority
-        own = OwnPods(gang.key.namespace, group=gang.key, matches=partial(_replaces, lost))
+        own = OwnPods(gang.key.namespace, group=gang.key, matches=partial(_replaces, lost), are_new=True)
         holder = Holder("Pod", gang.key.namespace, pod.metadata.name, uid, own)
         terms = Terms(frozenset((uid,)), prefers_slots=True)
         room = HeldRoom(holder, [HeldPod(info, "", node_name)], self._nodes, terms)

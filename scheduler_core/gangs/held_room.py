@@ -55,6 +55,7 @@ class OwnPods:
         matches: Condition beside the others; a holder that has only this one is looked up by namespace.
         slot_class: Returns the slot class of a pod, such as its pod set or index; if no slot has it, the pod takes a
             slot of any class.
+        are_new: Whether no pod that is on a node now is one of them, so that none is searched.
     """
 
     namespace: str
@@ -63,6 +64,7 @@ class OwnPods:
     group: GroupKey | None = None
     matches: Callable[[Pod], bool] | None = None
     slot_class: Callable[[Pod], str] = _only_class
+    are_new: bool = False
 
     @property
     def mark(self) -> Hashable:
@@ -316,13 +318,15 @@ class HeldRooms:
         holder = room.holder
         if not room.reservation.fits_then(beside):
             return False
-        # Its pods that have nodes already need no slot.
-        room.settled.update(
-            uid
-            for pods in self._nodes.pods
-            for uid, info in pods.items()
-            if holder.pods.include(info.pod, self._key_of(info.pod))
-        )
+        if not holder.pods.are_new:
+            # Its pods that have nodes already need no slot.
+            room.settled.update(
+                uid
+                for pods in self._nodes.pods
+                for uid, info in pods.items()
+                if holder.pods.include(info.pod, self._key_of(info.pod))
+            )
+            self._position = -1
         self._by_uid[holder.uid] = room
         self._keys.add(holder.key)
         mark = holder.pods.mark
@@ -330,7 +334,6 @@ class HeldRooms:
         self._label_keys.update(key for key, value in holder.pods.labels if (key, value) == mark)
         self._of_groups += holder.pods.group is not None
         self._table[holder.key] = room.reservation
-        self._position = -1
         return True
 
     def extend(self, uid: str, until: float | None) -> None:

@@ -11,6 +11,8 @@ from scheduler_core.cycle.gang_bind_barrier import GangBindBarrier
 from scheduler_core.feeds.unconfirmed_pods import UnconfirmedPods
 from scheduler_core.framework.status import SUCCESS, Status
 from scheduler_core.gangs import failure_handler as gang_failure
+from scheduler_core.gangs.healing import Healing
+from scheduler_core.gangs.held_room import HeldRooms
 from scheduler_core.model.pod_group import GroupKey
 from scheduler_core.placement.engine import World
 from scheduler_core.queueing import gang_registry as membership
@@ -101,6 +103,11 @@ def _sum_with_negatives(original: Original) -> Original:
     return free_amount
 
 
+def _nothing_blocked(original: Original) -> Original:
+    del original
+    return lambda *_: []
+
+
 GANG_BUGS: dict[str, Bug] = {
     "members are scheduled before their PodGroup is received": lambda: _patched(GangEntries, "gate", _no_group_gate),
     "members are scheduled before the first list of PodGroups": lambda: _patched(Gangs, "obstacle", _without_list),
@@ -126,5 +133,8 @@ GANG_BUGS: dict[str, Bug] = {
         gang_failure, "free_amount", _sum_with_negatives
     ),
     "a failed placement trial is not reverted": _skipped(World, "undo"),
+    "the room of a lost member is not held": _skipped(Healing, "_begin"),
+    "held room of a lost member blocks no pod": lambda: _patched(HeldRooms, "blocking", _nothing_blocked),
+    "a hold does not end after its time": _skipped(Healing, "_expire"),
 }
 """Planted bugs by the defect that they cause."""

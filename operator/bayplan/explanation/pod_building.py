@@ -32,6 +32,7 @@ from bayplan.explanation.gang_building import (
     with_device_victims,
 )
 from bayplan.extenders.http_extender import extenders_skipped_notice
+from bayplan.gangs.group_status import held_words
 from bayplan.texts.document_formats import error_text, item_or_error
 from scheduler_core.config.validation import did_you_mean
 from scheduler_core.cycle_assembly import CycleContext
@@ -50,8 +51,10 @@ from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.runtime.post_filtering import PostFilterOutcome
 from scheduler_core.scheduler import Scheduler
 from scheduler_core.snapshot.overlay import ColumnsOverlay
+from scheduler_core.snapshot.pod_info import PodInfo
 
 _AS_IF_NEW = "the pod is already scheduled; nodes and scores are those of a dry run that schedules it again now"
+_MOST_HOLDS = 5
 _ALONE = "nodes and scores are those of this pod alone, as if it had no gang"
 _ON_ITS_OWN = frozenset((GangVerdict.PLACED, GangVerdict.FINISHED, GangVerdict.ONE_BY_ONE))
 """Verdicts of gangs whose remaining members are scheduled one by one."""
@@ -180,8 +183,11 @@ def _examined(scheduler: Scheduler, instance: FrameworkInstance, pod: Pod, optio
         except Exception as error:  # noqa: BLE001 - a plugin's; the rest of the explanation is shown
             problem = error_text("the nearest misses", error)
             notices.append(f"the nearest misses cannot be computed: {problem}")
-    if found.nominated_only:
+    notices += _of_lost_members(scheduler, pod, info)
+    if found.nominated_only and pod.status.nominated_node_name:
         notices.append(f"node {pod.status.nominated_node_name} is nominated for the pod; no other node was evaluated")
+    elif found.nominated_only:
+        notices.append("room is held for the pod; no other node was evaluated")
     unblocking: tuple[Unblocking, ...] = ()
     try:
         unblocking = _unblocking(scheduler, instance, found, misses, devices)
@@ -292,6 +298,17 @@ def _preemption(found: Examination, until: str | None) -> Preemption | None:
     victims = victims_of(plan.evicted)
     violations = 0 if chosen is None else chosen.pdb_violations
     return Preemption(node, victims, violations, len(plan.candidates), None, until if victims else None)
+
+
+def _of_lost_members(scheduler: Scheduler, pod: Pod, info: PodInfo) -> list[str]:
+    """Return what room is held for lost members of gangs and blocks nodes for a pod."""
+    gangs, reservations = scheduler.context.queue.gangs, scheduler.reservations
+    lost = {uid: each for gang in gangs for uid, each in gang.lost_members.items()}
+    if not lost:
+        return []
+    holders = {room.holder.key: room.holder.uid for room in reservations.held}
+    blocking = (holders.get(key, "") for key, _ in reservations.blocking(gangs.key_of(pod), info))
+    return [held_words(lost[uid]) for uid in blocking if uid in lost][:_MOST_HOLDS]
 
 
 def _why_not(found: Examination, outcome: PostFilterOutcome) -> str:

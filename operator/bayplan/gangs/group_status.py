@@ -379,7 +379,7 @@ def healing_condition(gang: Gang | None, written: Sequence[Condition]) -> Condit
     if gang is not None and gang.lost_members:
         held = [lost for lost in gang.lost_members.values() if lost.has_room]
         others = [lost.pod.metadata.name for lost in gang.lost_members.values() if not lost.has_room]
-        words = [_held_words(lost) for lost in held[:_NAMED]]
+        words = [held_words(lost) for lost in held[:_NAMED]]
         if len(held) > _NAMED:
             words.append(f"room is held for {len(held) - _NAMED} more")
         if others:
@@ -398,7 +398,8 @@ def capitalized(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}"
 
 
-def _held_words(lost: LostMember) -> str:
+def held_words(lost: LostMember) -> str:
+    """Return for which pod room is held, where, and until when if that is known."""
     until = f" until {format_time(lost.until.replace(microsecond=0))}" if lost.until is not None else ""
     return f"room on {lost.node_name} is held for {lost.pod.key}{until}"
 

@@ -10,10 +10,13 @@ from bayplan.explanation.gang_building import explain_gang
 from bayplan.explanation.pod_building import explain_pod
 
 from scheduler_core.framework.cluster_events import NODE_ADD
+from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod import Pod
 from tests.support.builders import pod
+from tests.support.gang_preemption import small_node, with_pod_groups
 from tests.support.gang_traffic import PATIENCE, Traffic
-from tests.support.gangs import member
+from tests.support.gangs import add_groups, group, member
+from tests.support.scheduling import rig
 
 
 async def reserved() -> tuple[Traffic, list[Pod], Pod]:
@@ -93,3 +96,22 @@ async def test_proposed_nodes_are_no_change_for_gangs() -> None:
     assert reservations.is_hopeless(gang)
     traffic.nodes({"b": 1})
     assert not reservations.is_hopeless(gang)
+
+
+def test_room_that_is_held_for_a_lost_member() -> None:
+    """A pod that it blocks is explained with the node, the lost member and the end of the hold."""
+    made = with_pod_groups(rig(defaults=default_plugins()))
+    add_groups(made, group(hold_seconds=60.0))
+    made.add(*(small_node(name) for name in "ab"))
+    first, second = (member(name, requests={"cpu": "2"}, node_name=node) for name, node in (("m-0", "a"), ("m-1", "b")))
+    made.add(first, second)
+    made.scheduler.feed.pod_deleted(first)
+    other = pod("other", requests={"cpu": "1"})
+    made.add(other)
+    held = "room on a is held for default/m-0 until 2026-01-01T00:01:00Z"
+    assert held in explain_pod(made.scheduler, other).notices
+    replacement = member("m-0", requests={"cpu": "2"}, uid="uid-of-replacement")
+    made.add(replacement)
+    explanation = explain_pod(made.scheduler, replacement)
+    assert explanation.node == "a"
+    assert "room is held for the pod; no other node was evaluated" in explanation.notices
