@@ -10,7 +10,7 @@ slots keep their room; other pods are blocked as by the reservation of a gang of
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import inf
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scheduler_core.framework.nominator import NominatedPods
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, held_key
-from scheduler_core.placement.reservations import Plan, Reservation, Slot
+from scheduler_core.placement.reservations import Plan, Reservation, Slot, has_room
 from scheduler_core.snapshot.cluster_cache import ClusterCache, Placement
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
@@ -198,6 +198,11 @@ class HeldRoom:
     def _slots_of(self, slot_class: str) -> list[dict[str, list[Slot]]]:
         return [self._free[slot_class]] if slot_class in self._free else list(self._free.values())
 
+    def slots_on(self, node_name: str, pod: Pod) -> list[Slot]:
+        """Return the free slots of a node that a pod of the holder may take."""
+        classes = self._slots_of(self.holder.pods.slot_class(pod))
+        return next((by_node[node_name] for by_node in classes if by_node.get(node_name)), [])
+
     def refused_rows(self, pod: PodInfo, nominator: NominatedPods) -> NDArray[np.intp]:
         """Return the rows where a pod of the holder would use the room of its other pods, intp[k] ascending."""
         refused = self.reservation.refused_rows(pod, nominator)
@@ -212,10 +217,9 @@ class HeldRoom:
         if uid in self.settled or uid in self._taken:
             return True
         classes = self._slots_of(self.holder.pods.slot_class(pod))
-        here = (by_node[node_name] for by_node in classes if by_node.get(node_name))
         others = (slots for by_node in classes for slots in by_node.values() if slots and elsewhere)
-        slots = next(here, None) or next(others, None)
-        if slots is None:
+        slots = self.slots_on(node_name, pod) or next(others, [])
+        if not slots:
             return False
         slot = slots.pop()
         self._taken[uid] = slot, node_name
@@ -279,6 +283,8 @@ class HeldRooms:
         """Number of rooms whose mark is a label, by its key."""
         self._of_groups = 0
         """Number of rooms of groups."""
+        self._names = Counter[str]()
+        """Number of rooms by node."""
         self._position = -1
         self._on_row: dict[int, dict[str, str]] = {}
         """Pods that have a slot, or need none, by row: UID of the holder by UID of the pod."""
@@ -333,6 +339,7 @@ class HeldRooms:
         self._by_mark.setdefault(mark, {})[holder.uid] = room
         self._label_keys.update(key for key, value in holder.pods.labels if (key, value) == mark)
         self._of_groups += holder.pods.group is not None
+        self._names.update(room.reservation.plan.node_names)
         self._table[holder.key] = room.reservation
         return True
 
@@ -354,6 +361,7 @@ class HeldRooms:
             del self._by_mark[mark]
         self._label_keys -= Counter(key for key, value in holder.pods.labels if (key, value) == mark)
         self._of_groups -= holder.pods.group is not None
+        self._names -= Counter(ended.reservation.plan.node_names)
         self._table.pop(holder.key, None)
         self._on_change(ended.reservation)
 
@@ -407,15 +415,19 @@ class HeldRooms:
 
     # -- pods ---------------------------------------------------------------------------------------------------
 
-    def blocking(self, pod: PodInfo, priority: int) -> list[tuple[GroupKey, NDArray[np.intp]]]:
+    def blocking(
+        self, pod: PodInfo, priority: int, gangs: Mapping[str, Reservation]
+    ) -> list[tuple[GroupKey, NDArray[np.intp]]]:
         """Return the holders whose room blocks nodes for a pod, each with the rows, intp[k] ascending, k > 0.
 
         Args:
             priority: Priority of the pod, or of its group.
+            gangs: Reservations of gangs that block the pod, by node.
         """
         self._refresh()
         own = {room.holder.uid for room in self._rooms_of(pod.pod)}
         is_admitted, nominator, found = is_of_admitted(pod.pod), self._nominator, []
+        live: list[HeldRoom] = []
         for uid, room in self._by_uid.items():
             if uid in own:
                 rows = room.refused_rows(pod, nominator)
@@ -423,9 +435,33 @@ class HeldRooms:
                 rows = room.reservation.refused_rows(pod, nominator)
             else:
                 continue
+            live.append(room)
             if len(rows):
                 found.append((room.holder.key, rows))
+        # Each room alone may leave space for the pod, and all rooms on a node together leave none.
+        for name in [name for name, count in self._names.items() if count > 1 or name in gangs]:
+            rooms = [room for room in live if room.reservation.members_on(name)]
+            row = self._nodes.row_of(name)
+            if rooms and row != NO_ROW and not self._has_room(pod, row, rooms, own, gangs.get(name)):
+                found.append((rooms[0].holder.key, np.array([row], dtype=np.intp)))
         return found
+
+    def _has_room(
+        self, pod: PodInfo, row: int, rooms: Sequence[HeldRoom], own: Collection[str], gang: Reservation | None
+    ) -> bool:
+        """Return whether a pod has room on a node beside all that is held there but the slot that it would take."""
+        name = self._nodes.node_name(row)
+        members, leaving, takes = [pod], dict[str, PodInfo](), False
+        for each in [*(room.reservation for room in rooms), *([gang] if gang is not None else [])]:
+            members += each.members_on(name)
+            leaving |= {info.uid: info for info in each.leaving(row)}
+        for room in rooms:
+            if not takes and room.holder.uid in own:
+                slots = room.slots_on(name, pod.pod)
+                takes = bool(slots)
+                if slots:
+                    members.remove(slots[-1].info)
+        return has_room(self._nodes, row, members, leaving.values())
 
     def preferred_rows(self, pod: Pod) -> NDArray[np.intp]:
         """Return the rows with free slots for a pod whose holders prefer them, intp[k] ascending."""

@@ -98,13 +98,16 @@ class GangReservations:
         if not self.by_gang:
             return []
         priority = self._priority_of(group, pod)
-        blocking = (
-            (each.key, each.refused_rows(pod, self._queue.nominator))
+        gangs = [
+            each
             for each in self.by_gang.values()
             if each.priority >= priority and each.key != group and each.key not in self.held
-        )
-        found = [(key, rows) for key, rows in blocking if len(rows)]
-        return [*found, *self.held.blocking(pod, priority)] if len(self.held) else found
+        ]
+        found = [(each.key, rows) for each in gangs if len(rows := each.refused_rows(pod, self._queue.nominator))]
+        if not len(self.held):
+            return found
+        by_node = {name: each for each in gangs for name in each.plan.node_names}
+        return [*found, *self.held.blocking(pod, priority, by_node)]
 
     def preferred_rows(self, pod: PodInfo) -> NDArray[np.intp]:
         """Return the rows that a pod tries first, because room is held for it there, intp[k] ascending."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 import numpy as np
@@ -186,15 +186,8 @@ class Reservation:
                 return False
             members = [*own, *(info for other in beside for info in other.members_on(name))]
             gone = {info.uid: info for each in (self, *beside) for info in each.leaving(row)} if are_gone else {}
-            leaving = list(gone.values())
-            if nodes.pod_count[row] - len(leaving) + len(members) > nodes.allowed_pods[row]:
+            if not has_room(nodes, row, members, gone.values()):
                 return False
-            needed = _sum(info.fit for info in members)
-            freed = _sum(info.accounted for info in leaving)
-            for column, amount in needed.items():
-                free = nodes.allocatable.item(column, row) - nodes.exact_requested(column, row)
-                if free + freed.get(column, 0) < amount:
-                    return False
         return True
 
     def members_on(self, node_name: str) -> Sequence[PodInfo]:
@@ -285,6 +278,19 @@ class Reservation:
         # Pods in the way count as gone, because the gang waits for them, and pods that came later count. So there is
         # room for the whole gang when the last pod in the way has ended.
         self._slots[position] = nodes.allowed_pods[row] - nodes.pod_count[row] + len(leaving) - len(members)
+
+
+def has_room(nodes: NodeColumns, row: int, members: Collection[PodInfo], leaving: Collection[PodInfo]) -> bool:
+    """Return whether a node has room for pods when others have left, by resources and number of pods."""
+    if nodes.pod_count[row] - len(leaving) + len(members) > nodes.allowed_pods[row]:
+        return False
+    needed = _sum(info.fit for info in members)
+    freed = _sum(info.accounted for info in leaving)
+    for column, amount in needed.items():
+        free = nodes.allocatable.item(column, row) - nodes.exact_requested(column, row)
+        if free + freed.get(column, 0) < amount:
+            return False
+    return True
 
 
 def _sum(amounts: Iterable[Iterable[tuple[int, int]]]) -> dict[int, int]:
