@@ -272,6 +272,9 @@ class RebalancePlans:
             return None
         except NotFoundError:
             return f"pod {move.pod} has ended"
+        except ClusterWriteError as error:
+            # The API server may have evicted it all the same.
+            return f"the eviction of pod {move.pod} failed: {error}"
         finally:
             await self._released(room)
         if reason is EndReason.EXPIRED:

@@ -3,120 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from bayplan.process.copies import BackgroundDocuments
-from bayplan.rebalancing.plan_controller import EvictionRefusedError, RebalancePlans, StoredPlan
-from msgspec.structs import replace
+from bayplan.rebalancing.plan_controller import StoredPlan
 
-from scheduler_core.errors import NotFoundError
+from scheduler_core.errors import WriteTimeoutError
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.meta import ObjectMeta
-from scheduler_core.model.pod import Pod, PodStatus
 from tests.support.gang_preemption import running_pod, small_node, with_pod_groups
+from tests.support.planned_cluster import PlannedCluster, Replace, elsewhere, none
 from tests.support.rebalancing import movable
-from tests.support.scheduling import Rig, rig
+from tests.support.scheduling import rig
 from tests.support.tables import table
-
-Replace = Callable[[Pod], Pod | None]
-
-
-def equal(pod: Pod) -> Pod | None:
-    """Return the pod that a controller creates in place of another one."""
-    name = f"{pod.metadata.name}-again"
-    meta = replace(pod.metadata, name=name, uid=f"uid-of-{name}")
-    return replace(pod, metadata=meta, spec=replace(pod.spec, node_name=""), status=PodStatus())
-
-
-def elsewhere(pod: Pod) -> Pod | None:
-    """Return a replacement that fits on node c only."""
-    made = equal(pod)
-    assert made is not None
-    return replace(made, spec=replace(made.spec, node_selector={"pool": "c"}))
-
-
-def none(pod: Pod) -> Pod | None:
-    """Return no replacement."""
-    del pod
-    return None
-
-
-class Cluster:
-    """Pods with a controller that replaces them, and plans as the watch delivers them.
-
-    Attributes:
-        evicted: Names of the evicted pods.
-        refusals: Number of next evictions that a PodDisruptionBudget refuses.
-        statuses: Written statuses in their order.
-    """
-
-    def __init__(self, made: Rig) -> None:
-        self.rig = made
-        self.evicted: list[str] = []
-        self.refusals = 0
-        self.replace: Replace = equal
-        self.waiting: list[Pod] = []
-        self.statuses: list[dict[str, Any]] = []
-        self.plans = RebalancePlans(made.scheduler, BackgroundDocuments(made.context, None), self, made.clock)
-        self._generation = 0
-
-    async def evict(self, namespace: str, name: str, uid: str) -> None:
-        del namespace
-        if self.refusals:
-            self.refusals -= 1
-            raise EvictionRefusedError("Cannot evict pod as it would violate the pod's disruption budget")
-        placed = self.rig.context.cache.get(uid)
-        if placed is None:
-            raise NotFoundError(name)
-        self.evicted.append(name)
-        old = placed.info.pod
-        self.rig.scheduler.feed.pod_deleted(old)
-        new = self.replace(old)
-        if new is not None:
-            self.waiting.append(new)
-            self.rig.add(new)
-
-    def confirm(self) -> None:
-        """Deliver the replacements with their nodes."""
-        for pod in self.waiting:
-            node_name = self.rig.bound[pod.metadata.name]
-            self.rig.scheduler.feed.pod_updated(pod, replace(pod, spec=replace(pod.spec, node_name=node_name)))
-
-    async def write_status(self, name: str, status: dict[str, Any]) -> None:
-        del name
-        self.statuses.append(status)
-
-    def plan(self, status: dict[str, Any] | None = None, **spec: Any) -> None:
-        """Create a plan, or change its spec."""
-        self._generation += 1
-        meta = ObjectMeta("plan", uid="uid-of-plan", generation=self._generation)
-        spec = {"objective": "Consolidate", "dryRun": False, **spec}
-        self.plans.plan_changed(StoredPlan(meta, spec, status or {}))
-
-    async def until(self, condition: Callable[[], bool]) -> None:
-        """Let time pass until a condition holds."""
-        for _ in range(2000):
-            if condition():
-                return
-            self.rig.clock.advance(0.5)
-            for _ in range(10):
-                await asyncio.sleep(0)
-        raise AssertionError(self.statuses[-1:])
-
-    async def until_phase(self, phase: str) -> dict[str, Any]:
-        """Let time pass until the plan has a phase; return its status."""
-        await self.until(lambda: bool(self.statuses) and self.statuses[-1]["phase"] == phase)
-        return self.statuses[-1]
 
 
 @pytest.fixture
-async def cluster() -> AsyncIterator[Cluster]:
+async def cluster() -> AsyncIterator[PlannedCluster]:
     """Return three nodes with pods: p may move from a to b, and c is empty."""
     made = with_pod_groups(rig(defaults=default_plugins()))
     made.add(*(small_node(name, 4, pool=name) for name in "abc"), movable("p", "a"), running_pod("q", "b", cpus=2))
-    cluster = Cluster(made)
+    cluster = PlannedCluster(made)
     listed = asyncio.Event()
     listed.set()
     async with made.running(), asyncio.TaskGroup() as tasks:
@@ -135,7 +43,7 @@ def message(status: dict[str, Any]) -> str:
     return str(condition["message"])
 
 
-async def test_a_dry_run(cluster: Cluster) -> None:
+async def test_a_dry_run(cluster: PlannedCluster) -> None:
     """The status has the moves, and no pod is evicted."""
     cluster.plan(dryRun=True)
     status = await cluster.until_phase("Planned")
@@ -145,7 +53,7 @@ async def test_a_dry_run(cluster: Cluster) -> None:
     assert not cluster.evicted
 
 
-async def test_moves(cluster: Cluster) -> None:
+async def test_moves(cluster: PlannedCluster) -> None:
     """The pod is evicted, its replacement gets the node that is held for it, and nothing is held at the end."""
     cluster.plan()
     status = await cluster.until_phase("Completed")
@@ -162,7 +70,7 @@ async def test_moves(cluster: Cluster) -> None:
     ("elsewhere", elsewhere, "the replacement of pod default/p is on node c and not on b"),
     ("none", none, "no replacement of pod default/p was bound within 60 s"),
 )
-async def test_a_plan_stops(cluster: Cluster, created: Replace, text: str) -> None:
+async def test_a_plan_stops(cluster: PlannedCluster, created: Replace, text: str) -> None:
     """If the replacement gets another node, or does not come, no further pod is evicted."""
     cluster.rig.add(small_node("d", 4), movable("s", "d", 2))
     cluster.replace = created
@@ -176,14 +84,22 @@ async def test_a_plan_stops(cluster: Cluster, created: Replace, text: str) -> No
     assert len(cluster.evicted) == 1
 
 
-async def test_a_refused_eviction_is_repeated(cluster: Cluster) -> None:
+async def test_a_refused_eviction_is_repeated(cluster: PlannedCluster) -> None:
     """A PodDisruptionBudget that refuses the eviction is waited for, and nothing is held meanwhile."""
     cluster.refusals = 3
     cluster.plan()
     assert (await cluster.until_phase("Completed"))["moved"] == 1
 
 
-async def test_a_budget_that_always_refuses(cluster: Cluster) -> None:
+async def test_an_eviction_that_fails(cluster: PlannedCluster) -> None:
+    """After an error of which the outcome is not known, no further pod is evicted."""
+    cluster.error = WriteTimeoutError("no response")
+    cluster.plan()
+    assert message(await cluster.until_phase("Stopped")) == "the eviction of pod default/p failed: no response"
+    assert cluster.rig.context.cache.get("uid-of-default-p") is not None
+
+
+async def test_a_budget_that_always_refuses(cluster: PlannedCluster) -> None:
     """The plan stops at the end of the time of the move."""
     cluster.refusals = 10_000
     cluster.plan(moveTimeoutSeconds=30)
@@ -191,7 +107,7 @@ async def test_a_budget_that_always_refuses(cluster: Cluster) -> None:
     assert not cluster.evicted
 
 
-async def test_a_destination_that_is_taken(cluster: Cluster) -> None:
+async def test_a_destination_that_is_taken(cluster: PlannedCluster) -> None:
     """A pod is not evicted if its destination is not feasible any more."""
     cluster.refusals = 10_000
     cluster.plan(moveTimeoutSeconds=30)
@@ -202,7 +118,7 @@ async def test_a_destination_that_is_taken(cluster: Cluster) -> None:
     assert not cluster.evicted
 
 
-async def test_a_pod_that_ends(cluster: Cluster) -> None:
+async def test_a_pod_that_ends(cluster: PlannedCluster) -> None:
     """The plan stops if a pod ends before its move."""
     cluster.refusals = 10_000
     cluster.plan()
@@ -211,7 +127,7 @@ async def test_a_pod_that_ends(cluster: Cluster) -> None:
     assert message(await cluster.until_phase("Stopped")) == "pod default/p has ended or was moved already"
 
 
-async def test_a_changed_plan(cluster: Cluster) -> None:
+async def test_a_changed_plan(cluster: PlannedCluster) -> None:
     """No further moves are made of an earlier spec; the new one is planned."""
     cluster.refusals = 10_000
     cluster.plan()
@@ -221,7 +137,7 @@ async def test_a_changed_plan(cluster: Cluster) -> None:
     assert not cluster.evicted
 
 
-async def test_a_deleted_plan(cluster: Cluster) -> None:
+async def test_a_deleted_plan(cluster: PlannedCluster) -> None:
     """A plan that is deleted evicts no pod."""
     cluster.refusals = 10_000
     cluster.plan()
@@ -232,39 +148,38 @@ async def test_a_deleted_plan(cluster: Cluster) -> None:
     assert not cluster.evicted
 
 
-async def test_a_restart(cluster: Cluster) -> None:
+async def test_a_restart(cluster: PlannedCluster) -> None:
     """A plan that was Moving is planned again, with what is left of its budget."""
     cluster.plan({"observedGeneration": 1, "phase": "Moving", "moved": 3}, budget={"moves": 4})
     assert (await cluster.until_phase("Completed"))["moved"] == 4
     assert cluster.evicted == ["p"]
 
 
-async def test_a_used_budget(cluster: Cluster) -> None:
+async def test_a_used_budget(cluster: PlannedCluster) -> None:
     """No pod is evicted after a restart if the budget is used."""
     cluster.plan({"observedGeneration": 1, "phase": "Moving", "moved": 4}, budget={"moves": 4})
     assert message(await cluster.until_phase("Completed")) == "All moves of the budget are made"
     assert not cluster.evicted
 
 
-async def test_an_ended_plan_is_not_made_again(cluster: Cluster) -> None:
+async def test_an_ended_plan_is_not_made_again(cluster: PlannedCluster) -> None:
     """After a restart, the status decides whether a plan has ended."""
     cluster.plan({"observedGeneration": 1, "phase": "Completed", "moved": 0})
     await cluster.until(lambda: cluster.rig.clock.now() > 1100)
     assert not cluster.statuses
 
 
-async def test_an_interval(cluster: Cluster) -> None:
+async def test_an_interval(cluster: PlannedCluster) -> None:
     """A plan with an interval is made again after its end."""
     cluster.plan(intervalSeconds=600)
     await cluster.until_phase("Completed")
-    cluster.confirm()
     cluster.rig.add(small_node("d", 4), movable("s", "d"))
     await cluster.until(lambda: len(cluster.evicted) > 1)
     assert cluster.rig.clock.now() > 1600
     assert cluster.rig.bound == {"p-again": "b", "s-again": "b"}
 
 
-async def test_an_invalid_spec(cluster: Cluster) -> None:
+async def test_an_invalid_spec(cluster: PlannedCluster) -> None:
     """The condition has the problems, and the status is written once."""
     cluster.plan(objective="Drain")
     status = await cluster.until_phase("Invalid")

@@ -1,0 +1,122 @@
+"""A cluster in memory for the controller of RebalancePlans: it evicts and replaces pods, and stores statuses."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from bayplan.process.copies import BackgroundDocuments
+from bayplan.rebalancing.plan_controller import EvictionRefusedError, RebalancePlans, StoredPlan
+from msgspec.structs import replace
+
+from scheduler_core.errors import ClusterWriteError, NotFoundError
+from scheduler_core.model.meta import ObjectMeta
+from scheduler_core.model.pod import Pod, PodStatus
+from tests.support.scheduling import Rig
+
+Replace = Callable[[Pod], Pod | None]
+
+
+def equal(pod: Pod) -> Pod | None:
+    """Return the pod that a controller creates in place of another one."""
+    name = f"{pod.metadata.name}-again"
+    meta = replace(pod.metadata, name=name, uid=f"uid-of-{name}")
+    return replace(pod, metadata=meta, spec=replace(pod.spec, node_name=""), status=PodStatus())
+
+
+def elsewhere(pod: Pod) -> Pod | None:
+    """Return a replacement that fits on node c only."""
+    made = equal(pod)
+    assert made is not None
+    return replace(made, spec=replace(made.spec, node_selector={"pool": "c"}))
+
+
+def none(pod: Pod) -> Pod | None:
+    """Return no replacement."""
+    del pod
+    return None
+
+
+class PlannedCluster:
+    """Pods with a controller that replaces them, and plans as the watch delivers them.
+
+    Attributes:
+        evicted: Names of the evicted pods.
+        error: Error of the next evictions; None for none.
+        refusals: Number of next evictions that a PodDisruptionBudget refuses.
+        statuses: Written statuses in their order.
+    """
+
+    def __init__(self, made: Rig) -> None:
+        self.rig = made
+        self.evicted: list[str] = []
+        self.refusals = 0
+        self.replace: Replace = equal
+        self.error: ClusterWriteError | None = None
+        self.waiting: list[Pod] = []
+        self.statuses: list[dict[str, Any]] = []
+        self.plans = RebalancePlans(made.scheduler, BackgroundDocuments(made.context, None), self, made.clock)
+        self._generation = 0
+
+    async def evict(self, namespace: str, name: str, uid: str) -> None:
+        del namespace
+        if self.error is not None:
+            raise self.error
+        if self.refusals:
+            self.refusals -= 1
+            raise EvictionRefusedError("Cannot evict pod as it would violate the pod's disruption budget")
+        placed = self.rig.context.cache.get(uid)
+        if placed is None:
+            raise NotFoundError(name)
+        self.evicted.append(name)
+        old = placed.info.pod
+        self.rig.scheduler.feed.pod_deleted(old)
+        new = self.replace(old)
+        if new is not None:
+            self.create(new)
+
+    def create(self, pod: Pod) -> None:
+        """Add a pod that waits."""
+        self.waiting.append(pod)
+        self.rig.add(pod)
+
+    def _confirm(self) -> None:
+        """Deliver the pods that were bound with their nodes."""
+        bound = self.rig.bound
+        for pod in [each for each in self.waiting if each.metadata.name in bound]:
+            self.waiting.remove(pod)
+            spec = replace(pod.spec, node_name=bound[pod.metadata.name])
+            self.rig.scheduler.feed.pod_updated(pod, replace(pod, spec=spec))
+
+    async def write_status(self, name: str, status: dict[str, Any]) -> None:
+        del name
+        self.statuses.append(status)
+
+    def plan(self, status: dict[str, Any] | None = None, **spec: Any) -> None:
+        """Create a plan, or change its spec."""
+        self._generation += 1
+        meta = ObjectMeta("plan", uid="uid-of-plan", generation=self._generation)
+        spec = {"objective": "Consolidate", "dryRun": False, **spec}
+        self.plans.plan_changed(StoredPlan(meta, spec, status or {}))
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Let time pass until a condition holds."""
+        for _ in range(2000):
+            if condition():
+                return
+            self._confirm()
+            self.rig.clock.advance(0.5)
+            for _ in range(10):
+                await asyncio.sleep(0)
+        raise AssertionError(self.statuses[-1:])
+
+    async def until_later(self, seconds: float) -> None:
+        """Let time pass."""
+        until = self.rig.clock.now() + seconds
+        await self.until(lambda: self.rig.clock.now() >= until)
+
+    async def until_phase(self, phase: str) -> dict[str, Any]:
+        """Let time pass until the plan has a phase; return its status."""
+        await self.until(lambda: bool(self.statuses) and self.statuses[-1]["phase"] == phase)
+        return self.statuses[-1]
