@@ -1,8 +1,9 @@
 """`make demo-room`: room for a gang in a fragmented GPU cluster, with kubectl and the installed command only.
 
 A Deployment that was scaled down leaves free GPUs on every node, and no node is free for a worker of a gang. The plan
-of `bayplan rebalance` names the moves that make room, and a RebalancePlan makes them. Then an urgent pod preempts one
-holder of a resource claim. kube-controller-manager replaces pods, and kwok plays the kubelets.
+of `bayplan rebalance` names the moves that make room, and a RebalancePlan makes them. A worker is killed and replaced
+on its node, and an urgent pod preempts one holder of a resource claim. kube-controller-manager replaces pods, and kwok
+plays the kubelets.
 """
 
 import sys
@@ -18,6 +19,8 @@ FILES = ROOT / "examples" / "room"
 NODES = 4
 FULL, LEFT = 16, 8
 """Replicas of the Deployment before and after it is scaled down."""
+WAITING = 4
+"""Replicas that wait while a worker is replaced."""
 
 MODEL, MACHINE = Model("a100", "80Gi"), "dra-0"
 HOLDERS = Workload("notebook", manifests.exactly(MODEL.selector), 2)
@@ -48,10 +51,12 @@ class RoomDemo(Demo):
         self._fragment()
         self._a_gang_that_does_not_fit()
         moves = self._make_room()
+        self._heal()
         self._preempt_a_holder()
         self._screen.summary(
             "The free GPUs were spread over all nodes, so that the gang did not fit. The plan gave it two whole nodes "
-            f"by {moves} moves, and no other pod was evicted. One holder of a claim was evicted for an urgent pod."
+            f"by {moves} moves, and no other pod was evicted. A worker that was killed got its node back, "
+            "although other pods waited. One holder of a claim was evicted for an urgent pod."
         )
 
     # -- steps --------------------------------------------------------------------------------------------------------
@@ -119,6 +124,24 @@ class RoomDemo(Demo):
             raise DemoFailed(f"the pods of {len(moves)} moves should be replaced, and no others")
         return len(moves)
 
+    def _heal(self) -> None:
+        stage, screen = self._stage, self._screen
+        screen.step("A worker is killed while other pods wait: its room is held for its replacement")
+        stage.show("scale", "deployment", "serve", f"--replicas={LEFT + WAITING}")
+        stage.until("they wait", lambda: len(self._waiting("serve")) == WAITING)
+        screen.show(f"{WAITING} replicas wait for 2 GPUs each, and all GPUs are in use")
+        lost, node = self._worker()
+        stage.show("delete", "pod", lost)
+        stage.until(
+            "its replacement runs", lambda: self._worker()[0] not in ("", lost) and len(self._running("train")) == 2
+        )
+        stage.show("get", "pods", "-l", "app=train", "-o", _POD_COLUMNS)
+        stage.show("get", "events", "--field-selector", "involvedObject.kind=PodGroup", "-o", _EVENT_COLUMNS)
+        if self._worker()[1] != node or len(self._waiting("serve")) != WAITING:
+            raise DemoFailed(f"the replacement of {lost} should run on {node}, and the replicas wait")
+        screen.show(f"the replacement runs on {node} again, and the replicas still wait")
+        stage.plane.kubectl("scale", "deployment", "serve", f"--replicas={LEFT}")
+
     def _preempt_a_holder(self) -> None:
         stage, screen = self._stage, self._screen
         screen.step("Resource claims: two pods hold both devices of a node, and an urgent pod needs one")
@@ -163,6 +186,23 @@ class RoomDemo(Demo):
             for each in self._items(f"{label}={name}")
             if each["status"].get("phase") == "Running"
         ]
+
+    def _waiting(self, app: str) -> list[str]:
+        found = self._items(f"app={app}")
+        return [each["metadata"]["name"] for each in found if self._is_rejected(each)]
+
+    @staticmethod
+    def _is_rejected(pod: manifests.Document) -> bool:
+        conditions = pod["status"].get("conditions", ())
+        return any((each["type"], each["status"]) == ("PodScheduled", "False") for each in conditions)
+
+    def _worker(self) -> tuple[str, str]:
+        """Return the running worker of index 0 and its node; "" for none."""
+        index = "batch.kubernetes.io/job-completion-index=0"
+        for each in self._items(f"app=train,{index}"):
+            if each["status"].get("phase") == "Running" and "deletionTimestamp" not in each["metadata"]:
+                return each["metadata"]["name"], each["spec"]["nodeName"]
+        return "", ""
 
     def _phase(self) -> str:
         return str(self._status(_PLANS, PLAN).get("phase", ""))
