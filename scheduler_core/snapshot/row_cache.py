@@ -108,13 +108,14 @@ class RowSums:
         allocatable: int64[resource column, k], in the columns' units.
     """
 
-    __slots__ = ("_pod_count", "_requested", "allocatable", "allowed_pods")
+    __slots__ = ("_numbering", "_pod_count", "_requested", "allocatable", "allowed_pods")
 
     def __init__(self, nodes: NodeColumns, rows: NDArray[np.intp]) -> None:
         self.allocatable: NDArray[np.int64] = nodes.allocatable[:, rows]
         self.allowed_pods: NDArray[np.integer] = nodes.allowed_pods[rows]
         self._requested: list[list[int]] = nodes.exact_requests(rows)
         self._pod_count: list[int] = nodes.pod_count[rows].tolist()
+        self._numbering = nodes.resources.version
 
     def requested(self, column: int) -> NDArray[np.int64]:
         """Return the requests of one resource, int64[k], clamped as in :attr:`NodeColumns.requested`."""
@@ -131,16 +132,17 @@ class RowSums:
         return np.array(self._pod_count, dtype=np.int64)
 
     def add(self, pods: Iterable[tuple[int, PodInfo]]) -> None:
-        requested, count = self._requested, self._pod_count
+        requested, count, numbering = self._requested, self._pod_count, self._numbering
         for place, info in pods:
-            for column, amount in info.accounted:
+            # Without the call of the property, because a preemption adds and removes thousands of pods.
+            for column, amount in info.numbered if info.numbering == numbering else info.accounted:
                 requested[column][place] += amount
             count[place] += 1
 
     def remove(self, pods: Iterable[tuple[int, PodInfo]]) -> None:
-        requested, count = self._requested, self._pod_count
+        requested, count, numbering = self._requested, self._pod_count, self._numbering
         for place, info in pods:
-            for column, amount in info.accounted:
+            for column, amount in info.numbered if info.numbering == numbering else info.accounted:
                 requested[column][place] -= amount
             count[place] -= 1
 

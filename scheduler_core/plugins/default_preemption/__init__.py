@@ -216,7 +216,8 @@ class DefaultPreemption(PreEnqueuePlugin, PlannedPostFilter, GangPreemptor):
         nodes = self.handle.nodes
         nodes.steps.pass_by(nodes.size // _NODES_PER_STEP)
         by_cost = self.handle.preemption_settings.break_ties_by_deletion_cost
-        trial = Trial(pod, nodes, importance_at(self.handle.clock.wall(), by_cost=by_cost), terms, why_not)
+        importance = importance_at(self.handle.clock.wall(), by_cost=by_cost)
+        trial = Trial(pod, nodes, importance, terms, why_not, is_filtered=diagnosis.pre_filter.is_success)
         if terms.rows is None:
             walk = self._walk(pod, nodes, diagnosis, terms)
         else:
@@ -227,7 +228,7 @@ class DefaultPreemption(PreEnqueuePlugin, PlannedPostFilter, GangPreemptor):
     def _chosen(self, found: Sequence[PreemptionCandidate], units: DisruptionUnits) -> _Plan:
         if not found:
             return _Plan(PostFilterResult(_with_prefix(_NONE_LEFT)))
-        candidates = tuple(self._whole(candidate, units) for candidate in found)
+        candidates = tuple(self._whole(candidate, units) for candidate in found) if len(units) else tuple(found)
         chosen = self.least_harmful(candidates)
         victims = f"preempting {len(chosen.victims)} victims"
         text = f"found a potential placement for pod on node {chosen.node_name}, {victims}"

@@ -161,6 +161,7 @@ class Trial:
 
     Attributes:
         why_not: Returns why victims are not evicted, "" if they may be; None if all may be.
+        is_filtered: Whether Filter has rejected the pod on each row as it is.
     """
 
     pod: PodInfo
@@ -168,6 +169,7 @@ class Trial:
     importance: ImportanceOf
     terms: VictimTerms = NO_TERMS
     why_not: WhyNot | None = None
+    is_filtered: bool = False
 
     def dry_run(self, handle: Handle, state: CycleState) -> AbstractContextManager[DryRun]:
         """Return a dry run of the pod in which pods can be removed."""
@@ -184,7 +186,11 @@ class Trial:
         if removal is None:
             removal = dry_run
         outcomes = [RowOutcome(row) for row in rows]
-        leaving = [self.leaving(row) for row in rows]
+        if self.terms.protected or self.terms.held is not None:
+            leaving = [self.leaving(row) for row in rows]
+        else:
+            priority, pods = self.pod.priority, self.nodes.pods
+            leaving = [[each for each in pods[row].values() if each.priority < priority] for row in rows]
         removal.remove(*chain.from_iterable(leaving))
         _filter_outcomes(removal, outcomes)
         has_budgets = len(self.nodes.disruption_budgets) > 0
@@ -193,7 +199,8 @@ class Trial:
             for outcome, pods in zip(outcomes, leaving, strict=True)
             if not outcome.verdict
         ]
-        _reprieve(removal, reprieves)
+        # On sums of one row, all pods restored are the row as it is.
+        _reprieve(removal, reprieves, is_filtered=self.is_filtered and removal is not dry_run)
         for reprieve in reprieves:
             if reprieve.protected and len(reprieve.order) > reprieve.protected:
                 reprieve.outcome.victims.sort(key=self.importance)
@@ -239,10 +246,24 @@ def _filter_outcomes(dry_run: SimulatedRemoval, outcomes: Sequence[RowOutcome]) 
         outcome.verdict = verdict
 
 
-def _reprieve(dry_run: SimulatedRemoval, reprieves: Sequence[_Reprieve]) -> None:
-    """Restore the k-th pod of each row, for all k, and remove it again if the preemptor does not fit then."""
+def _reprieve(dry_run: SimulatedRemoval, reprieves: Sequence[_Reprieve], *, is_filtered: bool) -> None:
+    """Restore the k-th pod of each row, for all k, and remove it again if the preemptor does not fit then.
+
+    Args:
+        is_filtered: Whether the preemptor is known not to fit beside all pods of a row.
+    """
     for turn in range(max((len(reprieve.order) for reprieve in reprieves), default=0)):
         trying = [reprieve for reprieve in reprieves if len(reprieve.order) > turn]
+        if is_filtered:
+            last = [reprieve for reprieve in trying if len(reprieve.order) == turn + 1 and not reprieve.outcome.victims]
+            for reprieve in last:
+                reprieve.outcome.victims.append(reprieve.order[turn])
+                reprieve.outcome.pdb_violations += turn < reprieve.protected
+            if last:
+                decided = {reprieve.outcome.row for reprieve in last}
+                trying = [reprieve for reprieve in trying if reprieve.outcome.row not in decided]
+            if not trying:
+                continue
         dry_run.restore(*(reprieve.order[turn] for reprieve in trying))
         _filter_outcomes(dry_run, [reprieve.outcome for reprieve in trying])
         leaving = [reprieve for reprieve in trying if reprieve.outcome.verdict]

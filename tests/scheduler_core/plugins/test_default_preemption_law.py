@@ -21,6 +21,7 @@ from scheduler_core.framework.handle import DryRun, Handle
 from scheduler_core.model.affinity import Affinity
 from scheduler_core.model.pod import Pod
 from scheduler_core.plugins.default_preemption import DefaultPreemption
+from scheduler_core.snapshot.held_claims import HeldClaims
 from scheduler_core.snapshot.indexes.pod_index import TermKind
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
@@ -199,9 +200,10 @@ class OneByOne:
         return getattr(self._handle, name)
 
     def dry_run(
-        self, state: CycleState, info: PodInfo, *, frees_shared_ports: bool = True
+        self, state: CycleState, info: PodInfo, *, frees_shared_ports: bool = True, held: HeldClaims | None = None
     ) -> AbstractContextManager[DryRun]:
         assert frees_shared_ports
+        assert held is None
         return self._single_row_run(state, info)
 
     @contextmanager
