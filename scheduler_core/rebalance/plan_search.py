@@ -29,8 +29,10 @@ from scheduler_core.rebalance.requests import (
     PlanState,
     RebalancePlan,
     RebalanceRequest,
+    Spread,
 )
 from scheduler_core.rebalance.room_making import RoomWorld, make_room
+from scheduler_core.rebalance.spread_repair import SpreadRepair
 from scheduler_core.runtime.profile_table import ProfileTable
 from scheduler_core.snapshot.pod_info import PodInfo
 
@@ -62,6 +64,8 @@ class PlanSearch:
                     self._empty(objective, Emptying(mover, movable), plan)
                 case Defragment() as objective:
                     self._defragment(Defragmentation(mover, movable, objective), plan)
+                case Spread():
+                    self._spread(SpreadRepair(mover, movable), plan)
                 case MakeRoom(gang=key):
                     self._make_room(key, mover, movable, plan)
             plan.moves, plan.steps = tuple(mover.moves), world.steps.spent
@@ -93,6 +97,16 @@ class PlanSearch:
         except AttemptLimitError as limit:
             plan.state, plan.reason = PlanState.GAVE_UP, f"the search was {limit}"
         plan.gain.emptied, plan.left = tuple(emptying.emptied), emptying.left
+
+    @staticmethod
+    def _spread(repair: SpreadRepair, plan: RebalancePlan) -> None:
+        before = repair.excess()
+        try:
+            repair.run()
+        except AttemptLimitError as limit:
+            plan.state, plan.reason = PlanState.GAVE_UP, f"the search was {limit}"
+            return
+        plan.gain.excess = before, repair.excess()
 
     @staticmethod
     def _defragment(defragmentation: Defragmentation, plan: RebalancePlan) -> None:

@@ -48,7 +48,12 @@ class Defragment:
     amount: int
 
 
-Objective = Consolidate | Drain | MakeRoom | Defragment
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Repair topology spread constraints of running pods."""
+
+
+Objective = Consolidate | Drain | MakeRoom | Defragment | Spread
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,12 +116,14 @@ class Gain:
     Attributes:
         emptied: Nodes that have no pods any more, other than those of DaemonSets and static pods.
         fits: Whether the gang has room after the moves; None if no gang is meant.
+        excess: By how much pods exceed maxSkew of their spread constraints, before and after; None if not meant.
         pieces: Number of free pieces of a resource before and after the moves; None if no resource is meant.
     """
 
     emptied: tuple[str, ...] = ()
     fits: bool | None = None
     pieces: tuple[int, int] | None = None
+    excess: tuple[int, int] | None = None
 
 
 class PlanState(Enum):

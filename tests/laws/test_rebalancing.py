@@ -30,6 +30,7 @@ from scheduler_core.rebalance.requests import (
     Objective,
     RebalancePlan,
     RebalanceRequest,
+    Spread,
 )
 from tests.support.gang_preemption import add_gang, small_node, with_pod_groups
 from tests.support.gangs import group, key, members
@@ -101,7 +102,7 @@ def _running(rng: random.Random, name: str, node_name: str, cpus: int) -> Pod:
 def _objective(rng: random.Random, world: World) -> Objective:
     drained = frozenset(node.metadata.name for node in world.nodes if rng.random() < 0.4)
     pieces = [Defragment("cpu", rng.randint(2, 4) * 1000)] * 3
-    choices: list[Objective] = [Consolidate(), Consolidate(), Drain(drained), *pieces]
+    choices: list[Objective] = [Consolidate(), Consolidate(), Drain(drained), *pieces, *([Spread()] * 3)]
     return rng.choice([*choices, *([MakeRoom(key())] * 3 if world.gang is not None else [])])
 
 
@@ -129,11 +130,16 @@ def _make_moves(world: World, plan: RebalancePlan) -> None:
         world.running[waiting.metadata.uid] = replace(waiting, spec=replace(old.spec, node_name=move.target))
 
 
+def _repairs(plan: RebalancePlan) -> bool:
+    before, after = plan.gain.excess or (0, 0)
+    return after < before
+
+
 def _gains(plan: RebalancePlan, request: RebalanceRequest) -> bool:
     if isinstance(request.objective, Drain):
         return all(move.source in request.objective.nodes for move in plan.moves)
     before, after = plan.gain.pieces or (0, 0)
-    return bool(plan.gain.emptied) or bool(plan.gain.fits) or after > before
+    return bool(plan.gain.emptied) or bool(plan.gain.fits) or after > before or _repairs(plan)
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))

@@ -40,6 +40,7 @@ from scheduler_core.rebalance.requests import (
     PlanState,
     RebalanceRequest,
     Scope,
+    Spread,
 )
 from scheduler_core.scheduler import Scheduler, SchedulerOptions, SchedulerPorts
 
@@ -59,6 +60,7 @@ class _Options:
     drain_selector: str
     make_room: str
     defragment: str
+    spread: bool
     namespaces: tuple[str, ...]
     profiles: tuple[str, ...]
     selector: str
@@ -71,10 +73,10 @@ class _Options:
 
     def check(self) -> None:
         """Raise UsageError unless one objective is given, and one cluster."""
-        objectives = (self.consolidate, self.drain or self.drain_selector, self.make_room, self.defragment)
+        objectives = (self.consolidate, self.drain or self.drain_selector, self.make_room, self.defragment, self.spread)
         if sum(map(bool, objectives)) != 1:
             raise click.UsageError(
-                "specify one of --consolidate, --drain or --drain-selector, --make-room and --defragment"
+                "specify one of --consolidate, --drain or --drain-selector, --make-room, --defragment and --spread"
             )
         if self.files and (self.kubeconfig or self.kube_context):
             raise click.UsageError("--kubeconfig and --context choose a cluster; leave them out with -f")
@@ -96,6 +98,8 @@ class _Options:
     def _objective(self, scheduler: Scheduler) -> Objective:
         if self.consolidate:
             return Consolidate()
+        if self.spread:
+            return Spread()
         if self.defragment:
             return _pieces(self.defragment)
         if self.make_room:
@@ -136,6 +140,7 @@ def _group(scheduler: Scheduler, name: str) -> GroupKey:
 @click.option("--drain", multiple=True, metavar="NODE", help="Move the pods off this node; may be repeated.")
 @click.option("--drain-selector", default="", metavar="LABELS", help="Move the pods off nodes with these labels.")
 @click.option("--defragment", default="", metavar="RESOURCE=AMOUNT", help="Free pieces of this amount on single nodes.")
+@click.option("--spread", is_flag=True, help="Repair topology spread constraints.")
 @click.option("--make-room", default="", metavar="NAMESPACE/GANG", help="Make room for a gang that waits.")
 @click.option(
     "-n", "--namespace", "namespaces", multiple=True,

@@ -13,10 +13,12 @@ from scheduler_core.rebalance.requests import (
     Consolidate,
     Defragment,
     Drain,
+    Gain,
     MakeRoom,
     Objective,
     RebalancePlan,
     RebalanceRequest,
+    Spread,
 )
 from scheduler_core.scheduler import Scheduler
 from scheduler_core.snapshot.node_columns import NodeColumns
@@ -40,7 +42,9 @@ def plan_document(
         objective=objective_text(request.objective),
         state=plan.state,
         moves=moves,
-        gain=PlanGain(plan.gain.emptied, plan.gain.fits, *(plan.gain.pieces or (None, None))),
+        gain=PlanGain(
+            plan.gain.emptied, plan.gain.fits, *(plan.gain.pieces or (None, None)), *(plan.gain.excess or (None, None))
+        ),
         cost=plan.cost,
         nodes=_node_changes(scheduler.context.cache.columns, moves),
         left_alone=_left_alone(plan.left),
@@ -48,6 +52,11 @@ def plan_document(
         steps=plan.steps,
         notices=notices,
     )
+
+
+def _gain(gain: Gain) -> PlanGain:
+    pieces, excess = gain.pieces or (None, None), gain.excess or (None, None)
+    return PlanGain(gain.emptied, gain.fits, *pieces, *excess)
 
 
 def objective_text(objective: Objective) -> str:
@@ -61,6 +70,8 @@ def objective_text(objective: Objective) -> str:
             return (
                 f"Defragment: free pieces of {amount_text(objective.resource, objective.amount)} {objective.resource}"
             )
+        case Spread():
+            return "Spread: repair topology spread constraints"
         case MakeRoom():
             return f"MakeRoom: room for gang {objective.gang}"
 
@@ -79,6 +90,9 @@ def _headline(objective: Objective, plan: RebalancePlan) -> str:
             before, after = plan.gain.pieces or (0, 0)
             size = f"{amount_text(objective.resource, objective.amount)} {objective.resource}"
             return f"{_counted(after, 'piece')} of {size} would be free instead of {before} after {moves}"
+        case Spread():
+            before, after = plan.gain.excess or (0, 0)
+            return f"pods would exceed maxSkew by {after} instead of {before} after {moves}"
         case MakeRoom():
             return f"gang {objective.gang} would fit after {moves}"
 

@@ -29,6 +29,7 @@ class PlanGain(Struct, frozen=True, rename="camel"):
     Attributes:
         nodes_emptied: Nodes that have no pods any more, other than those of DaemonSets and static pods.
         pieces_before, pieces_after: Number of free pieces of a resource; None if no resource is meant.
+        excess_before, excess_after: By how much pods exceed maxSkew of their spread constraints; None if not meant.
         gang_fits: Whether the gang has room after the moves; None if no room for a gang is made.
     """
 
@@ -36,6 +37,8 @@ class PlanGain(Struct, frozen=True, rename="camel"):
     gang_fits: bool | None = None
     pieces_before: int | None = None
     pieces_after: int | None = None
+    excess_before: int | None = None
+    excess_after: int | None = None
 
 
 class NodeChange(Struct, frozen=True, rename="camel"):

@@ -53,6 +53,7 @@ from scheduler_core.rebalance.requests import (
     Objective,
     RebalanceRequest,
     Scope,
+    Spread,
 )
 from scheduler_core.scheduler import Scheduler
 from scheduler_core.snapshot.pod_info import PodInfo
@@ -420,7 +421,7 @@ def _objective(spec: RebalancePlanSpec) -> Objective:
         if piece is None:
             raise SchedulerCoreError("spec.defragment: write an amount above 0 of a resource of nodes")
         return piece
-    return Consolidate()
+    return Spread() if spec.objective == "Spread" else Consolidate()
 
 
 def _body(stored: StoredPlan) -> dict[str, Any]:

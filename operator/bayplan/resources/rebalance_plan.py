@@ -34,7 +34,7 @@ _NEEDS_GANG = "spec.gang is required with objective MakeRoom, and only then"
 _NEEDS_PIECE = "spec.defragment is required with objective Defragment, and only then"
 _NODES_OR_LABELS = "nodes or labels are required: they select the nodes"
 
-Objective = Literal["Consolidate", "Defragment", "Drain", "MakeRoom"]
+Objective = Literal["Consolidate", "Defragment", "Drain", "MakeRoom", "Spread"]
 Phase = Literal["Planned", "Moving", "Completed", "Stopped", "Invalid"]
 MoveState = Literal["Pending", "Evicting", "Moved", "Failed"]
 Labels = dict[str, Annotated[str, Field(max_length=63)]]
@@ -147,7 +147,7 @@ class RebalancePlanSpec(ConfigModel):
     objective: Objective = Field(
         description="Consolidate: empty as many nodes as possible. Defragment: free pieces of a resource on single "
         "nodes. Drain: move the pods off the nodes in drain. "
-        "MakeRoom: make room for the quorum of a gang that waits."
+        "MakeRoom: make room for the quorum of a gang that waits. Spread: repair topology spread constraints."
     )
     drain: DrainedNodes | None = Field(default=None, description="The nodes, with objective Drain.")
     defragment: Piece | None = Field(default=None, description="The resource, with objective Defragment.")

@@ -32,6 +32,8 @@ def test_a_plan() -> None:
         "gangFits": None,
         "piecesBefore": None,
         "piecesAfter": None,
+        "excessBefore": None,
+        "excessAfter": None,
     }
     assert document["nodes"][0] == {"node": "node-1", "podsBefore": 1, "podsAfter": 0}
     assert document["leftAlone"] == [

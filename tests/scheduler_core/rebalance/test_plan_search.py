@@ -25,6 +25,7 @@ from scheduler_core.rebalance.requests import (
     PlanState,
     RebalanceRequest,
     Scope,
+    Spread,
 )
 from tests.support.builders import pod
 from tests.support.gang_preemption import add_gang, running_pod, small_node, terminating_pod, with_pod_groups
@@ -195,6 +196,15 @@ def test_filters_of_the_profile_count(cluster: Rig) -> None:
     cluster.add(*pods)
     plan = planned(cluster, CONSOLIDATE)
     assert not plan.moves
+
+
+def test_the_spread_of_pods(cluster: Rig) -> None:
+    """Pods go from the domain with the most pods to the one with the least, until maxSkew holds."""
+    soft = TopologySpreadConstraint(1, "pool", "ScheduleAnyway", LabelSelector({"app": "web"}))
+    cluster.add(*(movable(f"p{number}", "a", spread=(soft,), labels={"app": "web"}) for number in range(4)))
+    plan = planned(cluster, RebalanceRequest(Spread()))
+    assert sorted(target for _, target in moves_of(plan).values()) == ["b", "c"]
+    assert plan.gain.excess == (3, 0)
 
 
 def test_pieces_of_a_resource(cluster: Rig) -> None:
