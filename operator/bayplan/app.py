@@ -181,6 +181,7 @@ class Operator:
         if parts.rebalancing is not None:
             self._spawn("RebalancePlans", parts.rebalancing.run())
         self._spawn("statuses of groups", parts.group_statuses.run())
+        self._spawn("new nodes for gangs", parts.helpful_nodes.run())
         if parts.owner_groups is not None:
             self._spawn("PodGroups of owners", parts.owner_groups.run())
         for name, work in parts.profiles.tasks().items():

@@ -21,6 +21,7 @@ from bayplan.extenders.transport import AllowedFilesAndHosts
 from bayplan.gangs.group_sources import GangAttempts, GroupSources, UsedApis
 from bayplan.gangs.group_status import GroupStatusWrites, OtherProcesses
 from bayplan.gangs.group_status_controller import GroupController
+from bayplan.gangs.helpful_node_search import HelpfulNodeSearch
 from bayplan.gangs.owner_groups import OwnerGroups, owner_groups
 from bayplan.introspection.cache_debugger import CacheDebugger
 from bayplan.kube.credentials import ConfiguredAccess
@@ -115,6 +116,7 @@ class Parts:
     extenders: ExtenderClients
     groups: GroupSources
     group_statuses: GroupController
+    helpful_nodes: HelpfulNodeSearch
     owner_groups: OwnerGroups | None
     kueue: KueueAdmission | None
     reservations: ReservationController | None
@@ -156,6 +158,7 @@ def build_parts(settings: Settings, access: ConfiguredAccess, configuration: Run
         extenders=core.extenders,
         groups=groups.sources,
         group_statuses=groups.statuses,
+        helpful_nodes=groups.helpful_nodes,
         owner_groups=groups.of_owners,
         kueue=_kueue(settings, cluster, core),
         reservations=groups.reservations,
@@ -284,6 +287,7 @@ class _Groups:
 
     sources: GroupSources
     statuses: GroupController
+    helpful_nodes: HelpfulNodeSearch
     served: ProfileOwnership
     of_owners: OwnerGroups | None
     reservations: ReservationController | None
@@ -297,12 +301,21 @@ def _groups(settings: Settings, cluster: _Cluster, core: _Core, configuration: R
         return late_sources().status(key)
 
     connection, clock, served = cluster.connection, cluster.clock, ProfileOwnership(settings.selection)
+    late_statuses = Late[GroupController]()
+    processes = ForkedSearches() if settings.search_in_background else None
+    helpful_nodes = HelpfulNodeSearch(
+        core.scheduler,
+        BackgroundDocuments(core.scheduler.context, processes),
+        clock,
+        lambda key: late_statuses().mark(key),
+    )
     statuses = GroupController(
         core.scheduler.context.queue.gangs,
         GroupStatusWrites(connection, core.writer.dispatcher),
         core.writer,
         clock,
         others=OtherProcesses(group_status, served.serves),
+        new_nodes=helpful_nodes.of,
     )
     gates = cluster.gates
     apis = UsedApis(
@@ -317,7 +330,9 @@ def _groups(settings: Settings, cluster: _Cluster, core: _Core, configuration: R
     if apis.bayplan:
         of_owners = owner_groups(core.scheduler, sources.bayplan, connection, core.informers, clock)
     reservations = None if configuration is not None else _reservations(settings, cluster, core)
-    return _Groups(late_sources.built(sources), statuses, served, of_owners, reservations)
+    return _Groups(
+        late_sources.built(sources), late_statuses.built(statuses), helpful_nodes, served, of_owners, reservations
+    )
 
 
 def _kueue(settings: Settings, cluster: _Cluster, core: _Core) -> KueueAdmission | None:

@@ -94,6 +94,16 @@ class NewNodes(Struct, frozen=True, rename="camel"):
     tried: int = 0
     is_complete: bool = True
 
+    @property
+    def text(self) -> str:
+        """Which nodes help, such as ``1 node like large-1 would help, or 2 nodes like small-1``; "" for none."""
+        if not self.helpful:
+            return ""
+        first, *others = (
+            f"{each.count} node{'' if each.count == 1 else 's'} like {each.node}" for each in self.helpful
+        )
+        return ", or ".join((f"{first} would help", *others))
+
 
 # -- resource claims and devices ------------------------------------------------------------------------------------
 

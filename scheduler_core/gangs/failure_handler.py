@@ -245,7 +245,8 @@ class FailedGangs:
         for part in gang.parts:
             if part.waiting:
                 quorum = quorum_text(self.nodes, part, failure)
-                part.outcome = GangOutcome(failure.reason, message, fitting, quorum=quorum)
+                helped = failure.is_helped_by_nodes
+                part.outcome = GangOutcome(failure.reason, message, fitting, quorum=quorum, is_helped_by_nodes=helped)
                 part.victims = failure.victims
         if gang.is_tree:
             gang.outcome, gang.victims = GangOutcome(failure.reason, message, fitting), failure.victims

@@ -338,6 +338,7 @@ class GangOutcome:
         message: Message of the condition; does not change while the result is the same.
         domain: The topology domain of the members, such as ``zone=a``; "" without a topology constraint.
         quorum: What the quorum lacks in the words of kube-scheduler v1.37.1; "" if it is scheduled, or for an error.
+        is_helped_by_nodes: Whether new nodes may help, if it is not scheduled.
     """
 
     reason: str
@@ -345,6 +346,7 @@ class GangOutcome:
     fitting: int = 0
     domain: str = ""
     quorum: str = ""
+    is_helped_by_nodes: bool = True
 
     @property
     def is_scheduled(self) -> bool:

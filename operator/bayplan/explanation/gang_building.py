@@ -152,6 +152,15 @@ def waits_until(context: CycleContext, instance: FrameworkInstance, since: float
     return format_time(context.clock.wall() + timedelta(seconds=left)) if left > 0 else None
 
 
+def new_nodes_for(scheduler: Scheduler, gang: Gang) -> NewNodes:
+    """Return the new nodes with which the quorum of a waiting gang fits; nothing is changed.
+
+    Raises:
+        SchedulerCoreError: A pod cannot be compiled.
+    """
+    return _new_nodes(scheduler, gang, gang.needed)
+
+
 def _new_nodes(scheduler: Scheduler, gang: Gang, needed: int) -> NewNodes:
     """Return the new nodes with which the quorum of a gang, or of a part of a tree, fits."""
     pods = tuple(queued.info.pod for queued in sorted(gang.unit.waiting.values(), key=lambda each: each.sequence))

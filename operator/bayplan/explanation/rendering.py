@@ -165,12 +165,9 @@ def _delay(until: str | None) -> str:
 
 
 def _new_nodes(found: NewNodes) -> str:
-    """Return which new nodes help, such as ``1 node like large-1 would help, or 2 nodes like small-1``."""
+    """Return which new nodes help, or why none is known."""
     if found.helpful:
-        first, *others = (
-            f"{each.count} node{'' if each.count == 1 else 's'} like {each.node}" for each in found.helpful
-        )
-        return ", or ".join((f"{first} would help", *others))
+        return found.text
     if not found.is_complete:
         return "not known: the dry run took more steps than it may"
     if not found.tried:

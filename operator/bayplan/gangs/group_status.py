@@ -37,14 +37,17 @@ from bayplan.resources.conditions import (
 )
 from bayplan.resources.pod_group import (
     MAX_LOST_MEMBERS,
+    MAX_NEW_NODES,
     MAX_RUN_CONTROLLERS,
     GroupRunStatus,
+    HelpfulNodes,
     LostMemberStatus,
     PodGroupStatus,
     PodReference,
 )
 from bayplan.resources.resource_model import format_time
 from scheduler_core.errors import Problem
+from scheduler_core.explain.findings import HelpfulNode, NewNodes
 from scheduler_core.model.lost_members import LostMember
 from scheduler_core.model.pod_group import NEWEST_VERSIONS, GroupKey, GroupSource
 from scheduler_core.ports import Event, ObjectReference
@@ -81,6 +84,7 @@ class SeenGroup(Struct, frozen=True):
 
     Attributes:
         keeps_start: Whether ``scheduleStartTime`` stays as written, because it was attempted before this process began.
+        new_nodes: New nodes that would help the gang; None if they were not searched.
     """
 
     key: GroupKey
@@ -90,6 +94,7 @@ class SeenGroup(Struct, frozen=True):
     keeps_start: bool = False
     version: str = ""
     warnings: tuple[Problem, ...] = ()
+    new_nodes: NewNodes | None = None
 
 
 class GroupStatus(Struct, frozen=True):
@@ -206,6 +211,7 @@ def _bayplan_status(
         lost=() if gang is None else tuple(_lost(gang)),
         conditions=tuple(_bayplan_conditions(seen, gang, verdict, now)),
         nominated_domain=_cut(gang.reservation) or None if gang is not None else None,
+        new_nodes=tuple(HelpfulNodes(node=each.node, count=each.count) for each in _helpful(seen)),
         victims=() if gang is None else tuple(_victims(gang)),
         victims_of_other_namespaces=None if gang is None else _other_victims(gang) or None,
     )
@@ -227,12 +233,19 @@ def _bayplan_conditions(seen: SeenGroup, gang: Gang | None, verdict: Verdict, no
     if seen.problems:
         accepted = ConditionUpdate("Accepted", "False", INVALID_SPEC, problems_message(seen.problems))
     is_scheduled: ConditionStatus = "True" if verdict.is_scheduled else "False"
+    message = verdict.message
+    if _helpful(seen) and seen.new_nodes is not None:
+        message = f"{message.rstrip('.')}. {seen.new_nodes.text}."
     conditions: Sequence[Condition] = read_conditions(seen.written)
-    updates = [accepted, ConditionUpdate("Scheduled", is_scheduled, verdict.reason, verdict.message)]
+    updates = [accepted, ConditionUpdate("Scheduled", is_scheduled, verdict.reason, message)]
     healing = healing_condition(gang, conditions)
     for update in (*updates, healing) if healing is not None else updates:
         conditions = set_condition(conditions, update, seen.generation, now)
     return conditions
+
+
+def _helpful(seen: SeenGroup) -> Sequence[HelpfulNode]:
+    return () if seen.new_nodes is None else seen.new_nodes.helpful[:MAX_NEW_NODES]
 
 
 def _scheduler_plugins_status(seen: SeenGroup, gang: Gang | None, counted: tuple[Tally, Verdict]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -43,6 +43,7 @@ from bayplan.kube.http.api_request import TokenBucket
 from bayplan.kube.timing import delay_of_try
 from bayplan.kube.writes.api_dispatcher import WriteDroppedError
 from scheduler_core.errors import NotFoundError, Problem
+from scheduler_core.explain.findings import NewNodes
 from scheduler_core.model.pod_group import NEWEST_VERSIONS, GroupKey
 from scheduler_core.ports import Clock, Event, ObjectReference, Timer
 from scheduler_core.queueing.gang_members import Gang, HealingOutcome
@@ -139,6 +140,7 @@ class GroupController:
     Args:
         gangs: Gangs of the scheduler; the controller subscribes to their ``on_change``.
         others: Other processes that serve some of the profiles; None if there are none.
+        new_nodes: Returns the new nodes that would help a gang; None if they were not searched.
     """
 
     def __init__(
@@ -149,6 +151,7 @@ class GroupController:
         clock: Clock,
         *,
         others: OtherProcesses | None = None,
+        new_nodes: Callable[[Gang], NewNodes | None] = lambda _: None,
         pace: GroupPace | None = None,
     ) -> None:
         self._gangs = gangs
@@ -157,6 +160,7 @@ class GroupController:
         self._clock = clock
         self._pace = pace or GroupPace()
         self._others = others
+        self._new_nodes = new_nodes
         self._records: dict[GroupKey, _Record] = {}
         self._dirty: dict[GroupKey, None] = {}
         self._has_dirty = asyncio.Event()
@@ -176,19 +180,19 @@ class GroupController:
         record = self._seen(key, uid, generation, status)
         record.problems = ()
         record.version = version
-        self._mark(key)
+        self.mark(key)
 
     def invalid(self, key: GroupKey, uid: str, generation: int, problems: Iterable[Problem]) -> None:
         """Handle an object with an invalid spec."""
         self._seen(key, uid, generation, {}).problems = tuple(problems)
-        self._mark(key)
+        self.mark(key)
 
     def warned(self, key: GroupKey, warnings: Sequence[Problem]) -> None:
         """Handle what a valid spec names and does not exist."""
         record = self._records.get(key)
         if record is not None and record.warnings != tuple(warnings):
             record.warnings = tuple(warnings)
-            self._mark(key)
+            self.mark(key)
 
     def gone(self, key: GroupKey) -> None:
         """Handle a deleted object: its status is not written any more."""
@@ -205,15 +209,16 @@ class GroupController:
         return record
 
     def _changed(self, gang: Gang) -> None:
-        self._mark(gang.key)
+        self.mark(gang.key)
 
     def _healing_changed(self, gang: Gang, outcome: HealingOutcome) -> None:
         record = self._records.get(gang.key)
         if record is not None:
             record.healing.append(outcome)
-            self._mark(gang.key)
+            self.mark(gang.key)
 
-    def _mark(self, key: GroupKey) -> None:
+    def mark(self, key: GroupKey) -> None:
+        """Reconcile a group soon."""
         if key in self._records:
             self._dirty[key] = None
             self._has_dirty.set()
@@ -227,7 +232,7 @@ class GroupController:
     def reconcile_all(self) -> None:
         """Reconcile every group, because the assignment of scheduler names to processes has changed."""
         for key in self._records:
-            self._mark(key)
+            self.mark(key)
 
     def _reload(self, key: GroupKey, record: _Record) -> None:
         status = None if self._others is None else self._others.status_of(key)
@@ -300,6 +305,7 @@ class GroupController:
             record.keeps_start,
             record.version,
             record.warnings,
+            None if gang is None else self._new_nodes(gang),
         )
         status = group_status(seen, gang, self._clock.wall())
         if status.verdict.phase is Phase.PENDING and record.keeps_start:
@@ -323,7 +329,7 @@ class GroupController:
     def _reconcile_after(self, key: GroupKey, record: _Record, seconds: float) -> None:
         if record.timer is not None:
             record.timer.cancel()
-        record.timer = self._clock.call_later(seconds, partial(self._mark, key))
+        record.timer = self._clock.call_later(seconds, partial(self.mark, key))
 
     # -- writing ------------------------------------------------------------------------------------------------
 
@@ -366,7 +372,7 @@ class GroupController:
             pace = self._pace
             delay = delay_of_try(record.failures, pace.retry_initial_seconds, pace.retry_maximum_seconds)
             record.retry_at = self._clock.now() + delay
-            self._mark(key)
+            self.mark(key)
             return
         record.failures = 0
         record.written_at = self._clock.now()
@@ -376,7 +382,7 @@ class GroupController:
             for name in owned:
                 record.written.pop(name, None)
         if record.changed_since:
-            self._mark(key)
+            self.mark(key)
 
     # -- events -------------------------------------------------------------------------------------------------
 

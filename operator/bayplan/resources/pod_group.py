@@ -41,6 +41,7 @@ _MAX_VICTIMS = 256
 DEFAULT_HOLD_SECONDS = 60
 _MAX_HOLD_SECONDS = 86_400
 MAX_LOST_MEMBERS = 256
+MAX_NEW_NODES = 8
 MAX_RUN_CONTROLLERS = 100
 _MAX_CONTROLLER_LENGTH = 512
 _SHOWN = 64
@@ -264,6 +265,13 @@ class LostMemberStatus(StatusModel):
     replacement: str | None = text("Name of the waiting pod that replaces it.", default=None)
 
 
+class HelpfulNodes(StatusModel):
+    """Copies of a node that would help."""
+
+    node: str = text("Present node of which they are copies.")
+    count: int = count("The least number of them.")
+
+
 class PodGroupStatus(StatusModel):
     """Progress of the group; written by the operator."""
 
@@ -299,6 +307,11 @@ class PodGroupStatus(StatusModel):
     last_attempt_time: Timestamp | None = Field(default=None, description="Time of the last attempt.")
     nominated_domain: str | None = text(
         "Topology domain, or nodes, in which capacity is reserved for the group.", 1024, default=None
+    )
+    new_nodes: tuple[HelpfulNodes, ...] = entries(
+        "New nodes with which the group would be scheduled without evictions: alternatives, those with the least "
+        "number first. Searched about every minute while the group waits for room.",
+        MAX_NEW_NODES,
     )
     victims: tuple[PodReference, ...] = entries(
         "Pods of the group's namespace that are evicted for it, the first 256.", _MAX_VICTIMS

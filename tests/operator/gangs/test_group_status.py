@@ -22,12 +22,13 @@ from bayplan.kube.writes.api_dispatcher import ApiDispatcher, DispatcherOptions
 from bayplan.resources.pod_group import PodGroupStatus
 
 from scheduler_core.errors import Problem
+from scheduler_core.explain.findings import HelpfulNode, NewNodes
 from scheduler_core.model.lost_members import LostMember
 from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup
 from scheduler_core.queueing.gang_members import Gang, HealingOutcome
 from tests.support.builders import pod
 from tests.support.fake_api import FakeApi, Response
-from tests.support.group_scenarios import FOUR, NOW, GroupScenario, member
+from tests.support.group_scenarios import FOUR, NOW, UNSCHEDULABLE, GroupScenario, member
 from tests.support.group_world import GroupWorld, running
 from tests.support.tables import table
 from tests.support.virtual_clock import VirtualClock
@@ -106,6 +107,19 @@ def healing_of(train: GroupScenario) -> tuple[str, str, str]:
     """Return status, reason and message of the condition Healing."""
     condition = train.condition("Healing")
     return condition["status"], condition["reason"], condition["message"]
+
+
+def test_new_nodes_that_would_help() -> None:
+    """The status and the message of the condition name the nodes, until there are none."""
+    gang = GroupScenario(min_member=4).add_members(*FOUR).gang
+    gang.outcome = UNSCHEDULABLE
+    found = NewNodes((HelpfulNode("large", 1), HelpfulNode("small", 2)), 2)
+    status = group_status(SeenGroup(gang.key, 1, {}, new_nodes=found), gang, NOW).fields
+    assert status["newNodes"] == [{"node": "large", "count": 1}, {"node": "small", "count": 2}]
+    (scheduled,) = (each for each in status["conditions"] if each["type"] == "Scheduled")
+    assert scheduled["message"].endswith("1 lacks cpu. 1 node like large would help, or 2 nodes like small.")
+    later = group_status(SeenGroup(gang.key, 1, status, new_nodes=NewNodes()), gang, NOW).fields
+    assert status_difference(GroupSource.BAYPLAN, status, later).patch["newNodes"] == []
 
 
 def test_pods_of_other_namespaces_are_no_members() -> None:
