@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from scheduler_core.devices.pools import PoolKey
 from scheduler_core.errors import AllocationError
-from scheduler_core.model.devices import ResourceClaim
+from scheduler_core.model.devices import DeviceRequestResult, ResourceClaim
 from scheduler_core.model.pod import Pod
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
@@ -157,11 +157,16 @@ def _holders(nodes: NodeColumns, claim: ResourceClaim, placed: dict[str, PodInfo
     return known if len(known) == len(found) else ()
 
 
-def _pools(claim: ResourceClaim) -> Iterator[PoolKey]:
+def devices_of(claim: ResourceClaim) -> Iterator[DeviceRequestResult]:
+    """Yield the devices that a claim uses, without those to which it has admin access."""
     allocation = claim.status.allocation
     for result in () if allocation is None else allocation.devices.results:
         if not result.admin_access:
-            yield result.driver, result.pool
+            yield result
+
+
+def _pools(claim: ResourceClaim) -> Iterator[PoolKey]:
+    return ((result.driver, result.pool) for result in devices_of(claim))
 
 
 def _pools_of_row(nodes: NodeColumns, row: int) -> Iterator[PoolKey]:

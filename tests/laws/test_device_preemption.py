@@ -268,3 +268,31 @@ def test_a_holder_that_is_left_out_is_found(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(HeldClaim, "is_free", property(lambda held: any(info.row == NO_ROW for info in held.holders)))
     with pytest.raises(AssertionError):
         check_all(range(100))
+
+
+def crowded_scenario(seed: int) -> Scenario:
+    """Return one node with more holders than the search of the scheduler tries all sets of."""
+    draw = Random(seed)
+    claims: list[tuple[DeviceKey, ...]] = []
+    count = 0
+    for _ in range(draw.randint(10, 12)):
+        size = draw.choice((1, 1, 1, 2, 2, 4))
+        claims.append(tuple(("n0", count + number) for number in range(size)))
+        count += size
+    holders = tuple(
+        Holder(f"n0-{number}", "n0", 1, draw.randint(0, 30), 0, (number,), is_protected=False)
+        for number in range(len(claims))
+    )
+    return Scenario({"n0": 4}, {"n0": count}, tuple(claims), holders, draw.randint(6, 10), 0, 0)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_search_that_is_given_up_finds_hardly_more_victims(seed: int) -> None:
+    """The number of victims is at most 1.1 times the lowest one."""
+    scenario = crowded_scenario(seed)
+    preview = world_of(scenario).preview(preemptor(scenario))
+    assert preview is not None
+    _, victims = chosen_victims(scenario, preview)
+    sizes = sorted((len(devices) for devices in scenario.claims), reverse=True)
+    least = next(count for count in range(1, len(sizes) + 1) if sum(sizes[:count]) >= scenario.wanted)
+    assert len(victims) <= 1.1 * least

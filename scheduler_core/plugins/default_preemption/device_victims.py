@@ -3,7 +3,8 @@
 kube-scheduler's order of reprieves finds a set of victims of which none may stay, but perhaps not the least harmful
 one: pods hold unequal numbers of devices, and a claim ends only when all its holders are gone. So sets of pods are
 tried in ascending order of harm until the pod fits. More victims do more harm, so the first set that suffices
-is the least harmful one. A search that reaches its limit keeps the victims of the reprieves.
+is the least harmful one. A search that reaches its limit reprieves pods once more, among those of equal priority the
+holders of the fewest devices first, and keeps the better victims of both reprieves.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from heapq import heappop, heappush
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from scheduler_core.framework.handle import DryRun
-from scheduler_core.snapshot.held_claims import HeldClaims
+from scheduler_core.snapshot.held_claims import HeldClaims, devices_of
 from scheduler_core.snapshot.pod_info import PodInfo
 
 MOST_TRIED = 400
@@ -49,8 +51,10 @@ class VictimSearch:
             bound: A result of ``harm_of``; None for no bound.
 
         Returns:
-            The least harmful victims; None if there are none, or the search reached its limit.
+            The least harmful victims, perhaps not of all if the search reached its limit; None if none were found.
         """
+        if self.tries <= 0:
+            return None
         items = self._items(pods, bound)
         rows = np.array([row], dtype=np.intp)
         removed: dict[str, PodInfo] = {}
@@ -79,7 +83,30 @@ class VictimSearch:
                 if len(more) > len(chosen) and (bound is None or harm < bound) and entries < _MOST_STORED:
                     entries += 1
                     heappush(heap, (harm, entries, number, more))
-        return None
+        if not heap:
+            return None
+        dry_run.restore(*removed.values())
+        victims = self._with_most_devices(dry_run, rows, pods)
+        is_better = bool(victims) and (bound is None or self.harm_of(victims) < bound)
+        return victims if is_better and not (self.why_not is not None and self.why_not(victims)) else None
+
+    def _with_most_devices(self, dry_run: DryRun, rows: NDArray[np.intp], pods: Sequence[PodInfo]) -> list[PodInfo]:
+        """Return the pods that cannot be reprieved in an order in which holders of many devices are the last."""
+        dry_run.remove(*pods)
+        if dry_run.run_filters(rows)[0]:
+            return []
+        victims = []
+        for info in sorted(pods, key=self._order):
+            dry_run.restore(info)
+            if dry_run.run_filters(rows)[0]:
+                dry_run.remove(info)
+                victims.append(info)
+        return victims
+
+    def _order(self, info: PodInfo) -> tuple[int, int, float]:
+        violations: int = self.harm_of((info,))[0]
+        shares = (sum(1 for _ in devices_of(held.claim)) / len(held.holders) for held in self.held.of(info.uid))
+        return -violations, -info.priority, sum(shares)
 
     def _items(self, pods: Sequence[PodInfo], bound: Any) -> list[dict[str, PodInfo]]:
         """Return the sets whose unions are tried: each pod, and all holders of each claim."""
