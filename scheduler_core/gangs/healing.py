@@ -116,8 +116,7 @@ class Healing:
         lost = LostMember(pod, node_name, owner_and_index(pod))
         gang.lost_members[uid] = lost
         info = self._nodes.compile_pod(pod)
-        if gang.group.priority is not None:
-            info.priority = gang.group.priority
+        info.priority = _priority_of(gang, pod)
         own = OwnPods(gang.key.namespace, group=gang.key, matches=partial(_replaces, lost), are_new=True)
         holder = Holder("Pod", gang.key.namespace, pod.metadata.name, uid, own)
         terms = Terms(frozenset((uid,)), prefers_slots=True)
@@ -195,6 +194,15 @@ class Healing:
         if why:
             for lost in list(gang.lost_members.values()):
                 self._end(gang, lost, ENDED, why)
+        for uid, lost in gang.lost_members.items():
+            room = self._reservations.held.of(uid)
+            if room is not None:
+                room.reservation.priority = _priority_of(gang, lost.pod)
+
+
+def _priority_of(gang: Gang, pod: Pod) -> int:
+    group = gang.group
+    return pod.spec.priority or 0 if group is None or group.priority is None else group.priority
 
 
 def _replaces(lost: LostMember, pod: Pod) -> bool:

@@ -113,7 +113,8 @@ class HealingChecks:
         self._reports = []
         stayed = {group_key_of(pod) for uid, pod in before.items() if uid in self._running}
         for uid, pod in before.items():
-            now = known.get(uid, pod)
+            # Its end may be delivered only with its deletion.
+            now = known.get(uid) or self.received.removed.get(uid, pod)
             is_lost = uid not in self._running and now.status.phase != "Succeeded" and not is_preempted(now)
             # A group without a member that has a node all the time is not healed.
             if not is_lost or group_key_of(pod) not in stayed or not self._heals(pod) or uid in lost:

@@ -25,6 +25,7 @@ class ReceivedFeed(PodAndNodeFeed):
         on_gone: Called with the UID of each deleted pod, also when a read has shown the deletion.
         on_found_unbound: Called with the UID of each pod whose bind was acknowledged and that a read shows as pending.
         unhandled: UIDs of pods whose last change raised; it is delivered again.
+        removed: Last versions of deleted pods, by UID.
         leaving: UIDs of pods whose deletion was received, and perhaps has raised: their room may be free already.
     """
 
@@ -48,6 +49,7 @@ class ReceivedFeed(PodAndNodeFeed):
         self.on_found_unbound: Callable[[str], None] = _ignore
         self.unhandled: set[str] = set()
         self.leaving: set[str] = set()
+        self.removed: dict[str, Pod] = {}
         self._gone: set[str] = set()
 
     def pod_added(self, pod: Pod) -> None:
@@ -116,6 +118,7 @@ class ReceivedFeed(PodAndNodeFeed):
         if known is not None and known.metadata.uid == pod.metadata.uid:
             del self.pods[pod.key]
         self._gone.add(pod.metadata.uid)
+        self.removed[pod.metadata.uid] = pod
         self.on_gone(pod.metadata.uid)
 
     def _record_node(self, node: Node) -> None:
