@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import StrEnum
 from math import inf
 
@@ -22,6 +23,7 @@ from scheduler_core.framework.nominator import NominatedPods
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, held_key
 from scheduler_core.placement.reservations import Plan, Reservation, Slot, has_room
+from scheduler_core.ports import Clock
 from scheduler_core.snapshot.cluster_cache import ClusterCache, Placement
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
@@ -32,6 +34,7 @@ POD_SET_LABEL = "bayplan.dev/admitted-pod-set"
 """Label with the name of a pod's pod set in its workload."""
 
 
+_SHOWN_NODES = 3
 _NO_ROWS: NDArray[np.intp] = np.empty(0, dtype=np.intp)
 
 
@@ -252,6 +255,18 @@ class HeldRoom:
     def is_complete(self) -> bool:
         """Whether the slots of all pods are given up for good."""
         return not self._taken and not self.free
+
+
+def room_words(room: HeldRoom, clock: Clock) -> str:
+    """Return the nodes of held room, its holder and its end, as a clause."""
+    names = sorted({slot.node_name for slot in room.free_slots})
+    more = f" and {len(names) - _SHOWN_NODES} more" if len(names) > _SHOWN_NODES else ""
+    until = ""
+    if room.until is not None:
+        # Half a second is added because the two clocks are not read at the same moment.
+        end = clock.wall() + timedelta(seconds=room.until - clock.now() + 0.5)
+        until = f" until {end:%Y-%m-%dT%H:%M:%SZ}"
+    return f"room on {', '.join(names[:_SHOWN_NODES])}{more} is reserved for {room.holder.key.holder}{until}"
 
 
 class HeldRooms:

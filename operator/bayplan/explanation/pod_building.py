@@ -45,6 +45,7 @@ from scheduler_core.explain.pod_dry_run import Examination
 from scheduler_core.fit.requests import FitRequest
 from scheduler_core.framework.device_choices import ClaimsFilter
 from scheduler_core.framework.status import Code
+from scheduler_core.gangs.held_room import room_words
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey
 from scheduler_core.runtime.framework_instance import FrameworkInstance
@@ -183,7 +184,7 @@ def _examined(scheduler: Scheduler, instance: FrameworkInstance, pod: Pod, optio
         except Exception as error:  # noqa: BLE001 - a plugin's; the rest of the explanation is shown
             problem = error_text("the nearest misses", error)
             notices.append(f"the nearest misses cannot be computed: {problem}")
-    notices += _of_lost_members(scheduler, pod, info)
+    notices += _of_held_room(scheduler, pod, info)
     if found.nominated_only and pod.status.nominated_node_name:
         notices.append(f"node {pod.status.nominated_node_name} is nominated for the pod; no other node was evaluated")
     elif found.nominated_only:
@@ -300,15 +301,18 @@ def _preemption(found: Examination, until: str | None) -> Preemption | None:
     return Preemption(node, victims, violations, len(plan.candidates), None, until if victims else None)
 
 
-def _of_lost_members(scheduler: Scheduler, pod: Pod, info: PodInfo) -> list[str]:
-    """Return what room is held for lost members of gangs and blocks nodes for a pod."""
+def _of_held_room(scheduler: Scheduler, pod: Pod, info: PodInfo) -> list[str]:
+    """Return what room is held and blocks nodes for a pod, such as that of lost members of gangs."""
     gangs, reservations = scheduler.context.queue.gangs, scheduler.reservations
-    lost = {uid: each for gang in gangs for uid, each in gang.lost_members.items()}
-    if not lost:
+    if not len(reservations.held):
         return []
-    holders = {room.holder.key: room.holder.uid for room in reservations.held}
-    blocking = (holders.get(key, "") for key, _ in reservations.blocking(gangs.key_of(pod), info))
-    return [held_words(lost[uid]) for uid in blocking if uid in lost][:_MOST_HOLDS]
+    lost = {uid: each for gang in gangs for uid, each in gang.lost_members.items()}
+    rooms = {room.holder.key: room for room in reservations.held}
+    blocking = dict.fromkeys(key for key, _ in reservations.blocking(gangs.key_of(pod), info) if key in rooms)
+    found = ((rooms[key], lost.get(rooms[key].holder.uid)) for key in blocking)
+    return [
+        room_words(room, scheduler.context.clock) if member is None else held_words(member) for room, member in found
+    ][:_MOST_HOLDS]
 
 
 def _why_not(found: Examination, outcome: PostFilterOutcome) -> str:

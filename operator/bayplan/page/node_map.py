@@ -443,7 +443,7 @@ class NodeCard(Struct, frozen=True, rename="camel", kw_only=True):
         taints: Taints as kubectl writes them.
         pods: Pods, those with the highest priority first.
         omitted: Number of pods that are not in the document.
-        reservation: Gang that has reserved it, "" for none.
+        reservation: Gang that has reserved it, and holders of room there; "" for none.
     """
 
     name: str
@@ -468,7 +468,10 @@ def read_node(sources: PageSources, name: str, devices: tuple[DeviceUse, ...]) -
     if node is None:
         return None
     pods = sorted(columns.pods[row].values(), key=lambda info: (-info.priority, info.key))
-    reservation = sources.scheduler.reservations.on_node(name)
+    reservations = sources.scheduler.reservations
+    reservation = reservations.on_node(name)
+    gang = () if reservation is None else (f"gang {reservation.key}",)
+    rooms = [room.holder.key.holder for room in reservations.held.on_node(name)]
     return NodeCard(
         name=name,
         unschedulable=node.spec.unschedulable,
@@ -479,7 +482,7 @@ def read_node(sources: PageSources, name: str, devices: tuple[DeviceUse, ...]) -
         pods=tuple(NodePod(info.key, info.priority, _requests(info)) for info in pods[:_PODS]),
         omitted=max(0, len(pods) - _PODS),
         nominated=tuple(sorted(info.key for info in context.queue.nominator.nominated_pods(name))),
-        reservation="" if reservation is None else f"gang {reservation.key}",
+        reservation=", ".join((*gang, *rooms)),
         command=f"kubectl describe node {name}",
     )
 

@@ -10,6 +10,7 @@ from bayplan.explanation.gang_building import explain_gang
 from bayplan.explanation.pod_building import explain_pod
 
 from scheduler_core.framework.cluster_events import NODE_ADD
+from scheduler_core.gangs.held_room import HeldPod, HeldRoom, Holder, OwnPods, Terms
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod import Pod
 from tests.support.builders import pod
@@ -79,6 +80,20 @@ async def test_a_feasible_member_of_a_gang_with_a_reservation() -> None:
     explanation = explain_pod(traffic.rig.scheduler, late)
     assert explanation.nodes.feasible == 3
     assert {score.node for score in explanation.scores} == {"a", "b", "c"}
+
+
+def test_room_that_is_held_for_a_reservation() -> None:
+    """A pod that it blocks is explained with the nodes, the NodeReservation and its end."""
+    made = with_pod_groups(rig(defaults=default_plugins()))
+    made.add(small_node("a"))
+    nodes = made.context.cache.columns
+    slots = [HeldPod(nodes.compile_pod(pod("held", requests={"cpu": "2"})), "", "a")]
+    holder = Holder("NodeReservation", "ml", "train", "uid-of-train", OwnPods("ml", (("app", "train"),)))
+    assert made.scheduler.reservations.hold(HeldRoom(holder, slots, nodes, Terms(until=made.clock.now() + 60)))
+    other = pod("other", requests={"cpu": "1"})
+    made.add(other)
+    expected = "room on a is reserved for NodeReservation ml/train until 2026-01-01T00:01:00Z"
+    assert expected in explain_pod(made.scheduler, other).notices
 
 
 async def test_proposed_nodes_are_no_change_for_gangs() -> None:
