@@ -3,6 +3,7 @@
     python -m benchmarks.long_searches      # 5,000 nodes, a gang of 1,000 that preempts, an explanation of 700 members
     python -m benchmarks.long_searches --nodes 1000 --members 200 --explained 150
     python -m benchmarks.long_searches --cases claim,exhausted
+    python -m benchmarks.long_searches --cases plan --moves 0      # a plan of moves without a limit
 
 Pods arrive at a steady rate in a full cluster with room for them alone; each case begins a search and measures the pods
 until it has ended. Delays are from the arrival of a pod to its bind, by the wall clock and by the CPU time of the
@@ -22,6 +23,7 @@ from bayplan.explanation.gang_building import explain_gang
 from bayplan.kube.timing import SystemClock
 from bayplan.process.copies import BackgroundDocuments, Document, ForkedSearches
 from bayplan.process.garbage_collection import CollectorPause
+from bayplan.rebalancing.building import plan_document
 from bayplan.simulation.memory_cluster import MemoryCluster
 from rich.console import Console
 
@@ -31,12 +33,16 @@ from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import POD_GROUP_LABELS, GroupKey, GroupSource, PodGroup
 from scheduler_core.ports import Binding
+from scheduler_core.rebalance.requests import Consolidate, Limits, RebalanceRequest
 from scheduler_core.scheduler import Scheduler, SchedulerOptions, SchedulerPorts
 from tests.support.builders import node, pod
 from tests.support.devices import DRIVER, claim, device, device_class, exactly, slice_of, using
+from tests.support.rebalancing import movable
 
 _PODS_PER_SECOND = 50.0
 _PER_NODE = 4
+_MOVABLE_PER_NODE, _CPUS_OF_MOVABLE = 10, 16
+_PLAN_STEPS = 100_000_000
 _QUIET_SECONDS = 6.0
 _UUID = f'device.attributes["{DRIVER}"].uuid'
 _TENS = "[1,2,3,4,5,6,7,8,9,10]"
@@ -92,9 +98,13 @@ class Measured(MemoryCluster):
 
 
 class Run:
-    """A scheduler in a full cluster, and pods that arrive."""
+    """A scheduler in a cluster, and pods that arrive.
 
-    def __init__(self, nodes: int, *, in_background: bool) -> None:
+    Args:
+        is_full: Whether no node has room for a further CPU; otherwise most nodes can be emptied.
+    """
+
+    def __init__(self, nodes: int, *, in_background: bool, is_full: bool = True) -> None:
         self.world, clock = Measured(), SystemClock()
         self.searches = processes = ForkedSearches() if in_background else None
         self.documents = ForkedSearches() if in_background else None
@@ -103,11 +113,12 @@ class Run:
         self.scheduler.activate([self.scheduler.build(ProfileConfig(scheduler_name="default-scheduler"))])
         self.world.watch(self.scheduler.feed)
         self.scheduler.group_feed.serve(GroupSource.BAYPLAN)
+        made, count, cpus = (pod, _PER_NODE, _PER_NODE) if is_full else (movable, _MOVABLE_PER_NODE, _CPUS_OF_MOVABLE)
         for number in range(nodes):
-            allocatable = {"cpu": str(_PER_NODE), "memory": "64Gi", "pods": "110"}
+            allocatable = {"cpu": str(cpus), "memory": "64Gi", "pods": "110"}
             self.scheduler.feed.node_added(node(f"n{number}", allocatable=allocatable))
-            for each in range(_PER_NODE):
-                self.world.add_pod(pod(f"low-{number}-{each}", node_name=f"n{number}", requests={"cpu": "1"}))
+            for each in range(count):
+                self.world.add_pod(made(f"low-{number}-{each}", node_name=f"n{number}", requests={"cpu": "1"}))
         self._count = 0
         self.longest_turn = 0.0
         # As the operator does when its lists are complete: a full collection would walk the whole cluster.
@@ -234,11 +245,12 @@ class Sizes:
     members: int
     explained: int
     devices: int
+    moves: int
     cases: frozenset[str]
 
 
-async def _run(sizes: Sizes, *, in_background: bool) -> list[Delays]:
-    made = Run(sizes.nodes, in_background=in_background)
+async def _run(sizes: Sizes, *, in_background: bool, is_full: bool) -> list[Delays]:
+    made = Run(sizes.nodes, in_background=in_background, is_full=is_full)
     running = asyncio.create_task(made.scheduler.run())
     mode = "in the background" if in_background else "state frozen"
     found = []
@@ -246,7 +258,7 @@ async def _run(sizes: Sizes, *, in_background: bool) -> list[Delays]:
         await made.measure("warm-up", asyncio.sleep(1.0))
         found.append(await made.measure(f"quiet, {mode}", asyncio.sleep(_QUIET_SECONDS)))
         for name, (title, case) in CASES.items():
-            if name in sizes.cases:
+            if name in sizes.cases and (name == _PLAN) is not is_full:
                 about = f"{title.format(sizes)}, {mode}"
                 found += [await made.measure(about, search) async for search in case(made, sizes)]
     finally:
@@ -302,25 +314,42 @@ async def _exhaust(made: Run, sizes: Sizes) -> AsyncIterator[Awaitable[None]]:
     yield search()
 
 
+async def _plan(made: Run, sizes: Sizes) -> AsyncIterator[Awaitable[None]]:
+    documents = BackgroundDocuments(made.scheduler.context, made.documents)
+    request = RebalanceRequest(Consolidate(), limits=Limits(sizes.moves or None))
+
+    def make() -> Document:
+        return Document(200, msgspec.json.encode(plan_document(made.scheduler, request, _PLAN_STEPS)))
+
+    async def search() -> None:
+        await documents.build(make)
+
+    yield search()
+
+
+_PLAN = "plan"
 Case = Callable[[Run, Sizes], AsyncIterator[Awaitable[None]]]
 CASES: dict[str, tuple[str, Case]] = {
     "preempt": ("gang of {0.members} preempts", _preempt),
     "explain": ("5 explanations of a gang of {0.explained}", _explain),
     "claim": ("a claim reads each of {0.devices} devices a node", _claim),
     "exhausted": ("a claim takes all steps of an attempt", _exhaust),
+    _PLAN: ("plan that empties nodes, limit of moves {0.moves}", _plan),
 }
 
 
 def main() -> None:
-    parser = command_line(__doc__, nodes=5000, members=1000, explained=700, devices=4)
+    parser = command_line(__doc__, nodes=5000, members=1000, explained=700, devices=4, moves=1000)
     parser.add_argument("--cases", default=",".join(CASES), help="the cases to measure, separated by commas")
     add_output(parser)
     arguments = parser.parse_args()
     found: list[Delays] = []
     cases = frozenset(arguments.cases.split(","))
-    sizes = Sizes(arguments.nodes, arguments.members, arguments.explained, arguments.devices, cases)
-    for in_background in (True, False):
-        found += asyncio.run(_run(sizes, in_background=in_background))
+    sizes = Sizes(arguments.nodes, arguments.members, arguments.explained, arguments.devices, arguments.moves, cases)
+    for is_full in (True, False):
+        if cases - {_PLAN} if is_full else _PLAN in cases:
+            for in_background in (True, False):
+                found += asyncio.run(_run(sizes, in_background=in_background, is_full=is_full))
     if arguments.output == "json":
         print_json(found)
         return
