@@ -249,7 +249,12 @@ class PodAndNodeFeed:
             pods: The pods that the rules are about, waiting, placed and ended ones.
         """
         for pod in pods:
-            self._defer(self._gang_changed, pod)
+            self._defer(self._change_gang, pod)
+
+    def _change_gang(self, pod: Pod) -> None:
+        # A swap of profiles that is repeated after an exception finds the rules unchanged.
+        if not try_twice(self._gang_changed, pod):
+            self._queue.remove(pod.metadata.uid)
 
     def _gang_changed(self, pod: Pod) -> None:
         gangs = self._queue.gangs

@@ -140,7 +140,7 @@ class Gangs:
         return self._owner_rules.get(profile, ())
 
     def ended_of_owners(self, profile: str) -> list[Pod]:
-        """Return the ended pods of a profile that are in no gang and have an owner, which a rule may be added for."""
+        """Return the ended pods of a profile that are in no gang, and to which a rule for owners may apply later."""
         return [pod for pod in self._ended_of_owners.values() if pod.spec.scheduler_name == profile]
 
     def unread(self, source: GroupSource) -> str | None:
@@ -375,7 +375,8 @@ class Gangs:
         if known is not None and known != key:
             self.lost(uid, is_deleted=False)
         if key is None:
-            if pod.is_terminal and meta.owner_references:
+            # A rule that identifies the instance by labels, as that of Kueue's pod groups, needs no owner reference.
+            if pod.is_terminal and (meta.labels or meta.owner_references):
                 self._ended_of_owners[uid] = pod
             return None
         if self._ended_of_owners:

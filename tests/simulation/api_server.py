@@ -75,6 +75,8 @@ class ApiServer:
         on_deletion: Called with each bound pod that is deleted and has to terminate.
         on_event: Called with each Event that is created.
         on_device_request: Handles requests for resource claims, and the discovery of their API.
+        on_group_request: Handles requests for PodGroups.
+        annotations: Annotations of pods by UID, which only a read returns.
     """
 
     def __init__(self) -> None:
@@ -83,6 +85,8 @@ class ApiServer:
         self.on_deletion: Callable[[Pod], None] = lambda _: None
         self.on_event: Callable[[dict[str, Any]], None] = lambda _: None
         self.on_device_request: DeviceRequest = lambda _, path, __, ___: status_response(404, path)
+        self.on_group_request: DeviceRequest = lambda _, path, __, ___: status_response(404, path)
+        self.annotations: dict[str, dict[str, str]] = {}
         self._collections: dict[str, Collection] = {}
         self._uids = 0
 
@@ -185,6 +189,8 @@ class ApiServer:
             return 201, b"{}"
         if "/resource.k8s.io/" in path and (path.endswith("/v1") or "/namespaces/" in path):
             return self.on_device_request(method, path, document, client)
+        if "/podgroups" in path:
+            return self.on_group_request(method, path, document, client)
         if method == "GET" and "/namespaces/" not in path:
             return self._list(path)
         if parts[-1] == "binding":
@@ -199,7 +205,14 @@ class ApiServer:
         if method == "DELETE":
             return self.delete_pod(parts[-1], document["preconditions"]["uid"])
         pod = self.pod(parts[-1])
-        return (200, _ENCODE(pod)) if pod is not None else status_response(404, f'pods "{parts[-1]}" not found')
+        if pod is None:
+            return status_response(404, f'pods "{parts[-1]}" not found')
+        annotations = self.annotations.get(pod.metadata.uid)
+        if annotations:
+            annotated: dict[str, Any] = msgspec.to_builtins(pod)
+            annotated["metadata"]["annotations"] = annotations
+            return 200, _ENCODE(annotated)
+        return 200, _ENCODE(pod)
 
     def initial_lines(self, path: str) -> list[bytes]:
         """Return the list of a resource as the lines with which a watch begins."""

@@ -80,6 +80,13 @@ FAULTS: dict[str, str] = {
     "operator killed after an allocation": "the process was killed between the write of an allocation and the bind",
     "devices changed after an allocation": "claim, devices, node or pod changed between an allocation and the bind",
     "operator killed between binds": "the process was killed when some members of a gang were bound",
+    "operator killed after a PodGroup": "the process was killed when it had created the PodGroup of an owner",
+    "owner scaled": "parallelism, replicas or size of a workload whose pods are a gang changed",
+    "owner suspended or resumed": "a Job or JobSet was suspended or resumed",
+    "owner deleted": "a workload whose pods are a gang was deleted, perhaps without its pods, and perhaps recreated",
+    "PodGroup of an owner deleted": "a user deleted a PodGroup that the operator manages",
+    "PodGroup of an owner edited": "a user changed minMember of a PodGroup that the operator manages or has managed",
+    "PodGroup write failed": "a request for a PodGroup of an owner failed, or its response was lost",
 }
 """Description of each kind of fault."""
 

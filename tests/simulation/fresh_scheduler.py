@@ -20,7 +20,7 @@ from tests.simulation.api_server import NODES, ApiServer
 from tests.simulation.device_objects import DEVICE_CLASSES, RESOURCE_CLAIMS, SLICES
 from tests.simulation.extender import accepts
 from tests.simulation.ledger import ReservationLedger
-from tests.simulation.operator_process import OperatorProcess, ProcessOptions, make_scheduler, plan_of
+from tests.simulation.operator_process import OperatorProcess, ProcessOptions, make_scheduler
 from tests.simulation.operator_supervisor import OperatorSupervisor
 from tests.simulation.pod_groups import PodGroups
 from tests.simulation.virtual_loop import LoopClock, VirtualLoop
@@ -77,7 +77,7 @@ class FreshScheduler:
         for node in server.objects(NODES):
             fresh.feed.node_added(node)
         self._profiles: dict[str, FrameworkInstance] = {
-            name: fresh.build_planned(plan_of(name, revision, supervisor.process.preemption))
+            name: fresh.build_planned(supervisor.process.plan(name, revision))
             for name, revision in supervisor.profiles.items()
         }
         fresh.activate(self._profiles.values())

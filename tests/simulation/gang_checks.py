@@ -20,11 +20,12 @@ from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.gang_bind_barrier import GangBindBarrier
 from scheduler_core.cycle_assembly import CycleContext
 from scheduler_core.model.pod import Pod
-from scheduler_core.model.pod_group import GroupKey, group_key_of
+from scheduler_core.model.pod_group import GroupKey
 from scheduler_core.queueing.gang_members import Gang, GangOutcome
 from tests.simulation.healing_checks import HealingChecks
 from tests.simulation.ledger import ReservationLedger
 from tests.simulation.pod_groups import ReceivedGroups
+from tests.simulation.profiles import gang_key
 from tests.simulation.received import ReceivedFeed
 from tests.simulation.tree_quorum import TreeState
 
@@ -126,7 +127,7 @@ class GangChecks:
         Returns:
             Whether the pod is a member and is checked here.
         """
-        key = group_key_of(pod)
+        key = gang_key(pod)
         if key is None:
             return False
         group = self.groups.groups.get(key)
@@ -147,7 +148,7 @@ class GangChecks:
         """Check a pod whose binding starts; all pods of the same decision are reserved now."""
         self.healing.placed(attempt)
         pod, uid = attempt.info.pod, attempt.info.uid
-        key = group_key_of(pod)
+        key = gang_key(pod)
         if key is None:
             return
         if self._problems[uid]:
@@ -205,7 +206,7 @@ class GangChecks:
         """
         for pod in self.received.pods.values():
             uid = pod.metadata.uid
-            if group_key_of(pod) != key or pod.is_terminal:
+            if gang_key(pod) != key or pod.is_terminal:
                 continue
             if pod.metadata.deletion_timestamp is None and (pod.spec.node_name or uid in self.ledger.reservations):
                 yield uid, bool(pod.spec.node_name) or uid in self._placed

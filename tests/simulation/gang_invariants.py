@@ -11,12 +11,13 @@ from collections.abc import Iterable, Iterator
 from scheduler_core.framework.queued_pod import Place, QueuedPod
 from scheduler_core.framework.status import GANG_SCHEDULING
 from scheduler_core.model.pod import Pod
-from scheduler_core.model.pod_group import GroupKey, group_key_of
+from scheduler_core.model.pod_group import GroupKey
 from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from tests.simulation.api_server import ApiServer
 from tests.simulation.operator_supervisor import OperatorSupervisor
 from tests.simulation.pod_groups import PodGroups, ReceivedGroups
+from tests.simulation.profiles import gang_key
 from tests.support.presence import present
 
 _QUEUED = (Place.ACTIVE, Place.BACKOFF, Place.ERROR_BACKOFF, Place.UNSCHEDULABLE, Place.IN_FLIGHT)
@@ -98,7 +99,7 @@ def check_idle_gangs(supervisor: OperatorSupervisor, server: ApiServer, groups: 
     queue = supervisor.process.scheduler.context.queue
     members: dict[GroupKey, list[Pod]] = {}
     for pod in server.pods():
-        key = group_key_of(pod)
+        key = gang_key(pod)
         if key is not None:
             members.setdefault(key, []).append(pod)
     stored = {gang.key: gang for gang in queue.gangs}

@@ -92,10 +92,17 @@ def generate_job(rng: random.Random, name: str, key: GroupKey, size: int) -> Gan
 
 
 def make_member(job: GangJob, index: int, name: str, uid: str) -> Pod:
-    """Return a new pending member."""
-    rng = random.Random(f"{job.seed}/{job.created}")
+    """Return a new pending member, which names its group."""
     is_native = job.key.source is GroupSource.NATIVE
     labels = {JOB: job.name} if is_native else {GROUP_LABEL: job.key.name, JOB: job.name}
+    metadata = ObjectMeta(name, job.key.namespace, uid=uid, generation=1, labels=labels)
+    return pending_member(job, index, metadata, SchedulingGroup(job.key.name) if is_native else None)
+
+
+def pending_member(job: GangJob, index: int, metadata: ObjectMeta, group: SchedulingGroup | None = None) -> Pod:
+    """Return a new pending member with these metadata and further labels."""
+    rng = random.Random(f"{job.seed}/{job.created}")
+    labels = dict(metadata.labels)
     if job.injects_faults and happens(rng, 0.35):
         labels[FAULT_LABEL] = one_of(rng, (*INJECTED_FAULTS, "slow pre-bind")).replace(" ", "-")
     if job.has_label_gate and happens(rng, 0.5):
@@ -105,10 +112,10 @@ def make_member(job: GangJob, index: int, name: str, uid: str) -> Pod:
         scheduler_name=job.profile,
         priority=job.priority,
         containers=(Container("main", resources=ResourceRequirements(requests)),),
-        scheduling_group=SchedulingGroup(job.key.name) if is_native else None,
+        scheduling_group=group,
         scheduling_gates=(SchedulingGate("example.com/later"),) if job.is_gated and happens(rng, 0.6) else (),
     )
-    pod = Pod(ObjectMeta(name, job.key.namespace, uid=uid, generation=1, labels=labels), spec)
+    pod = Pod(replace(metadata, labels=labels), spec)
     return with_claims(pod, (), job.templates) if job.templates else pod
 
 

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace as altered
 
 from scheduler_core.model.pod import Pod
-from scheduler_core.model.pod_group import GroupKey, GroupSource, GroupTopology, PodGroup, group_key_of
+from scheduler_core.model.pod_group import GroupKey, GroupSource, GroupTopology, PodGroup
 from tests.simulation.api_server import PODS
 from tests.simulation.cluster_objects import HOST, ZONE, happens, one_of
 from tests.simulation.gang_jobs import KEYS, GangJob, GangJobs, generate_job, without_gates
 from tests.simulation.pod_groups import PodGroups
+from tests.simulation.profiles import gang_key
 from tests.simulation.steps import has_gang_devices, has_healing
 from tests.support.presence import present
 
@@ -74,7 +75,7 @@ class GangSteps:
 
     def bound(self, pod: Pod) -> None:
         """Apply armed faults after the operator has bound a pod."""
-        key = group_key_of(pod)
+        key = gang_key(pod)
         group = None if key is None else self._groups.objects.get(key)
         if not self._kills or key is None or group is None:
             return
@@ -92,7 +93,7 @@ class GangSteps:
     # -- gangs --------------------------------------------------------------------------------------------------
 
     def _members(self, key: GroupKey) -> list[Pod]:
-        return [pod for pod in self._server.pods() if group_key_of(pod) == key]
+        return [pod for pod in self._server.pods() if gang_key(pod) == key]
 
     def _job(self, rng: random.Random) -> GangJob | None:
         jobs = list(self.jobs.jobs.values())
@@ -198,7 +199,7 @@ class GangSteps:
         found = [
             pod
             for pod in self._server.pods()
-            if group_key_of(pod) is not None and pod.metadata.deletion_timestamp is None and which(pod)
+            if gang_key(pod) is not None and pod.metadata.deletion_timestamp is None and which(pod)
         ]
         return one_of(rng, found) if found else None
 
@@ -224,7 +225,7 @@ class GangSteps:
         pod = self._some_member(rng, lambda pod: bool(pod.spec.node_name) and not pod.is_terminal)
         if pod is None:
             return
-        key = present(group_key_of(pod))
+        key = present(gang_key(pod))
         for each in self._members(key):
             if each is pod or (each.spec.node_name and not each.is_terminal and happens(rng, 0.4)):
                 self._counts.add("gang member succeeded" if phase == "Succeeded" else "gang member failed")
@@ -235,7 +236,7 @@ class GangSteps:
         pod = self._some_member(rng, lambda pod: bool(pod.spec.scheduling_gates))
         if pod is None:
             return
-        key = present(group_key_of(pod))
+        key = present(gang_key(pod))
         for each in self._members(key) if happens(rng, 0.5) else [pod]:
             if each.spec.scheduling_gates:
                 self._counts.add("gang member's gate lifted")
@@ -256,7 +257,7 @@ class GangSteps:
         """Delete the member, or another one of its gang that has a reservation."""
         reserved_nodes = self._supervisor.reserved_nodes()
         first = next((pod for pod in self._server.pods() if pod.metadata.uid == uid), None)
-        key = None if first is None else group_key_of(first)
+        key = None if first is None else gang_key(first)
         if key is not None:
             found = [pod for pod in self._members(key) if pod.metadata.uid in reserved_nodes and not pod.spec.node_name]
             if found:

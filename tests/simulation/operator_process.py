@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from bayplan.gangs.owner_groups import OwnerGroups, owner_groups
 from bayplan.kube.watches.cluster_informers import ClusterInformers, DeviceInformers
 from bayplan.kube.watches.informer import InformerOptions
 from bayplan.kube.writes.api_dispatcher import DispatcherOptions
@@ -43,6 +44,7 @@ from tests.simulation.plugins import plugin_types
 from tests.simulation.pod_groups import GroupWatch, ReceivedGroups
 from tests.simulation.profiles import PROFILES, config_of, defaults, preemption_settings
 from tests.simulation.received import ReceivedFeed
+from tests.simulation.steps import has_owners
 from tests.simulation.virtual_loop import PROCESS, LoopClock, VirtualLoop
 from tests.support.moved_searches import AwaitedSearches
 from tests.support.presence import present
@@ -147,6 +149,7 @@ class OperatorProcess:
         scheduler: The core.
         received: Pods and nodes that the core has received.
         received_groups: PodGroups that the core has received.
+        owner_groups: Controller of the PodGroups of owners; None in a run without owners.
         instances: All framework instances that were built.
         is_scheduling: Whether the first cycle may have begun.
         is_over: Whether the process was killed or has stopped.
@@ -197,11 +200,15 @@ class OperatorProcess:
         self._devices: DeviceInformers | None = None
         if run_state.has_devices:
             self._devices = DeviceInformers(connection, self.informers, self.scheduler.device_feed, clock)
+        self.owner_groups: OwnerGroups | None = None
+        if has_owners(options.seed):
+            self.owner_groups = owner_groups(self.scheduler, self._groups.owned, connection, self.informers, clock)
         self.instances: list[FrameworkInstance] = []
         self.is_scheduling = False
         self.is_over = False
         self.reads_delayed_until = 0.0
         self._run: asyncio.Task[Any] | None = None
+        self._owners_run: asyncio.Task[Any] | None = None
 
     def _make_scheduler(
         self, clock: LoopClock, run_state: RunState, options: ProcessOptions, ports: SchedulerPorts
@@ -238,8 +245,10 @@ class OperatorProcess:
         await self.informers.synced.wait()
         self.activate(*profiles.items())
         if self._shadow:
-            instance = self.scheduler.build_planned(plan_of(PROFILES[0], self._shadow, self.preemption), is_shadow=True)
+            instance = self.scheduler.build_planned(self.plan(PROFILES[0], self._shadow), is_shadow=True)
             self.scheduler.shadows.serve({_SHADOW: (instance, ShadowSettings(PROFILES[0], calls_extenders=True))})
+        if self.owner_groups is not None:
+            self._owners_run = self._spawn(self.owner_groups.run())
         self.is_scheduling = True
         self._run = self._spawn(self.scheduler.run())
 
@@ -249,9 +258,13 @@ class OperatorProcess:
         Raises:
             ConfigError: A revision is invalid; nothing has changed.
         """
-        built = [self.scheduler.build_planned(plan_of(name, revision, self.preemption)) for name, revision in profiles]
+        built = [self.scheduler.build_planned(self.plan(name, revision)) for name, revision in profiles]
         self.instances += built
         self.scheduler.activate(built)
+
+    def plan(self, name: str, revision: str) -> ProfilePlan:
+        """Return the plan of a profile revision in this run."""
+        return plan_of(name, revision, self.preemption, has_owners=self.owner_groups is not None)
 
     def kill(self) -> None:
         """Kill the process; requests that it has sent still arrive."""
@@ -277,10 +290,11 @@ class OperatorProcess:
 
     @property
     def fault(self) -> str:
-        """Return why the scheduler's loop has ended unexpectedly; "" if it has not."""
-        if self._run is None or not self._run.done() or self._run.cancelled():
-            return ""
-        return repr(self._run.exception())
+        """Return why the scheduler's loop or the controller of owners has ended unexpectedly; "" if none has."""
+        for run in (self._run, self._owners_run):
+            if run is not None and run.done() and not run.cancelled():
+                return repr(run.exception())
+        return ""
 
     @property
     def has_unhandled_changes(self) -> bool:
@@ -329,9 +343,9 @@ def registry_of(ledger: ReservationLedger) -> Registry:
 
 
 @lru_cache(maxsize=64)
-def plan_of(name: str, revision: str, preemption: PreemptionSettings) -> ProfilePlan:
-    """Return the plan of a profile revision, with a delay of preemption."""
-    config: ProfileConfig = config_of(name, revision, preemption)
+def plan_of(name: str, revision: str, preemption: PreemptionSettings, *, has_owners: bool) -> ProfilePlan:
+    """Return the plan of a profile revision; see :func:`config_of`."""
+    config: ProfileConfig = config_of(name, revision, preemption, has_owners=has_owners)
     return plan_profile(config, registry_of(_NULL_LEDGER), defaults())
 
 

@@ -9,10 +9,14 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from typing import Any
 
-from bayplan.gangs.bayplan_group_source import AcceptedGroups
+from bayplan.gangs.bayplan_group_source import AcceptedGroups, BayplanGroups
+from bayplan.gangs.group_translation import from_bayplan
+from bayplan.resources.pod_group import PodGroup as PodGroupObject
 
 from scheduler_core.feeds.pod_group_feed import GroupFeed
 from scheduler_core.model.pod_group import CompositePodGroup, GroupKey, GroupSource, PodGroup
@@ -26,7 +30,19 @@ _LATE_LIST_SECONDS = 8.0
 _SOURCES = (GroupSource.BAYPLAN, GroupSource.NATIVE)
 _TICK_SECONDS = 1e-6
 _RETRY_SECONDS = 0.2
-Group = PodGroup | CompositePodGroup
+_RELIST_SECONDS = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedBody:
+    """Object of a PodGroup that the operator manages for an owner."""
+
+    key: GroupKey
+    body: dict[str, Any]
+    is_deleted: bool = False
+
+
+Group = PodGroup | CompositePodGroup | OwnedBody
 
 
 class PodGroups:
@@ -35,12 +51,18 @@ class PodGroups:
     Attributes:
         objects: PodGroups by key.
         composites: CompositePodGroups by key.
+        bodies: Objects of the PodGroups of owners by key.
+        are_owned: Whether the PodGroups of Bayplan's API are those of owners.
         listeners: Called with each changed group; with None for a deletion.
+        version: Returns the API server's version.
     """
 
-    def __init__(self, log: Callable[[str], None]) -> None:
+    def __init__(self, log: Callable[[str], None], version: Callable[[], str] = lambda: "0") -> None:
+        self.version = version
         self.objects: dict[GroupKey, PodGroup] = {}
         self.composites: dict[GroupKey, CompositePodGroup] = {}
+        self.bodies: dict[GroupKey, dict[str, Any]] = {}
+        self.are_owned = False
         self.listeners: list[Callable[[GroupKey, Group | None], None]] = []
         self._log = log
         self._numbers = itertools.count(1)
@@ -49,7 +71,7 @@ class PodGroups:
         """Return a UID for a new object."""
         return f"{key.namespace}-{key.name}-{next(self._numbers)}"
 
-    def put(self, group: Group) -> None:
+    def put(self, group: PodGroup | CompositePodGroup) -> None:
         """Create or replace a group."""
         if isinstance(group, PodGroup):
             quorum = group.min_member
@@ -67,6 +89,18 @@ class PodGroups:
             self._log(f"{key.source.kind} {key} is deleted")
             self._notify(key, None)
 
+    def put_body(self, changed: OwnedBody) -> None:
+        """Create, replace or delete a PodGroup of an owner."""
+        key, body = changed.key, changed.body
+        if changed.is_deleted:
+            del self.bodies[key], self.objects[key]
+            self._log(f"PodGroup {key} ({body['metadata']['uid']}) is deleted")
+        else:
+            self.bodies[key] = body
+            self.objects[key] = from_bayplan(PodGroupObject.from_object(body), None)
+            self._log(f"PodGroup {key} ({body['metadata']['uid']}) requires {body['spec']['minMember']}")
+        self._notify(key, changed)
+
     def _notify(self, key: GroupKey, group: Group | None) -> None:
         for listener in list(self.listeners):
             listener(key, group)
@@ -80,6 +114,9 @@ class GroupWatch:
         clock: Clock of the process; a killed process receives nothing.
         feed: Receives the changes.
         seed: Seed of the delays.
+
+    Attributes:
+        owned: PodGroups of owners, as received.
     """
 
     def __init__(self, loop: VirtualLoop, clock: LoopClock, groups: PodGroups, feed: GroupFeed, seed: str) -> None:
@@ -88,6 +125,7 @@ class GroupWatch:
         self._groups = groups
         self._feed = feed
         self._accepted = AcceptedGroups(feed)
+        self.owned = BayplanGroups(feed)
         self._rng = random.Random(f"{seed}/group watch")
         # Separate generators, so that runs without trees do not change.
         self._tree_rng = random.Random(f"{seed}/tree watch")
@@ -98,7 +136,8 @@ class GroupWatch:
     def start(self) -> None:
         """List, and watch from then on."""
         for group in self._groups.objects.values():
-            self._deliver_later(group.key, group, _MAXIMUM_LIST_SECONDS)
+            if group.key not in self._groups.bodies:
+                self._deliver_later(group.key, group, _MAXIMUM_LIST_SECONDS)
         for composite in self._groups.composites.values():
             self._deliver_later(composite.key, composite, _MAXIMUM_LIST_SECONDS)
         for source in (*_SOURCES, GroupSource.COMPOSITE):
@@ -110,11 +149,20 @@ class GroupWatch:
         dues = [due for key, due in self._due.items() if key.source is source]
         seconds = max([*dues, self._loop.virtual_now]) - self._loop.virtual_now + _TICK_SECONDS
         rng = self._rng_of(source)
+        are_owned = source is GroupSource.BAYPLAN and self._groups.are_owned
         if rng.random() < 0.3:
-            withhold = partial(self._feed.withhold, source, "the list is forbidden")
+            why = "the list is forbidden"
+            withhold = partial(self.owned.unlisted, why) if are_owned else partial(self._feed.withhold, source, why)
             self._clock.call_later(seconds, lambda: self._handle(source, withhold))
             seconds += _LATE_LIST_SECONDS * rng.random()
-        self._clock.call_later(seconds + _TICK_SECONDS, lambda: self._handle(source, partial(self._feed.serve, source)))
+        serve = self._list_owned if are_owned else partial(self._feed.serve, source)
+        self._clock.call_later(seconds + _TICK_SECONDS, lambda: self._handle(source, serve))
+
+    def _list_owned(self) -> None:
+        """List the PodGroups of owners, and again later, as the operator does."""
+        self._clock.call_later(_RELIST_SECONDS, lambda: self._handle(GroupSource.BAYPLAN, self._list_owned))
+        bodies = list(self._groups.bodies.values())
+        self.owned.listed(PodGroupObject, bodies, self._groups.version())
 
     def _rng_of(self, source: GroupSource) -> random.Random:
         return self._tree_rng if source is GroupSource.COMPOSITE else self._rng
@@ -136,7 +184,11 @@ class GroupWatch:
         if group is None and key in there and self._relist_rng.random() < 0.5:
             # A relist delivers the new object and not the deletion of the old one.
             return
-        self._handle(key, lambda: self._accepted.delete(key) if group is None else self._accepted.update(group))
+        if isinstance(group, OwnedBody):
+            handle = self.owned.gone if group.is_deleted else self.owned.seen
+            self._handle(key, partial(handle, PodGroupObject, group.body))
+        else:
+            self._handle(key, lambda: self._accepted.delete(key) if group is None else self._accepted.update(group))
 
     def _handle(self, changed: GroupKey | GroupSource, handle: Callable[[], None]) -> None:
         """Handle a change, again after an exception unless a newer one replaces it, as the sources of PodGroups do."""

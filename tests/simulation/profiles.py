@@ -7,9 +7,14 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from scheduler_core.config.gang_owners import GangSettings
 from scheduler_core.config.plugin_set_types import Plugin, PluginConfig, Plugins, PluginSet
 from scheduler_core.config.profile_config import Extender, PreemptionSettings, ProfileConfig
+from scheduler_core.config.validation import validate
 from scheduler_core.in_tree import default_plugins
+from scheduler_core.model.gang_owners import owner_instance
+from scheduler_core.model.pod import Pod
+from scheduler_core.model.pod_group import GroupKey, group_key_of
 
 PROFILES = ("default-scheduler", "batch")
 REVISIONS = ("default", "label-gate", "most-allocated", "short-backoff", "extender")
@@ -19,6 +24,10 @@ _MOST_ALLOCATED = PluginConfig(
     name="NodeResourcesFit",
     args={"scoringStrategy": {"type": "MostAllocated", "resources": [{"name": "cpu", "weight": 1}]}},
 )
+GANGS = validate(
+    GangSettings, {"fromOwners": [{"kind": kind} for kind in ("Job", "JobSet", "LeaderWorkerSet", "KueuePodGroup")]}
+)
+"""Gangs by owner of the profiles, in the runs that have owners."""
 
 
 @lru_cache(maxsize=1)
@@ -31,18 +40,28 @@ def defaults() -> Plugins:
 
 
 @lru_cache(maxsize=64)
-def config_of(name: str, revision: str, preemption: PreemptionSettings) -> ProfileConfig:
+def config_of(name: str, revision: str, preemption: PreemptionSettings, *, has_owners: bool = False) -> ProfileConfig:
     """Return a revision of a profile.
 
     Args:
         revision: One of :data:`REVISIONS`, or :data:`INVALID_REVISION`, which cannot be built.
         preemption: Settings of preemption.
+        has_owners: Whether the pods of an owner are a gang.
     """
-    found = _without_delay(name, revision)
-    return found.model_copy(update={"preemption": preemption})
+    gangs = GANGS if has_owners else GangSettings()
+    return _revision(name, revision).model_copy(update={"preemption": preemption, "gangs": gangs})
 
 
-def _without_delay(name: str, revision: str) -> ProfileConfig:
+def gang_key(pod: Pod) -> GroupKey | None:
+    """Return the group that a pod names, or that of its owner; None for none."""
+    key = group_key_of(pod)
+    if key is not None or not (pod.metadata.owner_references or pod.metadata.labels):
+        return key
+    found = owner_instance(pod, GANGS.rules)
+    return None if found is None else found.key
+
+
+def _revision(name: str, revision: str) -> ProfileConfig:
     if revision == "label-gate":
         gated = Plugins(pre_enqueue=PluginSet(enabled=(Plugin(name="LabelGate"),)))
         return ProfileConfig(scheduler_name=name, plugins=gated, plugin_config=(_VOLUMES,))

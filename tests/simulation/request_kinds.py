@@ -27,6 +27,12 @@ COUNTED = {
     ("claim", "response lost"): "claim write failed",
     ("claim", "no response"): "claim write failed",
     ("claim", "conflict"): "claim write conflict",
+    ("group", "error before"): "PodGroup write failed",
+    ("group", "error after"): "PodGroup write failed",
+    ("group", "request lost"): "PodGroup write failed",
+    ("group", "response lost"): "PodGroup write failed",
+    ("group", "no response"): "PodGroup write failed",
+    ("group", "conflict"): "PodGroup write failed",
 }
 """Fault to count, by the kind of a request and how the request fails."""
 
@@ -40,6 +46,8 @@ def kind_of(request: ApiRequest) -> str:
         return "event"
     if "/resourceclaims" in path and request.method != "GET":
         return "claim"
+    if "/podgroups" in path:
+        return "group"
     if "/persistentvolume" in path:
         return "volume" if request.method != "GET" else "list"
     if request.method == "PATCH":

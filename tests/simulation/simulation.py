@@ -41,10 +41,11 @@ from tests.simulation.network import Network
 from tests.simulation.node_capacities import NodeCapacities
 from tests.simulation.operator_process import OperatorProcess
 from tests.simulation.operator_supervisor import OperatorSupervisor
+from tests.simulation.owner_steps import OwnerSteps
 from tests.simulation.pod_groups import PodGroups
 from tests.simulation.profiles import PROFILES
 from tests.simulation.records import Records
-from tests.simulation.steps import Step, generate_steps, has_devices, has_watch_lag, shadow_revision
+from tests.simulation.steps import Step, generate_steps, has_devices, has_owners, has_watch_lag, shadow_revision
 from tests.simulation.tree_invariants import check_idle_trees, check_trees_now
 from tests.simulation.tree_steps import TreeSteps
 from tests.simulation.virtual_loop import StalledError, VirtualLoop
@@ -153,7 +154,7 @@ class Simulation:
         self._controllers = Controllers(loop, self.server, self._counts, seed)
         self.server.on_bound = self._on_bound
         self.server.on_event = self._on_event
-        self.groups = PodGroups(self.network.log)
+        self.groups = PodGroups(self.network.log, lambda: str(self.server.version))
         self._run_state = RunState(
             self.server,
             self._counts,
@@ -179,6 +180,10 @@ class Simulation:
         self._bound_by_previous_process: set[str] = set()
         self._devices = DeviceSteps(context, self._device_api)
         self.cluster_steps.add_actions(self._devices.actions)
+        self._owners = OwnerSteps(context, self.groups)
+        self.cluster_steps.add_actions(self._owners.actions)
+        if has_owners(seed):
+            self._owners.begin()
         self.cluster_steps.add_actions(TreeSteps(self.network, self.groups, self.cluster_steps.gangs.jobs).actions)
         self.server.on_device_request = self._device_api.respond
         self._device_api.on_written = self._on_claim_written
@@ -231,6 +236,7 @@ class Simulation:
             self._check(self._check_now())
             self._check(check_gangs_now(self.supervisor))
             self._check(check_trees_now(self.supervisor))
+            self._check(self._owners.owned.check())
 
     async def _finish(self) -> None:
         """Remove all faults, wait until nothing changes, and check."""
@@ -239,6 +245,7 @@ class Simulation:
         self.network.heal()
         self._controllers.failing = 0
         self.cluster_steps.gangs.heal()
+        self._owners.heal()
         if self._run_state.has_devices:
             self._devices.heal()
         for name in PROFILES:
@@ -250,12 +257,16 @@ class Simulation:
             self._check(self._check_now())
             self._check(check_gangs_now(self.supervisor))
             self._check(check_trees_now(self.supervisor))
+            self._check(self._owners.owned.check())
             if self._outcome.problems:
                 return
             now = self._fingerprint()
             quiet = quiet + _IDLE_CHECK_INTERVAL_SECONDS if now == before else 0.0
             before = now
             if quiet >= _IDLE_SECONDS and not self.supervisor.is_restarting:
+                received = self.supervisor.process.received_groups.groups
+                self._check(self._owners.owners.check_idle(received))
+                self._check(self._owners.owned.check_idle())
                 self._check(check_idle(self.supervisor, self.server, self.groups))
                 self._check(check_idle_gangs(self.supervisor, self.server, self.groups))
                 self._check(check_idle_trees(self.supervisor, self.groups))

@@ -113,6 +113,31 @@ _TREE_MIX: dict[str, int] = {
 }
 """Weights of the kinds of steps for trees of groups, in the runs that have trees."""
 
+_OWNER_MIX: dict[str, int] = {
+    "create an owner": 26,
+    "create a CronJob": 3,
+    "scale an owner": 9,
+    "suspend or resume an owner": 9,
+    "delete an owner": 6,
+    "recreate an owner": 4,
+    "delete a PodGroup of an owner": 6,
+    "edit a PodGroup of an owner": 10,
+    "fail writes of PodGroups": 12,
+    "kill the operator after a PodGroup": 10,
+    "stall a watch of owners": 8,
+    "drop a watch of owners": 3,
+    "expire a watch of owners": 3,
+    "delete a waiting member": 4,
+    "delete a running member": 5,
+    "delete a member before its bind": 5,
+    "fail a gang's binds": 5,
+    "kill the operator between binds": 3,
+    "members succeed": 6,
+    "members fail": 6,
+    "lift a gang's gates": 5,
+}
+"""Weights of the kinds of steps for owners, in the runs that have them."""
+
 _EXTENDED = ("create pods with extended resources",) * 7
 """Steps of a run in which pods request devices as extended resources."""
 
@@ -124,6 +149,7 @@ _FIRST_DEVICE_STEP = 3000
 _FIRST_TREE_STEP = 5000
 _FIRST_CONTENTION_STEP = 4000
 _FIRST_EXTENDED_STEP = 6000
+_FIRST_OWNER_STEP = 7000
 _RARE = ("acknowledge binds without binding", "delete a profile during a cycle") * 4
 
 
@@ -147,8 +173,8 @@ def generate_steps(seed: int) -> tuple[Step, ...]:
 
     Every run has 70 to 110 steps, with milliseconds or seconds between two of them. Some runs have further steps, which
     do not change the others: every fourth run for gangs, another fourth for devices, every eighth for trees of groups,
-    and every fifth for rare faults. See also :func:`has_contention`, :func:`has_gang_devices` and
-    :func:`has_extended_resources`.
+    every sixth for gangs by owner, and every fifth for rare faults. See also :func:`has_contention`,
+    :func:`has_gang_devices` and :func:`has_extended_resources`.
     """
     steps = _pod_steps(seed)
     if has_gangs(seed):
@@ -157,6 +183,8 @@ def generate_steps(seed: int) -> tuple[Step, ...]:
         steps = (*steps, *_device_steps(seed))
     if has_trees(seed):
         steps = (*steps, *_tree_steps(seed))
+    if has_owners(seed):
+        steps = (*steps, *_owner_steps(seed))
     if has_contention(seed):
         steps = (*steps, *_spread_steps(seed, "contention", _FIRST_CONTENTION_STEP, KINDS))
     if has_extended_resources(seed):
@@ -206,6 +234,11 @@ def has_trees(seed: int) -> bool:
     return seed % 8 == 3
 
 
+def has_owners(seed: int) -> bool:
+    """Return whether pods of Jobs and other workloads are gangs."""
+    return seed % 12 in (6, 10)
+
+
 def shadow_revision(seed: int) -> str:
     """Return the revision of the shadow of the default profile; "" for a run without a shadow."""
     return REVISIONS[seed // 11 % len(REVISIONS)] if seed % 11 == 7 else ""
@@ -215,6 +248,12 @@ def _tree_steps(seed: int) -> tuple[Step, ...]:
     rng = random.Random(f"{seed}/tree steps")
     steps = [Step(_FIRST_TREE_STEP, 0.1, "create a tree"), Step(_FIRST_TREE_STEP + 1, 0.9, "create a tree")]
     return _mixed(rng, steps, _FIRST_TREE_STEP + rng.randrange(25, 41), _TREE_MIX, (0.3, 4.0))
+
+
+def _owner_steps(seed: int) -> tuple[Step, ...]:
+    rng = random.Random(f"{seed}/owner steps")
+    steps = [Step(_FIRST_OWNER_STEP + number, 0.1 + 0.5 * number, "create an owner") for number in range(3)]
+    return _mixed(rng, steps, _FIRST_OWNER_STEP + rng.randrange(35, 51), _OWNER_MIX, (0.3, 3.0))
 
 
 def _rare_steps(seed: int) -> tuple[Step, ...]:

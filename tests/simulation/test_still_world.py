@@ -82,7 +82,7 @@ def _by_status(original: Original) -> Original:
 
 
 def _without_nominator(original: Original) -> Original:
-    return lambda pod, nodes, diagnosis, _: original(pod, nodes, diagnosis, "")
+    return lambda pod, nodes, diagnosis, _, **given: original(pod, nodes, diagnosis, "", **given)
 
 
 BUGS: dict[str, Bug] = {

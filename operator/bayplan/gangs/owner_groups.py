@@ -66,6 +66,7 @@ _REQUESTS = 16
 """Maximum number of gangs that are reconciled at the same time."""
 _MOST_OWNER_PODS = 32
 """Maximum number of members that own the PodGroup of pods without another owner."""
+_BUG = "The PodGroup %s cannot be reconciled because of a bug; please report it"
 _LEADER_LABEL = "leaderworkerset.sigs.k8s.io/worker-index"
 
 _OwnerKey = tuple[str, str, str]
@@ -276,6 +277,9 @@ class OwnerGroups:
     def _changed(self, gang: Gang) -> None:
         if gang.owner is not None or gang.key in self._records:
             self._mark(gang.key)
+        elif not gang.pods and self._is_orphan(gang.key):
+            # An earlier process has not deleted it.
+            self._check_later(gang.key)
 
     def _mark(self, key: GroupKey) -> None:
         self._dirty[key] = None
@@ -309,23 +313,32 @@ class OwnerGroups:
                     if record.is_busy:
                         record.is_due = True
                         continue
-                    if self._is_settled(key, record) or self._clock.now() < record.retry_at:
+                    if not self._needs_request(key, record) or self._clock.now() < record.retry_at:
                         continue
                     record.is_busy = True
                     await self._slots.acquire()
                     tasks.create_task(self._reconcile_in_slot(key, record))
 
+    def _needs_request(self, key: GroupKey, record: _Record) -> bool:
+        try:
+            return not self._is_settled(key, record)
+        except Exception:
+            log.exception(_BUG, key)
+            self._retry(key, record)
+            return False
+
     async def _reconcile_in_slot(self, key: GroupKey, record: _Record) -> None:
         try:
-            await self._reconcile(key, record)
-        except ClusterWriteError as error:
-            self._failed(key, record, error)
+            try:
+                await self._reconcile(key, record)
+            except ClusterWriteError as error:
+                self._failed(key, record, error)
+            else:
+                record.failures = 0
         except Exception:
             # The other PodGroups are reconciled all the same.
-            log.exception("The PodGroup %s cannot be reconciled because of a bug; please report it", key)
+            log.exception(_BUG, key)
             self._retry(key, record)
-        else:
-            record.failures = 0
         finally:
             self._slots.release()
             record.is_busy = False
@@ -460,23 +473,25 @@ class OwnerGroups:
     def _refuse(self, key: GroupKey, record: _Record, reason: str) -> None:
         if record.refusal == reason:
             return
-        record.refusal = reason
         self._feed.group_refused(key, [Problem("", reason)])
+        record.refusal = reason
 
     def _drop(self, key: GroupKey, record: _Record) -> None:
+        body = self._groups.body(key)
+        if body is None and (record.is_alone or record.refusal):
+            self._feed.group_deleted(key)
         self._records.pop(key, None)
         if record.owner is not None:
             keys = self._gangs_of.get(record.owner, {})
             keys.pop(key, None)
             if not keys:
                 self._gangs_of.pop(record.owner, None)
-        body = self._groups.body(key)
-        if body is None:
-            if record.is_alone or record.refusal:
-                self._feed.group_deleted(key)
-        elif _is_managed(body) and not record.is_checked:
+        if body is not None and _is_managed(body) and not record.is_checked:
             # The garbage collector removes the references to an owner that was deleted without its dependents later.
-            self._clock.call_later(_ORPHAN_SECONDS, partial(self._check, key))
+            self._check_later(key)
+
+    def _check_later(self, key: GroupKey) -> None:
+        self._clock.call_later(_ORPHAN_SECONDS, partial(self._check, key))
 
     def _check(self, key: GroupKey) -> None:
         self._records.setdefault(key, _Record(is_checked=True))

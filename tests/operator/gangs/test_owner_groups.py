@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from bayplan.gangs.owner_groups import MANAGED_BY
 from bayplan.resources.pod_group import PodGroup
 
 from scheduler_core.errors import ConflictError, ForbiddenError
 from scheduler_core.model.pod import Pod
+from scheduler_core.model.pod_group import GroupKey, GroupSource
 from tests.support.builders import pod
 from tests.support.owned_world import OwnedWorld, of_job
 from tests.support.presence import present
@@ -118,6 +121,33 @@ async def test_a_refused_request() -> None:
         world.requests.error = None
         await world.settle(40.0)
     assert (world.size(each), world.obstacle(each)) == (3, "")
+
+
+@pytest.mark.parametrize("error", [None, ForbiddenError("podgroups is forbidden")], ids=["no owner", "failed request"])
+async def test_an_exception_of_the_core(error: Exception | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A refusal that the core does not handle is reported again, and the other PodGroups are created meanwhile."""
+    world, each = world_of_a_job()
+    other = of_job("b", "u2", "other")
+    world.rig.add(other)
+    feed, failures = world.rig.scheduler.group_feed, iter([True, True, True])
+    refuse = feed.group_refused
+
+    def refuse_later(*given: Any) -> None:
+        if next(failures, False):
+            raise RuntimeError("injected")
+        refuse(*given)
+
+    monkeypatch.setattr(feed, "group_refused", refuse_later)
+    async with world.running():
+        if error is not None:
+            world.requests.error = error
+            await world.own("jobs", {"parallelism": 3})
+            world.requests.error = None
+        await world.own("jobs", {"parallelism": 2}, name="other", uid="u2")
+        await world.settle(20.0)
+        assert world.size(other) == 2
+        assert world.size(each) == (None if error is None else 3)
+        assert world.obstacle(each) == "" or "is not known" in world.obstacle(each)
 
 
 async def test_a_name_that_is_taken() -> None:
@@ -250,3 +280,16 @@ async def test_an_orphan() -> None:
         await world.settle(12.0)
     assert world.requests.log[-1][0] == "delete"
     assert len(world.rig.queue.gangs) == 0
+
+
+async def test_an_orphan_of_an_earlier_process() -> None:
+    """A PodGroup that has neither owner nor pods when the process starts is deleted; one of a user is not."""
+    world = OwnedWorld({"kind": "Job"})
+    for name, labels in (("orphan", {MANAGED_BY: "bayplan"}), ("user", {})):
+        meta = {"name": name, "namespace": "default", "uid": name, "resourceVersion": "1", "labels": labels}
+        body = {"metadata": meta, "spec": {"minMember": 2}}
+        world.requests.objects[GroupKey(GroupSource.BAYPLAN, "default", name)] = body
+        world.groups.seen(PodGroup, body)
+    async with world.running():
+        await world.settle(12.0)
+    assert world.requests.log == [("delete", "orphan")]

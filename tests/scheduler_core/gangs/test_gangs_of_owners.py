@@ -17,6 +17,7 @@ from tests.support.builders import node, pod
 from tests.support.gangs import group, settle
 from tests.support.presence import present
 from tests.support.scheduling import DEFAULT_NAME, Rig, rig
+from tests.support.tables import table
 
 JOB_SET = {"jobset.sigs.k8s.io/jobset-name": "train", "jobset.sigs.k8s.io/jobset-uid": "u1"}
 REPLICA = {"leaderworkerset.sigs.k8s.io/name": "llama", "leaderworkerset.sigs.k8s.io/group-index": "3"}
@@ -206,15 +207,42 @@ async def test_a_row_while_a_pod_is_bound(at: str) -> None:
     assert (len(gang.pods), len(gang.placed)) == (2, 2)
 
 
-async def test_running_and_ended_pods_join(cluster: Rig) -> None:
+KUEUE_GROUP = {"kueue.x-k8s.io/pod-group-name": "train"}
+
+
+@table(
+    "kind, owners, labels",
+    ("by-controller", "Job", [owner()], {}),
+    ("by-labels-without-owner", "KueuePodGroup", [], KUEUE_GROUP),
+)
+async def test_running_and_ended_pods_join(
+    cluster: Rig, kind: str, owners: list[OwnerReference], labels: dict[str, str]
+) -> None:
     """A rule that is added later counts pods with a node, and ended ones, that exist already."""
-    ended = pod("a", owners=[owner()], phase="Succeeded", node_name="n")
-    cluster.add(node("n"), ended, pod("b", owners=[owner()], node_name="n", phase="Running", requests={"cpu": "1"}))
-    cluster.serve(configured("Job"))
-    gang = present(cluster.queue.gangs.get(group_of(owned("a"), 1).key))
+    ended = pod("a", owners=owners, labels=labels, phase="Succeeded", node_name="n")
+    running = pod("b", owners=owners, labels=labels, node_name="n", phase="Running", requests={"cpu": "1"})
+    cluster.add(node("n"), ended, running)
+    cluster.serve(configured(kind))
+    [gang] = cluster.queue.gangs
     assert (len(gang.pods), len(gang.placed)) == (2, 1)
     cluster.scheduler.feed.pod_deleted(ended)
     assert len(gang.pods) == 1
+
+
+async def test_an_exception_while_pods_join(cluster: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All pods join the gang of their owner although the handling of one raises once."""
+    cluster.add(owned("a"), owned("b"))
+    saw, failures = cluster.queue.gangs.saw, iter([True])
+
+    def saw_later(each: Pod) -> object:
+        if next(failures, False):
+            raise RuntimeError("injected")
+        return saw(each)
+
+    monkeypatch.setattr(cluster.queue.gangs, "saw", saw_later)
+    cluster.serve(configured("Job"))
+    [gang] = cluster.queue.gangs
+    assert len(gang.pods) == 2
 
 
 async def test_a_label_counts_first(cluster: Rig) -> None:
