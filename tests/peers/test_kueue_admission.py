@@ -16,10 +16,11 @@ from hack.controlplane.servers import Options
 from tests.charts.conftest import Helm
 from tests.charts.rights import granted, refused, used
 from tests.support.kueue_checks import KueueChecks
-from tests.support.kueue_gangs import VERSION
+from tests.support.kueue_gangs import GROUP, VERSION
 from tests.support.live_servers import peer_marks, plane_with_controllers
 from tests.support.operator_process import OperatorProcess
 from tests.support.owned_gangs import NAMESPACE
+from tests.support.tables import table
 
 pytestmark = peer_marks("kueue", "jobset")
 
@@ -167,20 +168,27 @@ def test_room_of_a_workload_without_pods(world: KueueChecks) -> None:
     world.until(lambda: world.node_of("rival") and world.node_of("late"), "the room is free")
 
 
-def test_a_job_set_with_a_topology(world: KueueChecks) -> None:
-    """A JobSet is admitted only if one zone has room for all its pods, as the row of the profile requires."""
+@table(
+    "kind, selector",
+    ("job-set", "JobSet", "jobset.sigs.k8s.io/jobset-name=train"),
+    ("pod-group", "KueuePodGroup", f"{GROUP}=train"),
+)
+def test_a_gang_with_a_topology(world: KueueChecks, kind: str, selector: str) -> None:
+    """A gang is admitted only if one zone has room for all its pods, as the row of the profile requires."""
     profile = {"kind": "SchedulerProfile", "apiVersion": "bayplan.dev/v1alpha1", "metadata": {"name": world.token}}
-    world.api.patch(profile, {"spec": {"gangs": {"fromOwners": [{"kind": "JobSet", "topology": {"key": "zone"}}]}}})
+    world.api.patch(profile, {"spec": {"gangs": {"fromOwners": [{"kind": kind, "topology": {"key": "zone"}}]}}})
     world.nodes("a", cpu="3", zone="x")
     world.nodes("b", cpu="3", zone="y")
     world.checked_queue("team", 9)
-    world.queued_job_set("train", "team", jobs=2, parallelism=2)
-    world.until(lambda: world.check_of("train").get("retryCount", 0) >= 1, "the JobSet was answered")
+    if kind == "JobSet":
+        world.queued_job_set("train", "team", jobs=2, parallelism=2)
+    else:
+        world.pod_group("train", "team", 4)
+    world.until(lambda: world.check_of("train").get("retryCount", 0) >= 1, "the Workload was answered")
     assert "0 of 4 pods fit now" in world.operator.log
     assert not world.is_admitted("train")
     world.nodes("c", cpu="1", zone="y")
-    selector = "jobset.sigs.k8s.io/jobset-name=train"
-    world.until(lambda: len([each for each in world.nodes_by_label(selector) if each]) == 4, "the JobSet is bound")
+    world.until(lambda: len([each for each in world.nodes_by_label(selector) if each]) == 4, "the gang is bound")
     assert {each.removeprefix(f"{world.token}-") for each in world.nodes_by_label(selector)} == {"b", "c"}
 
 

@@ -23,9 +23,9 @@ GROUP = "kueue.x-k8s.io"
 CONTROLLER = "bayplan.dev/fit"
 """``spec.controllerName`` of the AdmissionChecks that Bayplan answers."""
 
-_JOB_SET = "JobSet"
-_NOT_OF_PODS = frozenset((_JOB_SET, "Pod"))
-"""Kinds of the controllers of Workloads that do not control the pods."""
+_JOB_SET, _REPLICAS, _POD = "JobSet", "LeaderWorkerSet", "Pod"
+_NOT_OF_PODS = frozenset((_JOB_SET, _REPLICAS, _POD))
+"""Kinds of the owners of Workloads that do not control the pods."""
 
 PENDING, READY, RETRY = "Pending", "Ready", "Retry"
 
@@ -200,7 +200,7 @@ def pods_of(
     admission = workload.status.admission
     assignments = {each.name: each for each in (admission.pod_set_assignments if admission is not None else None) or ()}
     ended = {each.name: each.count for each in workload.status.reclaimable_pods or ()}
-    owner = next((each for each in workload.metadata.owner_references if each.controller), None)
+    owner = _owner_of(workload)
     references = [] if owner is None or owner.kind in _NOT_OF_PODS else [msgspec.to_builtins(owner)]
     found: list[dict[str, Any]] = []
     for pod_set in workload.spec.pod_sets or ():
@@ -211,7 +211,11 @@ def pods_of(
             where = f"Workload {workload.key}: spec.podSets[{pod_set.name}].count"
             raise ConfigError([Problem(where, f"more than {MAX_PODS} pods cannot be evaluated; use smaller Workloads")])
         template = _template(workload, pod_set, assignment, check, flavors)
-        labels = {**template["labels"], **_labels_of_owner(owner, pod_set.name), **labels_of(workload, pod_set.name)}
+        labels = {
+            **template["labels"],
+            **_labels_of_gang(workload, owner, pod_set.name),
+            **labels_of(workload, pod_set.name),
+        }
         specs = _specs(workload, pod_set, assignment, template["spec"])
         for number in range(left):
             meta = {
@@ -225,15 +229,32 @@ def pods_of(
     return found
 
 
-def _labels_of_owner(owner: OwnerReference | None, pod_set: str) -> dict[str, str]:
-    """Return the labels by which the pods of a JobSet are a gang; its replicated jobs are the pod sets."""
-    if owner is None or owner.kind != _JOB_SET:
+def _owner_of(workload: Workload) -> OwnerReference | None:
+    """Return the controller of a Workload, else the owner: a LeaderWorkerSet, or any pod of a pod group."""
+    owners = workload.metadata.owner_references
+    return next((each for each in owners if each.controller), next(iter(owners), None))
+
+
+def _labels_of_gang(workload: Workload, owner: OwnerReference | None, pod_set: str) -> dict[str, str]:
+    """Return the labels by which the pods are a gang of a JobSet, of a replica, or of a pod group.
+
+    The replicated jobs of a JobSet are its pod sets. Each replica has a Workload, and so has each pod group, whose name
+    is that of the Workload; a pod without a group controls its Workload.
+    """
+    if owner is None:
         return {}
-    return {
-        "jobset.sigs.k8s.io/jobset-name": owner.name,
-        "jobset.sigs.k8s.io/jobset-uid": owner.uid,
-        "jobset.sigs.k8s.io/replicatedjob-name": pod_set,
-    }
+    if owner.kind == _JOB_SET:
+        return {
+            "jobset.sigs.k8s.io/jobset-name": owner.name,
+            "jobset.sigs.k8s.io/jobset-uid": owner.uid,
+            "jobset.sigs.k8s.io/replicatedjob-name": pod_set,
+        }
+    if owner.kind == _REPLICAS:
+        name = workload.metadata.name
+        return {"leaderworkerset.sigs.k8s.io/name": owner.name, "leaderworkerset.sigs.k8s.io/group-key": name}
+    if owner.kind == _POD and not owner.controller:
+        return {"kueue.x-k8s.io/pod-group-name": workload.metadata.name}
+    return {}
 
 
 def _template(

@@ -97,17 +97,19 @@ class Kueue:
         owner: str = "",
         **fields: Any,
     ) -> None:
-        """Create a Workload whose quota is reserved; *owner* is the kind of its controller."""
+        """Create a Workload whose quota is reserved; *owner* is the kind of its owner.
+
+        As with Kueue, a Job is its controller; a LeaderWorkerSet and the pods of a group are not.
+        """
         container = {"name": "main", "image": "example.com/main", "resources": {"requests": {"cpu": str(cpu)}}}
         spec = {"containers": [container], **fields}
+        of_job = {"apiVersion": "batch/v1", "controller": True} if owner == "Job" else {}
         self._bodies[name] = {
             "metadata": {
                 "name": name,
                 "namespace": "default",
                 "uid": f"uid-of-{name}",
-                "ownerReferences": [
-                    {"kind": owner, "apiVersion": "batch/v1", "name": name, "uid": f"owner-{name}", "controller": True}
-                ]
+                "ownerReferences": [{"kind": owner, "apiVersion": "v1", "name": name, "uid": f"owner-{name}"} | of_job]
                 if owner
                 else [],
             },
@@ -309,17 +311,23 @@ async def test_lost_room(kueue: Kueue) -> None:
     assert "The room that was held is lost" in kueue.writes[1].message
 
 
-async def test_a_gang_of_its_owner() -> None:
+@table(
+    "kind, owner",
+    ("job", "Job", "Job"),
+    ("replica", "LeaderWorkerSet", "LeaderWorkerSet"),
+    ("pod-group", "KueuePodGroup", "Pod"),
+)
+async def test_a_gang_of_its_owner(kind: str, owner: str) -> None:
     """The topology counts of the gang that the pods of an owner will be."""
     made = with_pod_groups(rig(defaults=default_plugins()))
     made.add(small_node("a", zone="x"), small_node("b", zone="y"))
-    rows = [{"kind": "Job", "topology": {"key": "zone"}}]
+    rows = [{"kind": kind, "topology": {"key": "zone"}}]
     made.serve(ProfileConfig(scheduler_name=DEFAULT_NAME, gangs=validate(GangSettings, {"fromOwners": rows})))
     kueue = Kueue(made)
     kueue.check()
-    kueue.add("job", 3, owner="Job")
+    kueue.add("job", 3, owner=owner)
     await kueue.until(lambda: kueue.written == ["job: Retry"])
-    kueue.add("fits", 2, owner="Job")
+    kueue.add("fits", 2, owner=owner)
     await kueue.until(lambda: kueue.held == ["fits"])
     (room,) = made.scheduler.reservations.held
     assert len(room.reservation.plan.node_names) == 1
