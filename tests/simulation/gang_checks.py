@@ -114,7 +114,7 @@ class GangChecks:
 
     # -- scheduling ------------------------------------------------------------------------------------------------
 
-    def reserved(self, pod: Pod, problem: str) -> bool:
+    def reserved(self, pod: Pod, node_name: str, problem: str) -> bool:
         """Record the state on which a cycle decides, when a node is reserved for a pod.
 
         A cycle that waits for an extender receives nothing; events queued meanwhile are delivered before its pods are
@@ -127,6 +127,7 @@ class GangChecks:
         Returns:
             Whether the pod is a member and is checked here.
         """
+        self.healing.reserved(pod, node_name)
         key = gang_key(pod)
         if key is None:
             return False

@@ -45,6 +45,8 @@ class HealingChecks:
     """Members that were bound and had not ended when they were checked last, by UID."""
     _reports: list[str] = field(default_factory=list)
     """What the core has reported since then."""
+    _problems: dict[str, str] = field(default_factory=dict)
+    """Of the pods that have a node and whose binding has not started, by UID."""
 
     def __post_init__(self) -> None:
         """Record what the core reports."""
@@ -58,10 +60,10 @@ class HealingChecks:
 
     # -- decisions ------------------------------------------------------------------------------------------------
 
-    def placed(self, attempt: Attempt) -> None:
-        """Check that a pod whose binding starts uses no room that is held for another pod."""
-        pod, name = attempt.info.pod, attempt.node_name
+    def reserved(self, pod: Pod, name: str) -> None:
+        """Check that a pod uses no room that is held for another pod, by what is known when its node is chosen."""
         node, uid = self.received.nodes.get(name), pod.metadata.uid
+        self._problems.pop(uid, None)
         holds = [lost.pod for lost in self._untaken(name) if lost.replacement != uid]
         if node is None or not holds:
             return
@@ -70,7 +72,13 @@ class HealingChecks:
         held = [each for each in holds if each.metadata.uid not in counted and self._priority_of(each) >= priority]
         if held and _fits([*there, *held], node) and not _fits([*there, *held, pod], node):
             names = ", ".join(each.metadata.name for each in held)
-            self.ledger.report_problem(f"{uid} uses room on {name} that is held for replacements of {names}")
+            self._problems[uid] = f"{uid} uses room on {name} that is held for replacements of {names}"
+
+    def placed(self, attempt: Attempt) -> None:
+        """Report a pod whose binding starts, and which uses such room."""
+        problem = self._problems.pop(attempt.info.uid, "")
+        if problem:
+            self.ledger.report_problem(problem)
 
     def _untaken(self, node_name: str) -> Iterator[LostMember]:
         """Yield the lost members whose room on a node no replacement has taken."""

@@ -169,7 +169,7 @@ class ReservationLedger:
             self.report_problem(f"{info.uid} is scheduled although it is gated or being deleted")
         problem = self._placement_problem(info.pod, node_name)
         self.reservations[info.uid] = Reservation(info.pod, node_name)
-        if self.gangs is not None and self.gangs.reserved(info.pod, problem):
+        if self.gangs is not None and self.gangs.reserved(info.pod, node_name, problem):
             return
         if problem:
             self.report_problem(problem)
