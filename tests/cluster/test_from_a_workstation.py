@@ -229,6 +229,8 @@ def test_a_shell_completes_names(plane: ControlPlane, replicas: list[OperatorPro
     assert complete(own, "bayplan history com") == {"completed"}
     assert complete(own, "bayplan rollback completed --to-revision ") == {"1"}
     assert complete(own, "bayplan diff completed@") == {"completed@1"}
+    assert complete(own, "bayplan reserve room -n default --podgroup ") == {"train"}
+    assert complete(own, "bayplan reserve room --scheduler-name com") == {"completed"}
 
 
 def test_few_rights_are_enough(plane: ControlPlane, replicas: list[OperatorProcess]) -> None:

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from bayplan.cli import bayplan
+from click.testing import CliRunner, Result
 
 from hack.controlplane.api_client import ApiClient
 from hack.controlplane.launcher import ControlPlane
@@ -82,6 +84,29 @@ def test_room_from_the_object_to_the_bind(world: Reservations, control_plane: Co
     printed = control_plane.kubectl("get", "nodereservations", f"--namespace={world.namespace}")
     assert printed.split()[:6] == ["NAME", "PHASE", "COUNT", "RESERVED", "CONSUMED", "NODES"]
     assert printed.splitlines()[1].split()[:5] == ["room", "Consumed", "2", "0", "2"]
+
+
+def test_the_command(world: Reservations, control_plane: ControlPlane) -> None:
+    """The command creates a reservation for pods of a PodGroup or with labels, and lists it with its nodes."""
+    where = [f"--namespace={world.namespace}", f"--kubeconfig={control_plane.kubeconfig}"]
+    options = ["--cpu=1", "--count=2", "--owner=app=train", "--ttl=1h", f"--scheduler-name={world.token}"]
+
+    def run(*arguments: str) -> Result:
+        return CliRunner().invoke(bayplan, ["reserve", *arguments, *where])
+
+    try:
+        created = run("room", *options)
+        assert created.stdout == f'NodeReservation "room" created in namespace {world.namespace}\n', created.output
+        world.until_phase("room", "Reserved")
+        title, row = run().stdout.splitlines()
+        assert title.split()[:7] == ["NAMESPACE", "NAME", "PHASE", "COUNT", "RESERVED", "CONSUMED", "NODES"]
+        assert row.split()[:6] == [world.namespace, "room", "Reserved", "2", "2", "0"]
+        until = world.status("room")["expirationTime"]
+        assert (row.split()[-2:], f"{world.token}-a (2)" in row) == ([until, "RoomHeld"], True)
+        again = run("room", *options)
+        assert (again.exit_code, "there is a NodeReservation" in again.stderr) == (1, True)
+    finally:
+        control_plane.kubectl("delete", "nodereservations", "--all", f"--namespace={world.namespace}")
 
 
 def test_room_expires(world: Reservations) -> None:

@@ -224,6 +224,7 @@ READERS = {
     "rebalance kubeconfig": Reader(
         ("rebalance", "--dry-run", "--kubeconfig", "FILE", "--consolidate"), _of(_KUBECONFIG)
     ),
+    "reserve kubeconfig": Reader(("reserve", "--kubeconfig", "FILE"), _of(_KUBECONFIG)),
     "diff files": Reader(("diff", "batch", "batch", "--cluster", "FILE"), manifests),
     "diff before": Reader(("diff", "FILE", "FILE", "--cluster", "FILE", "--allow-invalid"), manifests),
     "diff kubeconfig": Reader(("diff", "a", "b", "--kubeconfig", "FILE"), _of(_KUBECONFIG)),

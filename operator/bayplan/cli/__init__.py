@@ -42,6 +42,7 @@ _SUBCOMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "explain": ("bayplan.cli.explain:explain", "Explain why a pod or gang is or is not scheduled."),
         "fit": ("bayplan.cli.fit:fit", "Report whether pods would be scheduled."),
         "rebalance": ("bayplan.cli.rebalance:rebalance", "Plan moves of running pods."),
+        "reserve": ("bayplan.cli.reserve:reserve", "Reserve room for later pods, or list the reservations."),
         "validate": (
             "bayplan.cli.validate:validate",
             "Report all problems of manifests, without a cluster.",

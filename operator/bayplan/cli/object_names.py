@@ -200,6 +200,14 @@ def complete_explained(context: click.Context, parameter: click.Parameter, incom
     return _items(found if prefix else [*found, _GROUP_PREFIX], incomplete)
 
 
+def complete_groups(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete the name of a PodGroup of ``bayplan.dev`` in the namespace of ``-n``."""
+    del parameter
+    namespace = context.params.get("namespace") or _choice(context).own_namespace
+    path = f"/apis/bayplan.dev/v1alpha1/namespaces/{path_part(namespace)}/podgroups"
+    return _items(_listed(context, lambda connection: _names(connection, path)), incomplete)
+
+
 def complete_namespaces(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     del parameter
     return _items(_listed(context, lambda connection: _names(connection, _NAMESPACES)), incomplete)

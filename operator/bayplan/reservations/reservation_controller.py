@@ -19,7 +19,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import Any, Protocol
 
@@ -304,7 +304,7 @@ class ReservationController:
 
     def _end_time(self, reservation: NodeReservation) -> float | None:
         """Return the clock time at which a reservation expires; None for never."""
-        expires = _expiration(reservation)
+        expires = reservation.expiration
         if expires is None:
             return None
         return self._clock.now() + (expires - self._clock.wall()).total_seconds()
@@ -346,7 +346,7 @@ class ReservationController:
             ConditionUpdate("Impossible", "True", "NeverFits", message)
             if found.is_impossible
             else ConditionUpdate("Impossible", "False", "MayFit", "The pods fit when other pods end"),
-            expires=_expiration(reservation),
+            expires=reservation.expiration,
         )
 
     def _request(self, reservation: NodeReservation, count: int, classes: Sequence[dict[str, Any]]) -> FitRequest:
@@ -478,7 +478,7 @@ class ReservationController:
             ConditionUpdate("Reserved", "True", "RoomHeld", message),
             ConditionUpdate("Impossible", "False", "RoomHeld", "The pods fit"),
             consumed=reservation.spec.count - room.free,
-            expires=_expiration(reservation),
+            expires=reservation.expiration,
         )
 
     async def _write_consumed(self, key: _Key, reservation: NodeReservation, record: _Record) -> None:
@@ -546,11 +546,6 @@ class ReservationWrites:
     async def priority_classes(self) -> Sequence[dict[str, Any]]:
         """Return the PriorityClasses of the cluster, as manifests."""
         return await priority_class_manifests(self._connection)
-
-
-def _expiration(reservation: NodeReservation) -> datetime | None:
-    created, ttl = reservation.metadata.creation_timestamp, reservation.spec.ttl_seconds
-    return None if created is None or ttl is None else created + timedelta(seconds=ttl)
 
 
 def _names(room: HeldRoom) -> str:

@@ -6,6 +6,7 @@ take the room.
 
 import re
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
@@ -213,3 +214,9 @@ class NodeReservation(CustomResource):
 
     spec: NodeReservationSpec
     status: NodeReservationStatus = NodeReservationStatus()
+
+    @property
+    def expiration(self) -> datetime | None:
+        """Time at which the reservation expires; None for never, and before the object is created."""
+        created, ttl = self.metadata.creation_timestamp, self.spec.ttl_seconds
+        return None if created is None or ttl is None else created + timedelta(seconds=ttl)

@@ -19,6 +19,7 @@ from tests.support.fake_api import FakeApi, Response
 from tests.support.tables import table
 
 HOSTILE = "a\x1b[2J\x1b]0;owned\x07\x7f\x9b31m\u202eb\u2028\rc\nFORGED"
+RESERVATIONS = "/apis/bayplan.dev/v1alpha1/nodereservations"
 REVISIONS = "/apis/apps/v1/controllerrevisions"
 POD = {
     "apiVersion": "v1",
@@ -115,6 +116,8 @@ async def api() -> AsyncIterator[FakeApi]:
     async with FakeApi() as made:
         made.on("GET", f"{PROFILES}/batch", Response(body={"metadata": metadata, "spec": spec, "status": status}))
         made.on("GET", REVISIONS, Response(body={"items": revisions}))
+        reserved = {"metadata": {"name": HOSTILE}, "spec": {HOSTILE: 1}}
+        made.on("GET", RESERVATIONS, Response(body={"metadata": {"resourceVersion": "1"}, "items": [reserved]}))
         yield made
 
 
@@ -126,6 +129,8 @@ async def api() -> AsyncIterator[FakeApi]:
     ("one revision", ["history", "batch", "--revision", "1"]),
     ("two revisions", ["history", "batch", "--diff", "1", "2"]),
     ("rollback", ["rollback", "batch", "--to-revision", "1", "--dry-run"]),
+    ("reservations", ["reserve"]),
+    ("reservations as YAML", ["reserve", "-o", "yaml"]),
 )
 async def test_texts_in_the_cluster(api: FakeApi, tmp_path: Path, args: list[str]) -> None:
     """Control characters in objects of the cluster are escaped."""
