@@ -291,7 +291,8 @@ class Owners:
         body = self._groups.bodies.get(key)
         if body is not None:
             size = body["spec"]["minMember"]
-            if body["metadata"]["labels"] and size != workload.size:
+            # The size of a suspended owner counts when it is resumed.
+            if body["metadata"]["labels"] and size != workload.size and not workload.is_suspended:
                 yield f"gang {key} has minMember {size}, and its owner has {workload.size} pods"
         elif workload.size > 1:
             # The leader that would own the PodGroup of a removed replica does not exist any more.
