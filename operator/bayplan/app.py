@@ -177,9 +177,10 @@ class Operator:
         if parts.reservations is not None:
             self._spawn("NodeReservations", parts.reservations.run())
             await parts.reservations.settle()
-        self._spawn("scheduler", parts.scheduler.run())
         if parts.rebalancing is not None:
             self._spawn("RebalancePlans", parts.rebalancing.run())
+            await parts.rebalancing.settle()
+        self._spawn("scheduler", parts.scheduler.run())
         self._spawn("statuses of groups", parts.group_statuses.run())
         self._spawn("new nodes for gangs", parts.helpful_nodes.run())
         if parts.owner_groups is not None:

@@ -13,7 +13,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from bayplan.rebalancing.plan_controller import EvictionRefusedError
+from bayplan.rebalancing.pod_moves import EvictionRefusedError
 
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.affinity import LabelSelector

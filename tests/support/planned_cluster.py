@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from bayplan.process.copies import BackgroundDocuments
-from bayplan.rebalancing.plan_controller import EvictionRefusedError, RebalancePlans, StoredPlan
+from bayplan.rebalancing.plan_controller import RebalancePlans, StoredPlan
+from bayplan.rebalancing.pod_moves import EvictionRefusedError
 from msgspec.structs import replace
 
 from scheduler_core.errors import ClusterWriteError, NotFoundError

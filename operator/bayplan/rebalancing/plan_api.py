@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from typing import Any
 
@@ -13,7 +14,8 @@ from bayplan.kube.http.api_request import ApiRequest, path_part
 from bayplan.kube.http.connection import ApiConnection
 from bayplan.kube.watches.cluster_informers import ClusterInformers, FeedSink
 from bayplan.process.copies import BackgroundDocuments
-from bayplan.rebalancing.plan_controller import EvictionRefusedError, RebalancePlans, StoredPlan
+from bayplan.rebalancing.plan_controller import RebalancePlans, StoredPlan
+from bayplan.rebalancing.pod_moves import EvictionRefusedError
 from bayplan.resources.rebalance_plan import RebalancePlan
 from bayplan.resources.resource_model import GROUP, VERSION
 from scheduler_core.errors import ServerUnavailableError
@@ -23,6 +25,8 @@ from scheduler_core.scheduler import Scheduler
 log = logging.getLogger(__name__)
 
 _SECONDS = 10.0
+_SETTLE_SECONDS = 5.0
+"""Maximum time that the first scheduling cycle waits for this room."""
 _PLURAL = RebalancePlan.definition.plural
 
 
@@ -65,6 +69,12 @@ class RebalancePlanSource:
     ) -> None:
         self._informers = informers
         self.plans = RebalancePlans(scheduler, documents, ApiPlanRequests(connection), clock)
+
+    async def settle(self) -> None:
+        """Wait until the room of a move that an earlier process began is held again, at most some seconds."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_SETTLE_SECONDS):
+                await self.plans.restored.wait()
 
     async def run(self) -> None:
         """Watch the plans and make them, until cancelled."""

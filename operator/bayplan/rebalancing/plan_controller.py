@@ -8,18 +8,20 @@
                ▼                                                              ▼
            Completed                                                       Stopped
 
-One move is made at a time, of all plans. After a restart, a plan that was Moving is planned again, with the moves that
-are left of its budget: the replacement of the last move is scheduled as any pod. Reasons that may pass, such as a
-PodDisruptionBudget without allowed disruptions, are waited for within the time of a move.
+One move is made at a time, of all plans. After a restart, the room of the move that was not over is held again before
+the first cycle, and its replacement is awaited; then the plan is planned again, with the moves that are left of its
+budget. Reasons that may pass, such as a PodDisruptionBudget without allowed disruptions, are waited for within the time
+of a move.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
@@ -27,20 +29,20 @@ from msgspec import Struct
 
 from bayplan.process.copies import BackgroundDocuments, Document
 from bayplan.rebalancing.building import plan_document
-from bayplan.rebalancing.documents import PlanDocument, PlannedMove
+from bayplan.rebalancing.documents import PlanDocument
 from bayplan.rebalancing.objectives import piece_of
+from bayplan.rebalancing.pod_moves import AwaitedMove, Evictions, MoveOrder, PodMoves
 from bayplan.resources.conditions import ConditionUpdate, set_condition
 from bayplan.resources.rebalance_plan import (
     MAX_MOVES,
+    AwaitedPod,
     PlannedMoveStatus,
     RebalancePlan,
     RebalancePlanSpec,
     RebalancePlanStatus,
 )
 from bayplan.resources.resource_model import API_VERSION
-from scheduler_core.dry_run_assembly import plan_search
 from scheduler_core.errors import ClusterWriteError, ConfigError, NotFoundError, SchedulerCoreError
-from scheduler_core.gangs.held_room import EndReason, HeldPod, HeldRoom, Holder, OwnPods, Terms
 from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.pod_group import GroupKey, GroupSource
 from scheduler_core.model.selectors import equality_matcher
@@ -56,7 +58,6 @@ from scheduler_core.rebalance.requests import (
     Spread,
 )
 from scheduler_core.scheduler import Scheduler
-from scheduler_core.snapshot.pod_info import PodInfo
 
 log = logging.getLogger(__name__)
 
@@ -74,42 +75,31 @@ class StoredPlan(Struct, frozen=True):
     status: dict[str, Any] = {}
 
 
-class EvictionRefusedError(ClusterWriteError):
-    """The API server refuses an eviction for now, because of a PodDisruptionBudget."""
-
-
-class PlanRequests(Protocol):
+class PlanRequests(Evictions, Protocol):
     """Requests of the controller."""
-
-    async def evict(self, namespace: str, name: str, uid: str) -> None:
-        """Evict a pod through the Eviction API.
-
-        Raises:
-            EvictionRefusedError: A PodDisruptionBudget allows no disruption now.
-            NotFoundError: The pod is gone.
-        """
 
     async def write_status(self, name: str, status: dict[str, Any]) -> None:
         """Replace the status of a plan."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Eviction:
-    """A move that is made now.
+class _Resumed:
+    """A move that an earlier process began.
 
     Attributes:
-        until: Time at which it has failed, in the clock's seconds.
+        held: The replacement that is awaited; "" if it is bound to its node, or why the move has failed.
     """
 
-    plan: RebalancePlan
-    move: PlannedMove
-    info: PodInfo
-    replacement: PodInfo
-    until: float
+    number: int
+    held: AwaitedMove | str
 
 
 class RebalancePlans:
-    """Plans and makes moves; it runs only while this process leads."""
+    """Plans and makes moves; it runs only while this process leads.
+
+    Attributes:
+        restored: Set when the room of a move that an earlier process began is held again.
+    """
 
     def __init__(
         self, scheduler: Scheduler, documents: BackgroundDocuments, requests: PlanRequests, clock: Clock
@@ -122,6 +112,9 @@ class RebalancePlans:
         self._statuses: dict[str, RebalancePlanStatus] = {}
         """Last written statuses, because the watch may lag behind a write."""
         self._has_changed = asyncio.Event()
+        self._resumed: dict[str, _Resumed] = {}
+        self.restored = asyncio.Event()
+        self.moves = PodMoves(scheduler, requests, clock)
 
     def plan_changed(self, plan: StoredPlan) -> None:
         name = plan.metadata.name
@@ -134,6 +127,7 @@ class RebalancePlans:
     def plan_deleted(self, plan: StoredPlan) -> None:
         self._plans.pop(plan.metadata.name, None)
         self._statuses.pop(plan.metadata.name, None)
+        self._resumed.pop(plan.metadata.name, None)
 
     async def run(self, listed: Awaitable[None]) -> None:
         """Make plans and moves until cancelled.
@@ -142,13 +136,36 @@ class RebalancePlans:
             listed: Ends when all plans are listed for the first time.
         """
         await listed
+        for name in sorted(self._plans):
+            await self._restore(name)
+        self.restored.set()
+        # The first cycles come before the first search.
+        self._has_changed.clear()
         while True:
             timer = self._clock.call_later(_LOOK_SECONDS, self._has_changed.set)
             await self._has_changed.wait()
             timer.cancel()
             self._has_changed.clear()
-            for name in sorted(self._plans):
+            for name in sorted(self._plans, key=lambda each: (each not in self._resumed, each)):
                 await self._guarded(name)
+
+    async def _restore(self, name: str) -> None:
+        """Hold the room again for the replacement that an earlier process awaited."""
+        try:
+            plan = RebalancePlan.from_object(_body(self._plans[name]))
+        except ConfigError:
+            # The plan is rejected when it is reconciled.
+            return
+        for number, move in enumerate(plan.status.moves):
+            if plan.status.phase == "Moving" and move.state == "Evicting" and move.awaited is not None:
+                held: AwaitedMove | str | None
+                try:
+                    held = await self.moves.resume(plan, move, move.awaited)
+                except SchedulerCoreError as error:
+                    held = f"the move of pod {move.pod} cannot be resumed: {error}"
+                if held is not None:
+                    self._resumed[name] = _Resumed(number, held)
+                    log.info("RebalancePlan %s: the move of pod %s is resumed", name, move.pod)
 
     async def _guarded(self, name: str) -> None:
         try:
@@ -173,10 +190,35 @@ class RebalancePlans:
             await self._reject(stored, error)
             return
         status = self._statuses.setdefault(name, plan.status)
+        resumed = self._resumed.pop(name, None)
+        if resumed is not None:
+            status = await self._end_resumed(plan, status, resumed)
         if not self._is_due(plan, status):
             return
         run = _Run(self, plan, status)
         await run.make()
+
+    async def _end_resumed(
+        self, plan: RebalancePlan, status: RebalancePlanStatus, resumed: _Resumed
+    ) -> RebalancePlanStatus:
+        """Await the replacement, and return the status with the move; if it has failed, the plan stops."""
+        held = resumed.held
+        failure = held if isinstance(held, str) else await self.moves.outcome(held)
+        moves = list(status.moves)
+        state = "Failed" if failure else "Moved"
+        moves[resumed.number] = moves[resumed.number].model_copy(update={"state": state, "awaited": None})
+        # Not written: the status of the next plan has the counts, and until then a restart finds the replacement.
+        status = status.model_copy(
+            update={
+                "moves": tuple(moves),
+                "moved": status.moved + (not failure),
+                "last_moved_at": _full_second(self.now()),
+            }
+        )
+        self._statuses[plan.metadata.name] = status
+        if failure and self.is_current(plan) and status.observed_generation == plan.metadata.generation:
+            await _Run(self, plan, status).stop(status, failure)
+        return self._statuses[plan.metadata.name]
 
     def _is_due(self, plan: RebalancePlan, status: RebalancePlanStatus) -> bool:
         if status.observed_generation != plan.metadata.generation or status.phase in (None, "Moving", "Invalid"):
@@ -231,84 +273,6 @@ class RebalancePlans:
     async def pause(self, seconds: float) -> None:
         await self._clock.sleep(seconds)
 
-    async def move(self, plan: RebalancePlan, request: RebalanceRequest, move: PlannedMove) -> str:
-        """Make one move; return why it failed, "" if the replacement is bound to its node."""
-        until = self._clock.now() + plan.spec.move_timeout_seconds
-        reason = ""
-        while self._clock.now() < until and self.is_current(plan):
-            info = self._running(move)
-            if info is None:
-                return f"pod {move.pod} has ended or was moved already"
-            await self._scheduler.context.suspension.over()
-            reason, replacement = plan_search(self._scheduler.context, self._scheduler.reservations).check(
-                request, info, move.target
-            )
-            if replacement is not None:
-                made = await self._evicted(_Eviction(plan, move, info, replacement, until))
-                if made is not None:
-                    return made
-                reason = "a PodDisruptionBudget allows no disruption"
-            await self._clock.sleep(_LOOK_SECONDS)
-        return reason or "the plan has changed"
-
-    def _running(self, move: PlannedMove) -> PodInfo | None:
-        placed = self._scheduler.context.cache.get(move.uid)
-        is_there = placed is not None and placed.info.pod.spec.node_name == move.source
-        return placed.info if placed is not None and is_there else None
-
-    async def _evicted(self, eviction: _Eviction) -> str | None:
-        """Hold the destination, evict the pod, and await the replacement; None if the eviction is refused for now."""
-        plan, move = eviction.plan, eviction.move
-        ended: asyncio.Future[EndReason] = asyncio.get_running_loop().create_future()
-        room = self._room(eviction, lambda reason: None if ended.done() else ended.set_result(reason))
-        if not await self._held(room):
-            return f"the room on node {move.target} was taken"
-        before = set(room.settled)
-        try:
-            meta = eviction.info.pod.metadata
-            await self._requests.evict(meta.namespace, meta.name, meta.uid)
-            self.record(plan, "Normal", "Evicted", f"Evicted pod {move.pod}, whose replacement gets node {move.target}")
-            reason = await ended
-        except EvictionRefusedError:
-            return None
-        except NotFoundError:
-            return f"pod {move.pod} has ended"
-        except ClusterWriteError as error:
-            # The API server may have evicted it all the same.
-            return f"the eviction of pod {move.pod} failed: {error}"
-        finally:
-            await self._released(room)
-        if reason is EndReason.EXPIRED:
-            return f"no replacement of pod {move.pod} was bound within {plan.spec.move_timeout_seconds} s"
-        placed = [self._scheduler.context.cache.get(uid) for uid in room.settled - before]
-        nodes = sorted({each.info.node_name for each in placed if each is not None})
-        if move.target in nodes:
-            return ""
-        return f"the replacement of pod {move.pod} is on node {', '.join(nodes) or 'none'} and not on {move.target}"
-
-    def _room(self, eviction: _Eviction, on_end: Callable[[EndReason], None]) -> HeldRoom:
-        plan, move, pod = eviction.plan, eviction.move, eviction.info.pod
-        owners = (owner.uid for owner in pod.metadata.owner_references if owner.controller)
-        pods = OwnPods(pod.metadata.namespace, owner_uid=next(owners))
-        holder = Holder("RebalancePlan", "", plan.metadata.name, f"{plan.metadata.uid}/{move.uid}", pods)
-        terms = Terms(until=eviction.until, prefers_slots=True, on_end=on_end)
-        nodes = self._scheduler.context.cache.columns
-        return HeldRoom(holder, [HeldPod(eviction.replacement, "", move.target)], nodes, terms)
-
-    async def _held(self, room: HeldRoom) -> bool:
-        reservations, began = self._scheduler.reservations, list[bool]()
-        suspension = self._scheduler.context.suspension
-        await suspension.over()
-        suspension.run_or_defer(lambda: began.append(reservations.hold(room)))
-        return began[0]
-
-    async def _released(self, room: HeldRoom) -> None:
-        held = self._scheduler.reservations.held
-        if held.of(room.holder.uid) is not None:
-            suspension = self._scheduler.context.suspension
-            await suspension.over()
-            suspension.run_or_defer(held.end, room.holder.uid)
-
 
 class _Run:
     """One plan of an object, and its moves."""
@@ -320,7 +284,10 @@ class _Run:
         self._before = status.moved if is_resumed else 0
         """Moves that count against the budget already."""
         self._status = RebalancePlanStatus(
-            observed_generation=plan.metadata.generation, moved=self._before, conditions=status.conditions
+            observed_generation=plan.metadata.generation,
+            moved=self._before,
+            last_moved_at=status.last_moved_at,
+            conditions=status.conditions,
         )
 
     async def make(self) -> None:
@@ -356,29 +323,50 @@ class _Run:
             await self._write("Moving")
             await self._moves(request, found)
 
+    async def stop(self, status: RebalancePlanStatus, failure: str) -> None:
+        """End a plan whose move has failed."""
+        self._status = status
+        await self._end("Stopped", "False", "MoveFailed", failure)
+
     async def _moves(self, request: RebalanceRequest, found: PlanDocument) -> None:
-        plans, per_minute = self._plans, self._plan.spec.budget.moves_per_minute
+        plans = self._plans
         for number, move in enumerate(found.moves):
+            await self._keep_rate()
             if not plans.is_current(self._plan):
                 # The object is reconciled again, or it is gone.
                 return
-            if number and per_minute is not None:
-                await plans.pause(60 / per_minute)
-            self._mark(number, "Evicting")
-            await self._write("Moving")
-            failure = await plans.move(self._plan, request, move)
+            is_current = partial(plans.is_current, self._plan)
+            begin = partial(self._begin, number)
+            failure = await plans.moves.make(MoveOrder(self._plan, request, move, is_current, begin))
             if failure:
                 self._mark(number, "Failed")
                 if plans.is_current(self._plan):
                     await self._end("Stopped", "False", "MoveFailed", failure)
                 return
             self._mark(number, "Moved")
-            self._status = self._status.model_copy(update={"moved": self._status.moved + 1})
+            self._status = self._status.model_copy(
+                update={"moved": self._status.moved + 1, "last_moved_at": _full_second(plans.now())}
+            )
+            if move is not found.moves[-1]:
+                await self._write("Moving")
         await self._end("Completed", "True", "Moved", found.headline)
 
-    def _mark(self, number: int, state: str) -> None:
+    async def _keep_rate(self) -> None:
+        """Wait until the rate allows a move, also one that comes after those of an earlier process."""
+        rate, last = self._plan.spec.budget.moves_per_minute, self._status.last_moved_at
+        if rate is not None and last is not None:
+            seconds = 60 / rate - (self._plans.now() - last).total_seconds()
+            # The wall clock may be set back.
+            await self._plans.pause(min(max(seconds, 0.0), 60 / rate + 1))
+
+    async def _begin(self, number: int, awaited: AwaitedPod) -> None:
+        if self._status.moves[number].awaited != awaited:
+            self._mark(number, "Evicting", awaited)
+            await self._write("Moving")
+
+    def _mark(self, number: int, state: str, awaited: AwaitedPod | None = None) -> None:
         moves = list(self._status.moves)
-        moves[number] = moves[number].model_copy(update={"state": state})
+        moves[number] = moves[number].model_copy(update={"state": state, "awaited": awaited})
         self._status = self._status.model_copy(update={"moves": tuple(moves)})
 
     async def _write(self, phase: str) -> None:
@@ -422,6 +410,11 @@ def _objective(spec: RebalancePlanSpec) -> Objective:
             raise SchedulerCoreError("spec.defragment: write an amount above 0 of a resource of nodes")
         return piece
     return Spread() if spec.objective == "Spread" else Consolidate()
+
+
+def _full_second(moment: datetime) -> datetime:
+    """Return the next full second, because statuses have no fractions: a rate is never exceeded."""
+    return (moment + timedelta(seconds=1, microseconds=-1)).replace(microsecond=0)
 
 
 def _body(stored: StoredPlan) -> dict[str, Any]:

@@ -25,8 +25,10 @@ from bayplan.resources.resource_model import (
 from scheduler_core.config.config_model import INT32_MAX, INT64_MAX, ConfigModel, RuleProblem
 
 MAX_MOVES = 500
+MAX_PODS_OF_NODE = 1000
 _MAX_NAMES = 100
 _MAX_LABELS = 16
+_MAX_REQUESTS = 500
 _SECONDS = 300
 _MOVES = 10
 _NEEDS_NODES = "spec.drain is required with objective Drain, and only then: it selects the nodes"
@@ -184,6 +186,19 @@ class RebalancePlanSpec(ConfigModel):
             yield RuleProblem(("defragment",), _NEEDS_PIECE)
 
 
+class AwaitedPod(StatusModel):
+    """What is needed to hold the room of a replacement again after a restart."""
+
+    owner: str = text("UID of the controller of the pod.", 64)
+    requests: dict[str, Annotated[str, Field(max_length=63)]] = Field(
+        default={}, max_length=_MAX_REQUESTS, description="Requests of the pod, by resource."
+    )
+    priority: int = Field(default=0, ge=-INT32_MAX - 1, le=INT32_MAX, description="Priority of the pod.")
+    others: tuple[Annotated[str, Field(max_length=64)], ...] = entries(
+        "UIDs of the pods of the controller that were on the node before the eviction.", MAX_PODS_OF_NODE
+    )
+
+
 class PlannedMoveStatus(StatusModel):
     """One move."""
 
@@ -195,6 +210,9 @@ class PlannedMoveStatus(StatusModel):
         default="Pending",
         description="Pending: not begun. Evicting: the room is held, and the replacement is awaited. Moved: the "
         "replacement is bound to the node. Failed: it is not.",
+    )
+    awaited: AwaitedPod | None = Field(
+        default=None, description="The replacement, while the move is Evicting; a restart resumes the move with it."
     )
 
 
@@ -215,6 +233,9 @@ class RebalancePlanStatus(StatusModel):
     cost: int = count("Sum of the costs of the moves.", default=0, limit=INT64_MAX)
     moves: tuple[PlannedMoveStatus, ...] = entries("The moves in their order.", MAX_MOVES)
     planned_at: Timestamp | None = Field(default=None, description="Time of the plan.")
+    last_moved_at: Timestamp | None = Field(
+        default=None, description="End of the last move, from which the rate of moves a minute counts."
+    )
     completed_at: Timestamp | None = Field(default=None, description="Time at which the plan ended.")
     conditions: tuple[Condition, ...] = conditions_field(
         "Completed: whether the plan has ended as intended; if not, why it stopped, or what is wrong in the spec."

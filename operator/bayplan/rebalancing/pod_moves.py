@@ -1,0 +1,224 @@
+"""One move of a plan: its room is held, the pod is evicted, and its replacement is awaited.
+
+What a later process needs to await the replacement is written before the eviction, so that a restart resumes the move.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from bayplan.rebalancing.documents import PlannedMove
+from bayplan.resources.rebalance_plan import MAX_PODS_OF_NODE, AwaitedPod, PlannedMoveStatus, RebalancePlan
+from bayplan.resources.resource_model import API_VERSION
+from scheduler_core.dry_run_assembly import plan_search
+from scheduler_core.errors import ClusterWriteError, NotFoundError
+from scheduler_core.gangs.held_room import EndReason, HeldPod, HeldRoom, Holder, OwnPods, Terms
+from scheduler_core.model.meta import ObjectMeta, OwnerReference
+from scheduler_core.model.pod import Container, Pod, PodSpec, ResourceRequirements
+from scheduler_core.model.pod_requests import CPU
+from scheduler_core.ports import Clock, Event, ObjectReference
+from scheduler_core.rebalance.requests import RebalanceRequest
+from scheduler_core.scheduler import Scheduler
+from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
+
+_LOOK_SECONDS = 1.0
+
+
+class EvictionRefusedError(ClusterWriteError):
+    """The API server refuses an eviction for now, because of a PodDisruptionBudget."""
+
+
+class Evictions(Protocol):
+    """Requests of a move."""
+
+    async def evict(self, namespace: str, name: str, uid: str) -> None:
+        """Evict a pod through the Eviction API.
+
+        Raises:
+            EvictionRefusedError: A PodDisruptionBudget allows no disruption now.
+            NotFoundError: The pod is gone.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class MoveOrder:
+    """A move that is to be made.
+
+    Attributes:
+        is_current: Returns whether the plan still has this spec.
+        on_begin: Writes what is needed to resume the move; called before the eviction.
+    """
+
+    plan: RebalancePlan
+    request: RebalanceRequest
+    move: PlannedMove
+    is_current: Callable[[], bool]
+    on_begin: Callable[[AwaitedPod], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitedMove:
+    """A replacement that is awaited.
+
+    Attributes:
+        before: UIDs of pods of the same controller that are not the replacement.
+    """
+
+    plan: RebalancePlan
+    pod: str
+    target: str
+    room: HeldRoom
+    ended: asyncio.Future[EndReason]
+    before: frozenset[str]
+
+
+class PodMoves:
+    """Makes moves, and resumes the one that an earlier process began."""
+
+    def __init__(self, scheduler: Scheduler, evictions: Evictions, clock: Clock) -> None:
+        self._scheduler = scheduler
+        self._evictions = evictions
+        self._clock = clock
+
+    async def make(self, order: MoveOrder) -> str:
+        """Make one move; return why it failed, "" if the replacement is bound to its node."""
+        move, until = order.move, self._clock.now() + order.plan.spec.move_timeout_seconds
+        reason = ""
+        while self._clock.now() < until and order.is_current():
+            info = self._running(move.uid, move.source)
+            if info is None:
+                return f"pod {move.pod} has ended or was moved already"
+            await self._scheduler.context.suspension.over()
+            search = plan_search(self._scheduler.context, self._scheduler.reservations)
+            reason, replacement = search.check(order.request, info, move.target)
+            if replacement is not None:
+                made = await self._evicted(order, info, replacement, until)
+                if made is not None:
+                    return made
+                reason = "a PodDisruptionBudget allows no disruption"
+            await self._clock.sleep(_LOOK_SECONDS)
+        return reason or "the plan has changed"
+
+    async def resume(
+        self, plan: RebalancePlan, move: PlannedMoveStatus, awaited: AwaitedPod
+    ) -> AwaitedMove | str | None:
+        """Hold the room of a move again that an earlier process began; its time begins again.
+
+        Returns:
+            None if the pod is not evicted, "" if its replacement is bound to the node, or why the move has failed.
+        """
+        await self._scheduler.context.suspension.over()
+        running = self._running(move.uid, move.source)
+        if running is not None and not running.is_leaving:
+            return None
+        namespace = move.pod.partition("/")[0]
+        if self._own_pods_on(move.target, namespace, awaited.owner) - set(awaited.others):
+            return ""
+        info = self._scheduler.context.cache.columns.compile_pod(_expected_pod(move, awaited))
+        until = self._clock.now() + plan.spec.move_timeout_seconds
+        held = await self._hold(plan, move.pod, move.uid, HeldPod(info, "", move.target), until)
+        return held or f"the room on node {move.target} was taken"
+
+    async def outcome(self, held: AwaitedMove) -> str:
+        """Await the replacement; return why the move failed, "" if the replacement is bound to its node."""
+        try:
+            reason = await held.ended
+        finally:
+            await self._release(held.room)
+        if reason is EndReason.EXPIRED:
+            return f"no replacement of pod {held.pod} was bound within {held.plan.spec.move_timeout_seconds} s"
+        placed = [self._scheduler.context.cache.get(uid) for uid in held.room.settled - held.before]
+        nodes = sorted({each.info.node_name for each in placed if each is not None})
+        if held.target in nodes:
+            return ""
+        return f"the replacement of pod {held.pod} is on node {', '.join(nodes) or 'none'} and not on {held.target}"
+
+    async def _evicted(self, order: MoveOrder, info: PodInfo, replacement: PodInfo, until: float) -> str | None:
+        """Hold the destination, evict the pod, and await the replacement; None if the eviction is refused for now."""
+        move, meta = order.move, info.pod.metadata
+        held = await self._hold(order.plan, move.pod, move.uid, HeldPod(replacement, "", move.target), until)
+        if held is None:
+            return f"the room on node {move.target} was taken"
+        try:
+            await order.on_begin(self._awaited(info, move.target))
+            await self._evictions.evict(meta.namespace, meta.name, meta.uid)
+            self._record(order)
+            return await self.outcome(held)
+        except EvictionRefusedError:
+            return None
+        except NotFoundError:
+            return f"pod {move.pod} has ended"
+        except ClusterWriteError as error:
+            # The API server may have evicted it all the same.
+            return f"the eviction of pod {move.pod} failed: {error}"
+        finally:
+            await self._release(held.room)
+
+    def _awaited(self, info: PodInfo, target: str) -> AwaitedPod:
+        pod, owner = info.pod, _controller_of(info.pod)
+        requests = {name: f"{amount}m" if name == CPU else str(amount) for name, amount in info.requests.fit.items()}
+        others = self._own_pods_on(target, pod.metadata.namespace, owner)
+        return AwaitedPod(
+            owner=owner, requests=requests, priority=info.priority, others=tuple(sorted(others)[:MAX_PODS_OF_NODE])
+        )
+
+    def _running(self, uid: str, source: str) -> PodInfo | None:
+        placed = self._scheduler.context.cache.get(uid)
+        is_there = placed is not None and placed.info.pod.spec.node_name == source
+        return placed.info if placed is not None and is_there else None
+
+    def _own_pods_on(self, node_name: str, namespace: str, owner: str) -> set[str]:
+        nodes, own = self._scheduler.context.cache.columns, OwnPods(namespace, owner_uid=owner)
+        row = nodes.row_of(node_name)
+        pods = {} if row == NO_ROW else nodes.pods[row]
+        return {uid for uid, info in pods.items() if own.include(info.pod, None)}
+
+    async def _hold(
+        self, plan: RebalancePlan, pod: str, uid: str, replacement: HeldPod, until: float
+    ) -> AwaitedMove | None:
+        ended: asyncio.Future[EndReason] = asyncio.get_running_loop().create_future()
+        own = replacement.info.pod
+        pods = OwnPods(own.metadata.namespace, owner_uid=_controller_of(own))
+        holder = Holder("RebalancePlan", "", plan.metadata.name, f"{plan.metadata.uid}/{uid}", pods)
+        terms = Terms(
+            until=until,
+            prefers_slots=True,
+            on_end=lambda reason: None if ended.done() else ended.set_result(reason),
+        )
+        room = HeldRoom(holder, [replacement], self._scheduler.context.cache.columns, terms)
+        reservations, began = self._scheduler.reservations, list[bool]()
+        suspension = self._scheduler.context.suspension
+        await suspension.over()
+        suspension.run_or_defer(lambda: began.append(reservations.hold(room)))
+        if not began[0]:
+            return None
+        return AwaitedMove(plan, pod, replacement.node_name, room, ended, frozenset(room.settled))
+
+    async def _release(self, room: HeldRoom) -> None:
+        held = self._scheduler.reservations.held
+        if held.of(room.holder.uid) is room:
+            suspension = self._scheduler.context.suspension
+            await suspension.over()
+            suspension.run_or_defer(held.end, room.holder.uid)
+
+    def _record(self, order: MoveOrder) -> None:
+        meta, move = order.plan.metadata, order.move
+        note = f"Evicted pod {move.pod}, whose replacement gets node {move.target}"
+        regarding = ObjectReference("RebalancePlan", meta.name, "", meta.uid, API_VERSION)
+        self._scheduler.context.writer.record(Event(regarding, "Normal", "Evicted", "Rebalancing", note))
+
+
+def _controller_of(pod: Pod) -> str:
+    return next(owner.uid for owner in pod.metadata.owner_references if owner.controller)
+
+
+def _expected_pod(move: PlannedMoveStatus, awaited: AwaitedPod) -> Pod:
+    """Return a pod that needs the room of an evicted pod."""
+    namespace, _, name = move.pod.partition("/")
+    owners = (OwnerReference("", "", awaited.owner, controller=True),)
+    containers = (Container("main", resources=ResourceRequirements(requests=dict(awaited.requests))),)
+    metadata = ObjectMeta(name, namespace, f"resumed/{move.uid}", owner_references=owners)
+    return Pod(metadata, PodSpec(priority=awaited.priority, containers=containers))

@@ -1,0 +1,186 @@
+"""Laws of RebalancePlans whose process ends at each step, and is started again from what the API server stores.
+
+- The move that was not over is resumed: its replacement gets the destination, whatever the profile would choose.
+- No pod is evicted while an earlier replacement is not bound, and no more pods than the budget allows.
+- Evictions keep the rate of moves a minute, restarts included. At the end nothing is held.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from scheduler_core.in_tree import default_plugins
+from scheduler_core.model.pod import Pod
+from tests.support.gang_preemption import running_pod, small_node, with_pod_groups
+from tests.support.planned_cluster import PlannedCluster
+from tests.support.rebalancing import movable
+from tests.support.scheduling import Rig, rig
+from tests.support.virtual_clock import VirtualClock
+
+MOVES, RATE = 3, 2
+MAX_STEPS = 60
+_LOOKS = 4
+"""Steps while one replacement is awaited."""
+
+
+class _ProcessEndedError(BaseException):
+    """The process has ended."""
+
+
+class _Cluster(PlannedCluster):
+    """A cluster whose objects outlive the process.
+
+    Attributes:
+        steps: Number of steps that were made; the process ends at the one with the number ``end_at``.
+        times: Clock times of the evictions.
+        bound: Nodes of the pods that were bound when the process ended; later requests of its tasks do not count.
+        targets: Destinations of the evicted pods, by the name of the replacement.
+    """
+
+    def __init__(self, made: Rig, pods: dict[str, Pod], end_at: int) -> None:
+        super().__init__(made)
+        self.pods, self.end_at = pods, end_at
+        self.steps = 0
+        self.bound: dict[str, str] | None = None
+        self.times: list[float] = []
+        self.targets: dict[str, str] = {}
+
+    def step(self) -> None:
+        self.steps += 1
+        if self.steps == self.end_at:
+            self.bound = dict(self.rig.bound)
+            raise _ProcessEndedError
+
+    async def evict(self, namespace: str, name: str, uid: str) -> None:
+        self.check_replacements()
+        (move,) = [move for move in self.statuses[-1]["moves"] if move["uid"] == uid and move["state"] == "Evicting"]
+        self.step()
+        self.times.append(self.rig.clock.now())
+        self.targets[f"{name}-again"] = move["target"]
+        del self.pods[uid]
+        # The replacement exists although the response is lost.
+        await super().evict(namespace, name, uid)
+        self.step()
+
+    def create(self, pod: Pod) -> None:
+        self.pods[pod.metadata.uid] = pod
+        super().create(pod)
+
+    def confirm(self) -> None:
+        """Store the nodes of bound pods."""
+        for uid, pod in self.pods.items():
+            node_name = (self.rig.bound if self.bound is None else self.bound).get(pod.metadata.name)
+            if node_name is not None:
+                self.pods[uid] = replace(pod, spec=replace(pod.spec, node_name=node_name))
+
+    async def write_status(self, name: str, status: dict[str, Any]) -> None:
+        self.step()
+        await super().write_status(name, status)
+        self.step()
+
+    def check_replacements(self) -> None:
+        """Assert that all pods that were evicted have replacements on their destinations."""
+        nodes = {pod.metadata.name: pod.spec.node_name for pod in self.pods.values()}
+        assert {name: nodes.get(name) for name in self.targets} == self.targets
+
+
+def _rig(pods: dict[str, Pod], clock: VirtualClock) -> Rig:
+    made = with_pod_groups(rig(defaults=default_plugins(), clock=clock))
+    made.add(*(small_node(f"n{number}", 6, pool="c") for number in range(5)), *pods.values())
+    return made
+
+
+def _after_restart(old: _Cluster, pods: dict[str, Pod]) -> _Cluster:
+    """Return the cluster with a new process, which reads all objects."""
+    new = _Cluster(_rig(pods, old.rig.clock), pods, 0)
+    new.evicted, new.times, new.targets, new.statuses = old.evicted, old.times, old.targets, old.statuses
+    new.waiting = [pod for pod in pods.values() if not pod.spec.node_name]
+    return new
+
+
+async def _process(cluster: _Cluster, status: dict[str, Any] | None) -> bool:
+    """Run a process until the plan has ended; return whether the process has ended before."""
+    listed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    listed.set_result(None)
+    cluster.plan(status, budget={"moves": MOVES, "movesPerMinute": RATE}, moveTimeoutSeconds=60)
+    ended = asyncio.get_running_loop().create_future()
+
+    async def run() -> None:
+        try:
+            await cluster.plans.run(listed)
+        except _ProcessEndedError:
+            ended.set_result(None)
+
+    task = asyncio.create_task(run())
+    await cluster.plans.restored.wait()
+    tasks = [task, asyncio.create_task(cluster.rig.scheduler.run())]
+    looks = 0
+
+    def is_over() -> bool:
+        nonlocal looks
+        cluster.confirm()
+        status: dict[str, Any] = cluster.statuses[-1] if cluster.statuses else {"phase": ""}
+        is_moving = any(each["state"] == "Evicting" for each in status.get("moves", []))
+        if is_moving and not ended.done() and looks < _LOOKS * len(cluster.evicted):
+            looks += 1
+            try:
+                cluster.step()
+            except _ProcessEndedError:
+                ended.set_result(None)
+        return ended.done() or status["phase"] in ("Completed", "Stopped")
+
+    await cluster.until(is_over)
+    if not ended.done():
+        await cluster.until_later(200)
+        assert not len(cluster.rig.scheduler.reservations.held)
+    for each in tasks:
+        each.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    cluster.rig.queue.close()
+    cluster.confirm()
+    return ended.done()
+
+
+async def _lifetime(end_at: int, rng: random.Random) -> Counter[str]:
+    """Run a plan whose process ends at a step; return what happened."""
+    first = [movable(f"p{number}", f"n{number}", 1) for number in range(4)]
+    stay = [running_pod("stay", "n4"), movable("bare", "n4", of="")]
+    pods = {pod.metadata.uid: pod for pod in (*first, *stay)}
+    clock = VirtualClock()
+    cluster = _Cluster(_rig(pods, clock), pods, end_at)
+    has_ended = await _process(cluster, None)
+    kinds = Counter({"restarts": has_ended, "resumed": 0})
+    if has_ended:
+        clock.advance(rng.choice((0.0, 20.0, 600.0)))
+        status = cluster.statuses[-1] if cluster.statuses else None
+        waits = [name for name in cluster.targets if name not in (cluster.bound or {})]
+        kinds["resumed"] += bool(waits)
+        cluster = _after_restart(cluster, pods)
+        assert not await _process(cluster, status)
+    cluster.check_replacements()
+    status = cluster.statuses[-1]
+    assert status["phase"] == "Completed", (end_at, status)
+    assert status["moved"] == len(cluster.evicted) == len(set(cluster.evicted)) == MOVES
+    assert all(later - earlier >= 60 / RATE for earlier, later in zip(cluster.times, cluster.times[1:], strict=False))
+    assert all(move.get("awaited") is None for move in status["moves"])
+    return kinds
+
+
+@pytest.mark.timeout(120)
+async def test_a_restart_at_each_step() -> None:
+    """All laws hold whichever step is the last one of the first process."""
+    total, rng = Counter[str](), random.Random(7)
+    for end_at in range(1, MAX_STEPS):
+        kinds = await _lifetime(end_at, rng)
+        total += kinds
+        if not kinds["restarts"]:
+            break
+    assert end_at < MAX_STEPS - 1
+    assert total["restarts"] > 15
+    assert total["resumed"] >= MOVES, total
