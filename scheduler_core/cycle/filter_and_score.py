@@ -23,12 +23,11 @@ from scheduler_core.cycle.nominated_pod_filtering import filter_with_nominated_p
 from scheduler_core.cycle.percentage_of_nodes import PartialSearch
 from scheduler_core.errors import SchedulerCoreError
 from scheduler_core.framework.cycle_state import CycleStage
-from scheduler_core.framework.diagnosis import Diagnosis, Verdicts
+from scheduler_core.framework.diagnosis import EXTENDER, Diagnosis, Verdicts
 from scheduler_core.framework.extension_points import Scores
 from scheduler_core.framework.nominator import NominatedPods
 from scheduler_core.framework.status import GANG_SCHEDULING, Code, Status, unresolvable
 from scheduler_core.model.pod_group import GroupKey
-from scheduler_core.runtime.extenders import EXTENDER
 from scheduler_core.runtime.filtering import (
     NARROWED,
     decode_verdict,

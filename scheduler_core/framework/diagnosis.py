@@ -17,6 +17,8 @@ from scheduler_core.framework.status import SUCCESS, Code, Status
 from scheduler_core.model.pod_group import GroupKey
 
 NO_NODE_AVAILABLE = "0/{count} nodes are available"
+EXTENDER = "Extender"
+"""Listed among the plugins that rejected a pod if extenders did."""
 
 Verdicts = NDArray[np.int32]
 """int32 per row: 0 passes; else ``plugin_position + 1 << 16 | code & 0xffff``."""

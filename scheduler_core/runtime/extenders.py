@@ -35,9 +35,6 @@ from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 
 log = logging.getLogger(__name__)
 
-EXTENDER = "Extender"
-"""Listed among the plugins that rejected a pod if extenders did."""
-
 _MAX_EXTENDER_PRIORITY = 10
 _INT64_SPAN = 1 << 64
 _INT64_HALF = 1 << 63

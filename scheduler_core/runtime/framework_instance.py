@@ -23,6 +23,7 @@ from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.errors import ConfigError, PluginError, Problem
 from scheduler_core.framework.cluster_events import EVERY_EVENT, EventRegistration
 from scheduler_core.framework.cycle_state import Evaluations
+from scheduler_core.framework.diagnosis import EXTENDER
 from scheduler_core.framework.extension_points import (
     BindPlugin,
     FilterPlugin,
@@ -42,7 +43,7 @@ from scheduler_core.framework.handle import Handle
 from scheduler_core.framework.plugin import NodeChange
 from scheduler_core.framework.registry import Registry, ResolvedPlugins, resolve, unknown_config_problem
 from scheduler_core.ports import Watchdog
-from scheduler_core.runtime.extenders import EXTENDER, OpenExtenders
+from scheduler_core.runtime.extenders import OpenExtenders
 from scheduler_core.runtime.node_adapters import FilterRunner, ScoreRunner, filter_runner, score_runner
 from scheduler_core.runtime.plugin_time_budget import PluginTimeBudget
 

@@ -27,7 +27,7 @@ from scheduler_core.config.plugin_args import DefaultPreemptionArgs
 from scheduler_core.errors import ExtenderError, PluginError
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, EventRegistration, Hint, Resource
 from scheduler_core.framework.cycle_state import CycleState
-from scheduler_core.framework.diagnosis import Diagnosis
+from scheduler_core.framework.diagnosis import EXTENDER, Diagnosis
 from scheduler_core.framework.extension_points import (
     PlannedPostFilter,
     PostFilterAction,
@@ -217,7 +217,9 @@ class DefaultPreemption(PreEnqueuePlugin, PlannedPostFilter, GangPreemptor):
         nodes.steps.pass_by(nodes.size // _NODES_PER_STEP)
         by_cost = self.handle.preemption_settings.break_ties_by_deletion_cost
         importance = importance_at(self.handle.clock.wall(), by_cost=by_cost)
-        trial = Trial(pod, nodes, importance, terms, why_not, is_filtered=diagnosis.pre_filter.is_success)
+        # An extender may have rejected a node where all filters accept the pod.
+        is_filtered = diagnosis.pre_filter.is_success and EXTENDER not in diagnosis.rejected_by
+        trial = Trial(pod, nodes, importance, terms, why_not, is_filtered=is_filtered)
         if terms.rows is None:
             walk = self._walk(pod, nodes, diagnosis, terms)
         else:
