@@ -40,9 +40,6 @@ from scheduler_core.snapshot.pod_info import PodInfo
 _OUTSIDE = "node(s) were outside the gang's domain"
 
 
-_DEVICES = "DynamicResources"
-
-
 @dataclass(frozen=True, slots=True)
 class GangContext:
     """The gang with which a pod is scheduled.
@@ -242,7 +239,8 @@ def _note_nodes(columns: NodeColumns, feasible: Feasible, found: Examination) ->
 
 def may_free_devices(instance: FrameworkInstance, rejected_by: Container[str]) -> bool:
     """Return whether preemption for devices, which the profile does not enable, may help a pod."""
-    return _DEVICES in rejected_by and not instance.config.preemption.devices
+    devices = (name for name, plugin in instance.plugins.items() if plugin.may_free_devices)
+    return any(name in rejected_by for name in devices) and not instance.config.preemption.devices
 
 
 def _note_post_filters(columns: NodeColumns, attempt: Attempt, feasible: Feasible, found: Examination) -> None:

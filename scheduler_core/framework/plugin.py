@@ -115,6 +115,7 @@ class Plugin(ABC):
         handles_resizes: Whether PreFilter, Filter and PostFilter are called for a running pod whose resize is deferred.
         may_fork: Whether a long search may continue in a copy of the process, made by ``fork``, in which the plugin's
             other threads do not run and whatever the plugin changes is lost.
+        may_free_devices: Whether preemption for devices, if the profile enables it, may help a pod that it rejected.
     """
 
     name: ClassVar[str]
@@ -125,6 +126,7 @@ class Plugin(ABC):
     hints_for: ClassVar[NodeChange] = NodeChange.NOTHING
     handles_resizes: ClassVar[bool] = True
     may_fork: ClassVar[bool] = False
+    may_free_devices: ClassVar[bool] = False
 
     def __init__(self, args: Any, handle: Handle) -> None:
         """Store the args and the handle.

@@ -127,6 +127,7 @@ class DynamicResources(
 
     name = "DynamicResources"
     handles_resizes = False
+    may_free_devices = True
     reasons = REASONS
     reuse = Reuse(filter=Reads.NODE, score=Reads.NODE, pod=PodReads.NOTHING)
     remaining_rows_only = True
