@@ -73,7 +73,7 @@ class Healing:
         if lost is not None and lost.replacement != uid:
             if is_preempted(pod):
                 # Its deletion was known before its condition. The room is that of the preemptor.
-                self._end(gang, lost, ENDED, f"{pod.key} was preempted")
+                self._end(gang, lost, ENDED, f"pod {pod.key} was preempted")
             elif lost.until is None and (is_deleted or pod.is_terminal):
                 self._start_time(gang, lost)
         elif is_deleted or pod.is_terminal or pod.metadata.deletion_timestamp is not None:
@@ -84,7 +84,7 @@ class Healing:
                 self._recognise(gang, pod)
             replaced = next((each for each in gang.lost_members.values() if each.replacement == uid), None)
             if replaced is not None:
-                message = f"{pod.key} is bound to {pod.spec.node_name}"
+                message = f"pod {pod.key} is bound to {pod.spec.node_name}"
                 if replaced.pod.metadata.uid != uid:
                     message += f" and replaces {replaced.pod.key}"
                 if replaced.node_name != pod.spec.node_name:
@@ -112,7 +112,7 @@ class Healing:
         for earlier in list(gang.lost_members.values()):
             if earlier.pod.metadata.name == pod.metadata.name:
                 # Another pod has the name since, and is lost now.
-                self._end(gang, earlier, ENDED, f"{pod.key} was lost again")
+                self._end(gang, earlier, ENDED, f"pod {pod.key} was lost again")
         lost = LostMember(pod, node_name, owner_and_index(pod))
         gang.lost_members[uid] = lost
         info = self._nodes.compile_pod(pod)
@@ -188,7 +188,7 @@ class Healing:
         group = gang.group
         why = ""
         if group is None or not group.hold_seconds:
-            why = "spec.healing.holdSeconds is 0" if group is not None else "the PodGroup was deleted"
+            why = "the value of spec.healing.holdSeconds is 0" if group is not None else "the PodGroup was deleted"
         elif not gang.placed:
             why = "no member of the group has a node"
         if why:

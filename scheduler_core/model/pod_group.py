@@ -97,7 +97,9 @@ class GroupKey(NamedTuple):
     def holder(self) -> str:
         """What reserves nodes under this key, for messages: a gang, or an object of :func:`held_key`."""
         kind, slash, name = self.name.partition("/")
-        return f"{kind} {self.namespace}/{name}" if slash else f"gang {self}"
+        if not slash:
+            return f"gang {self}"
+        return f"{kind} {self.namespace}/{name}" if self.namespace else f"{kind} {name}"
 
 
 def held_key(kind: str, namespace: str, name: str) -> GroupKey:

@@ -133,6 +133,9 @@ async def test_the_hold_ends_with_the_bind_of_the_replacement() -> None:
     made.add(indexed("train-0-again", 0, node_name="b"))
     gang = gang_of(made)
     assert (gang.lost_members, present(gang.healing).reason) == ({}, REPLACED)
+    # The event begins with a capital letter, which the namespace may not get.
+    message = "pod default/train-0-again is bound to b and replaces default/train-0; room was held on a"
+    assert present(gang.healing).message == message
     assert not made.scheduler.reservations.by_gang
     await settle(made, pod("other", requests={"cpu": "2"}))
     assert made.bound == {"other": "a"}

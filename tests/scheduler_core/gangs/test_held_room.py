@@ -291,6 +291,15 @@ def reservation_of(name: str, pods: OwnPods) -> Holder:
     return Holder("NodeReservation", "default", name, f"uid-of-{name}", pods)
 
 
+@table(
+    "kind, namespace, expected",
+    ("of a namespace", "Pod", "default", "Pod default/a"),
+    ("of the cluster", "RebalancePlan", "", "RebalancePlan a"),
+)
+def test_messages_name_the_holder(kind: str, namespace: str, expected: str) -> None:
+    assert Holder(kind, namespace, "a", "uid-of-a", OwnPods("default")).key.holder == expected
+
+
 def hold_on(made: Rig, holder: Holder, *slots: tuple[str, str], terms: Terms = _TERMS, **fields: Any) -> HeldRoom:
     """Hold one CPU for each slot, a slot class and a node."""
     nodes = made.context.cache.columns
