@@ -20,10 +20,10 @@ import msgspec
 import pytest
 from bayplan.serving.deferred_server import Listener
 
-from scheduler_core.model.pod_group import GroupSource, PodGroup
+from scheduler_core.model.pod_group import CompositePodGroup, GroupSource, PodGroup
 from tests.simulation import operator_process
 from tests.simulation.command_documents import command_documents
-from tests.simulation.pod_groups import Group, PodGroups
+from tests.simulation.pod_groups import PodGroups
 from tests.simulation.records import Records, replay_process
 from tests.simulation.served_documents import ServedDocuments
 from tests.simulation.simulation import Simulation, run_seed
@@ -122,7 +122,7 @@ def strict_gangs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reserve nodes for gangs of the simulation that have failed for a second."""
     put, options_of = PodGroups.put, operator_process.core_options
 
-    def put_strict(groups: PodGroups, group: Group) -> None:
+    def put_strict(groups: PodGroups, group: PodGroup | CompositePodGroup) -> None:
         if isinstance(group, PodGroup) and group.key.source is GroupSource.BAYPLAN:
             group = dataclasses.replace(group, is_strict=True)
         put(groups, group)
