@@ -7,6 +7,7 @@ meet these milliseconds.
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -57,6 +58,7 @@ class GangSteps:
             "delete a member before its bind": self._arm_member_deletion,
             "fail a gang's binds": self._arm_bind_faults,
             "kill the operator between binds": self._arm_operator_kill,
+            "lose a member of a running gang": self._lose,
             "members succeed": lambda rng, _: self._end_members(rng, "Succeeded"),
             "members fail": lambda rng, _: self._end_members(rng, "Failed"),
             "lift a gang's gates": self._lift_gates,
@@ -221,6 +223,20 @@ class GangSteps:
         if pod is not None:
             self._delete(pod, "gang member deleted while it runs")
 
+    def _lose(self, rng: random.Random, number: int) -> None:
+        """Delete or fail one member of a group that heals, while another one runs."""
+        del number
+        counts = Counter(gang_key(pod) for pod in self._server.pods() if _runs(pod))
+        healing = {key for key, group in self._groups.objects.items() if group.hold_seconds and counts[key] > 1}
+        pod = self._some_member(rng, lambda pod: _runs(pod) and gang_key(pod) in healing)
+        if pod is None:
+            return
+        if happens(rng, 0.5):
+            self._delete(pod, "gang member deleted while it runs")
+        else:
+            self._counts.add("gang member failed")
+            self._server.put(PODS, altered(pod, status=altered(pod.status, phase="Failed")))
+
     def _end_members(self, rng: random.Random, phase: str) -> None:
         pod = self._some_member(rng, lambda pod: bool(pod.spec.node_name) and not pod.is_terminal)
         if pod is None:
@@ -271,6 +287,10 @@ class GangSteps:
     def _arm_operator_kill(self, rng: random.Random, number: int) -> None:
         del rng, number
         self._kills = 1
+
+
+def _runs(pod: Pod) -> bool:
+    return bool(pod.spec.node_name) and not pod.is_terminal and pod.metadata.deletion_timestamp is None
 
 
 def _topology(rng: random.Random) -> GroupTopology | None:

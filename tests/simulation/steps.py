@@ -141,6 +141,9 @@ _OWNER_MIX: dict[str, int] = {
 _EXTENDED = ("create pods with extended resources",) * 7
 """Steps of a run in which pods request devices as extended resources."""
 
+_HEALING = ("lose a member of a running gang",) * 12
+"""Further steps of a run in which gangs hold the room of lost members."""
+
 _KINDS = tuple(_MIX)
 _WEIGHTS = tuple(_MIX.values())
 _FIRST_GANG_STEP = 1000
@@ -150,6 +153,7 @@ _FIRST_TREE_STEP = 5000
 _FIRST_CONTENTION_STEP = 4000
 _FIRST_EXTENDED_STEP = 6000
 _FIRST_OWNER_STEP = 7000
+_FIRST_HEALING_STEP = 8000
 _RARE = ("acknowledge binds without binding", "delete a profile during a cycle") * 4
 
 
@@ -189,6 +193,8 @@ def generate_steps(seed: int) -> tuple[Step, ...]:
         steps = (*steps, *_spread_steps(seed, "contention", _FIRST_CONTENTION_STEP, KINDS))
     if has_extended_resources(seed):
         steps = (*steps, *_spread_steps(seed, "extended", _FIRST_EXTENDED_STEP, _EXTENDED))
+    if loses_members(seed):
+        steps = (*steps, *_spread_steps(seed, "healing", _FIRST_HEALING_STEP, _HEALING))
     if seed % 5 == 2:
         steps = (*steps, *_rare_steps(seed))
     return tuple(sorted(steps, key=lambda step: step.at))
@@ -201,7 +207,12 @@ def has_gangs(seed: int) -> bool:
 
 def has_healing(seed: int) -> bool:
     """Return whether gangs hold the room of lost members in a run that has gangs."""
-    return seed % 12 in (1, 5)
+    return seed % 24 in (1, 5, 13, 17, 21)
+
+
+def loses_members(seed: int) -> bool:
+    """Return whether a run with healing has further steps that lose members."""
+    return seed % 24 in (1, 13, 21)
 
 
 def has_devices(seed: int) -> bool:
