@@ -124,12 +124,17 @@ class OwnerSteps:
         self.owners.put(self._workload(random.Random(seed), "Job", name, number))
 
     def _scale(self, rng: random.Random, number: int) -> None:
-        """Change the parallelism of a Job, or replicas or size of a LeaderWorkerSet, whose pods are then recreated."""
+        """Change the parallelism of a Job, or replicas or size of a LeaderWorkerSet, whose pods are then recreated.
+
+        Some changes are received after the changes of the pods.
+        """
         del number
         workload = self._some(rng, ("Job", "LeaderWorkerSet"))
         if workload is None:
             return
         change = one_of(rng, (-1, 1, 2))
+        if happens(rng, 0.5):
+            self._network.stall(PATHS[workload.kind], 12.0)
         self._counts.add("owner scaled")
         if workload.kind == "LeaderWorkerSet" and happens(rng, 0.6):
             workload.replicas = max(0, workload.replicas + change)

@@ -42,6 +42,7 @@ FOUND_BY_FEW_SEEDS: dict[str, int] = {
     "devices of deleted claims are not released": 36,
     "devices are allocated before the first list of claims": 45,
     "the deletion of an earlier attempt's claim requeues no pod": 968,
+    "a gang is not reconciled when its owner is received": 78,
 }
 """Seed that finds a bug that few seeds find; the search tries this seed first."""
 
