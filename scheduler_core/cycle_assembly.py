@@ -143,6 +143,7 @@ class Cycles:
         nodes, nominator, writer, metrics = cache.columns, queue.nominator, context.writer, context.metrics
         self.freed = freed = FreedCapacity(queue, reservations)
         nodes.devices.on_freed.append(freed.devices_freed)
+        queue.on_nomination_ended.append(freed.nomination_ended)
         self.report = report = CycleReport(context.recording, metrics, nodes, clock)
         context.background.on_copy.append(report.cut)
         self.assumed = assumed = AssumedPods(cache, queue, context.waiting, freed)

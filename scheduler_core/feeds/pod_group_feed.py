@@ -14,7 +14,6 @@ from scheduler_core.cycle.internal_errors import try_twice
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.errors import Problem
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, Resource
-from scheduler_core.framework.queued_pod import Place
 from scheduler_core.model.pod_group import CompositePodGroup, GroupKey, GroupSource, PodGroup
 from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
@@ -60,8 +59,6 @@ class GroupFeed:
                 # Raised again, and delivered again; until then, no pod of an unread group may stay active.
                 try_twice(queue.gang_requeueing.source_changed, source)
                 raise
-            for gang in [gang for gang in queue.gangs if gang.depends_on(source)]:
-                self._end_nominations(gang)
             self._unfinished.discard(source)
 
     def ignore(self, source: GroupSource) -> None:
@@ -138,7 +135,6 @@ class GroupFeed:
                 changed = [] if gang is None else [gang]
             for gang in list(queue.gangs) if was_interrupted else changed:
                 queue.group_changed(gang)
-                self._end_nominations(gang)
 
     def group_refused(self, key: GroupKey, problems: Iterable[Problem]) -> None:
         """Handle an object whose spec is invalid and never was valid: its members are gated with the reason."""
@@ -160,15 +156,3 @@ class GroupFeed:
             after = queue.nominator.nomination_of(uid)
             if after is not None and after.priority < before.priority:
                 self._freed.nomination_ended(before, node_name)
-
-    def _end_nominations(self, gang: Gang) -> None:
-        for uid in list(gang.pods):
-            self._end_nomination(uid)
-
-    def _end_nomination(self, uid: str) -> None:
-        """Clear the nomination of a gated pod and report the freed room."""
-        queue = self._queue
-        queued, node_name, nominated = queue.find(uid), queue.nominator.node_of(uid), queue.nominator.nomination_of(uid)
-        if queued is not None and nominated is not None and queued.place is Place.GATED:
-            queue.nominator.withdraw(uid)
-            self._freed.nomination_ended(nominated, node_name)

@@ -34,7 +34,7 @@ from scheduler_core.ports import Clock
 from scheduler_core.queueing.gang_members import Gang, GangOutcome
 from scheduler_core.queueing.gang_registry import Gangs
 from scheduler_core.queueing.group_trees import GangTree
-from scheduler_core.queueing.queue_moves import ATTEMPT_FAILED, Move, Moves, RulesLookup
+from scheduler_core.queueing.queue_moves import ATTEMPT_FAILED, Move, Moves, NominationListener, RulesLookup
 from scheduler_core.queueing.queueing_rules import Requeue
 
 log = logging.getLogger(__name__)
@@ -72,6 +72,7 @@ class GangEntries:
         self._faulty: dict[GroupKey, None] = {}
         self._changed_in_flight: dict[str, dict[GroupKey, None]] = {}
         """By UID of an entry in flight, the gangs and trees that changed during its attempt."""
+        self.on_nomination_ended: list[NominationListener] = []
         gangs.forest.on_detached.append(self.review)
 
     # -- members ------------------------------------------------------------------------------------------------
@@ -130,7 +131,7 @@ class GangEntries:
             move(pod)
 
     def _gate_members(self, gang: Gang) -> None:
-        """Gate the waiting members: the PodGroup is not known any more."""
+        """Gate the waiting members, and end their nominations: the PodGroup is not known any more."""
         self._withdraw(gang)
         gang.waiting.clear()
         self._for_each(self._gate_member, self._queued(gang))
@@ -139,6 +140,12 @@ class GangEntries:
         if pod.place in _CALLED_IN or pod.place is _GROUPED:
             self._places.clear_rejections(pod)
             self.moves.enter(pod, GROUP_CHANGED)
+        nominator = self.moves.nominator
+        nominated, node_name = nominator.nomination_of(pod.uid), nominator.node_of(pod.uid)
+        if nominated is not None and pod.place is _GATED:
+            nominator.withdraw(pod.uid)
+            for listener in self.on_nomination_ended:
+                listener(nominated, node_name)
 
     def _queued(self, gang: Gang) -> list[QueuedPod]:
         return [pod for uid in gang.pods if (pod := self._places.find(uid)) is not None]

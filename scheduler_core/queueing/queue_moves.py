@@ -22,6 +22,7 @@ from scheduler_core.framework.status import GANG_SCHEDULING, SUCCESS, Status
 from scheduler_core.ports import Clock, Timer
 from scheduler_core.queueing.queueing_rules import QueueingRules, Requeue
 from scheduler_core.queueing.sub_queues import Places, SortKeys
+from scheduler_core.snapshot.pod_info import PodInfo
 
 if TYPE_CHECKING:
     from scheduler_core.queueing.gang_entries import GangEntries
@@ -39,6 +40,9 @@ _RANKED = (Place.ACTIVE, Place.BACKOFF, Place.ERROR_BACKOFF)
 _NO_KEY: Any = object()
 _RETRY_SECONDS = 1.0
 _EARLY_SECONDS = 0.000_001
+
+NominationListener = Callable[[PodInfo, str], None]
+"""Called with a pod whose nomination ends, and its nominated node."""
 
 RulesLookup = Callable[[str], QueueingRules | None]
 """Returns the rules of a profile by its scheduler name; None if it is not live."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from scheduler_core.framework.cluster_events import FORCE_ACTIVATE, PROFILE_SWAPPED, UNSCHEDULABLE_TIMEOUT, ClusterEvent
 from scheduler_core.framework.queued_pod import Place, QueuedGang, QueuedPod
@@ -38,6 +38,7 @@ from scheduler_core.queueing.queue_moves import (
     POPPED_FROM_BACKOFF,
     Move,
     Moves,
+    NominationListener,
     RulesLookup,
 )
 from scheduler_core.queueing.queueing_rules import QueueingRules, Requeue
@@ -178,9 +179,6 @@ def _members_more(gang: Gang) -> int:
 
 FLUSH_INTERVAL_SECONDS = 30.0
 
-NominationListener = Callable[[PodInfo, str], None]
-"""Called with a pod whose nomination ends, and its nominated node."""
-
 # Bound to names, because looking a member up in an enum is slow.
 _ACTIVE, _BACKOFF, _IN_FLIGHT = Place.ACTIVE, Place.BACKOFF, Place.IN_FLIGHT
 _BACKOFF_OF_STEP = 4 * STEP_SECONDS
@@ -200,6 +198,8 @@ class SchedulingQueue:
         pending: Moves of many pods that are made in slices.
         on_error: Called with a pod that an error in the queue delays, such as one of QueueSort, and the error.
         on_odd_key: Called with a pod whose sort key does not compare with those of other pods, and the reason.
+        on_nomination_ended: Called with a nominated member and its nominated node when the member is gated because its
+            group is not known any more.
         max_unschedulable_seconds: Seconds after which an unschedulable pod is tried again without an event.
         scheduled_after_flush: Number of pods bound in the attempt that :meth:`flush` caused.
     """
@@ -234,6 +234,7 @@ class SchedulingQueue:
         self.nominator = self._moves.nominator
         self._ready = self._moves.ready
         self.on_error, self.on_odd_key = self._moves.on_error, self._moves.on_odd_key
+        self.on_nomination_ended = self._gang_entries.on_nomination_ended
 
     # -- coming and going ---------------------------------------------------------------------------------------
 
