@@ -115,7 +115,7 @@ class FitSearch:
             try:
                 self._decide(request, parts, answer)
             except AttemptLimitError as reached:
-                answer.verdict, answer.reason = FitVerdict.GAVE_UP, f"the dry run was {reached}"
+                answer.verdict, answer.reason = FitVerdict.GAVE_UP, str(reached)
             answer.steps = steps.spent
         return answer
 

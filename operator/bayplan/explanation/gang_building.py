@@ -132,7 +132,7 @@ def _explained(scheduler: Scheduler, gang: Gang, bare: GangExplanation, limits: 
     try:
         found = explainers.gangs.examine(PlacementRequest.of(unit, instance), gang, limits.nearest)
     except AttemptLimitError as limit:
-        return _not_tried(context, gang, bare, f"its dry run was {limit}")
+        return _not_tried(context, gang, bare, str(limit))
     built = _examined(bare, gang, found, extenders_skipped_notice(instance.config.extenders))
     if built.preemption is not None and found.preemption is not None and found.preemption.plan is not None:
         until = waits_until(context, instance, unit.first_failure)

@@ -320,6 +320,7 @@ class _Run:
             await self._end("Completed", "True", "NoMoves", found.headline)
         else:
             plans.record(self._plan, "Normal", "Planned", found.headline)
+            self._conclude("False", "Moving", f"The moves are made: {found.headline}")
             await self._write("Moving")
             await self._moves(request, found)
 
@@ -373,11 +374,16 @@ class _Run:
         self._status = self._status.model_copy(update={"phase": phase})
         await self._plans.write(self._plan.metadata.name, self._status)
 
-    async def _end(self, phase: str, status: str, reason: str, message: str) -> None:
-        now, meta = self._plans.now(), self._plan.metadata
+    def _conclude(self, status: str, reason: str, message: str) -> None:
+        """Set the condition Completed."""
         update = ConditionUpdate(COMPLETED, "True" if status == "True" else "False", reason, message)
-        conditions = set_condition(list(self._status.conditions), update, meta.generation, now)
-        self._status = self._status.model_copy(update={"conditions": tuple(conditions), "completed_at": now})
+        generation, now = self._plan.metadata.generation, self._plans.now()
+        conditions = set_condition(list(self._status.conditions), update, generation, now)
+        self._status = self._status.model_copy(update={"conditions": tuple(conditions)})
+
+    async def _end(self, phase: str, status: str, reason: str, message: str) -> None:
+        self._conclude(status, reason, message)
+        self._status = self._status.model_copy(update={"completed_at": self._plans.now()})
         await self._write(phase)
         kind = "Normal" if status == "True" else "Warning"
         self._plans.record(self._plan, kind, "Completed" if status == "True" else "Stopped", message)

@@ -345,7 +345,7 @@ class ReservationController:
             ConditionUpdate("Reserved", "False", reason, message),
             ConditionUpdate("Impossible", "True", "NeverFits", message)
             if found.is_impossible
-            else ConditionUpdate("Impossible", "False", "MayFit", "The pods fit when other pods end"),
+            else ConditionUpdate("Impossible", "False", "MayFit", "It is not proved that the pods never fit"),
             expires=reservation.expiration,
         )
 

@@ -84,6 +84,18 @@ async def test_a_plan_stops(cluster: PlannedCluster, created: Replace, text: str
     assert len(cluster.evicted) == 1
 
 
+async def test_the_condition_while_moves_are_made(cluster: PlannedCluster) -> None:
+    """Completed is False while moves are made, also after a dry run that was True."""
+    cluster.plan(dryRun=True)
+    (condition,) = (await cluster.until_phase("Planned"))["conditions"]
+    assert condition["status"] == "True"
+    cluster.plan()
+    (condition,) = (await cluster.until_phase("Moving"))["conditions"]
+    assert (condition["status"], condition["reason"], condition["observedGeneration"]) == ("False", "Moving", 2)
+    (condition,) = (await cluster.until_phase("Completed"))["conditions"]
+    assert (condition["status"], condition["reason"]) == ("True", "Moved")
+
+
 async def test_a_refused_eviction_is_repeated(cluster: PlannedCluster) -> None:
     """A PodDisruptionBudget that refuses the eviction is waited for, and nothing is held meanwhile."""
     cluster.refusals = 3

@@ -234,7 +234,7 @@ async def test_room_that_does_not_exist_yet(world: Reservations) -> None:
     await world.apply("room", count=3)
     assert (world.phase(), world.condition()[:2]) == ("Pending", ("False", "NoRoom"))
     assert "2 of 3 pods fit now; " in world.condition()[2]
-    assert world.condition("Impossible")[0] == "False"
+    assert world.condition("Impossible") == ("False", "MayFit", "It is not proved that the pods never fit")
     world.rig.scheduler.feed.pod_deleted(running_pod("running", "a", cpus=2))
     await world.later(2)
     assert world.phase() == "Reserved"
