@@ -43,7 +43,8 @@ def validate(
 
     A reference to a PluginConfig that is not in the FILEs is a warning, since it may already be in the cluster. So is a
     PluginConfig that no profile of the FILEs references, if there are profiles; and a PriorityClass or node label that
-    a PodGroup names and none of the FILEs has, if they have PriorityClasses or nodes.
+    a PodGroup names and none of the FILEs has, if they have PriorityClasses or nodes; and a profile that a
+    RebalancePlan names, if they have profiles.
 
     Exit codes: 0 valid, 1 there are problems (with --strict also warnings), 2 a file cannot be read.
     """

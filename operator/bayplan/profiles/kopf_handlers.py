@@ -27,7 +27,6 @@ from bayplan.kube.timing import delay_of_try
 from bayplan.kube.watches.watch_stream import LineSplitter
 from bayplan.resources.conditions import problems_message
 from bayplan.resources.object_store import Body
-from bayplan.resources.pod_group import PodGroup
 from bayplan.resources.resource_model import GROUP, VERSION, CustomResource
 from scheduler_core.errors import Problem
 from scheduler_core.ports import Clock
@@ -84,10 +83,12 @@ class Reviewed:
     warnings: tuple[str, ...] = ()
 
 
-Review = Callable[[Body, Body | None, Callable[[], Sequence[Body]], Callable[[PodGroup], Sequence[Problem]]], Reviewed]
+Review = Callable[
+    [Body, Body | None, Callable[[], Sequence[Body]], Callable[[CustomResource], Sequence[Problem]]], Reviewed
+]
 """Reviews an object, with its old version (None if it is created); called in a thread.
 
-The functions return the stored PluginConfigs, and a warning for each name in a PodGroup that does not exist.
+The functions return the stored PluginConfigs, and a warning for each name in an object that does not exist.
 """
 
 
@@ -98,14 +99,16 @@ class Webhook:
     Attributes:
         files: Returns the files of the certificate and of its key when they can be served.
         plugin_configs: Returns the stored PluginConfigs; called in the scheduler's loop, as ``files``.
-        missing_of_group: Returns a warning for each name in a PodGroup that does not exist; called in that loop too.
+        missing: Returns a warning for each name in an object that does not exist; called in that loop too.
+        others: Further kinds that are reviewed and not watched.
     """
 
     address: tuple[str, int]
     files: Callable[[], Coroutine[Any, Any, tuple[Path, Path]]]
     review: Review
     plugin_configs: Callable[[], Sequence[Body]]
-    missing_of_group: Callable[[PodGroup], Sequence[Problem]] = lambda _: ()
+    missing: Callable[[CustomResource], Sequence[Problem]] = lambda _: ()
+    others: tuple[type[CustomResource], ...] = ()
 
 
 class EndlessBackoff:
@@ -230,7 +233,8 @@ class KopfOperator:
 
         for kind in self._watched:
             kopf.on.event(GROUP, VERSION, kind.definition.plural, registry=registry, param=kind)(deliver)
-            if self._webhook is not None:
+        if self._webhook is not None:
+            for kind in (*self._watched, *self._webhook.others):
                 # The chart registers the webhook, and the id is its path; kopf manages no configuration.
                 kopf.on.validate(
                     GROUP, VERSION, kind.definition.plural, registry=registry, id="validate", side_effects=False
@@ -248,11 +252,11 @@ class KopfOperator:
         def in_loop(function: Callable[[], Sequence[R]]) -> Sequence[R]:
             return asyncio.run_coroutine_threadsafe(called(function), self._loop).result(_REVIEW_SECONDS)
 
-        def missing_of_group(group: PodGroup) -> Sequence[Problem]:
-            return in_loop(partial(webhook.missing_of_group, group))
+        def missing(resource: CustomResource) -> Sequence[Problem]:
+            return in_loop(partial(webhook.missing, resource))
 
         try:
-            reviewed = webhook.review(body, old, partial(in_loop, webhook.plugin_configs), missing_of_group)
+            reviewed = webhook.review(body, old, partial(in_loop, webhook.plugin_configs), missing)
         except Exception:
             log.exception("The admission review failed, and the object is admitted; please report this bug")
             return

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
@@ -31,7 +31,7 @@ from bayplan.kube.custom_resources import ControllerRevisions, CustomResources
 from bayplan.kube.http.api_request import APPLY_PATCH, ApiRequest, InvalidRequestError, Lane, path_part
 from bayplan.kube.http.connection import METADATA_ONLY, ApiConnection
 from bayplan.kube.timing import Backoff
-from bayplan.profiles.desired_profiles import ProfileOwnership
+from bayplan.profiles.desired_profiles import ProfileOwnership, missing_profiles
 from bayplan.profiles.profile_controller import ControllerPorts, ProfileController
 from bayplan.profiles.profile_status import ProfileReading
 from bayplan.profiles.unserved_pods import UnservedPods
@@ -92,6 +92,7 @@ class ResourcePorts:
     Attributes:
         make_review: Makes the review of the admission webhook; called in a thread, because it imports modules.
         reservations: Receiver of NodeReservations; None without the feature gate.
+        reviewed: Kinds that the webhook reviews, and that others watch.
     """
 
     connection: ApiConnection
@@ -103,6 +104,7 @@ class ResourcePorts:
     on_served_elsewhere: Callable[[], None] = lambda: None
     make_review: Callable[[], Any] | None = None
     reservations: ReservationReceiver | None = None
+    reviewed: tuple[type[CustomResource], ...] = ()
 
 
 class CustomResourceProfiles:
@@ -217,8 +219,20 @@ class CustomResourceProfiles:
             group.create_task(generated.run())
             files = generated.files
         review = await asyncio.to_thread(make_review)
-        plugin_configs, missing = partial(self._controller.bodies, PluginConfig), self._ports.groups.missing_references
-        return handlers.Webhook(settings.host_and_port, files, review, plugin_configs, missing)
+        plugin_configs, others = partial(self._controller.bodies, PluginConfig), self._ports.reviewed
+        return handlers.Webhook(settings.host_and_port, files, review, plugin_configs, self._missing, others)
+
+    def _missing(self, resource: CustomResource) -> Sequence[Problem]:
+        """Return a warning for each name in an object that does not exist."""
+        if isinstance(resource, PodGroup):
+            return self._ports.groups.missing_references(resource)
+        # Imported here because few processes make plans, and the module costs start-up time.
+        from bayplan.resources.rebalance_plan import RebalancePlan  # noqa: PLC0415
+
+        # With a selection, other processes may serve other profiles.
+        if not isinstance(resource, RebalancePlan) or self._ports.served.selection is not None:
+            return ()
+        return list(missing_profiles(resource.spec.scope.profiles, self._controller.bodies(SchedulerProfile)))
 
     def reconciles(self) -> Mapping[tuple[str, str], int]:
         """Return the controller's number of reconciles by resource and result."""

@@ -35,6 +35,9 @@ _KINDS: Mapping[str, type[CustomResource]] = {
     each.definition.kind: each for each in (PodGroup, NodeReservation, RebalancePlan)
 }
 
+_NAMING: Mapping[str, type[CustomResource]] = {each.definition.kind: each for each in (PodGroup, RebalancePlan)}
+"""Kinds that name other objects."""
+
 
 @dataclass(frozen=True, slots=True)
 class ProfileFindings:
@@ -141,7 +144,7 @@ class AdmissionReview:
         body: Body,
         old: Body | None,
         plugin_configs: Callable[[], Sequence[Body]],
-        missing_of_group: Callable[[PodGroup], Sequence[Problem]] = lambda _: (),
+        missing: Callable[[CustomResource], Sequence[Problem]] = lambda _: (),
     ) -> Reviewed:
         # The text, because 1 and True are equal in Python. Finalizers, labels and annotations of an object that was
         # stored without a review may always be changed.
@@ -153,8 +156,9 @@ class AdmissionReview:
                 wrong = self._rules.problems(plain)
             # Another process may have the plugin.
             unknown = [each for each in wrong if each.path == "spec.plugin" and self._selection is not None]
-            if plain["kind"] == "PodGroup" and not wrong:
-                return _reviewed((), missing_of_group(PodGroup.from_object(plain)))
+            kind = _NAMING.get(plain["kind"])
+            if kind is not None and not wrong:
+                return _reviewed((), missing(kind.from_object(plain)))
             return _reviewed(wrong, unknown)
         if self._selection is not None and not self._selection.matches(body["metadata"].get("labels") or {}):
             return Reviewed()

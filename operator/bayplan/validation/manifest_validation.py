@@ -11,6 +11,7 @@ that they go to emptier ones, HighNodeUtilization from empty nodes so that these
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -26,9 +27,10 @@ from bayplan.api_validation.object_validation import (
 from bayplan.configuration.configuration_file import configuration_notes, configuration_problems
 from bayplan.extenders.transport import url_problems
 from bayplan.gangs.bayplan_group_source import OF_EVERY_CLUSTER, missing_references
-from bayplan.profiles.desired_profiles import shadow_of_shadow
+from bayplan.profiles.desired_profiles import missing_profiles, shadow_of_shadow
 from bayplan.resources.crd_generation import RESOURCES
 from bayplan.resources.pod_group import PodGroup
+from bayplan.resources.rebalance_plan import RebalancePlan
 from bayplan.resources.resource_model import API_VERSION
 from bayplan.simulation.cluster_files import READ_KINDS
 from bayplan.texts import yaml_documents
@@ -194,7 +196,13 @@ class ManifestValidation:
                 self._report(each, [Problem("metadata.name", message)], Severity.WARNING)
 
     def _note_missing(self, manifests: Sequence[Manifest], ours: Sequence[Manifest]) -> None:
-        """Warn of PriorityClasses and node labels that groups name, if the files have others."""
+        """Warn of PriorityClasses, node labels and profiles that objects name, if the files have others."""
+        profiles = [each.body for each in ours if _kind(each) == "SchedulerProfile"]
+        for each in [each for each in ours if _kind(each) == "RebalancePlan"]:
+            with contextlib.suppress(ConfigError, KeyError, AttributeError):
+                plan = RebalancePlan.from_object(plain_object(each.body))
+                found = missing_profiles(plan.spec.scope.profiles, profiles)
+                self._report(each, found, Severity.WARNING)
         groups = [each for each in ours if _kind(each) == "PodGroup"]
         classes = set(_names_of("PriorityClass", manifests))
         known = classes and {*classes, *OF_EVERY_CLUSTER}

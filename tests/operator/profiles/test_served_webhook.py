@@ -15,7 +15,6 @@ from bayplan.kube.timing import SystemClock
 from bayplan.profiles import kopf_handlers
 from bayplan.profiles.kopf_handlers import KopfOperator, Reviewed, Watched, Webhook
 from bayplan.resources.object_store import Body
-from bayplan.resources.pod_group import PodGroup
 from bayplan.resources.resource_model import CustomResource
 
 from hack.controlplane.certificates import Authority
@@ -34,7 +33,7 @@ def by_name(
     body: Body,
     old: Body | None,
     plugin_configs: Callable[[], Sequence[Body]],
-    missing_of_group: Callable[[PodGroup], Sequence[Problem]],
+    missing: Callable[[CustomResource], Sequence[Problem]],
 ) -> Reviewed:
     """Refuse objects named "wrong", fail for those named "bug", and warn with what else was received."""
     name = body["metadata"]["name"]

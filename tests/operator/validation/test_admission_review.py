@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from bayplan.profiles.desired_profiles import PluginConfigValidation, desired_state
+from bayplan.profiles.desired_profiles import PluginConfigValidation, desired_state, missing_profiles
 from bayplan.profiles.profile_rollout import ProfileRollout
 from bayplan.resources.object_store import Body
 from bayplan.settings.profile_selection import ProfileSelection
@@ -61,6 +61,26 @@ def test_a_group_that_names_what_does_not_exist_is_admitted_with_warnings() -> N
     assert (found.problems, found.warnings) == ((), ('spec.topology.key: no node has the label "zone"',))
     found = REVIEW({**group, "spec": {"minMember": 0}}, None, list, lambda _: missing)
     assert (paths(found.problems), found.warnings) == (["spec.minMember"], ())
+
+
+def test_a_plan_that_names_an_unknown_profile_is_admitted_with_a_warning() -> None:
+    """An invalid plan is refused with the field, and unknown profiles are warnings that name the entry."""
+    plan = {"apiVersion": "bayplan.dev/v1alpha1", "kind": "RebalancePlan", "metadata": {"name": "a"}}
+    stored = [profile_manifest("batch", {}), profile_manifest("web", {"schedulerName": "web-pods"})]
+
+    def missing(resource: Any) -> list[Problem]:
+        return list(missing_profiles(resource.spec.scope.profiles, stored))
+
+    spec = {"objective": "Consolidate", "scope": {"profiles": ["batch", "web-pod", "web"]}}
+    found = REVIEW({**plan, "spec": spec}, None, list, missing)
+    assert found.problems == ()
+    (first, second) = found.warnings
+    assert first.startswith(
+        'spec.scope.profiles[1]: no profile has the schedulerName "web-pod" (did you mean "web-pods"?)'
+    )
+    assert second == 'spec.scope.profiles[2]: no profile has the schedulerName "web"; it selects no pods'
+    found = REVIEW({**plan, "spec": {"objective": "Drain", "budget": {"moves": 0}}}, None, list, missing)
+    assert (set(paths(found.problems)), found.warnings) == ({"spec.drain", "spec.budget.moves"}, ())
 
 
 @pytest.mark.parametrize("refused", INVALID_MANIFESTS)

@@ -57,6 +57,19 @@ def test_examples_are_valid(path: Path) -> None:
 
 
 @table(
+    "profiles, paths",
+    ("no profiles", [], []),
+    ("another profile", ["low"], ["spec.scope.profiles[0]"]),
+    ("the profile", ["low", "high"], []),
+)
+def test_profiles_of_a_plan_that_the_files_lack(profiles: list[str], paths: list[str]) -> None:
+    """A profile that a RebalancePlan names is a warning if the files have others."""
+    plan = manifest("RebalancePlan", "a", {"objective": "Consolidate", "scope": {"profiles": ["high"]}})
+    found = findings(plan, *(manifest("SchedulerProfile", name, {}) for name in profiles), code=0)
+    assert [each["path"] for each in found if each["severity"] == "warning"] == paths
+
+
+@table(
     "others, paths",
     ("neither classes nor nodes", [], []),
     ("another class", ["low"], ["spec.priorityClassName"]),
