@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
@@ -286,7 +286,7 @@ class Scheduler:
         # Before the pods of a new profile leave their place: none may be scheduled without its gang.
         # Pods of a withdrawn profile stay members, so that their gangs are the same when it returns.
         if live is not None and queue.gangs.set_owner_rules(name, live.config.gangs.rules):
-            self.feed.gangs_changed(self._pods_of(name))
+            self.feed.gangs_changed(partial(self._pods_of, name))
         queue.profile_changed(name, self.cycles.freed.nomination_ended)
         self.feed.invalid_pods.profile_changed(name)
 

@@ -242,14 +242,18 @@ class PodAndNodeFeed:
         """
         self._defer(self._deletion_accepted, deletion, at)
 
-    def gangs_changed(self, pods: Iterable[Pod]) -> None:
+    def gangs_changed(self, pods: Callable[[], Iterable[Pod]]) -> None:
         """Handle that the rules by which pods belong to gangs have changed: each pod joins its gang, or leaves it.
 
         Args:
-            pods: The pods that the rules are about, waiting, placed and ended ones.
+            pods: Returns the pods that the rules are about, waiting, placed and ended ones. It is called when all
+                earlier changes are applied: a version from before would undo an update or a deletion.
         """
-        for pod in pods:
-            self._defer(self._change_gang, pod)
+        self._defer(self._change_gangs, pods)
+
+    def _change_gangs(self, pods: Callable[[], Iterable[Pod]]) -> None:
+        for pod in pods():
+            self._change_gang(pod)
 
     def _change_gang(self, pod: Pod) -> None:
         # A swap of profiles that is repeated after an exception finds the rules unchanged.
