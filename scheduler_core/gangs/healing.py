@@ -37,6 +37,10 @@ REPLACED = "MembersReplaced"
 EXPIRED = "HoldExpired"
 ENDED = "HoldEnded"
 _SUCCEEDED = "Succeeded"
+MOST_OF_GANG = 32
+"""Number of lost members of a gang for which room is held: each pod of the gang is compared with all of them."""
+MOST_OF_ALL = 128
+"""Number of lost members of all gangs for which room is held: each attempt of any pod reads all held room."""
 _NOT_HELD = "node(s) had no room that is held for replacements"
 
 
@@ -54,6 +58,8 @@ class Healing:
         self._report = report
         self._timers: dict[str, Timer] = {}
         """By UID of the lost member."""
+        self._count = 0
+        """Number of lost members of all gangs."""
         gangs.on_member.append(self._member_changed)
         gangs.on_bind_failed.append(self._bind_failed)
         gangs.on_change.append(self._gang_changed)
@@ -105,7 +111,7 @@ class Healing:
             self._start_time(gang, lost)
 
     def _begin(self, gang: Gang, pod: Pod, node_name: str, for_whom: str) -> LostMember | None:
-        """Hold the room of a member; return None if the group does not heal."""
+        """Hold the room of a member; return None if the group does not heal, or too many members are lost."""
         uid = pod.metadata.uid
         if gang.group is None or not gang.group.hold_seconds or gang.tree is not None:
             return None
@@ -113,8 +119,11 @@ class Healing:
             if earlier.pod.metadata.name == pod.metadata.name:
                 # Another pod has the name since, and is lost now.
                 self._end(gang, earlier, ENDED, f"pod {pod.key} was lost again")
+        if len(gang.lost_members) >= MOST_OF_GANG or self._count >= MOST_OF_ALL:
+            return None
         lost = LostMember(pod, node_name, owner_and_index(pod))
         gang.lost_members[uid] = lost
+        self._count += 1
         info = self._nodes.compile_pod(pod)
         info.priority = _priority_of(gang, pod)
         own = OwnPods(gang.key.namespace, group=gang.key, matches=partial(_replaces, lost), are_new=True)
@@ -170,12 +179,13 @@ class Healing:
 
     def _end(self, gang: Gang, lost: LostMember, reason: str, message: str) -> None:
         uid = lost.pod.metadata.uid
-        gang.lost_members.pop(uid, None)
-        self._report_outcome(gang, reason, message)
+        if gang.lost_members.pop(uid, None) is not None:
+            self._count -= 1
         timer = self._timers.pop(uid, None)
         if timer is not None:
             timer.cancel()
         self._reservations.held.end(uid)
+        self._report_outcome(gang, reason, message)
 
     def _report_outcome(self, gang: Gang, reason: str, message: str) -> None:
         gang.healing = HealingOutcome(reason, message)

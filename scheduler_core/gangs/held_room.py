@@ -76,13 +76,15 @@ class OwnPods:
 
     def include(self, pod: Pod, group: GroupKey | None) -> bool:
         """Return whether a pod, a member of *group*, may use the room."""
+        if self.matches is not None and not self.matches(pod):
+            # First, because each pod of a gang is compared with all lost members.
+            return False
         meta = pod.metadata
         return (
             meta.namespace == self.namespace
             and all(meta.labels.get(key) == value for key, value in self.labels)
             and (not self.owner_uid or any(owner.uid == self.owner_uid for owner in meta.owner_references))
             and self.group in (None, group)
-            and (self.matches is None or self.matches(pod))
         )
 
 

@@ -9,14 +9,14 @@ import pytest
 from msgspec.structs import replace
 
 from scheduler_core.errors import ForbiddenError
-from scheduler_core.gangs.healing import ENDED, EXPIRED, HELD, REPLACED
+from scheduler_core.gangs.healing import ENDED, EXPIRED, HELD, MOST_OF_ALL, MOST_OF_GANG, REPLACED
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.meta import OwnerReference
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupTopology, PodGroup
 from tests.support.builders import node, pod
 from tests.support.gang_preemption import small_node, terminating_pod, with_pod_groups
-from tests.support.gangs import add_groups, gang_of, group, member, settle
+from tests.support.gangs import add_groups, gang_of, group, member, members, settle
 from tests.support.presence import present
 from tests.support.scheduling import Rig, rig
 from tests.support.tables import table
@@ -354,3 +354,39 @@ async def test_a_bind_that_fails_after_others_were_sent(hold_seconds: float) -> 
     made.scheduler.feed.pod_updated(pods[failed], indexed(failed, int(failed[-1]), node_name=left))
     assert not made.scheduler.reservations.by_gang
     assert not gang_of(made).lost_members
+
+
+def test_few_members_have_held_room() -> None:
+    """A gang and all gangs together hold a bounded number of rooms, and others are held when these have ended."""
+    made = with_pod_groups(rig(defaults=default_plugins()))
+    held, names = made.scheduler.reservations.held, [f"train-{number}" for number in range(6)]
+    add_groups(made, *(group(name, hold_seconds=HOLD_SECONDS) for name in names))
+    for name in names:
+        made.add(small_node(name, 100), *members(MOST_OF_GANG + 3, name, node_name=name))
+        made.scheduler.feed.pod_deleted(gang_of(made, name).pods[f"uid-of-default-{name}-0"])
+    assert len(held) == len(names)
+    for name in names:
+        for number in range(1, MOST_OF_GANG + 2):
+            made.scheduler.feed.pod_deleted(gang_of(made, name).pods[f"uid-of-default-{name}-{number}"])
+        assert len(gang_of(made, name).lost_members) <= MOST_OF_GANG
+    assert len(held) == MOST_OF_ALL
+    made.clock.advance(HOLD_SECONDS)
+    assert len(held) == 0
+    last = gang_of(made, names[0])
+    made.scheduler.feed.pod_added(member("late", names[0], node_name=names[0]))
+    made.scheduler.feed.pod_deleted(last.pods["uid-of-default-late"])
+    assert len(held) == 1
+
+
+def test_room_ends_although_its_report_fails() -> None:
+    """Held room ends although a receiver of the report raises."""
+    made = training()
+    delete(made)
+
+    def fails(*_: object) -> None:
+        raise RuntimeError
+
+    made.queue.gangs.on_healing.append(fails)
+    made.clock.advance(HOLD_SECONDS)
+    made.clock.advance(5.0)
+    assert len(made.scheduler.reservations.held) == 0
