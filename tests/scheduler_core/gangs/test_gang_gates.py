@@ -53,6 +53,22 @@ async def test_a_nomination_has_the_current_priority_of_the_group() -> None:
     assert made.place_of(low) == "backoff"
 
 
+async def test_a_nomination_of_a_gang_whose_group_is_deleted_during_its_attempt() -> None:
+    """The nomination ends with the attempt, and requeues rejected pods."""
+    made = rig(defaults=default_plugins(), groups=[GroupSource.BAYPLAN])
+    made.scheduler.group_feed.group_changed(group(min_member=2, priority=10))
+    low = pod("low", requests={"cpu": "3"})
+    made.add(node("n0"), *members(2, nominated_node="n0"), low)
+    entry = made.pop()
+    assert isinstance(entry, QueuedGang)
+    assert made.decide() is None
+    assert made.place_of(low) == "unschedulable"
+    made.scheduler.group_feed.group_deleted(key())
+    assert len(made.queue.nominator) == 2
+    made.queue.failed(entry)
+    assert (len(made.queue.nominator), made.place_of(low)) == (0, "backoff")
+
+
 async def test_a_nomination_of_a_gang_whose_group_is_deleted() -> None:
     """The nomination ends with the group and requeues rejected pods; a new group of the name restores it."""
     made = rig(defaults=default_plugins(), groups=[GroupSource.BAYPLAN])
