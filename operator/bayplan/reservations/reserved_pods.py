@@ -17,6 +17,8 @@ from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, GroupSource
 
 KIND = NodeReservation.definition.kind
+HIGHEST_PRIORITY = 1_000_000_000
+"""Highest priority of PriorityClasses that users define; those of Kubernetes' critical pods are above it."""
 
 
 def holder_of(reservation: NodeReservation) -> Holder:
@@ -91,9 +93,11 @@ def _pod_spec(resources: Mapping[str, str | int]) -> dict[str, Any]:
 
 
 def prioritized(reservation: NodeReservation, request: FitRequest) -> FitRequest:
-    """Return the request with the priority of the reservation."""
-    priority = reservation.spec.priority
-    if priority is None:
-        return request
-    pods = tuple(structs.replace(pod, spec=structs.replace(pod.spec, priority=priority)) for pod in request.pods)
-    return replace(request, pods=pods)
+    """Return the request with the priority of the reservation, which critical pods of the system always exceed."""
+    given = reservation.spec.priority
+
+    def capped(pod: Pod) -> Pod:
+        priority = pod.spec.priority or 0 if given is None else given
+        return structs.replace(pod, spec=structs.replace(pod.spec, priority=min(priority, HIGHEST_PRIORITY)))
+
+    return replace(request, pods=tuple(map(capped, request.pods)))

@@ -195,6 +195,7 @@ async def test_the_owner_selects_the_pods(
     ("higher pod", {}, 1, True),
     ("priority", {"priority": 5}, 5, False),
     ("higher than priority", {"priority": 5}, 6, True),
+    ("critical pod", {"priority": 2147483647}, 2_000_000_000, True),
     ("class", {"priorityClassName": "high"}, 10, False),
     ("higher than class", {"priorityClassName": "high"}, 11, True),
 )
