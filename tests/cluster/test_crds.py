@@ -293,7 +293,7 @@ def test_columns(objects: Objects, short: str) -> None:
     "short, heading",
     ("profiles", "sp", "BACKOFF GATED BOUND SHADOWS AGREE DIFFER CONTESTED SCHEDULER MESSAGE LAST ERROR ERROR AGE"),
     ("plugin-configs", "plc", "USED BY MESSAGE"),
-    ("groups", "bpg", "RUNNING GATED SUCCEEDED FAILED OWNER DOMAIN MESSAGE"),
+    ("groups", "bpg", "RUNNING GATED SUCCEEDED FAILED OWNER DOMAIN HEALING MESSAGE"),
 )
 def test_wide_columns(objects: Objects, short: str, heading: str) -> None:
     """``-o wide`` adds the less important columns after the age."""
