@@ -23,7 +23,8 @@ from scheduler_core.snapshot.pod_info import PodInfo
 
 MOST_TRIED = 400
 """Number of sets that are tried for one preemptor."""
-_MOST_STORED = 20_000
+MOST_COMPARED = 20_000
+"""Number of sets whose harm is computed for one preemptor."""
 
 HarmOf = Callable[[Iterable[PodInfo]], Any]
 """Returns the sort key of victims, the lowest is the best; a set has no lower one than its subsets."""
@@ -36,12 +37,14 @@ class VictimSearch:
     Attributes:
         why_not: Returns why victims are not evicted, "" if they may be; None if all may be.
         tries: Number of sets that may still be tried.
+        compared: Number of sets whose harm was computed.
     """
 
     held: HeldClaims
     harm_of: HarmOf
     why_not: Callable[[Sequence[PodInfo]], str] | None = None
     tries: int = MOST_TRIED
+    compared: int = 0
 
     def better(self, dry_run: DryRun, row: int, pods: Sequence[PodInfo], bound: Any) -> list[PodInfo] | None:
         """Return victims with which the pod of the dry run fits on a row and whose harm is below a bound.
@@ -59,11 +62,9 @@ class VictimSearch:
         rows = np.array([row], dtype=np.intp)
         removed: dict[str, PodInfo] = {}
         tried: set[frozenset[str]] = set()
-        # The number of the entry decides between equal sets, so that pods are not compared.
         heap: list[tuple[Any, int, int, dict[str, PodInfo]]] = []
         for number, item in enumerate(items):
-            heappush(heap, (self.harm_of(item.values()), len(heap), number, item))
-        entries = len(heap)
+            heappush(heap, (self.harm_of(item.values()), number - len(items), number, item))
         while heap and self.tries > 0:
             _, _, last, chosen = heappop(heap)
             uids = frozenset(chosen)
@@ -78,12 +79,17 @@ class VictimSearch:
             if not dry_run.run_filters(rows)[0] and not (self.why_not is not None and self.why_not(victims)):
                 return victims
             for number in range(last + 1, len(items)):
+                if self.compared >= MOST_COMPARED:
+                    break
                 more = chosen | items[number]
+                if len(more) == len(chosen):
+                    continue
+                self.compared += 1
                 harm = self.harm_of(more.values())
-                if len(more) > len(chosen) and (bound is None or harm < bound) and entries < _MOST_STORED:
-                    entries += 1
-                    heappush(heap, (harm, entries, number, more))
-        if not heap:
+                if bound is None or harm < bound:
+                    # The number of the entry decides between equal sets, so that pods are not compared.
+                    heappush(heap, (harm, self.compared, number, more))
+        if not heap and self.compared < MOST_COMPARED:
             return None
         dry_run.restore(*removed.values())
         victims = self._with_most_devices(dry_run, rows, pods)
