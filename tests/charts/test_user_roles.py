@@ -110,6 +110,8 @@ def wait_until_granted(api: ApiClient, namespace: str) -> None:
     ("read PodGroups", "get", "podgroups.bayplan.dev", {*_OF_NAMESPACE, "auditor"}),
     ("create PodGroups", "create", "podgroups.bayplan.dev", {"edit", "admin"}),
     ("request fits", "create", "fits.bayplan.dev", {"edit", "admin"}),
+    ("create NodeReservations", "create", "nodereservations.bayplan.dev", {"profiles"}),
+    ("read NodeReservations", "get", "nodereservations.bayplan.dev", {*_OF_NAMESPACE, "auditor"}),
     ("delete PodGroups", "delete", "podgroups.bayplan.dev", {"edit", "admin"}),
     ("read profiles", "watch", "schedulerprofiles.bayplan.dev", {"auditor", "profiles"}),
     ("write profiles", "patch", "schedulerprofiles.bayplan.dev", {"profiles"}),

@@ -38,10 +38,10 @@ from scheduler_core.config.plugin_args import API_VERSION as KUBE_SCHEDULER_API
 from scheduler_core.config.validation import did_you_mean, field_path
 from scheduler_core.errors import Problem
 
-_UNIQUE = frozenset({"SchedulerProfile", "PluginConfig", "KubeSchedulerConfiguration"})
+_UNIQUE = frozenset({*(each.definition.kind for each in RESOURCES), "KubeSchedulerConfiguration"} - {"PodGroup"})
 """Kinds that no other API group has."""
 _OTHER_KINDS = {
-    API_VERSION: ("SchedulerProfile", "PluginConfig", "PodGroup"),
+    API_VERSION: tuple(each.definition.kind for each in RESOURCES),
     KUBE_SCHEDULER_API: ("KubeSchedulerConfiguration",),
 }
 _GROUPS = frozenset({GROUP, KUBE_SCHEDULER_API.partition("/")[0], "scheduling.x-k8s.io"})

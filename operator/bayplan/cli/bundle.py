@@ -44,6 +44,7 @@ _OBJECTS = {
     "schedulerprofiles": "/apis/bayplan.dev/v1alpha1/schedulerprofiles",
     "pluginconfigs": "/apis/bayplan.dev/v1alpha1/pluginconfigs",
     "podgroups": "/apis/bayplan.dev/v1alpha1/podgroups",
+    "nodereservations": "/apis/bayplan.dev/v1alpha1/nodereservations",
     "rebalanceplans": "/apis/bayplan.dev/v1alpha1/rebalanceplans",
 }
 _NAMED = ("/api/v1/nodes", "/api/v1/pods", *_OBJECTS.values())
@@ -148,8 +149,8 @@ def bundle(
     """Write the state, metrics, settings and logs of the operator and its custom resources into one archive.
 
     The archive contains versions, status, readiness, metrics, the comparison of the cache with the API server, the
-    SchedulerProfiles, PluginConfigs and PodGroups, and the settings, state and logs of the operator's pods. README.txt
-    in it lists the parts that could not be read, with the reasons.
+    custom resources of Bayplan, and the settings, state and logs of the operator's pods. README.txt in it lists the
+    parts that could not be read, with the reasons.
 
     Secrets are never included: Secret objects are not read, and values of environment variables, annotations, keys,
     certificates, tokens and passwords are removed. With --hash-names names are replaced by hashes with a random key,

@@ -36,8 +36,8 @@ def validate(
     """Report all problems of profiles, PodGroups, kube-scheduler configurations and objects of a cluster in FILEs.
 
     A FILE is a file or directory of YAML or JSON; - is standard input. It may contain several documents and lists. The
-    command validates SchedulerProfiles, PluginConfigs, PodGroups, and nodes, pods and the other objects that `bayplan
-    simulate` reads, like an API server v1.37; plugins and their args like the operator, with the plugins that are
+    command validates the custom resources of Bayplan, and nodes, pods and the other objects that `bayplan simulate`
+    reads, like an API server v1.37; plugins and their args like the operator, with the plugins that are
     installed here; KubeSchedulerConfigurations, also in ConfigMaps. Objects of other kinds are ignored with a note; a
     DeschedulerPolicy that a profile of the FILEs works against is a warning.
 

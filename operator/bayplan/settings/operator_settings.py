@@ -227,7 +227,7 @@ class TracingSettings(ConfigModel):
 
 
 class WebhookSettings(ConfigModel):
-    """Validating admission webhook for SchedulerProfiles, PluginConfigs and PodGroups, served by every replica."""
+    """Validating admission webhook for the custom resources, served by every replica."""
 
     address: str = Field(default="0.0.0.0:9443", description="host:port of the webhook, which is served at /validate.")
     configuration: str | None = Field(
