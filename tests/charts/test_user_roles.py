@@ -111,7 +111,7 @@ def wait_until_granted(api: ApiClient, namespace: str) -> None:
     ("create PodGroups", "create", "podgroups.bayplan.dev", {"edit", "admin"}),
     ("request fits", "create", "fits.bayplan.dev", {"edit", "admin"}),
     ("create NodeReservations", "create", "nodereservations.bayplan.dev", {"profiles"}),
-    ("read NodeReservations", "get", "nodereservations.bayplan.dev", {*_OF_NAMESPACE, "auditor"}),
+    ("read NodeReservations", "get", "nodereservations.bayplan.dev", {*_OF_NAMESPACE, "auditor", "profiles"}),
     ("delete PodGroups", "delete", "podgroups.bayplan.dev", {"edit", "admin"}),
     ("read profiles", "watch", "schedulerprofiles.bayplan.dev", {"auditor", "profiles"}),
     ("write profiles", "patch", "schedulerprofiles.bayplan.dev", {"profiles"}),
