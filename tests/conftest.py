@@ -8,8 +8,10 @@ import logging
 import os
 import random
 import sys
+import time
 import uuid
 from collections.abc import Iterator
+from http import HTTPStatus
 
 import hypothesis
 import pytest
@@ -17,7 +19,7 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
 from hack.controlplane import binaries
-from hack.controlplane.api_client import ApiClient
+from hack.controlplane.api_client import ApiClient, ApiRefusalError, Manifest
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.processes import Process
 from hack.controlplane.servers import Options
@@ -50,6 +52,7 @@ _MISSING = pytest.StashKey[dict[str, str]]()
 _SELECTION = pytest.StashKey[Selection]()
 _PLANE = pytest.StashKey[ControlPlane]()
 _CUSTOM = "/apis/bayplan.dev/v1alpha1"
+_READ_SECONDS = 60.0
 _IN_A_NAMESPACE_OF_A_TEST = "podgroups"
 """Groups of namespaces that no later test uses."""
 
@@ -229,9 +232,21 @@ def _custom_resources(plane: ControlPlane | None) -> set[str]:
         return {
             f"{kind} {each['metadata'].get('namespace', '')}/{each['metadata']['name']}"
             for kind in kinds
-            for each in api.items(f"{_CUSTOM}/{kind}")
+            for each in _listed(api, f"{_CUSTOM}/{kind}")
             if "deletionTimestamp" not in each["metadata"]
         }
+
+
+def _listed(api: ApiClient, path: str) -> list[Manifest]:
+    """Return the objects of a path; after a restart of the API server, wait until it has read them."""
+    end = time.monotonic() + _READ_SECONDS
+    while True:
+        try:
+            return api.items(path)
+        except ApiRefusalError as error:
+            if error.status != HTTPStatus.TOO_MANY_REQUESTS or time.monotonic() > end:
+                raise
+            time.sleep(1)
 
 
 @pytest.fixture(scope="session")
