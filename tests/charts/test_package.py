@@ -49,6 +49,7 @@ def test_the_annotations_name_the_definitions() -> None:
     kinds = {resource.definition.kind: resource for resource in RESOURCES}
     assert {kinds[one["kind"]].from_object(one).metadata.name for one in examples} == {
         "bin-packing",
+        "consolidate",
         "most-allocated",
         "training",
     }
