@@ -177,7 +177,7 @@ OPS = st.one_of(
 )
 
 
-def _settle(world: QueueWorld) -> None:
+def _make_all_moves(world: QueueWorld) -> None:
     """Make all moves, and those of timers that are due: a slice may set the timer of a backoff that has ended."""
     pending = world.queue.pending
     while True:
@@ -189,7 +189,7 @@ def _settle(world: QueueWorld) -> None:
 
 
 def _popped(world: QueueWorld) -> QueuedPod | None:
-    _settle(world)
+    _make_all_moves(world)
     while (queued := world.queue.pop()) is None and world.queue.pending.moves:
         pass
     return queued
@@ -236,7 +236,7 @@ def _life(ops: list[tuple[str, int]], budget: int) -> tuple[list[str], list[str]
                 world.serve(NAME)
             else:
                 world.remove_profile(NAME)
-    _settle(world)
+    _make_all_moves(world)
     places = [world.place_of(each) for each in pods]
     while (last := _popped(world)) is not None:
         order.append(last.info.pod.metadata.name)

@@ -40,6 +40,7 @@ from bayplan.resources.node_reservation import NodeReservation
 from bayplan.resources.object_store import Body
 from bayplan.resources.plugin_config import PluginConfig
 from bayplan.resources.pod_group import PodGroup
+from bayplan.resources.rebalance_plan import RebalancePlan
 from bayplan.resources.resource_model import API_VERSION, GROUP, VERSION, CustomResource
 from bayplan.resources.scheduler_profile import SchedulerProfile
 from bayplan.settings.operator_settings import Settings, revision_namespace
@@ -226,9 +227,6 @@ class CustomResourceProfiles:
         """Return a warning for each name in an object that does not exist."""
         if isinstance(resource, PodGroup):
             return self._ports.groups.missing_references(resource)
-        # Imported here because few processes make plans, and the module costs start-up time.
-        from bayplan.resources.rebalance_plan import RebalancePlan  # noqa: PLC0415
-
         # With a selection, other processes may serve other profiles.
         if not isinstance(resource, RebalancePlan) or self._ports.served.selection is not None:
             return ()
