@@ -57,7 +57,10 @@ RUNS_OF_BUGS = (
 )
 """Bugs that only some runs can find, and whether a seed is such a run."""
 
-SAMPLE = [name for name in ALL_BUGS if name not in FOUND_BY_FEW_SEEDS][::5]
+SLOW = frozenset(("the overlay of a shadow is not reverted",))
+"""Bugs with which a run takes minutes; only `make nightly` plants them."""
+
+SAMPLE = [name for name in [each for each in ALL_BUGS if each not in FOUND_BY_FEW_SEEDS][::5] if name not in SLOW]
 """Bugs of every test run; `make nightly` plants all."""
 
 
