@@ -78,6 +78,7 @@ class HelpfulNodeSearch:
             try:
                 await self._search_due()
             except Exception:
+                # The results are statements in a status; the next round may succeed.
                 log.exception("New nodes for gangs cannot be searched because of a bug; please report it")
 
     async def _search_due(self) -> None:

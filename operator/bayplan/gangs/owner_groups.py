@@ -323,6 +323,7 @@ class OwnerGroups:
         try:
             return not self._is_settled(key, record)
         except Exception:
+            # The other PodGroups are reconciled all the same, as below.
             log.exception(_BUG, key)
             self._retry(key, record)
             return False
