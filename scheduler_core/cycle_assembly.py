@@ -245,7 +245,14 @@ class Cycles:
             report=report,
             errors=self.errors,
         )
-        failed = FailedGangs(nodes=cache.columns, queue=queue, writer=context.writer, metrics=metrics, clock=clock)
+        failed = FailedGangs(
+            nodes=cache.columns,
+            queue=queue,
+            writer=context.writer,
+            metrics=metrics,
+            clock=clock,
+            freed=self.freed,
+        )
         rejection = GangRejection(
             nodes=cache.columns,
             preemption=self.preemption,

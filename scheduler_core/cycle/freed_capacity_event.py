@@ -44,11 +44,15 @@ class FreedCapacity:
             # kube-scheduler reports nothing here, so there pods that fit now wait for another event.
             self.nomination_ended(info, nominated)
 
-    def nomination_ended(self, info: PodInfo, node_name: str) -> None:
-        """Report that the nomination of a waiting pod has ended, so that its nominated node has more room."""
+    def nomination_ended(self, info: PodInfo, node_name: str, exclude: str = "") -> None:
+        """Report that the nomination of a waiting pod has ended, so that its nominated node has more room.
+
+        Args:
+            exclude: UID of what is not requeued: the entry of the gang whose member it was; "" for the pod itself.
+        """
         gone = on_node(node_name, info.pod)
         # The nomination rejected no pods of higher priority.
-        self.queue.on_event(ASSIGNED_POD_DELETE, gone, None, exclude=info.uid, max_priority=info.priority)
+        self.queue.on_event(ASSIGNED_POD_DELETE, gone, None, exclude=exclude or info.uid, max_priority=info.priority)
 
     def devices_freed(self, allocated: ResourceClaim, claim: ResourceClaim) -> None:
         """Report devices of an allocation that was given up before it was written, as if the claim had lost them."""

@@ -7,12 +7,13 @@ must be released before.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from scheduler_core.cycle.failure_handler import Failure, failed_scheduling, patch_status
+from scheduler_core.cycle.freed_capacity_event import FreedCapacity
 from scheduler_core.errors import AttemptLimitError, SchedulerCoreError
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import Reads
@@ -238,6 +239,7 @@ class FailedGangs:
     writer: ClusterWriter
     metrics: SchedulerMetrics
     clock: Clock
+    freed: FreedCapacity
 
     def handle(self, entry: QueuedGang, gang: Gang, failure: GangFailure) -> None:
         fitting = max(failure.fitting, 0)
@@ -256,15 +258,27 @@ class FailedGangs:
             # Otherwise it is requeued already, and an error was raised after that.
             entry.rejected_by, entry.pending_on = failure.rejected_by, failure.pending_on
         entry.rejected_members = failure.rejected_members or tuple(pod.info for pod in members[:1])
-        for queued in members:
-            queued.attempts += 1
-            self.queue.nominator.decide(queued.info, failure.nominations.get(queued.uid, ""))
+        ended = list(self._decide_nominations(members, failure))
         self.queue.failed(entry)
+        for info, node_name in ended:
+            # Not to the entry itself, which its own attempt must not requeue. For a pod without a gang, nothing is
+            # reported before the watch shows its status without the nomination, as in kube-scheduler.
+            self.freed.nomination_ended(info, node_name, exclude=entry.uid)
         self.queue.gangs.changed(gang)
         for queued in members:
             # The gang is requeued, so the event loop may run between the reports of a large one.
             self.nodes.steps.upkeep(_STEPS_OF_REPORT)
             self._report(queued, failure, entry.profile)
+
+    def _decide_nominations(self, members: Iterable[QueuedPod], failure: GangFailure) -> Iterator[tuple[PodInfo, str]]:
+        """Nominate members as the failure states; yield those whose nomination ends, each with its node."""
+        nominator = self.queue.nominator
+        for queued in members:
+            queued.attempts += 1
+            before, node_name = nominator.nomination_of(queued.uid), nominator.node_of(queued.uid)
+            nominator.decide(queued.info, failure.nominations.get(queued.uid, ""))
+            if before is not None and nominator.node_of(queued.uid) != node_name:
+                yield before, node_name
 
     def _report(self, queued: QueuedPod, failure: GangFailure, profile: str) -> None:
         pod, nominated = queued.info.pod, failure.nominations.get(queued.uid, "")

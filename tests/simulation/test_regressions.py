@@ -63,6 +63,7 @@ from tests.support.tables import table
     ("gang-breaks-up-while-a-member-waits-at-permit-and-others-become-the-quorum", 9100965),
     ("tree-loses-its-quorum-while-it-is-searched-in-a-copy-and-a-member-backs-off-alone", 9102187),
     ("created-claim-is-deleted-while-its-watch-stalls-and-then-expires", 9200004),
+    ("nomination-of-a-gang-ends-when-its-next-attempt-fails", 9300061),
     ("member-is-deleted-while-a-cycle-waits-and-its-profile-goes-live", 9300414),
     ("group-is-deleted-during-an-attempt-of-its-nominated-gang", 325),
 )
