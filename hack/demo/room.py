@@ -207,9 +207,6 @@ class RoomDemo(Demo):
     def _phase(self) -> str:
         return str(self._status(_PLANS, PLAN).get("phase", ""))
 
-    def _reason(self, pod: str) -> str:
-        return self._condition("pod", pod, "PodScheduled").get("message", "")
-
     def _by_node(self, app: str) -> dict[str, int]:
         """Return the number of bound pods on each node."""
         found: dict[str, int] = {}

@@ -29,11 +29,15 @@ class Emptying:
 
     Attributes:
         emptied: Names of the nodes that had pods and have none now.
+        missing: Names of nodes to drain that do not exist.
+        is_selecting: Whether a node to drain exists.
         left: Why pods were left alone, by ``namespace/name``.
     """
 
     def __init__(self, mover: Mover, movable: MovablePods) -> None:
         self.emptied: list[str] = []
+        self.missing: list[str] = []
+        self.is_selecting = True
         self.left: dict[str, str] = {}
         self._mover = mover
         self._movable = movable
@@ -133,6 +137,8 @@ class Emptying:
         for row in np.flatnonzero(nodes.alive).tolist():
             is_selected = objective.selector is not None and objective.selector.matches(self._labels(row))
             drained[row] = is_selected or nodes.node_name(row) in objective.nodes
+        self.missing = sorted(objective.nodes.difference(map(nodes.node_name, np.flatnonzero(drained).tolist())))
+        self.is_selecting = bool(drained.any())
         destinations = nodes.alive & ~drained
         for row in sorted(np.flatnonzero(drained).tolist(), key=nodes.node_name):
             pods = self._counted(row)

@@ -34,7 +34,7 @@ from scheduler_core.rebalance.requests import (
 from scheduler_core.rebalance.room_making import RoomWorld, make_room
 from scheduler_core.rebalance.spread_repair import SpreadRepair
 from scheduler_core.runtime.profile_table import ProfileTable
-from scheduler_core.snapshot.pod_info import PodInfo
+from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +75,11 @@ class PlanSearch:
 
     def check(self, request: RebalanceRequest, info: PodInfo, target: str) -> tuple[str, PodInfo | None]:
         """Return why a pod of a plan may not be moved to a node now, and its replacement if it may."""
+        nodes = self.world.nodes
+        for name in (info.pod.spec.node_name, target):
+            row = nodes.row_of(name)
+            if row == NO_ROW or not nodes.alive[row]:
+                return f"node {name} was deleted", None
         why = self._movable(request).why_not(info)
         if why:
             return why, None
@@ -97,6 +102,9 @@ class PlanSearch:
         except AttemptLimitError as limit:
             plan.state, plan.reason = PlanState.GAVE_UP, f"the search was {limit}"
         plan.gain.emptied, plan.left = tuple(emptying.emptied), emptying.left
+        plan.missing = tuple(emptying.missing)
+        if not emptying.is_selecting:
+            plan.reason = "no node is selected"
 
     @staticmethod
     def _spread(repair: SpreadRepair, plan: RebalancePlan) -> None:

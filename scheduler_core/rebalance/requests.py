@@ -141,6 +141,7 @@ class RebalancePlan:
 
     Attributes:
         left: Why pods were left alone that had to move for more gain, by ``namespace/name``.
+        missing: Names of nodes to drain that do not exist.
         reason: Why there are no moves; "" if there are some.
         steps: Steps that the search took.
     """
@@ -149,6 +150,7 @@ class RebalancePlan:
     gain: Gain = field(default_factory=Gain)
     state: PlanState = PlanState.COMPLETE
     left: dict[str, str] = field(default_factory=dict)
+    missing: tuple[str, ...] = ()
     reason: str = ""
     steps: int = 0
 

@@ -106,8 +106,8 @@ async def _lifetime(seed: int) -> Counter[str]:
     for name in ("web", "db"):
         made.scheduler.workload_feed.added(_budget(name, rng.randint(0, 2)))
     cluster = FaultyCluster(made, rng, rng.choice((0.0, 0.1, 0.3)))
-    listed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    listed.set_result(None)
+    listed = asyncio.Event()
+    listed.set()
     moves = rng.randint(1, 8)
     async with made.running(), asyncio.TaskGroup() as tasks:
         running = tasks.create_task(cluster.plans.run(listed))

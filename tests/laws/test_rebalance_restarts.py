@@ -106,8 +106,8 @@ def _after_restart(old: _Cluster, pods: dict[str, Pod]) -> _Cluster:
 
 async def _process(cluster: _Cluster, status: dict[str, Any] | None) -> bool:
     """Run a process until the plan has ended; return whether the process has ended before."""
-    listed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    listed.set_result(None)
+    listed = asyncio.Event()
+    listed.set()
     cluster.plan(status, budget={"moves": MOVES, "movesPerMinute": RATE}, moveTimeoutSeconds=60)
     ended = asyncio.get_running_loop().create_future()
 

@@ -11,7 +11,7 @@ from bayplan.rebalancing.plan_controller import RebalancePlans, StoredPlan
 from bayplan.rebalancing.pod_moves import EvictionRefusedError
 from msgspec.structs import replace
 
-from scheduler_core.errors import ClusterWriteError, NotFoundError
+from scheduler_core.errors import ClusterWriteError, NotFoundError, WriteTimeoutError
 from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.pod import Pod, PodStatus
 from tests.support.scheduling import Rig
@@ -45,7 +45,9 @@ class PlannedCluster:
     Attributes:
         evicted: Names of the evicted pods.
         error: Error of the next evictions; None for none.
+        failed_writes: Number of next statuses that cannot be written.
         refusals: Number of next evictions that a PodDisruptionBudget refuses.
+        uid: UID of the plan.
         statuses: Written statuses in their order.
     """
 
@@ -53,11 +55,13 @@ class PlannedCluster:
         self.rig = made
         self.evicted: list[str] = []
         self.refusals = 0
+        self.failed_writes = 0
         self.replace: Replace = equal
         self.error: ClusterWriteError | None = None
         self.waiting: list[Pod] = []
         self.statuses: list[dict[str, Any]] = []
         self.plans = RebalancePlans(made.scheduler, BackgroundDocuments(made.context, None), self, made.clock)
+        self.uid = "uid-of-plan"
         self._generation = 0
 
     async def evict(self, namespace: str, name: str, uid: str) -> None:
@@ -92,12 +96,15 @@ class PlannedCluster:
 
     async def write_status(self, name: str, status: dict[str, Any]) -> None:
         del name
+        if self.failed_writes:
+            self.failed_writes -= 1
+            raise WriteTimeoutError("no response")
         self.statuses.append(status)
 
     def plan(self, status: dict[str, Any] | None = None, **spec: Any) -> None:
         """Create a plan, or change its spec."""
         self._generation += 1
-        meta = ObjectMeta("plan", uid="uid-of-plan", generation=self._generation)
+        meta = ObjectMeta("plan", uid=self.uid, generation=self._generation)
         spec = {"objective": "Consolidate", "dryRun": False, **spec}
         self.plans.plan_changed(StoredPlan(meta, spec, status or {}))
 

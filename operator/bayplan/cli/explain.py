@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -36,13 +35,12 @@ from bayplan.settings.feature_gates import FeatureGates, parse_feature_gates
 from bayplan.simulation.admission import AdmittedCluster, admit
 from bayplan.simulation.cluster_files import read_cluster_files
 from bayplan.simulation.cluster_snapshot import take_snapshot
-from bayplan.simulation.memory_cluster import MemoryCluster, SimulatedClock
-from bayplan.simulation.simulation import SimulationOptions, installed_plugins, populate, simulate
+from bayplan.simulation.simulation import SimulationOptions, installed_plugins, offline, simulate
 from scheduler_core.errors import ConfigError, NotFoundError, Problem
 from scheduler_core.model.devices import ResourceClaim
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import group_key_of
-from scheduler_core.scheduler import Scheduler, SchedulerPorts
+from scheduler_core.scheduler import Scheduler
 
 # -- the running operator ---------------------------------------------------------------------------------------------
 
@@ -150,11 +148,6 @@ def from_files(
 async def _from_cluster(
     cluster: AdmittedCluster, target: PodName | GroupName, options: SimulationOptions
 ) -> AnyExplanation:
-    world = MemoryCluster()
-    ports = SchedulerPorts(storage=world.storage, claims=world.claims)
-    scheduler = Scheduler(
-        SimulatedClock(datetime.now(UTC)), world, options.of_scheduler(), installed_plugins(), ports=ports
-    )
     if isinstance(target, PodName):
         target = _located_pod(target, [each.key for each in cluster.pods])
         found = next((each for each in cluster.pods if each.key == str(target)), None)
@@ -162,9 +155,8 @@ async def _from_cluster(
             waiting = ", ".join(each.key for each in cluster.pods if not each.spec.node_name) or "none"
             problem = f"pod {target} is not in the files; pending pods: {waiting}"
             raise ConfigError([Problem("--pod", problem)])
-        populate(scheduler, world, cluster)
-        return _with_notices(explain_pod(scheduler, found), cluster.notices)
-    populate(scheduler, world, cluster)
+        return _with_notices(explain_pod(offline(cluster, options), found), cluster.notices)
+    scheduler = offline(cluster, options)
     target = _located_gang(target, scheduler)
     gang = named_gang(scheduler.context, target.namespace, target.name, target.source)
     if gang is None:

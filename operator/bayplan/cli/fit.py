@@ -6,7 +6,6 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +27,13 @@ from bayplan.serving import FIT_PATH
 from bayplan.simulation.admission import AdmittedCluster, admit
 from bayplan.simulation.cluster_files import Placed, objects_in, read_cluster_files
 from bayplan.simulation.cluster_snapshot import take_snapshot
-from bayplan.simulation.memory_cluster import MemoryCluster, SimulatedClock
-from bayplan.simulation.simulation import SimulationOptions, installed_plugins, populate
+from bayplan.simulation.simulation import SimulationOptions, installed_plugins, offline
 from bayplan.texts.document_formats import read_answer
 from bayplan.texts.report_sections import plain_table, report_renderers
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.fit.fit_search import FitVerdict
 from scheduler_core.fit.requests import NodeTemplate
-from scheduler_core.scheduler import Scheduler, SchedulerPorts
+from scheduler_core.scheduler import Scheduler
 
 _STEPS = 10_000_000
 """Maximum number of steps in memory: about 100 s."""
@@ -172,12 +170,7 @@ def _from_files(options: _Options) -> FitDocument:
 
 
 async def _in_memory(options: _Options, cluster: AdmittedCluster, classes: list[dict[str, Any]]) -> FitDocument:
-    world = MemoryCluster()
-    ports = SchedulerPorts(storage=world.storage, claims=world.claims)
-    settings = SimulationOptions(options.seed).of_scheduler()
-    scheduler = Scheduler(SimulatedClock(datetime.now(UTC)), world, settings, installed_plugins(), ports=ports)
-    populate(scheduler, world, cluster)
-    return _answered(options, scheduler, classes, cluster.notices)
+    return _answered(options, offline(cluster, SimulationOptions(options.seed)), classes, cluster.notices)
 
 
 def _from_api_server(options: _Options) -> FitDocument:

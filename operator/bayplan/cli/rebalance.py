@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from rich.text import Text
 from bayplan.cli import report_head
 from bayplan.cli.operator_location import ClusterChoice, kubeconfig_options
 from bayplan.comparison import parse_label_query
+from bayplan.explanation.gang_building import named_gang
 from bayplan.kube.http.connection import ApiConnection
 from bayplan.rebalancing.building import plan_document
 from bayplan.rebalancing.documents import PlanDocument
@@ -23,12 +23,11 @@ from bayplan.rebalancing.objectives import piece_of
 from bayplan.simulation.admission import AdmittedCluster, admit
 from bayplan.simulation.cluster_files import read_cluster_files
 from bayplan.simulation.cluster_snapshot import take_snapshot
-from bayplan.simulation.memory_cluster import MemoryCluster, SimulatedClock
-from bayplan.simulation.simulation import SimulationOptions, installed_plugins, populate
+from bayplan.simulation.simulation import SimulationOptions, installed_plugins, offline
 from bayplan.texts.document_formats import listed
 from bayplan.texts.report_sections import page_of, plain_table, report_renderers
 from scheduler_core.errors import ConfigError, Problem
-from scheduler_core.model.pod_group import GroupKey, GroupSource
+from scheduler_core.model.pod_group import GroupKey
 from scheduler_core.model.selectors import LabelMatcher
 from scheduler_core.rebalance.requests import (
     Consolidate,
@@ -42,7 +41,7 @@ from scheduler_core.rebalance.requests import (
     Scope,
     Spread,
 )
-from scheduler_core.scheduler import Scheduler, SchedulerOptions, SchedulerPorts
+from scheduler_core.scheduler import Scheduler
 
 _STEPS = 10_000_000
 """Maximum number of steps in memory: about 100 s."""
@@ -81,8 +80,8 @@ class _Options:
         if self.files and (self.kubeconfig or self.kube_context):
             raise click.UsageError("--kubeconfig and --context choose a cluster; leave them out with -f")
 
-    def scheduler_options(self) -> SchedulerOptions:
-        return SimulationOptions(self.seed, plans_moves=True).of_scheduler()
+    def simulation_options(self) -> SimulationOptions:
+        return SimulationOptions(self.seed, plans_moves=True)
 
     def request(self, scheduler: Scheduler) -> RebalanceRequest:
         """Return the request.
@@ -125,12 +124,10 @@ def _pieces(text: str) -> Defragment:
 
 def _group(scheduler: Scheduler, name: str) -> GroupKey:
     namespace, slash, own = name.rpartition("/")
-    keys = (GroupKey(source, namespace if slash else "default", own) for source in GroupSource)
-    gangs = scheduler.context.queue.gangs
-    found = next((key for key in keys if (gang := gangs.get(key)) is not None and gang.group is not None), None)
-    if found is None:
+    gang = named_gang(scheduler.context, namespace if slash else "default", own)
+    if gang is None or gang.group is None:
         raise ConfigError([Problem("--make-room", f'there is no PodGroup "{name}"; write NAMESPACE/NAME')])
-    return found
+    return gang.key
 
 
 @click.command(short_help="Plan moves of running pods.")
@@ -194,11 +191,7 @@ def _from_files(options: _Options) -> PlanDocument:
 
 
 async def _in_memory(options: _Options, cluster: AdmittedCluster) -> PlanDocument:
-    world = MemoryCluster()
-    ports = SchedulerPorts(storage=world.storage, claims=world.claims)
-    clock = SimulatedClock(datetime.now(UTC))
-    scheduler = Scheduler(clock, world, options.scheduler_options(), installed_plugins(), ports=ports)
-    populate(scheduler, world, cluster)
+    scheduler = offline(cluster, options.simulation_options())
     return plan_document(scheduler, options.request(scheduler), _STEPS, cluster.notices)
 
 
@@ -208,7 +201,7 @@ def _from_api_server(options: _Options) -> PlanDocument:
 
 
 async def _from_connection(connection: ApiConnection, options: _Options) -> PlanDocument:
-    snapshot = await take_snapshot(connection, options.scheduler_options())
+    snapshot = await take_snapshot(connection, options.simulation_options().of_scheduler())
     return plan_document(snapshot.scheduler, options.request(snapshot.scheduler), _STEPS, tuple(snapshot.notices))
 
 

@@ -13,7 +13,6 @@ from scheduler_core.rebalance.requests import (
     Consolidate,
     Defragment,
     Drain,
-    Gain,
     MakeRoom,
     Objective,
     RebalancePlan,
@@ -48,15 +47,11 @@ def plan_document(
         cost=plan.cost,
         nodes=_node_changes(scheduler.context.cache.columns, moves),
         left_alone=_left_alone(plan.left),
+        missing_nodes=plan.missing,
         reason=plan.reason or None,
         steps=plan.steps,
         notices=notices,
     )
-
-
-def _gain(gain: Gain) -> PlanGain:
-    pieces, excess = gain.pieces or (None, None), gain.excess or (None, None)
-    return PlanGain(gain.emptied, gain.fits, *pieces, *excess)
 
 
 def objective_text(objective: Objective) -> str:

@@ -72,6 +72,7 @@ class PlanDocument(Struct, frozen=True, rename="camel", kw_only=True):
         cost: Sum of the costs of the moves.
         nodes: Nodes whose pods change.
         left_alone: Pods that are left alone, by reason.
+        missing_nodes: Names of nodes to drain that do not exist.
         reason: Why there are no moves, or why the search was given up; None otherwise.
         steps: Steps that the search took.
         notices: Limitations of the plan.
@@ -85,6 +86,7 @@ class PlanDocument(Struct, frozen=True, rename="camel", kw_only=True):
     cost: int = 0
     nodes: tuple[NodeChange, ...] = ()
     left_alone: tuple[LeftAlone, ...] = ()
+    missing_nodes: tuple[str, ...] = ()
     reason: str | None = None
     steps: int = 0
     notices: tuple[str, ...] = ()

@@ -84,8 +84,4 @@ class RebalancePlanSource:
         informer = self._informers.begin(f"{_PLURAL}.{GROUP}", path, StoredPlan, sink)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(informer.run())
-            await plans.run(_set(listed))
-
-
-async def _set(event: asyncio.Event) -> None:
-    await event.wait()
+            await plans.run(listed)

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -27,12 +26,13 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import Struct
 
+from bayplan.kube.timing import delay_of_try
 from bayplan.process.copies import BackgroundDocuments, Document
 from bayplan.rebalancing.building import plan_document
 from bayplan.rebalancing.documents import PlanDocument
 from bayplan.rebalancing.objectives import piece_of
 from bayplan.rebalancing.pod_moves import AwaitedMove, Evictions, MoveOrder, PodMoves
-from bayplan.resources.conditions import ConditionUpdate, set_condition
+from bayplan.resources.conditions import ConditionUpdate, problems_message, set_condition
 from bayplan.resources.rebalance_plan import (
     MAX_MOVES,
     AwaitedPod,
@@ -42,6 +42,7 @@ from bayplan.resources.rebalance_plan import (
     RebalancePlanStatus,
 )
 from bayplan.resources.resource_model import API_VERSION
+from bayplan.texts.document_formats import listed
 from scheduler_core.errors import ClusterWriteError, ConfigError, NotFoundError, SchedulerCoreError
 from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.pod_group import GroupKey, GroupSource
@@ -63,8 +64,10 @@ log = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 1.0
 _STEPS_IN_COPY = 10_000_000
+_WRITE_INITIAL_SECONDS, _WRITE_MAXIMUM_SECONDS = 1.0, 30.0
 COMPLETED = "Completed"
 _LONGEST_GAIN = 1024
+_OPTIONAL = {str(field.alias): None for field in RebalancePlanStatus.model_fields.values() if field.default is None}
 
 
 class StoredPlan(Struct, frozen=True):
@@ -94,6 +97,36 @@ class _Resumed:
     held: AwaitedMove | str
 
 
+@dataclass(slots=True)
+class _Entry:
+    """What is known about one object.
+
+    Attributes:
+        stored: The object as it was watched last.
+        read: Its model, or why it has none; None if it was not read since its spec changed.
+        status: The last status, written or not, because the watch may lag behind a write; None before the first.
+        resumed: The move that an earlier process began.
+        write_failures: Number of failed writes of the status in succession; it is written again while above 0.
+        write_after: Clock time before which the plan waits after a failed write.
+    """
+
+    stored: StoredPlan
+    read: RebalancePlan | ConfigError | None = None
+    status: RebalancePlanStatus | None = None
+    resumed: _Resumed | None = None
+    write_failures: int = 0
+    write_after: float = 0.0
+
+    def model(self) -> RebalancePlan | ConfigError:
+        """Return the model; it is built once for each spec."""
+        if self.read is None:
+            try:
+                self.read = RebalancePlan.from_object(_body(self.stored))
+            except ConfigError as error:
+                self.read = error
+        return self.read
+
+
 class RebalancePlans:
     """Plans and makes moves; it runs only while this process leads.
 
@@ -108,36 +141,34 @@ class RebalancePlans:
         self._documents = documents
         self._requests = requests
         self._clock = clock
-        self._plans: dict[str, StoredPlan] = {}
-        self._statuses: dict[str, RebalancePlanStatus] = {}
-        """Last written statuses, because the watch may lag behind a write."""
+        self._entries: dict[str, _Entry] = {}
         self._has_changed = asyncio.Event()
-        self._resumed: dict[str, _Resumed] = {}
         self.restored = asyncio.Event()
         self.moves = PodMoves(scheduler, requests, clock)
 
     def plan_changed(self, plan: StoredPlan) -> None:
-        name = plan.metadata.name
-        known = self._plans.get(name)
-        if known is not None and known.metadata.uid != plan.metadata.uid:
-            self._statuses.pop(name, None)
-        self._plans[name] = plan
+        meta = plan.metadata
+        entry = self._entries.get(meta.name)
+        if entry is None or entry.stored.metadata.uid != meta.uid:
+            self._entries[meta.name] = _Entry(plan)
+        else:
+            if entry.stored.metadata.generation != meta.generation:
+                entry.read = None
+            entry.stored = plan
         self._has_changed.set()
 
     def plan_deleted(self, plan: StoredPlan) -> None:
-        self._plans.pop(plan.metadata.name, None)
-        self._statuses.pop(plan.metadata.name, None)
-        self._resumed.pop(plan.metadata.name, None)
+        self._entries.pop(plan.metadata.name, None)
 
-    async def run(self, listed: Awaitable[None]) -> None:
+    async def run(self, listed: asyncio.Event) -> None:
         """Make plans and moves until cancelled.
 
         Args:
-            listed: Ends when all plans are listed for the first time.
+            listed: Set when all plans are listed for the first time.
         """
-        await listed
-        for name in sorted(self._plans):
-            await self._restore(name)
+        await listed.wait()
+        for name in sorted(self._entries):
+            await self._restore(name, self._entries[name])
         self.restored.set()
         # The first cycles come before the first search.
         self._has_changed.clear()
@@ -146,14 +177,13 @@ class RebalancePlans:
             await self._has_changed.wait()
             timer.cancel()
             self._has_changed.clear()
-            for name in sorted(self._plans, key=lambda each: (each not in self._resumed, each)):
+            for name in sorted(self._entries, key=lambda each: (self._entries[each].resumed is None, each)):
                 await self._guarded(name)
 
-    async def _restore(self, name: str) -> None:
+    async def _restore(self, name: str, entry: _Entry) -> None:
         """Hold the room again for the replacement that an earlier process awaited."""
-        try:
-            plan = RebalancePlan.from_object(_body(self._plans[name]))
-        except ConfigError:
+        plan = entry.model()
+        if isinstance(plan, ConfigError):
             # The plan is rejected when it is reconciled.
             return
         for number, move in enumerate(plan.status.moves):
@@ -164,7 +194,7 @@ class RebalancePlans:
                 except SchedulerCoreError as error:
                     held = f"the move of pod {move.pod} cannot be resumed: {error}"
                 if held is not None:
-                    self._resumed[name] = _Resumed(number, held)
+                    entry.resumed = _Resumed(number, held)
                     log.info("RebalancePlan %s: the move of pod %s is resumed", name, move.pod)
 
     async def _guarded(self, name: str) -> None:
@@ -181,18 +211,20 @@ class RebalancePlans:
 
     async def reconcile(self, name: str) -> None:
         """Plan, and make the moves, if that is due."""
-        stored = self._plans.get(name)
-        if stored is None:
+        entry = self._entries.get(name)
+        if entry is None or self._clock.now() < entry.write_after:
             return
-        try:
-            plan = RebalancePlan.from_object(_body(stored))
-        except ConfigError as error:
-            await self._reject(stored, error)
+        if entry.status is not None and entry.write_failures:
+            await self.write(name, entry.stored.metadata.uid, entry.status)
+        plan = entry.model()
+        if isinstance(plan, ConfigError):
+            await self._reject(entry, plan)
             return
-        status = self._statuses.setdefault(name, plan.status)
-        resumed = self._resumed.pop(name, None)
+        status = plan.status if entry.status is None else entry.status
+        resumed, entry.resumed = entry.resumed, None
         if resumed is not None:
             status = await self._end_resumed(plan, status, resumed)
+        entry.status = status
         if not self._is_due(plan, status):
             return
         run = _Run(self, plan, status)
@@ -215,10 +247,9 @@ class RebalancePlans:
                 "last_moved_at": _full_second(self.now()),
             }
         )
-        self._statuses[plan.metadata.name] = status
         if failure and self.is_current(plan) and status.observed_generation == plan.metadata.generation:
-            await _Run(self, plan, status).stop(status, failure)
-        return self._statuses[plan.metadata.name]
+            status = await _Run(self, plan, status).stop(status, failure)
+        return status
 
     def _is_due(self, plan: RebalancePlan, status: RebalancePlanStatus) -> bool:
         if status.observed_generation != plan.metadata.generation or status.phase in (None, "Moving", "Invalid"):
@@ -226,27 +257,38 @@ class RebalancePlans:
         interval, ended = plan.spec.interval_seconds, status.completed_at
         return interval is not None and (ended is None or (self._clock.wall() - ended).total_seconds() >= interval)
 
-    async def _reject(self, stored: StoredPlan, error: ConfigError) -> None:
-        generation = stored.metadata.generation
-        known = self._statuses.get(stored.metadata.name)
-        if known is not None and known.observed_generation == generation:
+    async def _reject(self, entry: _Entry, error: ConfigError) -> None:
+        meta = entry.stored.metadata
+        if entry.status is not None and entry.status.observed_generation == meta.generation:
             return
-        problems = "; ".join(map(str, error.problems))
-        update = ConditionUpdate(COMPLETED, "False", "InvalidSpec", problems)
-        conditions = set_condition([], update, generation, self._clock.wall())
-        status = RebalancePlanStatus(observed_generation=generation, phase="Invalid", conditions=tuple(conditions))
-        await self.write(stored.metadata.name, status)
+        update = ConditionUpdate(COMPLETED, "False", "InvalidSpec", problems_message(error.problems))
+        conditions = set_condition([], update, meta.generation, self._clock.wall())
+        status = RebalancePlanStatus(observed_generation=meta.generation, phase="Invalid", conditions=tuple(conditions))
+        await self.write(meta.name, meta.uid, status)
 
     # -- for one run --------------------------------------------------------------------------------------------
 
-    async def write(self, name: str, status: RebalancePlanStatus) -> None:
-        self._statuses[name] = status
-        await self._requests.write_status(name, status.model_dump(mode="json", by_alias=True, exclude_none=True))
+    async def write(self, name: str, uid: str, status: RebalancePlanStatus) -> None:
+        """Write the status of an object unless it is gone; after an error it is written again later."""
+        entry = self._entries.get(name)
+        if entry is None or entry.stored.metadata.uid != uid:
+            return
+        entry.status = status
+        written = status.model_dump(mode="json", by_alias=True, exclude_none=True)
+        try:
+            # The status is merged: None removes what an earlier plan wrote.
+            await self._requests.write_status(name, {**_OPTIONAL, **written})
+        except ClusterWriteError:
+            entry.write_failures += 1
+            delay = delay_of_try(entry.write_failures, _WRITE_INITIAL_SECONDS, _WRITE_MAXIMUM_SECONDS)
+            entry.write_after = self._clock.now() + delay
+            raise
+        entry.write_failures = 0
 
     def is_current(self, plan: RebalancePlan) -> bool:
         """Return whether the object still has this spec."""
-        stored = self._plans.get(plan.metadata.name)
-        meta = None if stored is None else stored.metadata
+        entry = self._entries.get(plan.metadata.name)
+        meta = None if entry is None else entry.stored.metadata
         return meta is not None and (meta.uid, meta.generation) == (plan.metadata.uid, plan.metadata.generation)
 
     def now(self) -> datetime:
@@ -314,8 +356,10 @@ class _Run:
                 ),
             }
         )
-        if spec.dry_run:
-            await self._end("Planned", "True", "DryRun", found.headline)
+        if found.missing_nodes and not found.moves:
+            await self._end("Stopped", "False", "NodesNotFound", _with_missing(found))
+        elif spec.dry_run:
+            await self._end("Planned", "True", "DryRun", _with_missing(found))
         elif not found.moves:
             await self._end("Completed", "True", "NoMoves", found.headline)
         else:
@@ -324,10 +368,11 @@ class _Run:
             await self._write("Moving")
             await self._moves(request, found)
 
-    async def stop(self, status: RebalancePlanStatus, failure: str) -> None:
-        """End a plan whose move has failed."""
+    async def stop(self, status: RebalancePlanStatus, failure: str) -> RebalancePlanStatus:
+        """End a plan whose move has failed; return the status."""
         self._status = status
         await self._end("Stopped", "False", "MoveFailed", failure)
+        return self._status
 
     async def _moves(self, request: RebalanceRequest, found: PlanDocument) -> None:
         plans = self._plans
@@ -350,7 +395,7 @@ class _Run:
             )
             if move is not found.moves[-1]:
                 await self._write("Moving")
-        await self._end("Completed", "True", "Moved", found.headline)
+        await self._end("Completed", "True", "Moved", _with_missing(found))
 
     async def _keep_rate(self) -> None:
         """Wait until the rate allows a move, also one that comes after those of an earlier process."""
@@ -372,7 +417,8 @@ class _Run:
 
     async def _write(self, phase: str) -> None:
         self._status = self._status.model_copy(update={"phase": phase})
-        await self._plans.write(self._plan.metadata.name, self._status)
+        meta = self._plan.metadata
+        await self._plans.write(meta.name, meta.uid, self._status)
 
     def _conclude(self, status: str, reason: str, message: str) -> None:
         """Set the condition Completed."""
@@ -384,9 +430,10 @@ class _Run:
     async def _end(self, phase: str, status: str, reason: str, message: str) -> None:
         self._conclude(status, reason, message)
         self._status = self._status.model_copy(update={"completed_at": self._plans.now()})
-        await self._write(phase)
         kind = "Normal" if status == "True" else "Warning"
         self._plans.record(self._plan, kind, "Completed" if status == "True" else "Stopped", message)
+        # At last: after an error it is written again, and the event is not recorded again.
+        await self._write(phase)
 
 
 def request_of(spec: RebalancePlanSpec, moves: int) -> RebalanceRequest:
@@ -416,6 +463,14 @@ def _objective(spec: RebalancePlanSpec) -> Objective:
             raise SchedulerCoreError("spec.defragment: write an amount above 0 of a resource of nodes")
         return piece
     return Spread() if spec.objective == "Spread" else Consolidate()
+
+
+def _with_missing(found: PlanDocument) -> str:
+    """Return the headline of a plan, with the nodes to drain that do not exist."""
+    if not found.missing_nodes:
+        return found.headline
+    names = listed(found.missing_nodes)
+    return f"{found.headline}; spec.drain.nodes: there is no node {names}; correct or remove the name"
 
 
 def _full_second(moment: datetime) -> datetime:

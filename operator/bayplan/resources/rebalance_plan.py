@@ -225,7 +225,8 @@ class RebalancePlanStatus(StatusModel):
     phase: Phase | None = Field(
         default=None,
         description="Planned: a dry run has ended. Moving: the moves are made. Completed: all moves are made, or none "
-        "gain anything. Stopped: a move failed, and the other ones are not made. Invalid: the spec is invalid.",
+        "gain anything. Stopped: a move failed, and the other ones are not made, or the plan cannot be made. "
+        "Invalid: the spec is invalid.",
     )
     planned: int = count("Number of moves of the plan.", default=0)
     moved: int = count("Number of moves that were made for this spec.", default=0)

@@ -15,6 +15,7 @@ import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import Enum
 
 import msgspec
@@ -201,6 +202,16 @@ def simulate(
     """
     plugins = registry or installed_plugins()
     return asyncio.run(_simulate(cluster, options or SimulationOptions(), plugins, restarts, inspect))
+
+
+def offline(cluster: AdmittedCluster, options: SimulationOptions) -> Scheduler:
+    """Return a scheduler with a cluster in memory, in which no pod is scheduled."""
+    world = MemoryCluster()
+    ports = SchedulerPorts(storage=world.storage, claims=world.claims)
+    clock = SimulatedClock(datetime.now(UTC))
+    scheduler = Scheduler(clock, world, options.of_scheduler(), installed_plugins(), ports=ports)
+    populate(scheduler, world, cluster)
+    return scheduler
 
 
 def populate(scheduler: Scheduler, world: MemoryCluster, cluster: AdmittedCluster) -> None:

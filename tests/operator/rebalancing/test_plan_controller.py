@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from bayplan.rebalancing.plan_controller import StoredPlan
+from bayplan.resources.rebalance_plan import RebalancePlan
 
 from scheduler_core.errors import WriteTimeoutError
 from scheduler_core.in_tree import default_plugins
@@ -28,13 +29,9 @@ async def cluster() -> AsyncIterator[PlannedCluster]:
     listed = asyncio.Event()
     listed.set()
     async with made.running(), asyncio.TaskGroup() as tasks:
-        running = tasks.create_task(cluster.plans.run(_set(listed)))
+        running = tasks.create_task(cluster.plans.run(listed))
         yield cluster
         running.cancel()
-
-
-async def _set(event: asyncio.Event) -> None:
-    await event.wait()
 
 
 def message(status: dict[str, Any]) -> str:
@@ -198,3 +195,97 @@ async def test_an_invalid_spec(cluster: PlannedCluster) -> None:
     assert "spec.drain: " in message(status)
     await cluster.until(lambda: cluster.rig.clock.now() > 1100)
     assert len(cluster.statuses) == 1
+
+
+@table("phase, failed", ("dry run", "Planned", 3), ("moves", "Completed", 1))
+async def test_a_status_that_cannot_be_written(cluster: PlannedCluster, phase: str, failed: int) -> None:
+    """The last status is written again until it is stored, and the plan is not made again."""
+    cluster.plan(dryRun=phase == "Planned")
+    if phase == "Completed":
+        await cluster.until(lambda: bool(cluster.evicted))
+    cluster.failed_writes = failed
+    await cluster.until_phase(phase)
+    written = len(cluster.statuses)
+    await cluster.until_later(100)
+    assert (len(cluster.statuses), cluster.failed_writes) == (written, 0)
+    assert cluster.evicted == (["p"] if phase == "Completed" else [])
+
+
+async def test_a_rejected_plan_whose_status_cannot_be_written(cluster: PlannedCluster) -> None:
+    """The status of an invalid plan is written again, too."""
+    cluster.failed_writes = 2
+    cluster.plan(objective="Drain")
+    await cluster.until_phase("Invalid")
+
+
+async def test_an_ended_plan_is_read_once(cluster: PlannedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The object of a plan is validated once for each spec, not at each look."""
+    read = list[int]()
+    from_object = RebalancePlan.from_object
+
+    def counted(body: dict[str, Any]) -> RebalancePlan:
+        read.append(body["metadata"]["generation"])
+        return from_object(body)
+
+    monkeypatch.setattr(RebalancePlan, "from_object", counted)
+    cluster.plan(dryRun=True)
+    await cluster.until_phase("Planned")
+    await cluster.until_later(30)
+    cluster.plan(dryRun=True, budget={"moves": 5})
+    await cluster.until(lambda: cluster.statuses[-1]["observedGeneration"] == 2)
+    assert read == [1, 2]
+
+
+async def test_a_plan_that_is_created_again(cluster: PlannedCluster) -> None:
+    """A plan of the same name does not have the status of a plan that was deleted during its move."""
+    cluster.refusals = 3
+    cluster.plan()
+    await cluster.until_phase("Moving")
+    cluster.plans.plan_deleted(StoredPlan(ObjectMeta("plan")))
+    cluster.uid = "uid-of-another"
+    cluster.statuses.clear()
+    cluster.plan(dryRun=True)
+    await cluster.until_later(20)
+    assert [each["phase"] for each in cluster.statuses] == ["Planned"]
+
+
+async def test_a_plan_that_moves_after_a_dry_run(cluster: PlannedCluster) -> None:
+    """The status is merged, so that fields of the dry run are removed explicitly."""
+    cluster.plan(dryRun=True)
+    assert (await cluster.until_phase("Planned"))["completedAt"]
+    cluster.plan()
+    assert (await cluster.until_phase("Moving"))["completedAt"] is None
+
+
+@table(
+    "nodes, phase, gain, missing",
+    ("all", ["x", "y"], "Stopped", "no moves: no node is selected", "x, y"),
+    ("one, and no moves", ["c", "x"], "Stopped", "no moves: no moves gain anything", "x"),
+    ("one", ["a", "x"], "Completed", "1 pod would be moved, and 1 node would be empty", "x"),
+)
+async def test_a_drain_of_nodes_that_do_not_exist(
+    cluster: PlannedCluster, nodes: list[str], phase: str, gain: str, missing: str
+) -> None:
+    """The condition names the nodes; the other nodes are drained."""
+    cluster.plan(objective="Drain", drain={"nodes": nodes})
+    status = await cluster.until_phase(phase)
+    text = f"{gain}; spec.drain.nodes: there is no node {missing}; correct or remove the name"
+    assert message(status) == text
+    assert status["conditions"][0]["reason"] == ("NodesNotFound" if phase == "Stopped" else "Moved")
+
+
+async def test_a_drain_without_nodes_of_its_labels(cluster: PlannedCluster) -> None:
+    """Labels that no node has are no error: the nodes of a pool may all be removed."""
+    cluster.plan(objective="Drain", drain={"labels": {"pool": "old"}})
+    assert message(await cluster.until_phase("Completed")) == "no moves: no node is selected"
+
+
+@table("name, text", ("source", "a", "node a was deleted"), ("target", "b", "node b was deleted"))
+async def test_a_node_that_is_deleted(cluster: PlannedCluster, name: str, text: str) -> None:
+    """The plan stops if a node of a move is deleted before the eviction."""
+    cluster.refusals = 10_000
+    cluster.plan(moveTimeoutSeconds=30)
+    await cluster.until_phase("Moving")
+    cluster.rig.scheduler.feed.node_deleted(small_node(name, 4, pool=name))
+    assert message(await cluster.until_phase("Stopped")) == text
+    assert not cluster.evicted
