@@ -303,12 +303,8 @@ def _groups(settings: Settings, cluster: _Cluster, core: _Core, configuration: R
 
     connection, clock, served = cluster.connection, cluster.clock, ProfileOwnership(settings.selection)
     late_statuses = Late[GroupController]()
-    processes = ForkedSearches() if settings.search_in_background else None
     helpful_nodes = HelpfulNodeSearch(
-        core.scheduler,
-        BackgroundDocuments(core.scheduler.context, processes),
-        clock,
-        lambda key: late_statuses().mark(key),
+        core.scheduler, _documents(settings, core), clock, lambda key: late_statuses().mark(key)
     )
     statuses = GroupController(
         core.scheduler.context.queue.gangs,

@@ -32,6 +32,8 @@ WORKLOAD_LABEL = "bayplan.dev/admitted-workload"
 """Label of the pods of an admitted workload; its value is the UID of the workload."""
 POD_SET_LABEL = "bayplan.dev/admitted-pod-set"
 """Label with the name of a pod's pod set in its workload."""
+SEARCHED_FOR_LABEL = "bayplan.dev/room-searched-for"
+"""Label of the pods of a dry run for room that is to be held: they use no room that is held already."""
 
 
 _SHOWN_NODES = 3
@@ -491,6 +493,8 @@ class HeldRooms:
     def _rooms_of(self, pod: Pod) -> list[HeldRoom]:
         """Return the rooms that a pod may use, those of the highest priority first."""
         meta, labels = pod.metadata, pod.metadata.labels
+        if SEARCHED_FOR_LABEL in labels:
+            return []
         group = self._key_of(pod) if self._of_groups else None
         marks: list[Hashable] = [(meta.namespace,), group, *(owner.uid for owner in meta.owner_references)]
         marks += ((key, labels[key]) for key in self._label_keys if key in labels)

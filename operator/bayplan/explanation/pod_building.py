@@ -6,6 +6,7 @@ Everything is computed by the scheduler that would schedule the pod, as a dry ru
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 
 import msgspec
 import numpy as np
@@ -306,13 +307,15 @@ def _of_held_room(scheduler: Scheduler, pod: Pod, info: PodInfo) -> list[str]:
     gangs, reservations = scheduler.context.queue.gangs, scheduler.reservations
     if not len(reservations.held):
         return []
-    lost = {uid: each for gang in gangs for uid, each in gang.lost_members.items()}
     rooms = {room.holder.key: room for room in reservations.held}
     blocking = dict.fromkeys(key for key, _ in reservations.blocking(gangs.key_of(pod), info) if key in rooms)
-    found = ((rooms[key], lost.get(rooms[key].holder.uid)) for key in blocking)
-    return [
-        room_words(room, scheduler.context.clock) if member is None else held_words(member) for room, member in found
-    ][:_MOST_HOLDS]
+    found = []
+    for room in islice((rooms[key] for key in blocking), _MOST_HOLDS):
+        group = room.holder.pods.group
+        gang = None if group is None else gangs.get(group)
+        member = None if gang is None else gang.lost_members.get(room.holder.uid)
+        found.append(room_words(room, scheduler.context.clock) if member is None else held_words(member))
+    return found
 
 
 def _why_not(found: Examination, outcome: PostFilterOutcome) -> str:

@@ -21,14 +21,15 @@ import contextlib
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from typing import Any, Protocol
 
 from msgspec import Struct
 
-from bayplan.fit.room_search import FitDryRun, FitResult
+from bayplan.fit.room_holding import RoomHolding
+from bayplan.fit.room_search import FitDryRun
 from bayplan.kube.timing import delay_of_try
 from bayplan.kueue.workloads import (
     CONTROLLER,
@@ -45,11 +46,9 @@ from bayplan.kueue.workloads import (
     pods_of,
 )
 from scheduler_core.errors import ClusterWriteError, ConfigError, NotFoundError, SchedulerCoreError
-from scheduler_core.fit.requests import FitRequest
 from scheduler_core.gangs.held_room import (
     POD_SET_LABEL,
     WORKLOAD_LABEL,
-    HeldPod,
     HeldRoom,
     Holder,
     Terms,
@@ -57,7 +56,6 @@ from scheduler_core.gangs.held_room import (
 )
 from scheduler_core.ports import Clock, Event, ObjectReference
 from scheduler_core.scheduler import Scheduler
-from scheduler_core.snapshot.pod_info import NO_ROW
 
 log = logging.getLogger(__name__)
 
@@ -125,7 +123,7 @@ class _Record:
     answered: str = ""
     done: datetime | None = None
     held_until: float = 0.0
-    planned: tuple[object, ...] = ()
+    planned: dict[str, object] = field(default_factory=dict)
     failures: int = 0
 
 
@@ -140,6 +138,7 @@ class FitChecks:
         self.restored = asyncio.Event()
         self._scheduler = scheduler
         self._held = scheduler.reservations.held
+        self._holding = RoomHolding(scheduler)
         self._dry_run = dry_run
         self._requests = requests
         self._clock = clock
@@ -353,10 +352,10 @@ class FitChecks:
                 message = found.message
                 if not found.fits:
                     return False, message
-                room = self._room(target, request, found)
-                if await self._begin(room):
+                room = self._holding.room(target, request, found, Terms(frozenset(found.ends), is_admitted=True))
+                if await self._holding.hold(room):
                     record.held_until = self._clock.now() + HOLD_SECONDS
-                    record.planned = self._nodes_of(room)
+                    record.planned = self._states_of(room)
                     return True, message
         except MissingFlavorError as error:
             return None, f"Waits: {error}"
@@ -368,26 +367,10 @@ class FitChecks:
             return False, f"The pods cannot be evaluated: {error}"
         return False, "The room that was found was taken during each of the searches"
 
-    def _room(self, holder: Holder, request: FitRequest, found: FitResult) -> HeldRoom:
-        nodes = self._scheduler.context.cache.columns
-        slots = [
-            HeldPod(nodes.compile_pod(pod), pod.metadata.labels[POD_SET_LABEL], node_name)
-            for pod, node_name in zip(request.pods, found.nodes, strict=True)
-        ]
-        return HeldRoom(holder, slots, nodes, Terms(frozenset(found.ends), is_admitted=True))
-
-    async def _begin(self, room: HeldRoom) -> bool:
-        reservations, began = self._scheduler.reservations, list[bool]()
-        suspension = self._scheduler.context.suspension
-        await suspension.over()
-        suspension.run_or_defer(lambda: began.append(reservations.hold(room)))
-        return began[0]
-
     async def _end(self, uid: str) -> None:
-        if self._held.of(uid) is not None:
-            suspension = self._scheduler.context.suspension
-            await suspension.over()
-            suspension.run_or_defer(self._held.end, uid)
+        room = self._held.of(uid)
+        if room is not None:
+            await self._holding.end(room)
 
     def _placed(self, workload: Workload) -> Counter[str]:
         """Return the number of pods of a Workload that have nodes, by pod set."""
@@ -431,9 +414,10 @@ class FitChecks:
         await suspension.over()
         suspension.run_or_defer(lambda: complete.extend(self._held.settle()))
         for each in complete:
-            log.info("All pods of Workload %s/%s have nodes", each.namespace, each.name)
-            self._done(f"{each.namespace}/{each.name}")
-        for room in self._held:
+            if each.kind == "Workload":
+                log.info("All pods of Workload %s/%s have nodes", each.namespace, each.name)
+                self._done(f"{each.namespace}/{each.name}")
+        for room in [room for room in self._held if room.terms.is_admitted]:
             key = f"{room.holder.namespace}/{room.holder.name}"
             if key in self._dirty or not self._needs_answer(key, room):
                 continue
@@ -443,7 +427,7 @@ class FitChecks:
         record = self._records.get(key)
         if record is None or self._clock.now() >= record.held_until:
             return True
-        return not room.reservation.fits_then() or record.planned != self._nodes_of(room)
+        return not room.reservation.fits_then() or record.planned != self._states_of(room)
 
     async def _look_again(self, key: str) -> None:
         workload, record = self._workloads.get(key), self._records.get(key)
@@ -471,12 +455,5 @@ class FitChecks:
         if record is not None and state is not None and state.state == READY:
             record.done = state.last_transition_time
 
-    def _nodes_of(self, room: HeldRoom) -> tuple[object, ...]:
-        """Return what decides whether pods may use the nodes on which room is held."""
-        nodes, found = self._scheduler.context.cache.columns, list[object]()
-        for name in room.reservation.plan.node_names:
-            row = nodes.row_of(name)
-            node = None if row == NO_ROW else nodes.nodes[row]
-            spec = None if node is None else (node.spec.unschedulable, node.spec.taints, node.metadata.labels)
-            found.append(spec)
-        return tuple(found)
+    def _states_of(self, room: HeldRoom) -> dict[str, object]:
+        return self._holding.node_states(room.reservation.plan.node_names)

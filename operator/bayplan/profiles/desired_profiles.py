@@ -415,7 +415,7 @@ def missing_profiles(
     for each in objects:
         spec, metadata = each.get("spec"), each.get("metadata")
         spec, metadata = (part if isinstance(part, Mapping) else {} for part in (spec, metadata))
-        name = spec.get("schedulerName", metadata.get("name"))
+        name = spec.get("schedulerName") or metadata.get("name")
         if isinstance(name, str) and "shadowOf" not in spec:
             known.add(name)
     for index, name in enumerate(names):

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from bayplan.fit.room_holding import RoomHolding
 from bayplan.rebalancing.documents import PlannedMove
 from bayplan.resources.rebalance_plan import MAX_PODS_OF_NODE, AwaitedPod, PlannedMoveStatus, RebalancePlan
 from bayplan.resources.resource_model import API_VERSION
@@ -82,6 +83,7 @@ class PodMoves:
         self._scheduler = scheduler
         self._evictions = evictions
         self._clock = clock
+        self._holding = RoomHolding(scheduler)
 
     async def make(self, order: MoveOrder) -> str:
         """Make one move; return why it failed, "" if the replacement is bound to its node."""
@@ -127,7 +129,7 @@ class PodMoves:
         try:
             reason = await held.ended
         finally:
-            await self._release(held.room)
+            await self._holding.end(held.room)
         if reason is EndReason.EXPIRED:
             return f"no replacement of pod {held.pod} was bound within {held.plan.spec.move_timeout_seconds} s"
         placed = [self._scheduler.context.cache.get(uid) for uid in held.room.settled - held.before]
@@ -155,7 +157,7 @@ class PodMoves:
             # The API server may have evicted it all the same.
             return f"the eviction of pod {move.pod} failed: {error}"
         finally:
-            await self._release(held.room)
+            await self._holding.end(held.room)
 
     def _awaited(self, info: PodInfo, target: str) -> AwaitedPod:
         pod, owner = info.pod, _controller_of(info.pod)
@@ -189,20 +191,9 @@ class PodMoves:
             on_end=lambda reason: None if ended.done() else ended.set_result(reason),
         )
         room = HeldRoom(holder, [replacement], self._scheduler.context.cache.columns, terms)
-        reservations, began = self._scheduler.reservations, list[bool]()
-        suspension = self._scheduler.context.suspension
-        await suspension.over()
-        suspension.run_or_defer(lambda: began.append(reservations.hold(room)))
-        if not began[0]:
+        if not await self._holding.hold(room):
             return None
         return AwaitedMove(plan, pod, replacement.node_name, room, ended, frozenset(room.settled))
-
-    async def _release(self, room: HeldRoom) -> None:
-        held = self._scheduler.reservations.held
-        if held.of(room.holder.uid) is room:
-            suspension = self._scheduler.context.suspension
-            await suspension.over()
-            suspension.run_or_defer(held.end, room.holder.uid)
 
     def _record(self, order: MoveOrder) -> None:
         meta, move = order.plan.metadata, order.move

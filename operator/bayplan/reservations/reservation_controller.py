@@ -16,13 +16,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from typing import Any, Protocol
 
+from bayplan.fit.room_holding import RoomHolding
 from bayplan.fit.room_search import FitDryRun, FitResult
 from bayplan.gangs.group_sources import priority_class_manifests
 from bayplan.kube.custom_resources import ObjectPath, patch_status
@@ -41,7 +42,8 @@ from bayplan.resources.object_store import Body, ObjectStore
 from bayplan.resources.resource_model import API_VERSION, GROUP, VERSION, CustomResource
 from scheduler_core.errors import ClusterWriteError, ConfigError, NotFoundError, SchedulerCoreError
 from scheduler_core.fit.requests import FitRequest
-from scheduler_core.gangs.held_room import EndReason, HeldPod, HeldRoom, Terms
+from scheduler_core.gangs.held_room import EndReason, HeldRoom, Terms
+from scheduler_core.model.pod import Pod
 from scheduler_core.ports import Clock, Event, ObjectReference
 from scheduler_core.scheduler import Scheduler
 from scheduler_core.snapshot.pod_info import NO_ROW
@@ -83,6 +85,7 @@ class _Record:
         remaining: Number of pods that need room.
         held: The room; None if none is held.
         body: The object as it was read last, and its model.
+        shown: Number of pods that room is held for by node, as the status has it; None until it is written.
         planned: What decides whether pods may use the nodes on which room is held, by name.
         known: UIDs of the pods that were on these nodes when the room was held.
         ended: Why the room has ended by itself.
@@ -99,6 +102,7 @@ class _Record:
     remaining: int = 0
     held: HeldRoom | None = None
     body: tuple[Body, NodeReservation] | None = None
+    shown: Counter[str] | None = None
     planned: dict[str, object] = field(default_factory=dict)
     known: set[str] = field(default_factory=set)
     ended: EndReason | None = None
@@ -120,12 +124,14 @@ class ReservationController:
         self.restored = asyncio.Event()
         self._scheduler = scheduler
         self._dry_run = dry_run
+        self._holding = RoomHolding(scheduler)
         self._requests = requests
         self._clock = clock
         self._store = ObjectStore()
         self._records: dict[_Key, _Record] = {}
-        self._dirty: dict[_Key, None] = {}
-        self._has_dirty = asyncio.Event()
+        self._has_changed = asyncio.Event()
+        self._by_namespace: dict[str, list[Pod]] | None = None
+        """Pods that have nodes, by namespace, while room is held again after a restart."""
 
     # -- changes ------------------------------------------------------------------------------------------------
 
@@ -133,23 +139,18 @@ class ReservationController:
         """Handle an object that was added, changed or reported again."""
         del kind
         if self._store.seen(body):
-            self._mark(_key(body))
+            self._has_changed.set()
 
     def gone(self, kind: type[CustomResource], body: Body) -> None:
         del kind
         if self._store.gone(body):
-            self._mark(_key(body))
+            self._has_changed.set()
 
     def listed(self, kind: type[CustomResource], bodies: Iterable[Body], resource_version: str) -> None:
         """Handle a complete list."""
         del kind
         if self._store.listed(bodies, resource_version):
-            for key in {*self._records, *map(_key, self._store.bodies())}:
-                self._mark(key)
-
-    def _mark(self, key: _Key) -> None:
-        self._dirty[key] = None
-        self._has_dirty.set()
+            self._has_changed.set()
 
     async def settle(self) -> None:
         """Wait until :attr:`restored` is set, at most :data:`SETTLE_SECONDS`."""
@@ -166,15 +167,14 @@ class ReservationController:
             self.restored.set()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_LOOK_SECONDS):
-                    await self._has_dirty.wait()
+                    await self._has_changed.wait()
 
     async def look(self) -> None:
         """Handle each reservation once."""
-        dirty = list(self._dirty)
-        self._dirty.clear()
-        self._has_dirty.clear()
-        for key in sorted({*dirty, *self._records}, key=self._turn):
+        self._has_changed.clear()
+        for key in sorted({*self._records, *map(_key, self._store.bodies())}, key=self._turn):
             await self._guarded(key)
+        self._by_namespace = None
 
     def _turn(self, key: _Key) -> tuple[bool, int, str, _Key]:
         """Return the sort key: reservations whose room is held come first, then by priority and age."""
@@ -258,15 +258,13 @@ class ReservationController:
         now, until = self._clock.now(), self._end_time(reservation)
         if record.status.phase in ("Consumed", "Expired") and record.status.observed_generation == record.generation:
             return
-        ended, record.ended = record.ended, None
-        if ended is EndReason.CONSUMED:
+        if record.ended is EndReason.CONSUMED:
             record.held, record.remaining = None, 0
             await self._write_consumed(key, reservation, record)
             return
-        if ended is EndReason.EXPIRED or (until is not None and until <= now):
+        if record.ended is EndReason.EXPIRED or (until is not None and until <= now):
             await self._end(record)
             message = f"The time of {reservation.spec.ttl_seconds} s is over"
-            self._event(reservation, "Normal", "ReservationExpired", message)
             await self._write(
                 key,
                 record,
@@ -274,6 +272,7 @@ class ReservationController:
                 ConditionUpdate("Expired", "True", "TimeIsOver", message),
                 ConditionUpdate("Reserved", "False", "Expired", message),
             )
+            self._event(reservation, "Normal", "ReservationExpired", message)
             return
         lost = ""
         if not record.is_restored:
@@ -319,7 +318,10 @@ class ReservationController:
             for _ in range(_TRIES):
                 record.tried_at = self._clock.now(), self._scheduler.context.suspension.reported
                 found = await self._dry_run.search(request)
-                if not found.fits or await self._hold(reservation, record, request, found):
+                if not found.fits:
+                    break
+                terms = self._terms(reservation, record, found.ends)
+                if await self._hold(record, self._holding.room(holder_of(reservation), request, found, terms)):
                     break
         except ConfigError as error:
             found = FitResult(message=f"The pods cannot be evaluated: {problems_message(error.problems)}")
@@ -354,51 +356,36 @@ class ReservationController:
         objects = manifests_of(reservation, count)
         return prioritized(reservation, self._dry_run.read(f"{KIND} {meta.namespace}/{meta.name}", objects, classes))
 
-    async def _hold(self, reservation: NodeReservation, record: _Record, request: FitRequest, found: FitResult) -> bool:
-        nodes, until = self._scheduler.context.cache.columns, self._end_time(reservation)
-        slots = [
-            HeldPod(nodes.compile_pod(pod), "", node_name)
-            for pod, node_name in zip(request.pods, found.nodes, strict=True)
-        ]
-        terms = Terms(
-            in_the_way=frozenset(found.ends), until=until, prefers_slots=True, on_end=partial(self._on_end, record)
-        )
-        room = HeldRoom(holder_of(reservation), slots, nodes, terms)
-        began = list[bool]()
-        suspension = self._scheduler.context.suspension
-        await suspension.over()
-        suspension.run_or_defer(lambda: began.append(self._scheduler.reservations.hold(room)))
-        if not began[0]:
+    def _terms(self, reservation: NodeReservation, record: _Record, ends: Iterable[str] = ()) -> Terms:
+        until, on_end = self._end_time(reservation), partial(self._on_end, record)
+        return Terms(frozenset(ends), until, prefers_slots=True, on_end=on_end)
+
+    async def _hold(self, record: _Record, room: HeldRoom) -> bool:
+        if not await self._holding.hold(room):
             return False
-        record.held, record.ended = room, None
-        record.planned = self._nodes_of(room)
+        record.held, record.ended, record.shown = room, None, None
+        record.planned = self._states_of(room)
         record.known = {uid for name in room.reservation.plan.node_names for uid in self._pods_on(name)}
         return True
 
     def _on_end(self, record: _Record, reason: EndReason) -> None:
         record.ended = reason
-        self._has_dirty.set()
+        self._has_changed.set()
 
     async def _end(self, record: _Record) -> None:
         if record.held is not None:
-            record.held = None
-            suspension = self._scheduler.context.suspension
-            await suspension.over()
-            suspension.run_or_defer(self._scheduler.reservations.held.end, record.uid)
+            room, record.held = record.held, None
+            await self._holding.end(room)
 
     async def _restore(self, reservation: NodeReservation, record: _Record) -> bool:
         """Hold the room of the status again, without the part that pods have used since it was written."""
-        status, holder = record.status, holder_of(reservation)
-        since = status.reserved_since
+        status, since = record.status, record.status.reserved_since
+        key_of, holder = self._scheduler.context.queue.gangs.key_of, holder_of(reservation)
+        own = [pod for pod in self._placed_pods(holder.namespace) if holder.pods.include(pod, key_of(pod))]
         used = Counter(
-            each.node_name(row)
-            for each in (self._scheduler.context.cache.columns,)
-            for row, pods in enumerate(each.pods)
-            for info in pods.values()
-            if holder.pods.include(info.pod, self._scheduler.context.queue.gangs.key_of(info.pod))
-            and (created := info.pod.metadata.creation_timestamp) is not None
-            and since is not None
-            and created >= since
+            each.spec.node_name
+            for each in own
+            if (created := each.metadata.creation_timestamp) is not None and since is not None and created >= since
         )
         free = Counter({each.name: each.pods for each in status.nodes})
         surplus = used.total() - status.consumed
@@ -415,7 +402,20 @@ class ReservationController:
             request = self._request(reservation, len(names), await self._requests.priority_classes())
         except ConfigError:
             return False
-        return await self._hold(reservation, record, request, FitResult(names))
+        # Its pods are known, so that no further scan is needed.
+        holder = replace(holder, pods=replace(holder.pods, are_new=True))
+        room = self._holding.room(holder, request, FitResult(names), self._terms(reservation, record))
+        room.settled.update(pod.metadata.uid for pod in own)
+        return await self._hold(record, room)
+
+    def _placed_pods(self, namespace: str) -> list[Pod]:
+        """Return the pods of a namespace that have nodes, from one scan for all reservations that are restored."""
+        if self._by_namespace is None:
+            self._by_namespace = defaultdict(list)
+            for pods in self._scheduler.context.cache.columns.pods:
+                for info in pods.values():
+                    self._by_namespace[info.pod.metadata.namespace].append(info.pod)
+        return self._by_namespace.get(namespace, [])
 
     async def _lost(self, record: _Record) -> str:
         """Return why the held room does not exist any more, and end it; "" if it exists."""
@@ -427,7 +427,7 @@ class ReservationController:
             # It has ended by itself meanwhile.
             return ""
         stands = reservations.stands(room)
-        changed = [name for name, spec in self._nodes_of(room).items() if record.planned.get(name) != spec]
+        changed = [name for name, state in self._states_of(room).items() if record.planned.get(name) != state]
         if stands and not changed:
             return ""
         reason = f"Node {changed[0]} was changed or deleted" if changed else self._taker(room, record)
@@ -448,25 +448,22 @@ class ReservationController:
                     )
         return f"The room on {_names(room)} was taken by pods or reservations of higher priority, or a node has less"
 
-    def _pods_on(self, name: str) -> dict[str, Any]:
+    def _pods_on(self, name: str) -> dict[str, Pod]:
         nodes = self._scheduler.context.cache.columns
         row = nodes.row_of(name)
         return {} if row == NO_ROW else {uid: info.pod for uid, info in nodes.pods[row].items()}
 
-    def _nodes_of(self, room: HeldRoom) -> dict[str, object]:
-        """Return what decides whether pods may use the nodes with free slots, by name."""
-        nodes, found = self._scheduler.context.cache.columns, dict[str, object]()
-        for name in sorted({slot.node_name for slot in room.free_slots}):
-            row = nodes.row_of(name)
-            node = None if row == NO_ROW else nodes.nodes[row]
-            found[name] = None if node is None else (node.spec.unschedulable, node.spec.taints, node.metadata.labels)
-        return found
+    def _states_of(self, room: HeldRoom) -> dict[str, object]:
+        return self._holding.node_states(sorted({slot.node_name for slot in room.free_slots}))
 
     # -- status -------------------------------------------------------------------------------------------------
 
     async def _write_reserved(self, key: _Key, reservation: NodeReservation, record: _Record) -> None:
         room = record.held
         assert room is not None
+        counts = _counts(room)
+        if record.shown == counts:
+            return
         record.remaining = room.free
         message = f"Room for {room.free} pods is held on {_names(room)}"
         if room.terms.in_the_way:
@@ -480,10 +477,10 @@ class ReservationController:
             consumed=reservation.spec.count - room.free,
             expires=reservation.expiration,
         )
+        record.shown = counts
 
     async def _write_consumed(self, key: _Key, reservation: NodeReservation, record: _Record) -> None:
         message = f"All {reservation.spec.count} pods are bound"
-        self._event(reservation, "Normal", "ReservationConsumed", message)
         await self._write(
             key,
             record,
@@ -492,6 +489,7 @@ class ReservationController:
             ConditionUpdate("Reserved", "False", "Consumed", message),
             consumed=reservation.spec.count,
         )
+        self._event(reservation, "Normal", "ReservationConsumed", message)
 
     async def _write(
         self,
@@ -505,7 +503,7 @@ class ReservationController:
         """Write the status if it has changed."""
         old, room = record.status, record.held
         now = self._clock.wall().replace(microsecond=0)
-        counts = Counter(slot.node_name for slot in room.free_slots) if room is not None else Counter[str]()
+        counts = Counter[str]() if room is None else _counts(room)
         conditions = list(old.conditions)
         for update in updates:
             conditions = set_condition(conditions, update, record.generation, now)
@@ -553,6 +551,11 @@ def _names(room: HeldRoom) -> str:
     names = sorted({slot.node_name for slot in room.free_slots})
     more = len(names) - _SHOWN_NODES
     return ", ".join(names[:_SHOWN_NODES]) + (f" and {more} more" if more > 0 else "")
+
+
+def _counts(room: HeldRoom) -> Counter[str]:
+    """Return the number of free slots by node."""
+    return Counter(slot.node_name for slot in room.free_slots)
 
 
 def _key(body: Body) -> _Key:

@@ -12,7 +12,7 @@ from bayplan.resources.node_reservation import NodeReservation, ReservationOwner
 from bayplan.resources.pod_group import POD_GROUP_LABEL
 from bayplan.resources.resource_model import API_VERSION
 from scheduler_core.fit.requests import FitRequest
-from scheduler_core.gangs.held_room import Holder, OwnPods
+from scheduler_core.gangs.held_room import SEARCHED_FOR_LABEL, Holder, OwnPods
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, GroupSource
 
@@ -50,7 +50,8 @@ def manifests_of(reservation: NodeReservation, count: int) -> list[dict[str, Any
     meta, spec = reservation.metadata, reservation.spec
     template: Mapping[str, Any] = spec.template or {"spec": _pod_spec(spec.resources or {})}
     own = template.get("metadata") or {}
-    labels = {**(own.get("labels") or {}), **(spec.owner.labels or {})}
+    # Other reservations may select the same pods, and each needs room of its own.
+    labels = {**(own.get("labels") or {}), **(spec.owner.labels or {}), SEARCHED_FOR_LABEL: meta.uid}
     # The PodGroup that the pods will join may have other members that wait.
     labels.pop(POD_GROUP_LABEL, None)
     objects: list[dict[str, Any]] = []

@@ -4,7 +4,6 @@ The room is held in the scheduler; no pod is created for it. kube-scheduler does
 take the room.
 """
 
-import re
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Annotated, Any, ClassVar, Literal
@@ -12,10 +11,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import ConfigDict, Field
 
 from bayplan.resources.conditions import Condition, conditions_field
-from bayplan.resources.crd_rules import DNS_NAME_PATTERN, matches
-from bayplan.resources.pod_group import Quantity, Topology, is_amount
+from bayplan.resources.pod_group import Topology
 from bayplan.resources.resource_model import (
-    MAX_NAME_LENGTH,
     CustomResource,
     PrinterColumn,
     ResourceDefinition,
@@ -26,17 +23,15 @@ from bayplan.resources.resource_model import (
     entries,
     text,
 )
+from bayplan.resources.spec_fields import Quantity, amount_problems, amounts, class_problems, priority_class_name
 from scheduler_core.config.config_model import INT32_MAX, INT64_MAX, ConfigModel, RuleProblem
 
 MAX_COUNT = 1000
 MAX_NODES = 1000
-_MAX_RESOURCES = 64
 _MAX_LABELS = 16
 _ONE_FORM = "exactly one of resources and template is required"
 _ONE_OWNER = "at least one of labels, ownerReference and podGroup is required: it selects the pods that use the room"
 _ONE_PRIORITY = "priority and priorityClassName are mutually exclusive; remove one"
-_AMOUNT = 'must be an amount of 0 or more, such as 4, "500m" or "64Gi"'
-_CLASS = 'must be the name of a PriorityClass: lower case letters, digits, "-" and "."'
 
 Phase = Literal["Pending", "Reserved", "Consumed", "Expired"]
 
@@ -96,11 +91,8 @@ class NodeReservationSpec(ConfigModel):
         description="Number of pods that room is reserved for: all of them, or none. Default: 1.",
         json_schema_extra={"x-keep-default": True},
     )
-    resources: dict[str, Quantity] | None = Field(
-        default=None,
-        min_length=1,
-        description="Requests of one pod, such as `{cpu: 4, nvidia.com/gpu: 1}`.",
-        json_schema_extra={"maxProperties": _MAX_RESOURCES},
+    resources: dict[str, Quantity] | None = amounts(
+        "Requests of one pod, such as `{cpu: 4, nvidia.com/gpu: 1}`.", min_length=1
     )
     template: dict[str, Any] | None = Field(
         default=None,
@@ -127,15 +119,7 @@ class NodeReservationSpec(ConfigModel):
         description="Priority of the room: pods and reservations of higher priority may use it. Default: that of the "
         "template, or 0.",
     )
-    priority_class_name: str | None = Field(
-        default=None,
-        min_length=1,
-        description="PriorityClass of the room, instead of priority.",
-        json_schema_extra={
-            "maxLength": MAX_NAME_LENGTH,
-            "x-kubernetes-validations": [matches(DNS_NAME_PATTERN, _CLASS)],
-        },
-    )
+    priority_class_name: str | None = priority_class_name("PriorityClass of the room, instead of priority.")
     scheduler_name: str | None = text(
         "Scheduler name of the profile whose plugins decide where the pods fit. Default: that of the template.",
         default=None,
@@ -148,11 +132,8 @@ class NodeReservationSpec(ConfigModel):
             yield RuleProblem((), _ONE_FORM)
         if self.priority is not None and self.priority_class_name is not None:
             yield RuleProblem(("priorityClassName",), _ONE_PRIORITY)
-        for name, amount in (self.resources or {}).items():
-            if not is_amount(amount):
-                yield RuleProblem(("resources", name), f'{_AMOUNT}, not "{str(amount)[:64]}"')
-        if self.priority_class_name and not re.fullmatch(DNS_NAME_PATTERN, self.priority_class_name):
-            yield RuleProblem(("priorityClassName",), f'{_CLASS}, not "{self.priority_class_name[:64]}"')
+        yield from amount_problems("resources", self.resources)
+        yield from class_problems(self.priority_class_name)
         if self.template is not None and not isinstance(self.template.get("spec"), dict):
             yield RuleProblem(("template", "spec"), "is required: the spec of a pod")
 

@@ -4,16 +4,14 @@ No field is immutable: a group is evaluated again in every cycle, so that a smal
 applies from the next one; running members are not moved.
 """
 
-import re
 from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, WithJsonSchema
 
 from bayplan.resources.conditions import Condition, conditions_field
-from bayplan.resources.crd_rules import DNS_NAME_PATTERN, is_label_key, matches
+from bayplan.resources.crd_rules import is_label_key
 from bayplan.resources.resource_model import (
-    MAX_NAME_LENGTH,
     CustomResource,
     ObjectRule,
     PrinterColumn,
@@ -25,16 +23,14 @@ from bayplan.resources.resource_model import (
     entries,
     text,
 )
+from bayplan.resources.spec_fields import Quantity, amount_problems, amounts, class_problems, priority_class_name
 from scheduler_core.config.config_model import INT32_MAX, INT64_MAX, ConfigModel, RuleProblem
 from scheduler_core.config.validation import qualified_name_problems
-from scheduler_core.errors import QuantityError
-from scheduler_core.model.pod_requests import nano
 
 POD_GROUP_LABEL = "bayplan.dev/pod-group"
 """Label of a pod with the name of its group, in the pod's namespace."""
 MAX_LABEL_VALUE_LENGTH = 63
 
-_MAX_RESOURCES = 64
 _MAX_LEVELS = 8
 _MAX_KEY_LENGTH = 317
 _MAX_VICTIMS = 256
@@ -45,32 +41,13 @@ MAX_NEW_NODES = 8
 MAX_RUN_CONTROLLERS = 100
 _MAX_CONTROLLER_LENGTH = 512
 _SHOWN = 64
-_MAX_AMOUNT_LENGTH = 64
 _NAME_MESSAGE = (
     f"the name must be at most {MAX_LABEL_VALUE_LENGTH} characters, because pods refer to it in a label; shorten it"
 )
 
 _KEY_MESSAGE = "must be the key of a node label, such as topology.kubernetes.io/zone"
 _LEVEL_MESSAGE = "each label may occur only once, in key or in levels; remove the repeated one"
-_AMOUNT_MESSAGE = 'must be an amount of 0 or more, such as 4, "500m" or "64Gi"'
-_CLASS_MESSAGE = 'must be the name of a PriorityClass: lower case letters, digits, "-" and "."'
 
-Quantity = Annotated[
-    str | int,
-    WithJsonSchema(
-        {
-            "x-kubernetes-int-or-string": True,
-            "maxLength": _MAX_AMOUNT_LENGTH,
-            "x-kubernetes-validations": [
-                {
-                    "rule": "type(self) == int ? self >= 0 : isQuantity(self) && "
-                    "!quantity(self).isLessThan(quantity('0'))",
-                    "message": _AMOUNT_MESSAGE,
-                }
-            ],
-        }
-    ),
-]
 LabelKey = Annotated[
     str,
     WithJsonSchema(
@@ -164,11 +141,9 @@ class PodGroupSpec(ConfigModel):
         description="Number of members that must be placed together. Until that many exist, none is placed; further "
         "members are placed one by one.",
     )
-    min_resources: dict[str, Quantity] | None = Field(
-        default=None,
-        description="Total requests of minMember members, such as `{cpu: 64, memory: 256Gi}`. If set, the group is not "
-        "attempted while less than this is free in the cluster.",
-        json_schema_extra={"maxProperties": _MAX_RESOURCES},
+    min_resources: dict[str, Quantity] | None = amounts(
+        "Total requests of minMember members, such as `{cpu: 64, memory: 256Gi}`. If set, the group is not "
+        "attempted while less than this is free in the cluster."
     )
     schedule_timeout_seconds: int | None = Field(
         default=None,
@@ -177,14 +152,8 @@ class PodGroupSpec(ConfigModel):
         description="Seconds without success after which the group is reported Unschedulable, loses its reservation "
         "and waits behind its peers.",
     )
-    priority_class_name: str | None = Field(
-        default=None,
-        min_length=1,
-        description="PriorityClass of the group in the queue. Default: the highest priority of its members.",
-        json_schema_extra={
-            "maxLength": MAX_NAME_LENGTH,
-            "x-kubernetes-validations": [matches(DNS_NAME_PATTERN, _CLASS_MESSAGE)],
-        },
+    priority_class_name: str | None = priority_class_name(
+        "PriorityClass of the group in the queue. Default: the highest priority of its members."
     )
     topology: Topology | None = Field(
         default=None,
@@ -210,22 +179,8 @@ class PodGroupSpec(ConfigModel):
 
     def rule_problems(self) -> Iterator[RuleProblem]:
         """Check that quantities can be parsed and are not negative, and that the class name is valid."""
-        for name, amount in (self.min_resources or {}).items():
-            if not is_amount(amount):
-                shown = amount[:_SHOWN] if isinstance(amount, str) else min(max(amount, -INT64_MAX), INT64_MAX)
-                yield RuleProblem(("minResources", name), f'{_AMOUNT_MESSAGE}, not "{shown}"')
-        if self.priority_class_name and not re.fullmatch(DNS_NAME_PATTERN, self.priority_class_name):
-            yield RuleProblem(("priorityClassName",), f'{_CLASS_MESSAGE}, not "{self.priority_class_name[:_SHOWN]}"')
-
-
-def is_amount(amount: str | int) -> bool:
-    """Return whether the API server accepts a quantity; its length is checked first, for Python's integer limit."""
-    if isinstance(amount, int):
-        return 0 <= amount <= INT64_MAX
-    try:
-        return len(amount) <= _MAX_AMOUNT_LENGTH and nano(amount) >= 0
-    except QuantityError:
-        return False
+        yield from amount_problems("minResources", self.min_resources)
+        yield from class_problems(self.priority_class_name)
 
 
 class PodReference(StatusModel):

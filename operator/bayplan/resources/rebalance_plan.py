@@ -9,7 +9,6 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import ConfigDict, Field
 
 from bayplan.resources.conditions import Condition, conditions_field
-from bayplan.resources.pod_group import Quantity, is_amount
 from bayplan.resources.resource_model import (
     MAX_NAME_LENGTH,
     CustomResource,
@@ -22,6 +21,7 @@ from bayplan.resources.resource_model import (
     entries,
     text,
 )
+from bayplan.resources.spec_fields import Quantity, is_amount
 from scheduler_core.config.config_model import INT32_MAX, INT64_MAX, ConfigModel, RuleProblem
 
 MAX_MOVES = 500

@@ -19,6 +19,7 @@ from scheduler_core.config.gang_owners import GangSettings
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.config.validation import validate
 from scheduler_core.errors import ConflictError
+from scheduler_core.gangs.held_room import HeldPod, HeldRoom, Holder, OwnPods
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.meta import OwnerReference
 from scheduler_core.model.pod_group import PodGroup
@@ -209,6 +210,29 @@ async def test_a_workload_that_fits(kueue: Kueue) -> None:
     assert len(kueue.rig.bound) == 4
     await kueue.until(lambda: not kueue.held)
     assert kueue.written == ["job: Ready"]
+
+
+async def test_room_of_others_is_left_alone(kueue: Kueue) -> None:
+    """Room that is held for something else needs no answer, and the controller does not look at it all the time."""
+    nodes, reservations = kueue.rig.context.cache.columns, kueue.rig.scheduler.reservations
+    slot = HeldPod(nodes.compile_pod(pod("train", requests={"cpu": "1"})), "", "a")
+    other = Holder("NodeReservation", "default", "train", "uid", OwnPods("default", (("app", "train"),)))
+    assert reservations.hold(HeldRoom(other, [slot], nodes))
+    settle, looks = reservations.held.settle, 0
+
+    def counted() -> list[Holder]:
+        nonlocal looks
+        looks += 1
+        if looks == 10:
+            raise RuntimeError("the controller does not wait between two looks")
+        return settle()
+
+    reservations.held.settle = counted  # type: ignore[method-assign]
+    kueue.add("job", 3)
+    await kueue.until(lambda: kueue.written == ["job: Ready"])
+    async with kueue.running():
+        await asyncio.sleep(0.1)
+    assert (kueue.held, looks < 10) == (["job", "train"], True)
 
 
 async def test_a_workload_that_does_not_fit(kueue: Kueue) -> None:

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from bayplan.fit.room_search import FitDryRun
 from bayplan.process.copies import BackgroundDocuments
+from bayplan.reservations import reservation_controller
 from bayplan.reservations.reservation_controller import ReservationController
-from bayplan.resources.node_reservation import NodeReservation
+from bayplan.resources.node_reservation import NodeReservation, NodeReservationStatus
 from bayplan.resources.resource_model import format_time
 
 from scheduler_core.errors import ClusterWriteError
@@ -362,6 +363,74 @@ async def test_writes_that_fail(world: Reservations) -> None:
     for _ in range(4):
         await world.later()
     assert world.phase() == "Reserved"
+
+
+async def test_a_last_write_that_fails(world: Reservations) -> None:
+    """That all pods are bound is written later, and reported once."""
+    await world.apply("room", count=1)
+    await world.bound(own_pod("own"))
+    world.failures = 2
+    for _ in range(6):
+        await world.later()
+    assert (world.phase(), world.status()["consumed"]) == ("Consumed", 1)
+    assert [event.reason for event in world.rig.writer.events].count("ReservationConsumed") == 1
+
+
+async def test_a_status_is_built_only_after_a_change(world: Reservations, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the counts stay the same, no status is built."""
+    await world.apply("room", count=2)
+    await world.later()
+    built = 0
+
+    class Counted(NodeReservationStatus):
+        def model_post_init(self, context: Any, /) -> None:
+            nonlocal built
+            built += 1
+
+    monkeypatch.setattr(reservation_controller, "NodeReservationStatus", Counted)
+    for _ in range(5):
+        await world.later()
+    assert built == 0
+    await world.bound(own_pod("own"))
+    await world.later()
+    assert built
+    assert world.status()["consumed"] == 1
+
+
+async def test_a_restart_scans_the_pods_once(world: Reservations) -> None:
+    """The number of reservations does not multiply the scans before the first cycle."""
+    for number in range(3):
+        await world.apply(f"room-{number}", count=1)
+    pods = world.rig.context.cache.columns.pods
+    scans = 0
+
+    class Counted(list[Any]):
+        def __iter__(self) -> Any:
+            nonlocal scans
+            scans += 1
+            return super().__iter__()
+
+    world.rig.context.cache.columns.pods = Counted(pods)
+    try:
+        await world.restart()
+    finally:
+        world.rig.context.cache.columns.pods = pods
+    assert len(world.rig.scheduler.reservations.held) == 3
+    assert scans == 1
+
+
+async def test_reservations_for_the_same_pods_hold_room_of_their_own(world: Reservations) -> None:
+    """The pods use the room of all of them; the search for one counts on none of the others."""
+    for number in range(4):
+        await world.apply(f"room-{number}", count=1)
+    assert [world.phase(f"room-{number}") for number in range(4)] == ["Reserved"] * 4
+    await world.bound(other_pod("other"))
+    assert not world.rig.bound
+    await world.bound(*(own_pod(f"own-{number}") for number in range(4)))
+    assert len(world.rig.bound) == 4
+    await world.later()
+    await world.later()
+    assert [world.phase(f"room-{number}") for number in range(4)] == ["Consumed"] * 4
 
 
 async def test_two_reservations_do_not_count_on_the_same_room(world: Reservations) -> None:
