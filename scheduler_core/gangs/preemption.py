@@ -63,6 +63,7 @@ _CONSTRAINED = "pod groups of scheduling.k8s.io/v1alpha2 with a topology constra
 _BY_POLICY = "not eligible due to preemptionPolicy=Never."
 _UNDER_WAY = "waiting for the preemption for this gang to be finished"
 _NO_VICTIMS = "no pod of lower priority runs where the gang could go"
+_TOO_FEW_FREE = "less than the group's minResources free in the cluster"
 _NO_HELP = "the quorum would not fit either if pods of lower priority were gone"
 _IMPOSSIBLE = "impossible: even without the pods of lower priority the nodes have too few resources for the quorum"
 
@@ -153,6 +154,9 @@ def terminating_pods(nodes: NodeColumns, rows: NDArray[np.intp], priority: int) 
 
 def are_min_resources_free(nodes: NodeColumns, request: PlacementRequest, gone: Iterable[PodInfo]) -> bool:
     """Return whether the group's ``minResources`` are free when some pods are gone."""
+    group = request.gang.group
+    if group is None or not group.min_resources:
+        return True
     with ColumnsOverlay(nodes) as overlay:
         overlay.remove(gone)
         return not_enough_free(request.instance, nodes, request.gang) is None
@@ -269,6 +273,18 @@ class GangPreemption:
                 return GangPreview(None, _IMPOSSIBLE)
             return self._least_harmful(request, room)
 
+    def _why_not(self, request: VictimRequest, plan: GangPlan, limits: EvictionLimits) -> str:
+        """Return why the victims of a plan may not be evicted, "" if they may."""
+        refusal = limits.why_not(plan.victims)
+        gone = (*plan.victims, *request.terminating)
+        if refusal or are_min_resources_free(self.cache.columns, request.placing, gone):
+            return refusal
+        # The cycle after the evictions would reject the gang, which would evict what runs there by then, and so on.
+        return _TOO_FEW_FREE
+
+    def _limits(self, request: VictimRequest) -> EvictionLimits:
+        return EvictionLimits(request.placing.instance.config.preemption, self.cache.columns, self.preemptions)
+
     def _world(self, request: VictimRequest, *, keeps_nodes: bool = False) -> VictimWorld:
         return VictimWorld(self.search, self.nominator, request, keeps_nodes=keeps_nodes)
 
@@ -276,7 +292,7 @@ class GangPreemption:
         """Return the least harmful plan of all domains, the first of equal ones."""
         world, plans, refusals = self._world(request), list[GangPlan](), list[str]()
         settings, now = request.placing.instance.config.preemption, self.search.clock.wall()
-        limits = EvictionLimits(settings, self.cache.columns, self.preemptions)
+        limits = self._limits(request)
 
         def harm(plan: GangPlan) -> tuple[object, ...]:
             return (plan.harm, *(ties_by_cost(plan.victims, now) if settings.break_ties_by_deletion_cost else ()))
@@ -286,12 +302,9 @@ class GangPreemption:
             world.undo()
             if plan is None:
                 return Verdict.REFUSED
-            refusal = limits.why_not(plan.victims)
+            refusal = self._why_not(request, plan, limits)
             if refusal:
                 refusals.append(refusal)
-                return Verdict.REFUSED
-            gone = (*plan.victims, *request.terminating)
-            if not are_min_resources_free(self.cache.columns, request.placing, gone):
                 return Verdict.REFUSED
             plans.append(plan)
             best = min(plans, key=harm)
@@ -317,19 +330,18 @@ class GangPreemption:
 
     def _as_reference(self, request: VictimRequest, units: Sequence[DisruptionUnit]) -> GangPreview:
         """Return the plan with the victims that kube-scheduler selects."""
-        gang, instance = request.placing.gang, request.placing.instance
         # Terminating pods are removed and reprieved as others are.
         world = self._world(replace(request, terminating=()), keeps_nodes=True)
         plan, rejection = world.plan_as_reference(units, self.members)
         if rejection.limit is not None:
             raise rejection.limit
         if plan is not None:
-            refusal = EvictionLimits(instance.config.preemption, self.cache.columns, self.preemptions).why_not(
-                plan.victims
-            )
+            refusal = self._why_not(request, plan, self._limits(request))
             if refusal:
                 return GangPreview(None, _refused(refusal))
-        if plan is not None or not rejection.tries or gang.is_tree:
-            return GangPreview(plan, "" if plan is not None else _NO_HELP)
-        lack = of_rejection(instance, request.placing.needed, rejection)
+            return GangPreview(plan)
+        gang = request.placing.gang
+        if not rejection.tries or gang.is_tree:
+            return GangPreview(None, _NO_HELP)
+        lack = of_rejection(request.placing.instance, request.placing.needed, rejection)
         return GangPreview(None, _NO_HELP, quorum=quorum_text(self.cache.columns, gang, lack))

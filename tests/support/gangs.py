@@ -56,15 +56,15 @@ def add_groups(rig: Rig, *groups: PodGroup | CompositePodGroup) -> None:
         rig.scheduler.group_feed.group_changed(each)
 
 
-def gang_of(rig: Rig, name: str = "train") -> Gang:
+def gang_of(rig: Rig, name: str = "train", source: GroupSource = GroupSource.BAYPLAN) -> Gang:
     """Return the gang of a group; it must exist."""
-    return present(rig.queue.gangs.get(key(name)))
+    return present(rig.queue.gangs.get(GroupKey(source, "default", name)))
 
 
-def previewed(rig: Rig, name: str = "train") -> GangPreview:
+def previewed(rig: Rig, name: str = "train", source: GroupSource = GroupSource.BAYPLAN) -> GangPreview:
     """Return the dry run of a gang's preemption by the default profile."""
     instance = present(rig.context.profiles.get(DEFAULT_NAME))
-    return rig.scheduler.cycles.preemption.preview(gang_of(rig, name), instance)
+    return rig.scheduler.cycles.preemption.preview(gang_of(rig, name, source), instance)
 
 
 async def settle(rig: Rig, *added: Node | Pod, after: float = 0.0) -> None:

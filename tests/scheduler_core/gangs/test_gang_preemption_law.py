@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,13 +13,14 @@ from msgspec.structs import replace
 
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.affinity import Affinity
-from scheduler_core.model.pod import Pod
-from scheduler_core.model.pod_group import GroupTopology
+from scheduler_core.model.pod import Pod, SchedulingGroup
+from scheduler_core.model.pod_group import GroupKey, GroupSource, GroupTopology
+from scheduler_core.queueing.gang_members import Gang
 from tests.support.affinities import anti_affinity_to
 from tests.support.builders import node, pod
 from tests.support.cluster_state import cluster_state
 from tests.support.gang_preemption import add_gang, terminating_pod, with_pod_groups
-from tests.support.gangs import gang_of, group, member, previewed, settle
+from tests.support.gangs import LABEL, gang_of, group, member, previewed, settle
 from tests.support.preemption import budget
 from tests.support.scheduling import Rig, rig
 
@@ -49,6 +51,8 @@ class World:
     topology: GroupTopology | None
     allowed: int
     kind: str
+    min_cpus: int = 0
+    source: GroupSource = GroupSource.BAYPLAN
 
     def running(self) -> list[Pod]:
         return [self._pod(index, each) for index, each in enumerate(self.pods)]
@@ -73,26 +77,38 @@ class World:
     def staged(self) -> Rig:
         """Return a scheduler that has received all events and has not attempted the gang."""
         made = with_pod_groups(rig(defaults=default_plugins()))
+        made.scheduler.group_feed.serve(GroupSource.NATIVE)
         for index, cpus in enumerate(self.cpus):
             labels = {"zone": "xy"[index % 2]}
             made.add(node(f"n{index}", labels=labels, allocatable={"cpu": str(cpus), "pods": "9"}))
         made.scheduler.group_feed.group_changed(group("victim", 1, disrupts_whole=True))
         made.add(*self.running())
         made.context.cache.columns.disruption_budgets.assign(budget("db", {"app": "db"}, self.allowed))
-        ports = [self.port] if self.port else []
-        pods = [
-            member(
-                f"train-{index}",
-                requests={"cpu": str(cpus)},
-                priority=self.priority,
-                ports=ports,
-                labels={"app": "db"} if self.kind else {},
-                affinity=APART if self.kind == "apart" else Affinity(),
-            )
-            for index, cpus in enumerate(self.wants)
-        ]
-        add_gang(made, *pods, of=group(min_member=self.needed, topology=self.topology))
+        of = group(
+            min_member=self.needed,
+            topology=self.topology,
+            min_resources={"cpu": 1000 * self.min_cpus} if self.min_cpus else {},
+        )
+        if self.source is GroupSource.NATIVE:
+            native = GroupKey(GroupSource.NATIVE, "default", "train")
+            of = dataclasses.replace(of, key=native, priority=self.priority, waits_for_gated=True)
+        add_gang(made, *(self._member(index, cpus) for index, cpus in enumerate(self.wants)), of=of)
         return made
+
+    def _member(self, number: int, cpus: int) -> Pod:
+        made = member(
+            f"train-{number}",
+            requests={"cpu": str(cpus)},
+            priority=self.priority,
+            ports=[self.port] if self.port else [],
+            labels={"app": "db"} if self.kind else {},
+            affinity=APART if self.kind == "apart" else Affinity(),
+        )
+        if self.source is not GroupSource.NATIVE:
+            return made
+        labels = {name: value for name, value in made.metadata.labels.items() if name != LABEL}
+        spec = replace(made.spec, scheduling_group=SchedulingGroup("train"))
+        return replace(made, spec=spec, metadata=replace(made.metadata, labels=labels))
 
 
 RUNNING = st.builds(
@@ -125,13 +141,15 @@ def worlds(draw: st.DrawFn, *, plain: bool = False) -> World:
         else draw(st.sampled_from([None, GroupTopology("zone"), GroupTopology("zone", is_required=False)])),
         draw(st.integers(0, 2)),
         "" if plain else draw(st.sampled_from(["", "db", "apart"])),
+        0 if plain else draw(st.sampled_from([0, 0, 1, 2, 4, 8])),
+        GroupSource.BAYPLAN if plain else draw(st.sampled_from([GroupSource.BAYPLAN, GroupSource.NATIVE])),
     )
 
 
-def deliver_nominations(made: Rig) -> None:
+def deliver_nominations(made: Rig, gang: Gang) -> None:
     """Deliver watch events of the members with the nominated nodes that the scheduler wrote."""
     written = {patch.uid: patch.nominated_node_name for patch in made.writer.patches if patch.nominated_node_name}
-    for queued in list(gang_of(made).waiting.values()):
+    for queued in list(gang.waiting.values()):
         old = queued.info.pod
         status = replace(old.status, nominated_node_name=written.get(queued.uid, ""))
         made.scheduler.feed.pod_updated(old, replace(old, status=status))
@@ -142,29 +160,33 @@ SCORES_CHANGE = World(
     [3, 4], [*[Running(0, 0, 0, "", 0)] * 7, Running(0, 1, 0, "", 0)], [2, 2, 3], 3, 0, 1, None, 0, ""
 )
 
+# The quorum has room after the evictions, but less than minResources is free.
+FEW_FREE = World([2], [Running(0, 1, 0, "", 0)] * 2, [1, 1], 2, 0, 1, None, 0, "", 3, GroupSource.NATIVE)
+
 
 @given(worlds())
 def test_a_dry_run_changes_nothing(world: World) -> None:
     """A dry run leaves all sums, orders and nominations unchanged."""
     made = world.staged()
     before = cluster_state(made.context)
-    previewed(made)
+    previewed(made, source=world.source)
     between = cluster_state(made.context)
-    previewed(made)
+    previewed(made, source=world.source)
     # The first dry run adds match counts of its queries to the cache, where they stay.
     assert {**before, "queries": between["queries"]} == between == cluster_state(made.context)
 
 
 @example(SCORES_CHANGE)
+@example(FEW_FREE)
 @given(worlds())
 def test_the_whole_quorum_is_scheduled_after_the_evictions(world: World) -> None:
-    """Victims have lower priority and include whole gangs; no pod is evicted for less than the quorum."""
+    """Victims have lower priority and include whole gangs; none is evicted unless quorum and minResources fit then."""
 
     async def run() -> None:
         made = world.staged()
         await settle(made)
         victims = {deletion.name for deletion in made.writer.deletions}
-        gang = gang_of(made)
+        gang = gang_of(made, source=world.source)
         preempts = gang.outcome is not None and gang.outcome.reason == "Preempting"
         # Members beyond the quorum preempt one by one once the quorum has nodes.
         assert preempts or not victims or len(made.bound) >= world.needed
@@ -176,7 +198,7 @@ def test_the_whole_quorum_is_scheduled_after_the_evictions(world: World) -> None
         if not preempts:
             return
         assert made.bound == {}
-        deliver_nominations(made)
+        deliver_nominations(made, gang)
         for name, each in running.items():
             if name in victims or each.metadata.deletion_timestamp is not None:
                 made.scheduler.feed.pod_deleted(each)

@@ -67,6 +67,15 @@ async def test_a_member_beyond_the_quorum_preempts(cluster: Rig) -> None:
     assert set(cluster.bound) == {"p0", "p1", "p2"}
 
 
+@table("cpu_milli, victims", ("free-after-the-preemption", 2000, 2), ("not-free-after-the-preemption", 2001, 0))
+async def test_min_resources(cluster: Rig, cpu_milli: int, victims: int) -> None:
+    """The reference has no minResources; a group that has them evicts no pod unless they are free afterwards."""
+    cluster.add(small_node("a"), *(running_pod(f"v{number}", "a") for number in range(2)))
+    cluster.scheduler.group_feed.group_changed(native(min_resources={"cpu": cpu_milli}))
+    await settle(cluster, member("p0"), member("p1"))
+    assert len(evicted(cluster)) == victims
+
+
 async def test_a_member_beyond_the_quorum_that_does_not_fit(cluster: Rig) -> None:
     """An infeasible member beyond the quorum has its own condition, and is bound when capacity is added."""
     cluster.add(small_node("a", 2))
