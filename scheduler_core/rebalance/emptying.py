@@ -20,8 +20,6 @@ from scheduler_core.snapshot.pod_info import PodInfo
 
 _PODS_PER_STEP = 20
 _LEAST_VALUE = 1e-9
-_NO_DESTINATION = "no other node has room for it, with the moves before"
-_OVER_LIMIT = "the limits of the plan allow no further moves"
 
 
 class Emptying:
@@ -31,14 +29,12 @@ class Emptying:
         emptied: Names of the nodes that had pods and have none now.
         missing: Names of nodes to drain that do not exist.
         is_selecting: Whether a node to drain exists.
-        left: Why pods were left alone, by ``namespace/name``.
     """
 
     def __init__(self, mover: Mover, movable: MovablePods) -> None:
         self.emptied: list[str] = []
         self.missing: list[str] = []
         self.is_selecting = True
-        self.left: dict[str, str] = {}
         self._mover = mover
         self._movable = movable
         self._nodes = mover.nodes
@@ -73,15 +69,13 @@ class Emptying:
                 continue
             pods = self._counted(row)
             nodes.steps.spend(1 + len(pods) // _PODS_PER_STEP)
-            reasons = {info.key: why for info in pods if (why := self._why_not(info))}
-            if reasons:
-                self.left.update(reasons)
-            else:
+            # All reasons are recorded, and not only the first one.
+            if not [info for info in pods if not self._may_move(info)]:
                 found.append((len(pods) / float(values[row]), float(shares[row]), nodes.node_name(row), row))
         return [row for *_, row in sorted(found)]
 
-    def _why_not(self, info: PodInfo) -> str:
-        return "" if self._mover.is_moved(info) else self._movable.why_not(info)
+    def _may_move(self, info: PodInfo) -> bool:
+        return self._mover.is_moved(info) or not self._movable.why_not(info)
 
     def _is_emptied(self, row: int, *, moves_twice: bool) -> bool:
         """Move all pods off a node, or none; return whether it is empty now."""
@@ -143,13 +137,8 @@ class Emptying:
         for row in sorted(np.flatnonzero(drained).tolist(), key=nodes.node_name):
             pods = self._counted(row)
             for info in largest_first(pods):
-                why = self._movable.why_not(info)
-                if not why and not self._mover.allows([info]):
-                    why = _OVER_LIMIT
-                if not why and not self._mover.move(info, destinations):
-                    why = _NO_DESTINATION
-                if why:
-                    self.left[info.key] = why
+                if not self._movable.why_not(info) and self._mover.allows([info]):
+                    self._mover.move(info, destinations)
             if pods and not self._counted(row):
                 self.emptied.append(nodes.node_name(row))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from scheduler_core.fit.requests import is_daemon
 from scheduler_core.model.movable_pod import has_local_volumes, is_decoded, safe_to_evict
@@ -29,16 +29,21 @@ class MovablePods:
 
     Args:
         group_of: Returns the gang that a pod is a member of.
+        left: Receives why pods are left alone, by ``namespace/name``.
     """
 
     nodes: NodeColumns
     profiles: ProfileTable
     group_of: Callable[[Pod], GroupKey | None]
     scope: Scope
+    left: dict[str, str] = field(default_factory=dict)
 
     def why_not(self, info: PodInfo) -> str:
         """Return why a pod is left alone; "" if it may be moved."""
-        return self._out_of_scope(info) or self._immovable(info) or self._protected(info)
+        why = self._out_of_scope(info) or self._immovable(info) or self._protected(info)
+        if why:
+            self.left[info.key] = why
+        return why
 
     def _out_of_scope(self, info: PodInfo) -> str:
         scope, pod = self.scope, info.pod

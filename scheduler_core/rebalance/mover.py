@@ -33,6 +33,8 @@ from scheduler_core.snapshot.pod_info import PodInfo
 _STEPS_OF_MOVE = 5
 _MOVED = "moved/"
 """First part of the UID of a replacement."""
+_NO_DESTINATION = "no other node has room for it, with the moves before"
+_OVER_LIMIT = "the limits of the plan allow no further moves"
 _REASON = "node(s) are not destinations of the plan"
 Mark = tuple[int, tuple[int, int]]
 Rows = NDArray[np.intp]
@@ -60,11 +62,13 @@ class Mover:
 
     Attributes:
         moves: The moves that are made now, in order.
+        left: Why pods were left alone in a step of the search, by ``namespace/name``; a later step may move them.
     """
 
     def __init__(self, world: SearchWorld, profiles: ProfileTable, limits: Limits) -> None:
         self.nodes: NodeColumns = world.nodes
         self.moves: list[Move] = []
+        self.left: dict[str, str] = {}
         self._made: list[tuple[ColumnsOverlay, Attempt]] = []
         self._world = world
         self._profiles = profiles
@@ -110,9 +114,12 @@ class Mover:
     def allows(self, infos: Sequence[PodInfo]) -> bool:
         """Return whether the limits allow to move some more pods."""
         moves, cost = self._limits.moves, self._limits.cost
-        if moves is not None and len(self.moves) + len(infos) > moves:
-            return False
-        return cost is None or self._cost + sum(map(cost_of, infos)) <= cost
+        is_allowed = moves is None or len(self.moves) + len(infos) <= moves
+        if is_allowed and cost is not None:
+            is_allowed = self._cost + sum(map(cost_of, infos)) <= cost
+        if not is_allowed:
+            self.left.update((info.key, _OVER_LIMIT) for info in infos)
+        return is_allowed
 
     def move(self, info: PodInfo, among: NDArray[np.bool_], choose: Choice | None = None) -> bool:
         """Move a pod to one of some nodes; return whether one of them is feasible, with nothing changed otherwise.
@@ -129,6 +136,7 @@ class Mover:
             overlay.remove([info])
             seated = self._seat(info, among, choose)
             if seated is None:
+                self.left[info.key] = _NO_DESTINATION
                 return False
             group.commit()
         self._made.append((overlay, seated))

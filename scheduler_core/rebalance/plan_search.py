@@ -56,8 +56,9 @@ class PlanSearch:
         Args:
             limit: Maximum number of steps; None for that of dry runs.
         """
-        world, movable = self.world, self._movable(request)
-        mover, plan = Mover(world, self.profiles, request.limits), RebalancePlan()
+        world, plan = self.world, RebalancePlan()
+        mover = Mover(world, self.profiles, request.limits)
+        movable = self._movable(request, mover.left)
         with world.steps.dry_run(limit=limit), mover.undone():
             match request.objective:
                 case Consolidate() | Drain() as objective:
@@ -69,6 +70,9 @@ class PlanSearch:
                 case MakeRoom(gang=key):
                     self._make_room(key, mover, movable, plan)
             plan.moves, plan.steps = tuple(mover.moves), world.steps.spent
+        if not plan.gain.fits:
+            moved = {move.info.key for move in plan.moves}
+            plan.left = {name: why for name, why in mover.left.items() if name not in moved}
         if not plan.moves and not plan.reason:
             plan.reason = "no moves gain anything"
         return plan
@@ -89,8 +93,9 @@ class PlanSearch:
                 return "", mover.moves[0].replacement
         return f"node {target} is not feasible for its replacement any more", None
 
-    def _movable(self, request: RebalanceRequest) -> MovablePods:
-        return MovablePods(self.world.nodes, self.profiles, self.queue.gangs.key_of, request.scope)
+    def _movable(self, request: RebalanceRequest, left: dict[str, str] | None = None) -> MovablePods:
+        group_of = self.queue.gangs.key_of
+        return MovablePods(self.world.nodes, self.profiles, group_of, request.scope, {} if left is None else left)
 
     @staticmethod
     def _empty(objective: Consolidate | Drain, emptying: Emptying, plan: RebalancePlan) -> None:
@@ -101,7 +106,7 @@ class PlanSearch:
                 emptying.consolidate()
         except AttemptLimitError as limit:
             plan.state, plan.reason = PlanState.GAVE_UP, f"the search was {limit}"
-        plan.gain.emptied, plan.left = tuple(emptying.emptied), emptying.left
+        plan.gain.emptied = tuple(emptying.emptied)
         plan.missing = tuple(emptying.missing)
         if not emptying.is_selecting:
             plan.reason = "no node is selected"

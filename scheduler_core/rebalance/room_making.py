@@ -81,7 +81,9 @@ class RoomWorld(SearchWorld):
         yield from (row for *_, row in sorted(estimates)[:_MAX_TRIED])
 
     def _movable_on(self, row: int) -> list[PodInfo]:
-        return [info for info in self.nodes.pods[row].values() if not self._movable.why_not(info)]
+        # Members and replacements of the search are not bound, and are not reported as left alone.
+        pods = [info for info in self.nodes.pods[row].values() if info.pod.spec.node_name]
+        return [info for info in pods if not self._movable.why_not(info)]
 
     def _least_cost(self, member: PodInfo, row: int, pods: Sequence[PodInfo]) -> int | None:
         """Return a lower bound of the cost of moves after which a node has room; None if it has none even then."""

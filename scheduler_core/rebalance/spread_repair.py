@@ -20,6 +20,7 @@ from scheduler_core.rebalance.mover import Mover
 from scheduler_core.snapshot.pod_info import PodInfo
 
 _PODS_PER_STEP = 20
+_OTHER_NODE = "its node is not in the scope"
 _Constraint = tuple[str, str, int, LabelMatcher]
 """Namespace, topology key, maxSkew and selector of the counted pods."""
 
@@ -105,6 +106,7 @@ class SpreadRepair:
             return moves_twice
         scope, node = self._movable.scope, self._nodes.nodes[info.row]
         if scope.nodes is not None and (node is None or not scope.nodes.matches(node.metadata.labels)):
+            self._movable.left[info.key] = _OTHER_NODE
             return False
         return not self._movable.why_not(info)
 

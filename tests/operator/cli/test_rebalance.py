@@ -37,7 +37,8 @@ def test_a_plan() -> None:
     }
     assert document["nodes"][0] == {"node": "node-1", "podsBefore": 1, "podsAfter": 0}
     assert document["leftAlone"] == [
-        {"reason": "its annotation safe-to-evict is false", "count": 1, "pods": ["shop/cache-0"]}
+        {"reason": "its annotation safe-to-evict is false", "count": 1, "pods": ["shop/cache-0"]},
+        {"reason": "no other node has room for it, with the moves before", "count": 1, "pods": ["shop/web-2"]},
     ]
 
 

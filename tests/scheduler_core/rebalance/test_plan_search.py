@@ -115,6 +115,71 @@ def test_pods_that_are_left_alone(cluster: Rig, left: Pod, reason: str) -> None:
     assert (reason in plan.left.get("default/p", "")) is counts
 
 
+_BARE = "it has no controller that replaces it"
+_NO_ROOM = "no other node has room for it, with the moves before"
+_LIMITS = "the limits of the plan allow no further moves"
+_WEB = {"app": "web"}
+_SOFT = (TopologySpreadConstraint(1, "pool", "ScheduleAnyway", LabelSelector(_WEB)),)
+
+
+@table(
+    "objective, pods, limits, left",
+    (
+        "consolidate: no room",
+        Consolidate(),
+        [movable("p", "a", 3), movable("q", "b", 3)],
+        Limits(),
+        {"p": _NO_ROOM, "q": _NO_ROOM},
+    ),
+    (
+        "consolidate: limits",
+        Consolidate(),
+        [*(movable(name, "a") for name in "pq"), *(movable(name, "b") for name in "rs")],
+        Limits(moves=1),
+        dict.fromkeys("pqrs", _LIMITS),
+    ),
+    (
+        "defragment",
+        Defragment("cpu", 4000),
+        [running_pod("p", "a", cpus=2), movable("q", "b", 3), running_pod("r", "c", cpus=2)],
+        Limits(),
+        {"p": _BARE, "q": _NO_ROOM, "r": _BARE},
+    ),
+    (
+        "spread",
+        Spread(),
+        [movable(name, "a", spread=_SOFT, labels=_WEB, of="") for name in "pqr"],
+        Limits(),
+        dict.fromkeys("pqr", _BARE),
+    ),
+    (
+        "gang",
+        MakeRoom(key()),
+        [running_pod("p", "a"), running_pod("q", "b"), movable("r", "c")],
+        Limits(),
+        {"p": _BARE, "q": _BARE},
+    ),
+)
+def test_pods_that_had_to_move(
+    cluster: Rig, objective: Objective, pods: list[Pod], limits: Limits, left: dict[str, str]
+) -> None:
+    """Each objective reports the pods that had to move for more gain, and why they are left alone."""
+    cluster.add(*pods)
+    add_gang(cluster, *members(2, requests={"cpu": "4"}), of=group(min_member=2))
+    plan = planned(cluster, RebalanceRequest(objective, limits=limits))
+    assert {name.removeprefix("default/"): why for name, why in plan.left.items()} == left
+    assert not plan.moves
+
+
+def test_no_pod_had_to_move_for_a_gang_that_fits(cluster: Rig) -> None:
+    """Room for a gang is all that a plan of this objective gains, so that no pod is left alone."""
+    fragmented(cluster)
+    cluster.add(small_node("e", 4), running_pod("bare", "e"))
+    plan = planned(cluster, RebalanceRequest(MakeRoom(key())))
+    assert plan.gain.fits
+    assert not plan.left
+
+
 def test_a_pod_with_claims_is_left_alone(cluster: Rig) -> None:
     """Devices of a claim are not searched again for a replacement."""
     claiming = movable("p", "a")
