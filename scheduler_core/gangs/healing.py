@@ -204,10 +204,8 @@ class Healing:
         if why:
             for lost in list(gang.lost_members.values()):
                 self._end(gang, lost, ENDED, why)
-        for uid, lost in gang.lost_members.items():
-            room = self._reservations.held.of(uid)
-            if room is not None:
-                room.reservation.priority = _priority_of(gang, lost.pod)
+        for uid, lost in list(gang.lost_members.items()):
+            self._reservations.held.set_priority(uid, _priority_of(gang, lost.pod))
 
 
 def _priority_of(gang: Gang, pod: Pod) -> int:

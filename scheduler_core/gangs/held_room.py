@@ -302,8 +302,12 @@ class HeldRooms:
         """Number of rooms whose mark is a label, by its key."""
         self._of_groups = 0
         """Number of rooms of groups."""
+        self._preferring = 0
+        """Number of rooms whose pods try the nodes of their slots first."""
         self._names = Counter[str]()
         """Number of rooms by node."""
+        self._shared: tuple[str, ...] = ()
+        """Nodes with several rooms."""
         self._position = -1
         self._on_row: dict[int, dict[str, str]] = {}
         """Pods that have a slot, or need none, by row: UID of the holder by UID of the pod."""
@@ -358,13 +362,24 @@ class HeldRooms:
         self._by_mark.setdefault(mark, {})[holder.uid] = room
         self._label_keys.update(key for key, value in holder.pods.labels if (key, value) == mark)
         self._of_groups += holder.pods.group is not None
+        self._preferring += room.terms.prefers_slots
         self._names.update(room.reservation.plan.node_names)
+        self._shared = tuple(name for name, count in self._names.items() if count > 1)
         self._table[holder.key] = room.reservation
         return True
 
     def extend(self, uid: str, until: float | None) -> None:
         """Set the clock time at which the room of a holder ends; None for no limit."""
         self._by_uid[uid].until = until
+
+    def set_priority(self, uid: str, priority: int) -> None:
+        """Set the priority of a holder's room, if any, and activate the pods that a lower one no longer blocks."""
+        room = self._by_uid.get(uid)
+        if room is None:
+            return
+        before, room.reservation.priority = room.reservation.priority, priority
+        if priority < before:
+            self._on_change(room.reservation)
 
     def end(self, uid: str) -> None:
         """End what is held for a holder, if anything, and activate the pods that it blocked."""
@@ -380,7 +395,9 @@ class HeldRooms:
             del self._by_mark[mark]
         self._label_keys -= Counter(key for key, value in holder.pods.labels if (key, value) == mark)
         self._of_groups -= holder.pods.group is not None
+        self._preferring -= ended.terms.prefers_slots
         self._names -= Counter(ended.reservation.plan.node_names)
+        self._shared = tuple(name for name, count in self._names.items() if count > 1)
         self._table.pop(holder.key, None)
         self._on_change(ended.reservation)
 
@@ -458,7 +475,8 @@ class HeldRooms:
             if len(rows):
                 found.append((room.holder.key, rows))
         # Each room alone may leave space for the pod, and all rooms on a node together leave none.
-        for name in [name for name, count in self._names.items() if count > 1 or name in gangs]:
+        beside_gangs = (name for name in gangs if self._names[name] == 1)
+        for name in (*self._shared, *beside_gangs):
             rooms = [room for room in live if room.reservation.members_on(name)]
             row = self._nodes.row_of(name)
             if rooms and row != NO_ROW and not self._has_room(pod, row, rooms, own, gangs.get(name)):
@@ -484,7 +502,7 @@ class HeldRooms:
 
     def preferred_rows(self, pod: Pod) -> NDArray[np.intp]:
         """Return the rows with free slots for a pod whose holders prefer them, intp[k] ascending."""
-        if not any(room.terms.prefers_slots for room in self._by_uid.values()):
+        if not self._preferring:
             return _NO_ROWS
         self._refresh()
         rows = [room.own_rows(pod) for room in self._rooms_of(pod) if room.terms.prefers_slots]

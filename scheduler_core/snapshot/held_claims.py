@@ -54,8 +54,7 @@ class HeldClaims:
         self._nodes = nodes
         self._of_pod: defaultdict[str, list[HeldClaim]] = defaultdict(list)
         self._of_pool: defaultdict[PoolKey, list[HeldClaim]] = defaultdict(list)
-        placed = {info.uid: info for pods in nodes.pods for info in pods.values() if has_claims(info.pod)}
-        nodes.steps.pass_by(1 + (nodes.size + len(placed) + len(nodes.devices.claims)) // _CLAIMS_PER_STEP)
+        placed = _placed_with_claims(nodes)
         for claim in nodes.devices.claims:
             if claim.status.allocation is None or claim.key in kept:
                 continue
@@ -131,8 +130,7 @@ def are_ending(nodes: NodeColumns, row: int, is_ending: Callable[[PodInfo], bool
     pools = set(_pools_of_row(nodes, row))
     if not pools:
         return False
-    placed = {info.uid: info for pods in nodes.pods for info in pods.values() if has_claims(info.pod)}
-    nodes.steps.pass_by(1 + (nodes.size + len(placed) + len(nodes.devices.claims)) // _CLAIMS_PER_STEP)
+    placed = _placed_with_claims(nodes)
     for claim in nodes.devices.claims:
         if claim.status.allocation is None or pools.isdisjoint(_pools(claim)):
             continue
@@ -145,6 +143,13 @@ def are_ending(nodes: NodeColumns, row: int, is_ending: Callable[[PodInfo], bool
         if all(info is None or is_ending(info) for info in holders):
             return True
     return False
+
+
+def _placed_with_claims(nodes: NodeColumns) -> dict[str, PodInfo]:
+    """Return the pods on nodes that have claims, by UID; count the steps of this and of a look at all claims."""
+    placed = {info.uid: info for pods in nodes.pods for info in pods.values() if has_claims(info.pod)}
+    nodes.steps.pass_by(1 + (nodes.size + len(placed) + len(nodes.devices.claims)) // _CLAIMS_PER_STEP)
+    return placed
 
 
 def _holders(nodes: NodeColumns, claim: ResourceClaim, placed: dict[str, PodInfo]) -> tuple[PodInfo, ...]:

@@ -108,6 +108,18 @@ async def test_a_pod_of_higher_priority_uses_the_room() -> None:
     assert made.bound == {"urgent": "a"}
 
 
+async def test_a_lower_priority_of_the_group_activates_the_pods_that_its_room_blocked() -> None:
+    """The change of the PodGroup itself requeues members only."""
+    made = training(priority=10)
+    delete(made)
+    other = pod("other", requests={"cpu": "2"}, priority=5, preemption_policy="Never")
+    await settle(made, other)
+    assert not made.bound
+    add_groups(made, group(min_member=3, hold_seconds=HOLD_SECONDS, priority=1, generation=2))
+    await settle(made, after=1)
+    assert made.bound == {"other": "a"}
+
+
 async def test_the_hold_ends_after_its_time() -> None:
     """The time counts from the moment when the room is free, and then others get it."""
     made = training()
