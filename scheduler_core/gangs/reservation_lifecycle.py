@@ -155,7 +155,9 @@ class GangReservations:
         return [
             each
             for key, each in self.by_gang.items()
-            if each is not room.reservation and (each.priority >= at_least or key in admitted)
+            # The room of a gang may be part of what is reserved for the same gang.
+            if each is not room.reservation and key != room.holder.pods.group
+            if each.priority >= at_least or key in admitted
         ]
 
     def _look_later(self) -> None:

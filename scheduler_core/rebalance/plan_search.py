@@ -154,7 +154,8 @@ class PlanSearch:
         world = RoomWorld(self.world, mover, movable)
         try:
             with self.queue.nominator.without(gang.waiting):
-                plan.gain.fits = make_room(world, mover, self.world, request)
+                plan.room = make_room(world, mover, self.world, request)
+            plan.gain.fits = bool(plan.room)
         except AttemptLimitError as limit:
             plan.state, plan.reason, plan.gain.fits = PlanState.GAVE_UP, f"the search was {limit}", False
             return

@@ -109,6 +109,14 @@ class Move:
     cost: int
 
 
+@dataclass(frozen=True, slots=True)
+class Room:
+    """A member of a gang, and its node after all moves."""
+
+    info: PodInfo
+    node_name: str
+
+
 @dataclass(slots=True)
 class Gain:
     """What the moves of a plan reach.
@@ -140,6 +148,7 @@ class RebalancePlan:
     """Moves in the order in which they are made.
 
     Attributes:
+        room: Members of the gang for which room is made, with their nodes; empty if it does not fit.
         left: Why pods were left alone that had to move for more gain, by ``namespace/name``.
         missing: Names of nodes to drain that do not exist.
         reason: Why there are no moves; "" if there are some.
@@ -148,6 +157,7 @@ class RebalancePlan:
 
     moves: tuple[Move, ...] = ()
     gain: Gain = field(default_factory=Gain)
+    room: tuple[Room, ...] = ()
     state: PlanState = PlanState.COMPLETE
     left: dict[str, str] = field(default_factory=dict)
     missing: tuple[str, ...] = ()

@@ -23,7 +23,7 @@ from scheduler_core.placement.worlds import SearchWorld
 from scheduler_core.rebalance.emptying import largest_first
 from scheduler_core.rebalance.movable_pods import MovablePods
 from scheduler_core.rebalance.mover import Mark, Mover, cost_of
-from scheduler_core.rebalance.requests import Move
+from scheduler_core.rebalance.requests import Move, Room
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.snapshot.cluster_cache import ClusterCache
 from scheduler_core.snapshot.overlay import ColumnsOverlay
@@ -131,11 +131,14 @@ class RoomWorld(SearchWorld):
             return largest_first(overlay.removed)
 
 
-def make_room(world: RoomWorld, mover: Mover, search: SearchWorld, request: PlacementRequest) -> bool:
-    """Make the moves after which a gang fits; return whether it fits.
+def make_room(world: RoomWorld, mover: Mover, search: SearchWorld, request: PlacementRequest) -> tuple[Room, ...]:
+    """Make the moves after which a gang fits.
 
     The moves are made again without the members, in their order, and each move without which the gang also fits is
     left out.
+
+    Returns:
+        The room of the members then; empty if the gang does not fit.
 
     Raises:
         AttemptLimitError: The search was given up; no moves are made.
@@ -146,6 +149,7 @@ def make_room(world: RoomWorld, mover: Mover, search: SearchWorld, request: Plac
         with mover.all_or_nothing():
             found, rejection = at_once(place(request, among, policy))
             made[:] = mover.moves
+            room[:] = [] if found is None else [Room(each.info, each.node_name) for each in found.placed]
         if rejection.limit is not None:
             raise rejection.limit
         return found is not None
@@ -155,18 +159,19 @@ def make_room(world: RoomWorld, mover: Mover, search: SearchWorld, request: Plac
         return mover.repeat(moves) and fits(None, search)
 
     made: list[Move] = []
+    room: list[Room] = []
     try:
         if not fits(Policy(subsets=_subsets), world):
-            return False
+            return ()
         moves = list(made)
         if not fits_after(moves):
             mover.undo(begun)
-            return False
+            return ()
         for move in sorted(moves, key=lambda each: -each.cost):
             others = [each for each in moves if each is not move]
             if fits_after(others):
                 moves = others
-        return fits_after(moves)
+        return tuple(room) if fits_after(moves) else ()
     except AttemptLimitError:
         mover.undo(begun)
         raise

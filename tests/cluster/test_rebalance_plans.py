@@ -9,6 +9,7 @@ import pytest
 
 from hack.controlplane.api_client import ApiClient, Manifest
 from hack.controlplane.launcher import ControlPlane
+from tests.support.live_gangs import LABEL
 from tests.support.live_servers import plane_with_controllers
 from tests.support.operator_process import OperatorProcess
 from tests.support.owned_gangs import NAMESPACE, OwnedGangs
@@ -72,7 +73,7 @@ def world(plane: ControlPlane, operator: OperatorProcess) -> Iterator[PlannedMov
         world.profile({})
         world.nodes("a", "b", "c", cpu="4")
         yield world
-        plane.kubectl("delete", "rebalanceplans,deployments,poddisruptionbudgets", "--all")
+        plane.kubectl("delete", "rebalanceplans,deployments,jobs,poddisruptionbudgets", "--all")
         world.clean_up()
 
 
@@ -120,6 +121,29 @@ def test_a_budget_is_waited_for(world: PlannedMoves) -> None:
     world.plan("free", objective="Drain", drain=drain, dryRun=False)
     world.until_phase("free", "Completed")
     assert a not in world.nodes_of_app("web")
+
+
+def test_the_room_for_a_gang_is_held(world: PlannedMoves, plane: ControlPlane) -> None:
+    """The gang gets the room that is made for it, and not an older pod that waits for the same room."""
+    a, b, c = (f"{world.token}-{name}" for name in "abc")
+    world.deployment("one", 1, a)
+    world.deployment("two", 2, b)
+    world.deployment("three", 4, c)
+    whole_node = {"containers": [{"name": "main", "image": "x", "resources": {"requests": {"cpu": "4"}}}]}
+    world.batch_job("rival", 1, template=world.template(**whole_node))
+    world.group("train", 1)
+    template = world.template(**whole_node)
+    template["metadata"]["labels"] = {LABEL: "train"}
+    world.batch_job("train", 1, template=template)
+    world.until(lambda: world.reason("train") == "Unschedulable", "the gang waits")
+    world.plan("room", objective="MakeRoom", gang={"namespace": NAMESPACE, "name": "train"}, dryRun=False)
+    status = world.until_phase("room", "Completed")
+    assert [(each["source"], each["target"], each["state"]) for each in status["moves"]] == [(a, b, "Moved")]
+    assert [each["node"] for each in status["room"]["members"]] == [a]
+    world.until(lambda: world.nodes_of("train") == [a], "the gang is bound")
+    assert world.nodes_of("rival") == [""]
+    events = plane.kubectl("get", "events", "--field-selector=involvedObject.kind=RebalancePlan")
+    assert "GangBound" in events
 
 
 def test_an_invalid_plan(world: PlannedMoves, plane: ControlPlane) -> None:

@@ -215,6 +215,8 @@ def _sections(document: PlanDocument) -> Iterator[RenderableType]:
     if document.moves:
         yield Group(Text(f"Moves (cost {document.cost})", style="bold"), _moves(document))
         yield Group(Text("Pods on nodes, before and after", style="bold"), _nodes(document))
+    if document.room:
+        yield Group(Text("Room for the gang after the moves", style="bold"), _room(document))
     if document.gain.nodes_emptied:
         yield Text.assemble(("Empty nodes  ", "bold"), listed(document.gain.nodes_emptied))
     if document.left_alone:
@@ -232,6 +234,15 @@ def _moves(document: PlanDocument) -> RenderableType:
     more = len(document.moves) - _SHOWN
     if more > 0:
         table.add_row("", f"{more} more moves", "", "", str(sum(each.cost for each in document.moves[_SHOWN:])))
+    return table
+
+
+def _room(document: PlanDocument) -> RenderableType:
+    table = plain_table("POD", "NODE")
+    for each in document.room[:_SHOWN]:
+        table.add_row(Text(each.pod), Text(each.node))
+    if len(document.room) > _SHOWN:
+        table.add_row(f"{len(document.room) - _SHOWN} more pods", "")
     return table
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 
-from bayplan.rebalancing.documents import LeftAlone, NodeChange, PlanDocument, PlanGain, PlannedMove
+from bayplan.rebalancing.documents import LeftAlone, MemberRoom, NodeChange, PlanDocument, PlanGain, PlannedMove
 from scheduler_core.dry_run_assembly import plan_search
 from scheduler_core.model.pod_requests import amount_text
 from scheduler_core.rebalance.movable_pods import counts_for_node
@@ -45,6 +45,7 @@ def plan_document(
             plan.gain.emptied, plan.gain.fits, *(plan.gain.pieces or (None, None)), *(plan.gain.excess or (None, None))
         ),
         cost=plan.cost,
+        room=tuple(MemberRoom(each.info.key, each.info.uid, each.node_name) for each in plan.room),
         nodes=_node_changes(scheduler.context.cache.columns, moves),
         left_alone=_left_alone(plan.left),
         missing_nodes=plan.missing,

@@ -41,6 +41,19 @@ class PlanGain(Struct, frozen=True, rename="camel"):
     excess_after: int | None = None
 
 
+class MemberRoom(Struct, frozen=True, rename="camel"):
+    """A member of a gang for which room is made, and its node.
+
+    Attributes:
+        pod: ``namespace/name``.
+        uid: UID of the pod.
+    """
+
+    pod: str
+    uid: str
+    node: str
+
+
 class NodeChange(Struct, frozen=True, rename="camel"):
     """Number of pods of a node before and after the moves."""
 
@@ -70,6 +83,7 @@ class PlanDocument(Struct, frozen=True, rename="camel", kw_only=True):
         objective: What the moves are to reach.
         moves: The moves in their order.
         cost: Sum of the costs of the moves.
+        room: Members of the gang for which room is made, with their nodes; empty for other objectives.
         nodes: Nodes whose pods change.
         left_alone: Pods that are left alone, by reason.
         missing_nodes: Names of nodes to drain that do not exist.
@@ -84,6 +98,7 @@ class PlanDocument(Struct, frozen=True, rename="camel", kw_only=True):
     moves: tuple[PlannedMove, ...] = ()
     gain: PlanGain = PlanGain()
     cost: int = 0
+    room: tuple[MemberRoom, ...] = ()
     nodes: tuple[NodeChange, ...] = ()
     left_alone: tuple[LeftAlone, ...] = ()
     missing_nodes: tuple[str, ...] = ()

@@ -8,10 +8,10 @@
                ▼                                                              ▼
            Completed                                                       Stopped
 
-One move is made at a time, of all plans. After a restart, the room of the move that was not over is held again before
-the first cycle, and its replacement is awaited; then the plan is planned again, with the moves that are left of its
-budget. Reasons that may pass, such as a PodDisruptionBudget without allowed disruptions, are waited for within the time
-of a move.
+One move is made at a time, of all plans. Room for a gang is held from the first move on. After a restart, this room and
+that of the move that was not over are held again before the first cycle, and the replacement is awaited; then the plan
+is planned again, with the moves that are left of its budget. Reasons that may pass, such as a PodDisruptionBudget
+without allowed disruptions, are waited for within the time of a move.
 """
 
 from __future__ import annotations
@@ -29,13 +29,17 @@ from msgspec import Struct
 from bayplan.kube.timing import delay_of_try
 from bayplan.process.copies import BackgroundDocuments, Document
 from bayplan.rebalancing.building import plan_document
-from bayplan.rebalancing.documents import PlanDocument
+from bayplan.rebalancing.documents import MemberRoom, PlanDocument
+from bayplan.rebalancing.gang_rooms import GangRooms
 from bayplan.rebalancing.objectives import piece_of
-from bayplan.rebalancing.pod_moves import AwaitedMove, Evictions, MoveOrder, PodMoves
+from bayplan.rebalancing.pod_moves import CHANGED, AwaitedMove, Evictions, MoveOrder, PodMoves
 from bayplan.resources.conditions import ConditionUpdate, problems_message, set_condition
 from bayplan.resources.rebalance_plan import (
+    MAX_MEMBERS,
     MAX_MOVES,
     AwaitedPod,
+    GangRoom,
+    MemberRoomStatus,
     PlannedMoveStatus,
     RebalancePlan,
     RebalancePlanSpec,
@@ -44,6 +48,7 @@ from bayplan.resources.rebalance_plan import (
 from bayplan.resources.resource_model import API_VERSION
 from bayplan.texts.document_formats import listed
 from scheduler_core.errors import ClusterWriteError, ConfigError, NotFoundError, SchedulerCoreError
+from scheduler_core.gangs.held_room import EndReason
 from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.pod_group import GroupKey, GroupSource
 from scheduler_core.model.selectors import equality_matcher
@@ -131,7 +136,7 @@ class RebalancePlans:
     """Plans and makes moves; it runs only while this process leads.
 
     Attributes:
-        restored: Set when the room of a move that an earlier process began is held again.
+        restored: Set when the room that an earlier process held for moves and gangs is held again.
     """
 
     def __init__(
@@ -145,12 +150,14 @@ class RebalancePlans:
         self._has_changed = asyncio.Event()
         self.restored = asyncio.Event()
         self.moves = PodMoves(scheduler, requests, clock)
+        self.rooms = GangRooms(scheduler)
 
     def plan_changed(self, plan: StoredPlan) -> None:
         meta = plan.metadata
         entry = self._entries.get(meta.name)
         if entry is None or entry.stored.metadata.uid != meta.uid:
             self._entries[meta.name] = _Entry(plan)
+            self.rooms.release(meta.name)
         else:
             if entry.stored.metadata.generation != meta.generation:
                 entry.read = None
@@ -159,6 +166,7 @@ class RebalancePlans:
 
     def plan_deleted(self, plan: StoredPlan) -> None:
         self._entries.pop(plan.metadata.name, None)
+        self.rooms.release(plan.metadata.name)
 
     async def run(self, listed: asyncio.Event) -> None:
         """Make plans and moves until cancelled.
@@ -181,11 +189,12 @@ class RebalancePlans:
                 await self._guarded(name)
 
     async def _restore(self, name: str, entry: _Entry) -> None:
-        """Hold the room again for the replacement that an earlier process awaited."""
+        """Hold the room again that an earlier process held for a gang, and for the replacement that it awaited."""
         plan = entry.model()
         if isinstance(plan, ConfigError):
             # The plan is rejected when it is reconciled.
             return
+        await self._restore_gang_room(plan)
         for number, move in enumerate(plan.status.moves):
             if plan.status.phase == "Moving" and move.state == "Evicting" and move.awaited is not None:
                 held: AwaitedMove | str | None
@@ -196,6 +205,18 @@ class RebalancePlans:
                 if held is not None:
                     entry.resumed = _Resumed(number, held)
                     log.info("RebalancePlan %s: the move of pod %s is resumed", name, move.pod)
+
+    async def _restore_gang_room(self, plan: RebalancePlan) -> None:
+        room, is_current = plan.status.room, plan.status.observed_generation == plan.metadata.generation
+        if room is None or not is_current or plan.spec.gang is None or plan.status.phase not in ("Moving", COMPLETED):
+            return
+        left = (room.until - self._clock.wall()).total_seconds()
+        if left <= 0:
+            return
+        members = [MemberRoom(each.pod, each.uid, each.node) for each in room.members]
+        in_the_way = {each.uid for each in plan.status.moves if each.state in ("Pending", "Evicting")}
+        if await self.rooms.hold(plan, members, in_the_way, self._clock.now() + left):
+            log.info("RebalancePlan %s: the room of its gang is held again", plan.metadata.name)
 
     async def _guarded(self, name: str) -> None:
         try:
@@ -264,6 +285,7 @@ class RebalancePlans:
         update = ConditionUpdate(COMPLETED, "False", "InvalidSpec", problems_message(error.problems))
         conditions = set_condition([], update, meta.generation, self._clock.wall())
         status = RebalancePlanStatus(observed_generation=meta.generation, phase="Invalid", conditions=tuple(conditions))
+        self.rooms.release(meta.name)
         await self.write(meta.name, meta.uid, status)
 
     # -- for one run --------------------------------------------------------------------------------------------
@@ -299,6 +321,15 @@ class RebalancePlans:
         regarding = ObjectReference("RebalancePlan", meta.name, "", meta.uid, API_VERSION)
         self._scheduler.context.writer.record(Event(regarding, kind, reason, "Rebalancing", message))
 
+    async def hold(self, plan: RebalancePlan, found: PlanDocument, seconds: float) -> bool:
+        """Hold the room of a gang for some seconds; return whether it exists."""
+        moved = {each.uid for each in found.moves}
+        return await self.rooms.hold(plan, found.room, moved, self._clock.now() + seconds)
+
+    def extend(self, plan: RebalancePlan, seconds: float) -> None:
+        """Let the room of a gang end after some seconds."""
+        self.rooms.extend(plan.metadata.name, self._clock.now() + seconds)
+
     async def search(self, request: RebalanceRequest) -> PlanDocument:
         """Return the plan for the present state, from a copy of the process if the cluster is large."""
         scheduler = self._scheduler
@@ -329,6 +360,7 @@ class _Run:
             observed_generation=plan.metadata.generation,
             moved=self._before,
             last_moved_at=status.last_moved_at,
+            room=status.room if is_resumed else None,
             conditions=status.conditions,
         )
 
@@ -356,10 +388,13 @@ class _Run:
                 ),
             }
         )
+        is_held = not spec.dry_run and await self._hold_room(found)
         if found.missing_nodes and not found.moves:
             await self._end("Stopped", "False", "NodesNotFound", _with_missing(found))
         elif spec.dry_run:
             await self._end("Planned", "True", "DryRun", _with_missing(found))
+        elif found.room and not is_held:
+            await self._end("Stopped", "False", "RoomTaken", "The room for the gang was taken before the first move")
         elif not found.moves:
             await self._end("Completed", "True", "NoMoves", found.headline)
         else:
@@ -367,6 +402,37 @@ class _Run:
             self._conclude("False", "Moving", f"The moves are made: {found.headline}")
             await self._write("Moving")
             await self._moves(request, found)
+
+    async def _hold_room(self, found: PlanDocument) -> bool:
+        """Hold the room of the gang of the plan, if it has one; return whether room is held."""
+        plans, room = self._plans, None
+        is_held = False
+        if not found.room:
+            plans.rooms.release(self._plan.metadata.name)
+        else:
+            seconds = self._room_seconds
+            is_held = await plans.hold(self._plan, found, seconds)
+        if is_held:
+            members = (MemberRoomStatus(pod=each.pod, uid=each.uid, node=each.node) for each in found.room)
+            until = _full_second(plans.now() + timedelta(seconds=seconds))
+            room = GangRoom(until=until, members=tuple(members)[:MAX_MEMBERS])
+        self._status = self._status.model_copy(update={"room": room})
+        return is_held
+
+    @property
+    def _room_seconds(self) -> float:
+        """Time for which room for a gang is held from the beginning of a move on."""
+        spec = self._plan.spec
+        assert spec.gang is not None
+        rate = spec.budget.moves_per_minute
+        return spec.move_timeout_seconds + spec.gang.hold_seconds + (0 if rate is None else 60 / rate)
+
+    def _extend_room(self, seconds: float) -> None:
+        room = self._status.room
+        if room is not None:
+            self._plans.extend(self._plan, seconds)
+            until = _full_second(self._plans.now() + timedelta(seconds=seconds))
+            self._status = self._status.model_copy(update={"room": room.model_copy(update={"until": until})})
 
     async def stop(self, status: RebalancePlanStatus, failure: str) -> RebalancePlanStatus:
         """End a plan whose move has failed; return the status."""
@@ -377,15 +443,20 @@ class _Run:
     async def _moves(self, request: RebalanceRequest, found: PlanDocument) -> None:
         plans = self._plans
         for number, move in enumerate(found.moves):
+            if self._status.room is not None:
+                self._extend_room(self._room_seconds)
             await self._keep_rate()
             if not plans.is_current(self._plan):
                 # The object is reconciled again, or it is gone.
                 return
-            is_current = partial(plans.is_current, self._plan)
+            if await self._is_over():
+                return
             begin = partial(self._begin, number)
-            failure = await plans.moves.make(MoveOrder(self._plan, request, move, is_current, begin))
+            failure = await plans.moves.make(MoveOrder(self._plan, request, move, self._is_wanted, begin))
             if failure:
-                self._mark(number, "Failed")
+                self._mark(number, "Pending" if failure == CHANGED else "Failed")
+                if failure == CHANGED and await self._is_over():
+                    return
                 if plans.is_current(self._plan):
                     await self._end("Stopped", "False", "MoveFailed", failure)
                 return
@@ -396,6 +467,18 @@ class _Run:
             if move is not found.moves[-1]:
                 await self._write("Moving")
         await self._end("Completed", "True", "Moved", _with_missing(found))
+
+    def _is_wanted(self) -> bool:
+        return self._plans.is_current(self._plan) and self._plans.rooms.ended(self._plan.metadata.name) is None
+
+    async def _is_over(self) -> bool:
+        """End the plan if the gang needs no further moves, or its room has ended."""
+        ended = self._plans.rooms.ended(self._plan.metadata.name)
+        if ended is EndReason.CONSUMED:
+            await self._end("Completed", "True", "GangBound", "The members of the gang are bound without further moves")
+        elif ended is EndReason.EXPIRED:
+            await self._end("Stopped", "False", "RoomExpired", "The gang is gone, or its room has ended")
+        return ended is not None
 
     async def _keep_rate(self) -> None:
         """Wait until the rate allows a move, also one that comes after those of an earlier process."""
@@ -428,6 +511,12 @@ class _Run:
         self._status = self._status.model_copy(update={"conditions": tuple(conditions)})
 
     async def _end(self, phase: str, status: str, reason: str, message: str) -> None:
+        gang = self._plan.spec.gang
+        if phase == COMPLETED and gang is not None and gang.hold_seconds and self._status.room is not None:
+            self._extend_room(gang.hold_seconds)
+        else:
+            self._plans.rooms.release(self._plan.metadata.name)
+            self._status = self._status.model_copy(update={"room": None})
         self._conclude(status, reason, message)
         self._status = self._status.model_copy(update={"completed_at": self._plans.now()})
         kind = "Normal" if status == "True" else "Warning"

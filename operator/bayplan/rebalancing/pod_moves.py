@@ -26,6 +26,7 @@ from scheduler_core.scheduler import Scheduler
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 
 _LOOK_SECONDS = 1.0
+CHANGED = "the plan has changed"
 
 
 class EvictionRefusedError(ClusterWriteError):
@@ -49,7 +50,7 @@ class MoveOrder:
     """A move that is to be made.
 
     Attributes:
-        is_current: Returns whether the plan still has this spec.
+        is_current: Returns whether the move is still wanted; called before each try to evict the pod.
         on_begin: Writes what is needed to resume the move; called before the eviction.
     """
 
@@ -86,7 +87,10 @@ class PodMoves:
         self._holding = RoomHolding(scheduler)
 
     async def make(self, order: MoveOrder) -> str:
-        """Make one move; return why it failed, "" if the replacement is bound to its node."""
+        """Make one move; return why it failed, "" if the replacement is bound to its node.
+
+        :data:`CHANGED` is returned if the pod is not evicted because the move is not wanted any more.
+        """
         move, until = order.move, self._clock.now() + order.plan.spec.move_timeout_seconds
         reason = ""
         while self._clock.now() < until and order.is_current():
@@ -102,7 +106,7 @@ class PodMoves:
                     return made
                 reason = "a PodDisruptionBudget allows no disruption"
             await self._clock.sleep(_LOOK_SECONDS)
-        return reason or "the plan has changed"
+        return reason if reason and order.is_current() else CHANGED
 
     async def resume(
         self, plan: RebalancePlan, move: PlannedMoveStatus, awaited: AwaitedPod

@@ -25,12 +25,14 @@ from bayplan.resources.spec_fields import Quantity, is_amount
 from scheduler_core.config.config_model import INT32_MAX, INT64_MAX, ConfigModel, RuleProblem
 
 MAX_MOVES = 500
+MAX_MEMBERS = 1000
 MAX_PODS_OF_NODE = 1000
 _MAX_NAMES = 100
 _MAX_LABELS = 16
 _MAX_REQUESTS = 500
 _SECONDS = 300
 _MOVES = 10
+_HOLD_SECONDS = 300
 _NEEDS_NODES = "spec.drain is required with objective Drain, and only then: it selects the nodes"
 _NEEDS_GANG = "spec.gang is required with objective MakeRoom, and only then"
 _NEEDS_PIECE = "spec.defragment is required with objective Defragment, and only then"
@@ -85,6 +87,14 @@ class GangReference(ConfigModel):
 
     namespace: str = text("Namespace of the PodGroup.", 63, min_length=1)
     name: str = text("Name of the PodGroup.", min_length=1)
+    hold_seconds: int = Field(
+        default=_HOLD_SECONDS,
+        ge=0,
+        le=86400,
+        description="Maximum time after the last move for which the room is held for the gang. 0: the room is held "
+        f"only while moves are made. Default: {_HOLD_SECONDS}.",
+        json_schema_extra={"x-keep-default": True},
+    )
 
 
 class PlanScope(ConfigModel):
@@ -216,6 +226,21 @@ class PlannedMoveStatus(StatusModel):
     )
 
 
+class MemberRoomStatus(StatusModel):
+    """A member of the gang, and the node on which room is held for it."""
+
+    pod: str = text("The pod, as namespace/name.", 317)
+    uid: str = text("UID of the pod.", 64)
+    node: str = text("Name of the node.")
+
+
+class GangRoom(StatusModel):
+    """Room that is held for the gang."""
+
+    until: Timestamp = Field(description="Time at which the room ends, unless all members are bound before.")
+    members: tuple[MemberRoomStatus, ...] = entries("The members. After a restart room is held for these.", MAX_MEMBERS)
+
+
 class RebalancePlanStatus(StatusModel):
     """The moves and what they reach; written by the operator."""
 
@@ -233,6 +258,7 @@ class RebalancePlanStatus(StatusModel):
     gain: str | None = text("What the moves reach.", 1024, default=None)
     cost: int = count("Sum of the costs of the moves.", default=0, limit=INT64_MAX)
     moves: tuple[PlannedMoveStatus, ...] = entries("The moves in their order.", MAX_MOVES)
+    room: GangRoom | None = Field(default=None, description="Room that is held for the gang, with objective MakeRoom.")
     planned_at: Timestamp | None = Field(default=None, description="Time of the plan.")
     last_moved_at: Timestamp | None = Field(
         default=None, description="End of the last move, from which the rate of moves a minute counts."

@@ -58,6 +58,15 @@ def test_the_headline(options: list[str], headline: str, code: int) -> None:
     assert (result.stdout.splitlines()[0], result.exit_code) == (headline, code)
 
 
+def test_the_room_for_a_gang() -> None:
+    """The members are listed with the nodes that they have after the moves."""
+    shown = rebalance("--dry-run", "--make-room", "ml/train").stdout.partition("Room for the gang after the moves")[2]
+    document = json.loads(rebalance("--dry-run", "--make-room", "ml/train", "-o", "json").stdout)
+    assert document["room"]
+    for each in document["room"]:
+        assert f"{each['pod']}  {each['node']}" in shown
+
+
 def test_html() -> None:
     """The plan is one page with the moves."""
     result = rebalance("--dry-run", "--consolidate", "-o", "html")

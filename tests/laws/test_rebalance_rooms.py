@@ -1,0 +1,126 @@
+"""Laws of the room that RebalancePlans make for gangs, among rivals that want it.
+
+- After a completed plan, the gang is bound before each pod of equal or lower priority that fits only in its room.
+- Room that the gang does not use ends in its time, and then the rivals are bound. After a plan has stopped, nothing is
+  held.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+from bayplan.rebalancing.gang_rooms import GangRooms
+
+from scheduler_core.in_tree import default_plugins
+from scheduler_core.model.pod_group import GroupTopology
+from tests.support.builders import pod
+from tests.support.gang_preemption import small_node, with_pod_groups
+from tests.support.gangs import add_groups, group, member
+from tests.support.planned_cluster import PlannedCluster
+from tests.support.rebalancing import movable
+from tests.support.scheduling import rig
+
+SEEDS, NODES = 40, 6
+HOLD_SECONDS = 120
+ENDED = ("Completed", "Stopped")
+
+
+class _RivalledCluster(PlannedCluster):
+    """A cluster in which rivals come with each replacement.
+
+    Attributes:
+        rivals: Number of rivals.
+    """
+
+    def __init__(self, *args: Any, rng: random.Random) -> None:
+        super().__init__(*args)
+        self.rivals = 0
+        self._rng = rng
+
+    async def evict(self, namespace: str, name: str, uid: str) -> None:
+        await super().evict(namespace, name, uid)
+        for _ in range(self._rng.randint(0, 2)):
+            self.add_rival()
+
+    def add_rival(self) -> None:
+        self.rivals += 1
+        self.create(pod(f"rival-{self.rivals}", requests={"cpu": str(self._rng.randint(1, 4))}))
+
+
+async def _lifetime(seed: int) -> Counter[str]:
+    """Run a plan for a gang, and return what happened."""
+    rng = random.Random(seed)
+    made = with_pod_groups(rig(defaults=default_plugins()))
+    made.add(*(small_node(f"n{number}", 4, zone=f"z{number % 2}") for number in range(NODES)))
+    made.add(
+        *(
+            movable(f"p{number}-{each}", f"n{number}")
+            for number in range(NODES)
+            for each in range(rng.choice((1, 2, 2, 3)))
+        )
+    )
+    count = rng.randint(1, 3)
+    topology = rng.choice((None, GroupTopology("zone")))
+    add_groups(made, group(min_member=count, priority=rng.choice((None, 1)), topology=topology))
+    cluster = _RivalledCluster(made, rng=rng)
+    listed = asyncio.Event()
+    listed.set()
+    workers = [member(f"worker-{number}", requests={"cpu": "4"}) for number in range(count)]
+    is_lost = rng.random() < 0.3
+    async with made.running(), asyncio.TaskGroup() as tasks:
+        for each in workers:
+            cluster.create(each)
+        running = tasks.create_task(cluster.plans.run(listed))
+        gang = {"namespace": "default", "name": "train", "holdSeconds": HOLD_SECONDS}
+        cluster.plan(objective="MakeRoom", gang=gang, budget={"moves": 20}, moveTimeoutSeconds=60)
+        if is_lost:
+            await cluster.until(lambda: bool(cluster.evicted) or bool(cluster.statuses))
+            for each in [each for each in workers if each in cluster.waiting]:
+                cluster.waiting.remove(each)
+                made.scheduler.feed.pod_deleted(each)
+        await cluster.until(lambda: bool(cluster.statuses) and cluster.statuses[-1]["phase"] in ENDED)
+        status = cluster.statuses[-1]
+        for _ in range(3):
+            cluster.add_rival()
+        await cluster.until_later(HOLD_SECONDS / 2)
+        kinds = Counter({status["phase"]: 1, "moves": len(cluster.evicted), "rivals": cluster.rivals})
+        bound = sum(each.metadata.name in made.bound for each in workers)
+        if status["phase"] == "Stopped":
+            assert not len(made.scheduler.reservations.held), seed
+        elif status.get("moves") and not is_lost:
+            assert bound == count, (seed, made.bound)
+            kinds["gangs"] += 1
+        await cluster.until_later(HOLD_SECONDS)
+        assert not len(made.scheduler.reservations.held), seed
+        running.cancel()
+    return kinds + Counter({"unused": is_lost and status.get("room") is not None})
+
+
+async def _all_lifetimes() -> Counter[str]:
+    total: Counter[str] = Counter()
+    for seed in range(SEEDS):
+        total += await _lifetime(seed)
+    return total
+
+
+@pytest.mark.timeout(180)
+async def test_gangs_get_the_room_that_is_made_for_them() -> None:
+    """All laws hold, and all that may happen does."""
+    total = await _all_lifetimes()
+    assert total.keys() >= {"Completed", "gangs", "moves", "rivals", "unused"}, total
+
+
+@pytest.mark.timeout(180)
+async def test_room_that_is_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The law finds a controller that reports room and holds none."""
+
+    async def hold(*_arguments: object) -> bool:
+        return True
+
+    monkeypatch.setattr(GangRooms, "hold", hold)
+    with pytest.raises((AssertionError, ExceptionGroup)):
+        await _all_lifetimes()
