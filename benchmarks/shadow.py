@@ -26,6 +26,7 @@ from benchmarks.end_to_end_drain import Drain, drain
 from benchmarks.harness import DEFAULT_FOLDER, ResultLines, command_line, grouped
 from benchmarks.prepared import PreparedCluster
 from benchmarks.workloads import SCHEDULER_NAME, WORKLOADS
+from hack.controlplane.api_client import status_of
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.processes import Process
 from hack.controlplane.schedulers import BAYPLAN, install_crds, start_scheduler
@@ -72,7 +73,7 @@ class _Shadowed:
         """Read the status, which is written in full when the process stops."""
         if self._budget:
             found = json.loads(plane.kubectl("get", "schedulerprofile", _SHADOW, "--output=json"))
-            self.status = found.get("status", {}).get("shadow", {})
+            self.status = status_of(found).get("shadow", {})
 
 
 def run(nodes: int, pods: int, budgets: Sequence[int], repetitions: int, results: ResultLines[Result]) -> list[Result]:

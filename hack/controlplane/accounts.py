@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from hack.controlplane.api_client import condition_of, status_of
 from hack.controlplane.audit_log import GrowingAuditLog
 
 Manifest = dict[str, Any]
@@ -30,7 +31,7 @@ def overcommitted(nodes: Iterable[Manifest], pods: Iterable[Manifest]) -> list[s
     used: dict[str, Counter[str]] = {}
     for pod in pods:
         node_name = pod["spec"].get("nodeName")
-        if not node_name or pod.get("status", {}).get("phase") in _ENDED:
+        if not node_name or status_of(pod).get("phase") in _ENDED:
             continue
         on_node = used.setdefault(node_name, Counter())
         on_node["pods"] += 1000
@@ -39,7 +40,7 @@ def overcommitted(nodes: Iterable[Manifest], pods: Iterable[Manifest]) -> list[s
                 on_node[resource] += milli(quantity)
     found = []
     for node in nodes:
-        allocatable = node["status"]["allocatable"]
+        allocatable = status_of(node)["allocatable"]
         for resource, amount in used.pop(node["metadata"]["name"], Counter()).items():
             held = milli(allocatable.get(resource, "0"))
             if amount > held:
@@ -58,8 +59,7 @@ def reported_unscheduled(pods: Iterable[Manifest]) -> list[str]:
     return [
         pod["metadata"]["name"]
         for pod in pods
-        if pod["spec"].get("nodeName")
-        and [one["status"] for one in pod["status"].get("conditions", ()) if one["type"] == "PodScheduled"] != ["True"]
+        if pod["spec"].get("nodeName") and condition_of(pod, "PodScheduled").get("status") != "True"
     ]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hack.controlplane.api_client import ApiClient, Manifest
+from hack.controlplane.api_client import ApiClient, Manifest, status_of
 
 API = "resource.k8s.io/v1"
 Device = tuple[str, str, str]
@@ -58,5 +58,5 @@ def slice_of(driver: str, node: str, *devices: Manifest) -> Manifest:
 
 def devices_of(claim: Manifest) -> list[Device]:
     """Return the devices of a claim's allocation; empty without an allocation."""
-    results = claim.get("status", {}).get("allocation", {}).get("devices", {}).get("results", [])
+    results = status_of(claim).get("allocation", {}).get("devices", {}).get("results", [])
     return [(each["driver"], each["pool"], each["device"]) for each in results]

@@ -14,7 +14,7 @@ import threading
 from types import TracebackType
 from typing import Self
 
-from hack.controlplane.api_client import ApiClient, ApiRefusalError, Manifest
+from hack.controlplane.api_client import ApiClient, ApiRefusalError, Manifest, status_of
 from hack.controlplane.launcher import ControlPlane
 
 PROVISIONER = "volumes.example.com"
@@ -75,12 +75,12 @@ class VolumeController:
             volume |= {"apiVersion": "v1", "kind": "PersistentVolume"}
             pointer = volume["spec"].get("claimRef")
             if pointer is None:
-                if volume["status"].get("phase") != "Available":
+                if status_of(volume).get("phase") != "Available":
                     self._api.patch(volume, {"status": {"phase": "Available"}}, "status")
                 continue
             key = pointer["namespace"], pointer["name"]
             named.add(key)
-            if key in by_key and volume["status"].get("phase") != "Bound":
+            if key in by_key and status_of(volume).get("phase") != "Bound":
                 self._bind(volume, by_key[key])
         for claim in unbound:
             node = claim["metadata"].get("annotations", {}).get(SELECTED_NODE)

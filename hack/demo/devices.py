@@ -6,7 +6,7 @@ process of the demo, and its ResourceSlices stay if the cluster stays.
 
 import sys
 
-from hack.controlplane.api_client import ApiClient
+from hack.controlplane.api_client import ApiClient, status_of
 from hack.controlplane.controllers import start_kube_controller_manager
 from hack.controlplane.device_driver import DeviceDriver
 from hack.demo import manifests
@@ -157,7 +157,7 @@ class DeviceDemo(Demo):
 
     def _until_running(self, workload: Workload) -> None:
         def run() -> bool:
-            return all(pod["status"].get("phase") == "Running" for pod in self._items(f"workload={workload.name}"))
+            return all(status_of(pod).get("phase") == "Running" for pod in self._items(f"workload={workload.name}"))
 
         self._stage.until(f"all pods of {workload.name} run", run)
 
@@ -181,7 +181,7 @@ class DeviceDemo(Demo):
 
 
 def _results(claim: Document) -> list[Document]:
-    results: list[Document] = claim.get("status", {}).get("allocation", {}).get("devices", {}).get("results", [])
+    results: list[Document] = status_of(claim).get("allocation", {}).get("devices", {}).get("results", [])
     return results
 
 

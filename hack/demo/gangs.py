@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from hack.controlplane.api_client import status_of
 from hack.controlplane.processes import Process
 from hack.demo import manifests
 from hack.demo.manifests import Job
@@ -210,7 +211,7 @@ class GangDemo(Demo):
     def _running(self, job: Job) -> list[str]:
         """Return the names of the workers that are bound and have not ended."""
         pods = [pod for pod in self._items(f"job={job.name}") if pod["spec"].get("nodeName")]
-        return [pod["metadata"]["name"] for pod in pods if pod["status"].get("phase") != "Succeeded"]
+        return [pod["metadata"]["name"] for pod in pods if status_of(pod).get("phase") != "Succeeded"]
 
     def _waiting(self, job: Job) -> list[str]:
         return [pod["metadata"]["name"] for pod in self._items(f"job={job.name}") if not pod["spec"].get("nodeName")]
@@ -218,7 +219,7 @@ class GangDemo(Demo):
     def _message_of_a_small_pod(self) -> str:
         """Return the message of a waiting small pod, preferably of one that the reservation rejects."""
         waiting = [pod for pod in self._items(f"job={SMALL.name}") if not pod["spec"].get("nodeName")]
-        conditions = [each for pod in waiting for each in pod["status"].get("conditions", [])]
+        conditions = [each for pod in waiting for each in status_of(pod).get("conditions", [])]
         messages = sorted(
             {str(each.get("message", "")) for each in conditions}, key=lambda text: LARGE.name not in text
         )

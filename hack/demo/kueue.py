@@ -7,9 +7,9 @@ controller of LeaderWorkerSets run; kwok plays the kubelets.
 
 import json
 import sys
-from collections.abc import Sequence
 from typing import Any
 
+from hack.controlplane.api_client import condition_of, status_of
 from hack.controlplane.controllers import start_kube_controller_manager
 from hack.controlplane.peers import start_kueue, start_leader_worker_set
 from hack.demo import manifests
@@ -247,7 +247,7 @@ class KueueDemo(Demo):
 
     def _is_unschedulable(self) -> bool:
         groups = self._stage.get("podgroups.bayplan.dev")["items"]
-        conditions = [one for each in groups for one in each.get("status", {}).get("conditions", ())]
+        conditions = [one for each in groups for one in status_of(each).get("conditions", ())]
         return any(one.get("reason") == "Unschedulable" for one in conditions)
 
     def _bound_by_replica(self) -> list[int]:
@@ -267,10 +267,7 @@ class KueueDemo(Demo):
 
     def _admitted(self, owner: str) -> list[bool]:
         """Return of each Workload of an owner whether it is admitted."""
-        conditions: Sequence[list[dict[str, str]]] = [
-            each.get("status", {}).get("conditions", []) for each in self._workloads(owner)
-        ]
-        return [any(one["type"] == "Admitted" and one["status"] == "True" for one in each) for each in conditions]
+        return [condition_of(each, "Admitted").get("status") == "True" for each in self._workloads(owner)]
 
 
 _TO_TRY = f"""  kubectl get {_WORKLOADS},podgroups.bayplan.dev

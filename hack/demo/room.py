@@ -8,7 +8,7 @@ plays the kubelets.
 
 import sys
 
-from hack.controlplane.api_client import ApiClient
+from hack.controlplane.api_client import ApiClient, condition_of, status_of
 from hack.controlplane.controllers import start_kube_controller_manager
 from hack.controlplane.device_driver import DeviceDriver
 from hack.demo import manifests
@@ -184,7 +184,7 @@ class RoomDemo(Demo):
         return [
             each["metadata"]["name"]
             for each in self._items(f"{label}={name}")
-            if each["status"].get("phase") == "Running"
+            if status_of(each).get("phase") == "Running"
         ]
 
     def _waiting(self, app: str) -> list[str]:
@@ -193,14 +193,13 @@ class RoomDemo(Demo):
 
     @staticmethod
     def _is_rejected(pod: manifests.Document) -> bool:
-        conditions = pod["status"].get("conditions", ())
-        return any((each["type"], each["status"]) == ("PodScheduled", "False") for each in conditions)
+        return condition_of(pod, "PodScheduled").get("status") == "False"
 
     def _worker(self) -> tuple[str, str]:
         """Return the running worker of index 0 and its node; "" for none."""
         index = "batch.kubernetes.io/job-completion-index=0"
         for each in self._items(f"app=train,{index}"):
-            if each["status"].get("phase") == "Running" and "deletionTimestamp" not in each["metadata"]:
+            if status_of(each).get("phase") == "Running" and "deletionTimestamp" not in each["metadata"]:
                 return each["metadata"]["name"], each["spec"]["nodeName"]
         return "", ""
 

@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from hack.controlplane import binaries
+from hack.controlplane.api_client import condition_of, status_of
 from hack.controlplane.binaries import MissingBinary
 from hack.controlplane.commands import how_to_use
 from hack.controlplane.installed_operator import InstalledOperator
@@ -200,13 +201,12 @@ class Demo:
         return items
 
     def _status(self, kind: str, name: str) -> dict[str, Any]:
-        status: dict[str, Any] = self._stage.get(kind, name).get("status", {})
+        status: dict[str, Any] = status_of(self._stage.get(kind, name))
         return status
 
     def _condition(self, kind: str, name: str, condition: str) -> dict[str, str]:
         """Return a condition of an object; empty if it has none of this type."""
-        conditions: list[dict[str, str]] = self._status(kind, name).get("conditions", [])
-        return next((each for each in conditions if each["type"] == condition), {})
+        return condition_of(self._stage.get(kind, name), condition)
 
 
 def perform(name: str, about: str | None, story: Callable[[Stage], None], to_try: str) -> int:

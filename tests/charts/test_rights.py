@@ -25,7 +25,7 @@ from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
 from bayplan.kube.timing import SystemClock
 from bayplan.serving.authorization import AccessReviews
 
-from hack.controlplane.api_client import ApiClient
+from hack.controlplane.api_client import ApiClient, status_of
 from hack.controlplane.installed_operator import Account
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.native_groups import native_groups
@@ -282,7 +282,7 @@ def _allocate_devices(world: LiveDevices, proxy: UnhelpfulProxy, node: str) -> N
 
 
 def _extended_claim(world: LiveDevices, pod: str) -> str:
-    return str(world.read(pod)["status"].get("extendedResourceClaimStatus", {}).get("resourceClaimName", ""))
+    return str(status_of(world.read(pod)).get("extendedResourceClaimStatus", {}).get("resourceClaimName", ""))
 
 
 def _edit_profile(plane: ControlPlane, name: str) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from hack.controlplane.api_client import status_of
 from hack.controlplane.launcher import ControlPlane, ControlPlaneError
 from tests.support.common_mistakes import MISTAKES, Mistake, mistakes
 from tests.support.operator_process import OperatorProcess
@@ -58,7 +59,7 @@ def _conditions(plane: ControlPlane) -> Conditions:
     return {
         f"{each['kind']} {each['metadata']['name']}": {
             f"{one['type']}={one['status']} {one['reason']}": one["message"]
-            for one in each.get("status", {}).get("conditions", ())
+            for one in status_of(each).get("conditions", ())
         }
         for each in listed
     }

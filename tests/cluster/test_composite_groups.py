@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hack.controlplane.api_client import Manifest
+from hack.controlplane.api_client import Manifest, condition_of
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.native_groups import NATIVE_GROUPS
 from tests.cluster.test_native_gangs import condition as native_condition
@@ -73,8 +73,7 @@ def condition(world: LiveGangs, name: str) -> tuple[str, str, str]:
 
 def why(world: LiveGangs, of: str) -> str:
     """Return the message of the PodScheduled condition of a gang's first member, or "" if it has none."""
-    conditions = world.pods(of).get(f"{of}-0", {}).get("status", {}).get("conditions", [])
-    return str(next((each.get("message", "") for each in conditions if each["type"] == "PodScheduled"), ""))
+    return str(condition_of(world.pods(of).get(f"{of}-0", {}), "PodScheduled").get("message", ""))
 
 
 def test_a_gang_of_gangs(world: LiveGangs, process: OperatorProcess) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hack.controlplane.api_client import ApiClient, Manifest, address
+from hack.controlplane.api_client import ApiClient, Manifest, address, status_of
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.schedulers import install_crds, start_kube_scheduler
 from hack.controlplane.servers import Options
@@ -121,14 +121,14 @@ class DeferredResize:
         conditions = {
             (each["type"], each["status"], each.get("reason", ""), each.get("message", "").replace(self._name, "S"))
             for manifest in (self.victim, self.resized)
-            for each in self._read(manifest)["status"].get("conditions", [])
+            for each in status_of(self._read(manifest)).get("conditions", [])
         }
         events = {
             (each["regarding"]["name"].removeprefix(self._name), each["reason"])
             for each in self._api.items(f"/apis/events.k8s.io/v1/namespaces/{NAMESPACE}/events")
             if each["regarding"]["name"] in {self.victim["metadata"]["name"], self.resized["metadata"]["name"]}
         }
-        nominated = self._read(self.resized)["status"].get("nominatedNodeName", "")
+        nominated = status_of(self._read(self.resized)).get("nominatedNodeName", "")
         return {"conditions": conditions, "events": events, "nominated": nominated}
 
     def clean_up(self) -> None:
@@ -154,7 +154,7 @@ def run(plane: ControlPlane, name: str) -> list[dict[str, object]]:
         api.delete(resize.victim, grace_seconds=0)
         resize.await_attempt("second")
         resized = api.get(address(resize.resized))
-        found.append({"node": resized["spec"]["nodeName"].removeprefix(name), "status": resized["status"]["phase"]})
+        found.append({"node": resized["spec"]["nodeName"].removeprefix(name), "status": status_of(resized)["phase"]})
         resize.clean_up()
         return found
 

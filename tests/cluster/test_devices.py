@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hack.controlplane.api_client import Manifest
+from hack.controlplane.api_client import Manifest, status_of
 from hack.controlplane.device_driver import devices_of
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.servers import Options
@@ -69,7 +69,7 @@ def test_a_claim_by_capacity(world: LiveDevices, plane: ControlPlane) -> None:
     assert world.until_scheduled("trains") == large
     claim = world.claim_named("by-capacity")
     assert devices_of(claim) == [(world.driver.name, large, "card")]
-    assert [each["name"] for each in claim["status"]["reservedFor"]] == ["trains"]
+    assert [each["name"] for each in status_of(claim)["reservedFor"]] == ["trains"]
     shown = plane.kubectl("get", "resourceclaims", "by-capacity", f"--namespace={NAMESPACE}", "--no-headers").split()
     assert shown[:2] == ["by-capacity", "allocated,reserved"]
     assert_has_series(world.operator.get("/metrics")[1], "bayplan_device_")
@@ -97,7 +97,7 @@ def test_two_pods_share_a_claim(world: LiveDevices) -> None:
     for name in ("first", "second"):
         world.user(name, claim="shared")
     assert {world.until_scheduled("first"), world.until_scheduled("second")} == {only}
-    reserved = {each["name"] for each in world.claim_named("shared")["status"]["reservedFor"]}
+    reserved = {each["name"] for each in status_of(world.claim_named("shared"))["reservedFor"]}
     assert reserved == {"first", "second"}
 
 
@@ -113,7 +113,7 @@ def test_a_prioritized_list(world: LiveDevices) -> None:
     for name, alternative in (("first", "large"), ("second", "small")):
         world.user(name, template="either")
         world.until_scheduled(name)
-        (result,) = world.claim_of(name)["status"]["allocation"]["devices"]["results"]
+        (result,) = status_of(world.claim_of(name))["allocation"]["devices"]["results"]
         assert (result["request"], result["device"]) == (f"gpu/{alternative}", alternative)
 
 
@@ -125,7 +125,7 @@ def test_an_extended_resource(world: LiveDevices) -> None:
     amounts = {"cpu": "100m", resource: "2"}
     world.pod("old-style", container={"resources": {"requests": amounts, "limits": amounts}})
     assert world.until_scheduled("old-style") == only
-    status = world.read("old-style")["status"]["extendedResourceClaimStatus"]
+    status = status_of(world.read("old-style"))["extendedResourceClaimStatus"]
     assert status["requestMappings"] == [
         {"containerName": "c", "requestName": "container-0-request-1", "resourceName": resource}
     ]
@@ -249,7 +249,7 @@ def test_a_gang_with_one_claim(world: LiveDevices) -> None:
         world.user(f"share-{number}", claim="of-all", group="share")
     world.until(lambda: len(world.bound()) == 3, "all members are bound")
     assert set(world.bound().values()) == {only}
-    assert len(world.claim_named("of-all")["status"]["reservedFor"]) == 3
+    assert len(status_of(world.claim_named("of-all"))["reservedFor"]) == 3
 
 
 def test_the_operator_is_killed_before_the_bind(world: LiveDevices) -> None:

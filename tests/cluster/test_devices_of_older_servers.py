@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from hack.controlplane.api_client import status_of
 from hack.controlplane.device_driver import devices_of
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.schedulers import install_crds
@@ -48,7 +49,7 @@ def test_devices_are_read_and_claims_written(world: LiveDevices, plane: ControlP
     for name in ("first", "second"):
         world.user(name, claim="shared")
     assert {world.until_scheduled(name) for name in ("alone", "first", "second")} == {only}
-    reserved = {each["name"] for each in world.claim_named("shared")["status"]["reservedFor"]}
+    reserved = {each["name"] for each in status_of(world.claim_named("shared"))["reservedFor"]}
     assert reserved == {"first", "second"}
     resource = f"{world.token}.example.com/gpu"
     world.class_for(resource)
@@ -56,7 +57,7 @@ def test_devices_are_read_and_claims_written(world: LiveDevices, plane: ControlP
     world.pod("old-style", container={"resources": {"requests": amounts, "limits": amounts}})
     assert world.until_scheduled("old-style") == only
     assert len(set(world.allocated())) == 3
-    created = world.read("old-style")["status"]["extendedResourceClaimStatus"]["resourceClaimName"]
+    created = status_of(world.read("old-style"))["extendedResourceClaimStatus"]["resourceClaimName"]
     claim = world.claim_named(created)
     assert (len(devices_of(claim)), claim["metadata"]["finalizers"]) == (
         1,

@@ -17,6 +17,7 @@ import yaml
 from bayplan.cli import bayplan
 from click.testing import CliRunner
 
+from hack.controlplane.api_client import condition_of
 from tests.support.explain_command import ExplainCommand, explained
 from tests.support.manifests import Manifest
 from tests.support.tables import table
@@ -110,7 +111,7 @@ def test_online_and_offline_explanations_are_equal(explain: ExplainCommand, pod:
 def test_the_message_equals_the_condition(explain: ExplainCommand) -> None:
     """The message of an explanation equals the message of the PodScheduled condition."""
     shown = json.loads(explain.plane.kubectl("get", "pod", "second", "--output=json"))
-    assert explain.online("second")["message"] == shown["status"]["conditions"][0]["message"]
+    assert explain.online("second")["message"] == condition_of(shown, "PodScheduled")["message"]
 
 
 def k9s_plugins() -> dict[str, Any]:

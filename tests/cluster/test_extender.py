@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from hack.controlplane.api_client import condition_of, status_of
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.probes import free_port
 from hack.controlplane.schedulers import install_crds
@@ -184,10 +185,10 @@ class Profile:
 
     @property
     def status(self) -> Any:
-        return self._cluster.get("sp", self.name).get("status", {})
+        return status_of(self._cluster.get("sp", self.name))
 
     def condition(self, kind: str) -> Any:
-        return next(one for one in self.status["conditions"] if one["type"] == kind)
+        return condition_of(self._cluster.get("sp", self.name), kind)
 
     def until_circuit(self, state: str) -> Any:
         def entry() -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hack.controlplane.api_client import Manifest
+from hack.controlplane.api_client import Manifest, condition_of
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.native_groups import native_groups
 from tests.support.live_gangs import LiveGangs, live_gangs
@@ -59,13 +59,15 @@ def test_scheduler_plugins_manifests_work_unchanged(world: LiveGangs) -> None:
     def status() -> dict[str, Any]:
         return world.status("nginx", SCHEDULER_PLUGINS)
 
-    world.until(lambda: (status()["phase"], status().get("running")) == ("Running", 3), "the status counts 3 running")
+    world.until(
+        lambda: (status().get("phase"), status().get("running")) == ("Running", 3), "the status counts 3 running"
+    )
     assert status()["occupiedBy"] == f"{NAMESPACE}/nginx"
     assert (status()["succeeded"], status()["failed"]) == (0, 0)
     assert status()["scheduleStartTime"]
     world.complete("nginx")
-    world.until(lambda: status()["phase"] == "Finished", "the group is finished")
-    world.until(lambda: (status()["running"], status()["succeeded"]) == (0, 3), "the status counts 3 succeeded")
+    world.until(lambda: status().get("phase") == "Finished", "the group is finished")
+    world.until(lambda: (status().get("running"), status().get("succeeded")) == (0, 3), "the status counts 3 succeeded")
 
 
 def test_groups_of_the_same_name_in_two_apis(world: LiveGangs) -> None:
@@ -88,8 +90,7 @@ def test_groups_of_the_same_name_in_two_apis(world: LiveGangs) -> None:
 
 def scheduled_condition(world: LiveGangs, name: str) -> Manifest:
     """Return the condition of a native group, or an empty one if it has none."""
-    conditions: list[Manifest] = world.status(name, NATIVE).get("conditions", [])
-    return next((each for each in conditions if each["type"] == GROUPS.condition), {})
+    return condition_of(world.stored_group(name, NATIVE), GROUPS.condition)
 
 
 def native(group: str) -> Manifest:
@@ -110,7 +111,7 @@ def test_native_manifests_work_unchanged(world: LiveGangs) -> None:
     assert world.bound("workers") == {}
     world.nodes("b", cpu="1")
     world.until_bound("workers", 5)
-    world.until(lambda: scheduled_condition(world, "workers")["status"] == "True", "the condition is True")
+    world.until(lambda: scheduled_condition(world, "workers").get("status") == "True", "the condition is True")
 
 
 def test_a_native_domain_is_required(world: LiveGangs) -> None:

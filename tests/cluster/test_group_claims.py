@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from hack.controlplane.api_client import status_of
 from hack.controlplane.controllers import start_kube_controller_manager
 from hack.controlplane.device_driver import devices_of
 from hack.controlplane.launcher import ControlPlane
@@ -43,5 +44,5 @@ def test_members_share_the_claim_of_their_group(plane: ControlPlane, operator: O
         assert {world.until_scheduled("train-0"), world.until_scheduled("train-1")} == {node}
         (claim,) = world.claims()
         assert devices_of(claim) == [(world.driver.name, node, "card")]
-        (consumer,) = claim["status"]["reservedFor"]
+        (consumer,) = status_of(claim)["reservedFor"]
         assert consumer == {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "train", "uid": uid}

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hack.controlplane.api_client import ApiClient, Manifest
+from hack.controlplane.api_client import ApiClient, Manifest, condition_of
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.native_groups import native_groups
 from hack.controlplane.schedulers import await_definitions, install_crds
@@ -93,8 +93,7 @@ class World:
 
     def scheduled(self, name: str) -> Manifest:
         """Return the PodScheduled condition of a pod, or an empty one if it has none."""
-        conditions: list[Manifest] = self.pod(name)["status"].get("conditions", [])
-        return next((each for each in conditions if each["type"] == "PodScheduled"), {})
+        return condition_of(self.pod(name), "PodScheduled")
 
     def is_bound(self, name: str) -> bool:
         """Return whether a pod is bound."""

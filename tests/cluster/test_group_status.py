@@ -26,6 +26,7 @@ from bayplan.kube.timing import SystemClock
 from bayplan.kube.writes.api_dispatcher import ApiDispatcher
 from bayplan.kube.writes.cluster_writer import KubeWriter, WriterOptions
 
+from hack.controlplane.api_client import status_of
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.native_groups import native_groups
 from hack.controlplane.schedulers import await_definitions
@@ -144,7 +145,7 @@ async def test_every_status_of_a_run(plane: ControlPlane, source: GroupSource) -
         async def stored_status() -> dict[str, Any]:
             async with asyncio.timeout(60):
                 assert await statuses.answers.get() is None
-            status: dict[str, Any] = (await asyncio.to_thread(shown, plane, key))["status"]
+            status: dict[str, Any] = status_of(await asyncio.to_thread(shown, plane, key))
             seen = SeenGroup(key, 1, status, version=VERSIONS[source])
             wanted = group_status(seen, gang, datetime.now(UTC)).fields
             assert status_difference(source, status, wanted).urgency is Urgency.NEVER

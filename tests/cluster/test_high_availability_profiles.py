@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from hack.controlplane.api_client import ApiClient, Manifest
+from hack.controlplane.api_client import ApiClient, Manifest, condition_of, status_of
 from hack.controlplane.launcher import ControlPlane
 from tests.support.failover import ONE, TWO, failover_plane, logged_changes
 from tests.support.operator_process import OperatorProcess
@@ -99,12 +99,11 @@ class Cluster:
 
     def is_ready(self, profile: str) -> bool:
         """Return whether a profile's condition Ready is True."""
-        conditions = self.status("sp", profile)["conditions"]
-        return any((one["type"], one["status"]) == ("Ready", "True") for one in conditions)
+        return condition_of({"status": self.status("sp", profile)}, "Ready").get("status") == "True"
 
     def status(self, kind: str, name: str, *flags: str) -> dict[str, Any]:
         found = json.loads(self.plane.kubectl("get", kind, name, "--output=json", *flags))
-        status: dict[str, Any] = found.get("status", {})
+        status: dict[str, Any] = status_of(found)
         return status
 
 
@@ -176,8 +175,14 @@ def _patches(cluster: Cluster) -> int:
 def test_an_older_claim_holds_in_every_process(cluster: Cluster) -> None:
     """A profile of tier b that claims the schedulerName of a tier a profile is rejected by the process of tier b."""
     cluster.create("SchedulerProfile", "rival", {"schedulerName": A}, labels={"tier": "b"})
-    cluster.until(lambda: cluster.status("sp", "rival").get("conditions"), "the profile has conditions")
-    accepted = {one["type"]: one for one in cluster.status("sp", "rival")["conditions"]}["Accepted"]
+    accepted: dict[str, Any] = {}
+
+    def is_decided() -> bool:
+        nonlocal accepted
+        accepted = condition_of({"status": cluster.status("sp", "rival")}, "Accepted")
+        return bool(accepted)
+
+    cluster.until(is_decided, "the profile has the condition")
     assert (accepted["status"], accepted["reason"]) == ("False", "SchedulerNameTaken")
     assert A in accepted["message"]
     cluster.plane.kubectl("delete", "schedulerprofile", "rival")

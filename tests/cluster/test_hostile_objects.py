@@ -6,11 +6,10 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 import pytest
 
-from hack.controlplane.api_client import ApiClient, ApiRefusalError
+from hack.controlplane.api_client import ApiClient, ApiRefusalError, condition_of
 from hack.controlplane.launcher import ControlPlane
 from scheduler_core.snapshot.pod_info import MAX_DEMANDS
 from tests.security.hostile_manifests import Document, HostileManifests
@@ -141,13 +140,8 @@ def create(api: ApiClient, manifest: Document) -> str:
     return "stored"
 
 
-def condition(body: dict[str, Any], kind: str) -> dict[str, Any]:
-    found = body.get("status", {}).get("conditions", ())
-    return next((one for one in found if one["type"] == kind), {})
-
-
 def have_condition(api: ApiClient, plural: str, kind: str, selector: dict[str, str]) -> bool:
-    return all(condition(body, kind) for body in api.items(f"{OWN_GROUP}/{plural}", **selector))
+    return all(condition_of(body, kind) for body in api.items(f"{OWN_GROUP}/{plural}", **selector))
 
 
 def test_hundreds_of_hostile_objects(world: LiveWorld) -> None:
@@ -165,7 +159,7 @@ def test_hundreds_of_hostile_objects(world: LiveWorld) -> None:
         for plural, kind in (("schedulerprofiles", "Accepted"), ("pluginconfigs", "Valid")):
             world.until(partial(have_condition, api, plural, kind, selector), f"all {plural} have the condition")
             for body in api.items(f"{OWN_GROUP}/{plural}", **selector):
-                accepted = condition(body, kind)
+                accepted = condition_of(body, kind)
                 assert accepted["status"] == "True" or "spec" in accepted["message"], body
                 outcomes[f"{plural} {accepted['status']}"] += 1
     finally:

@@ -26,6 +26,7 @@ from bayplan.kube.watches.informer import Informer, InformerOptions, Resource
 from bayplan.kube.writes.cluster_writer import KubeWriter, WriterOptions
 from bayplan.kube.writes.pod_writes import PodWrites
 
+from hack.controlplane.api_client import condition_of, status_of
 from hack.controlplane.launcher import ControlPlane
 from scheduler_core.errors import (
     ClusterWriteError,
@@ -188,17 +189,17 @@ async def test_status_patch(connection: ApiConnection, namespace: str, writer: K
     pod = await create_pod(connection, namespace, "a")
     writer.patch_pod_status(patch(pod, UNSCHEDULABLE, "node-1"))
     await writer.dispatcher.drain(60.0)
-    first = (await raw(connection, pod))["status"]
+    first = status_of(await raw(connection, pod))
     assert first["nominatedNodeName"] == "node-1"
-    [condition] = first["conditions"]
+    [condition] = first.get("conditions", ())
     assert condition["reason"] == "Unschedulable"
     assert condition["lastTransitionTime"]
     writer.patch_pod_status(patch(pod, PodCondition("PodScheduled", "False", "SchedulerError", "bug"), ""))
     await writer.dispatcher.drain(60.0)
-    second = (await raw(connection, pod))["status"]
+    second = status_of(await raw(connection, pod))
     assert "nominatedNodeName" not in second
-    assert second["conditions"][0]["reason"] == "SchedulerError"
-    assert second["conditions"][0]["lastTransitionTime"] == condition["lastTransitionTime"]
+    [later] = second.get("conditions", ())
+    assert (later["reason"], later["lastTransitionTime"]) == ("SchedulerError", condition["lastTransitionTime"])
 
 
 async def test_status_patch_of_another_uid(connection: ApiConnection, namespace: str) -> None:
@@ -225,7 +226,7 @@ async def test_deletion(connection: ApiConnection, namespace: str, writer: KubeW
     assert results[1:] == [None]
     left = await raw(connection, pod)
     assert left["metadata"]["deletionTimestamp"]
-    assert "PreemptionByScheduler" in [condition.get("reason") for condition in left["status"]["conditions"]]
+    assert condition_of(left, "DisruptionTarget").get("reason") == "PreemptionByScheduler"
 
 
 async def test_events(connection: ApiConnection, namespace: str, writer: KubeWriter) -> None:

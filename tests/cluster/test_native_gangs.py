@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hack.controlplane.api_client import Manifest
+from hack.controlplane.api_client import Manifest, condition_of
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.native_groups import NATIVE_GROUPS
 from tests.support.live_gangs import LiveGangs, live_gangs
@@ -51,8 +51,7 @@ def members(world: LiveGangs, of: str, count: int, *, first: int = 0, **spec: An
 
 def condition(world: LiveGangs, name: str) -> Manifest:
     """Return the condition of a group, or an empty one if it has none."""
-    conditions: list[Manifest] = world.status(name, GROUPS.api_version).get("conditions", [])
-    return next((each for each in conditions if each["type"] == GROUPS.condition), {})
+    return condition_of(world.stored_group(name, GROUPS.api_version), GROUPS.condition)
 
 
 def test_before_and_after_the_quorum(world: LiveGangs) -> None:

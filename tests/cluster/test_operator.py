@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from hack.controlplane.accounts import bind_responses
+from hack.controlplane.api_client import condition_of, status_of
 from hack.controlplane.launcher import ControlPlane, ControlPlaneError
 from tests.support.manifests import Manifest, most_allocated
 from tests.support.operator_process import OperatorProcess
@@ -102,12 +103,11 @@ class Cluster:
         fields += [f"condition={condition}" for condition in conditions]
         for each in fields:
             self.plane.kubectl("wait", f"sp/{profile}", f"--for={each}", SECONDS)
-        status: dict[str, Any] = self._get(profile)["status"]
+        status: dict[str, Any] = status_of(self._get(profile))
         return status
 
     def accepted_message(self, profile: str) -> str:
-        conditions = self._get(profile)["status"]["conditions"]
-        return next(str(one["message"]) for one in conditions if one["type"] == "Accepted")
+        return str(condition_of(self._get(profile), "Accepted")["message"])
 
     def bindings(self) -> Counter[str]:
         """Return how often each pod was bound successfully, from the API server's audit log."""

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from hack.controlplane.api_client import status_of
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.processes import Process
 from hack.controlplane.volume_controller import PROVISIONER, VolumeController
@@ -144,7 +145,7 @@ def test_a_volume_is_provisioned_for_the_selected_node(world: LiveWorld, volumes
     assert world.until_scheduled("p") == f"{world.token}-a"
     path = f"/api/v1/namespaces/{world.namespace}/persistentvolumeclaims/data"
     # The volume controller writes the phase later than the fields for which the scheduler waits.
-    world.until(lambda: world.api.get(path)["status"]["phase"] == "Bound", "the claim is bound")
+    world.until(lambda: status_of(world.api.get(path)).get("phase") == "Bound", "the claim is bound")
     claim = world.api.get(path)
     assert claim["metadata"]["annotations"]["volume.kubernetes.io/selected-node"] == f"{world.token}-a"
 
@@ -186,7 +187,7 @@ def test_a_preemptor_waits_for_its_victim(world: LiveWorld) -> None:
     world.pod("victim", cpu="3", finalizers=["example.com/slow"], spec={"priorityClassName": low})
     world.until_scheduled("victim")
     world.pod("important", cpu="3", spec={"priorityClassName": high})
-    world.until(lambda: world.read("important")["status"].get("nominatedNodeName"), "the preemptor is nominated")
+    world.until(lambda: status_of(world.read("important")).get("nominatedNodeName"), "the preemptor is nominated")
     world.until(lambda: world.read("victim")["metadata"].get("deletionTimestamp"), "the victim is being deleted")
     assert world.condition("victim", "DisruptionTarget")["reason"] == "PreemptionByScheduler"
     uid = world.read("important")["metadata"]["uid"]

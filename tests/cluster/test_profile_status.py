@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hack.controlplane.api_client import ApiClient, Manifest
+from hack.controlplane.api_client import ApiClient, Manifest, status_of
 from hack.controlplane.launcher import ControlPlane
 from tests.support.manifests import most_allocated
 from tests.support.operator_process import OperatorProcess
@@ -82,7 +82,7 @@ def shown(control_plane: ControlPlane, operator: OperatorProcess, namespace: str
 
 
 def conditions(status: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    return {one["type"]: one for one in status["conditions"]}
+    return {one["type"]: one for one in status.get("conditions", ())}
 
 
 def test_narrow_columns(shown: StatusReader) -> None:
@@ -97,7 +97,7 @@ def test_narrow_columns(shown: StatusReader) -> None:
         shown.apply("PluginConfig", name, {"plugin": plugin, "args": {} if name == good else {"no": 1}})
         shown.plane.kubectl("wait", f"plc/{name}", f"--for=condition=Valid={name == good}", SECONDS)
         shown.apply("PodGroup", name, {"minMember": 100})
-    shown.until(lambda: "phase" in shown.get("podgroup", bad).get("status", {}), "the groups have a status")
+    shown.until(lambda: "phase" in status_of(shown.get("podgroup", bad)), "the groups have a status")
     headings = {
         "sp": "NAME READY ACCEPTED REVISION PENDING UNSCHED AGE",
         "plc": "NAME PLUGIN VALID USED AGE",
@@ -130,15 +130,15 @@ def test_conditions_and_events_over_edits(shown: StatusReader) -> None:
     name = shown.name("edited")
     shown.apply("SchedulerProfile", name, {})
     shown.until_condition(name, "Ready")
-    first = shown.get("sp", name)["status"]["activeRevision"]
+    first = status_of(shown.get("sp", name))["activeRevision"]
     shown.apply("SchedulerProfile", name, UNKNOWN)
     shown.until_condition(name, "Accepted=false")
     shown.until_condition(name, "Stalled")
     shown.until_condition(name, "Ready")
     shown.apply("SchedulerProfile", name, PACK)
     shown.until_condition(name, "Accepted")
-    second = shown.get("sp", name)["status"]["activeRevision"]
-    assert set(conditions(shown.get("sp", name)["status"])) == {"Accepted", "Ready", "Contested"}
+    second = status_of(shown.get("sp", name))["activeRevision"]
+    assert set(conditions(status_of(shown.get("sp", name)))) == {"Accepted", "Ready", "Contested"}
     expected = ["Accepted", "Activated", "Rejected", "Accepted", "Activated"]
     shown.until(lambda: sorted(shown.reasons(name)) == sorted(expected), "events are recorded")
     described = shown.plane.kubectl("describe", "sp", name)
@@ -170,7 +170,7 @@ def test_the_operator_owns_only_the_status(shown: StatusReader, kind: str, spec:
     name = shown.name("applied")
     resource = f"{kind.lower()}s.bayplan.dev"
     shown.apply(kind, name, spec, *GITOPS)
-    shown.until(lambda: "conditions" in shown.get(resource, name).get("status", {}), "the object has conditions")
+    shown.until(lambda: "conditions" in status_of(shown.get(resource, name)), "the object has conditions")
     before, after = shown.get(resource, name), {}
 
     def is_left_alone() -> bool:
@@ -225,7 +225,7 @@ def test_conditions_have_the_generation(shown: StatusReader) -> None:
     shown.until_condition(name, "Ready")
     shown.apply("SchedulerProfile", name, UNKNOWN)
     shown.until_condition(name, "Stalled")
-    status = shown.get("sp", name)["status"]
+    status = status_of(shown.get("sp", name))
     assert status["observedGeneration"] == 2
     assert {kind: one["observedGeneration"] for kind, one in conditions(status).items()} == dict.fromkeys(
         ("Accepted", "Ready", "Contested", "Stalled"), 2

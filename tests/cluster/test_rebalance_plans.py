@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hack.controlplane.api_client import ApiClient, Manifest
+from hack.controlplane.api_client import ApiClient, Manifest, status_of
 from hack.controlplane.launcher import ControlPlane
 from tests.support.live_gangs import LABEL
 from tests.support.live_servers import plane_with_controllers
@@ -61,8 +61,8 @@ class PlannedMoves(OwnedGangs):
     def until_phase(self, name: str, phase: str) -> Manifest:
         """Wait for a phase of a plan, and return its status."""
         path = f"{PLANS}/{self.token}-{name}"
-        self.until(lambda: self.api.get(path).get("status", {}).get("phase") == phase, f"plan {name} is {phase}")
-        return dict(self.api.get(path)["status"])
+        self.until(lambda: status_of(self.api.get(path)).get("phase") == phase, f"plan {name} is {phase}")
+        return dict(status_of(self.api.get(path)))
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def test_a_budget_is_waited_for(world: PlannedMoves) -> None:
     budget = {"selector": {"matchLabels": {"app": "web"}}, "maxUnavailable": 0}
     world.namespaced_object("PodDisruptionBudget", "web", "policy/v1", spec=budget)
     path = f"/apis/policy/v1/namespaces/{NAMESPACE}/poddisruptionbudgets/web"
-    world.until(lambda: "disruptionsAllowed" in world.api.get(path).get("status", {}), "the budget is computed")
+    world.until(lambda: "disruptionsAllowed" in status_of(world.api.get(path)), "the budget is computed")
     drain = {"nodes": [a]}
     world.plan("held", objective="Drain", drain=drain, dryRun=False)
     status = world.until_phase("held", "Completed")
@@ -117,7 +117,7 @@ def test_a_budget_is_waited_for(world: PlannedMoves) -> None:
     reference = {"kind": "PodDisruptionBudget", "apiVersion": "policy/v1"}
     metadata = {"name": "web", "namespace": NAMESPACE}
     world.api.patch({**reference, "metadata": metadata}, {"spec": {"maxUnavailable": 1}})
-    world.until(lambda: world.api.get(path)["status"]["disruptionsAllowed"] == 1, "the budget allows a disruption")
+    world.until(lambda: status_of(world.api.get(path)).get("disruptionsAllowed") == 1, "the budget allows a disruption")
     world.plan("free", objective="Drain", drain=drain, dryRun=False)
     world.until_phase("free", "Completed")
     assert a not in world.nodes_of_app("web")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from hack.controlplane.api_client import status_of
 from hack.controlplane.launcher import ControlPlane
 from tests.support.live_world import LiveWorld, live_world
 from tests.support.operator_process import OperatorProcess
@@ -74,9 +75,13 @@ def test_a_record_with_a_shadow(world: LiveWorld) -> None:
     """With a shadow, the decisions of the live profile are computed again in the recorded order of tasks."""
     spec = {"shadowOf": world.token, "shadowBudgetPercent": 100}
     shadow = f"{PROFILES}/{world.cluster_object('SchedulerProfile', 'next', VERSION, spec=spec)}"
-    world.until(lambda: "shadow" in world.api.get(shadow).get("status", {}), "the shadow runs")
+    world.until(lambda: "shadow" in status_of(world.api.get(shadow)), "the shadow runs")
     schedule(world)
-    world.until(lambda: world.api.get(shadow)["status"]["shadow"]["compared"] >= COMPARED, "the shadow has compared")
+
+    def compared() -> int:
+        return int(status_of(world.api.get(shadow)).get("shadow", {}).get("compared", 0))
+
+    world.until(lambda: compared() >= COMPARED, "the shadow has compared")
     world.operator.terminate()
     found = bayplan("replay", world.operator.records)
     assert found.returncode == 0, found.stdout + found.stderr

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hack.controlplane.accounts import bind_responses
-from hack.controlplane.api_client import Manifest
+from hack.controlplane.api_client import Manifest, condition_of, status_of
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.schedulers import install_crds
 from tests.support.approval_plugin import install
@@ -51,8 +51,7 @@ def bind(world: LiveWorld, pod: str, node: str) -> None:
 
 def condition(world: LiveWorld, kind: str, profile: str = "") -> Manifest:
     """Return a condition of a profile, or an empty one if it has none."""
-    status = world.api.get(f"{PROFILES}/{profile or world.token}").get("status", {})
-    return next((one for one in status.get("conditions", ()) if one["type"] == kind), {})
+    return condition_of(world.api.get(f"{PROFILES}/{profile or world.token}"), kind)
 
 
 def events_of(world: LiveWorld, profile: str) -> Counter[str]:
@@ -82,7 +81,7 @@ def test_a_pod_that_a_rival_binds_is_released(world: LiveWorld) -> None:
     theirs = world.node("theirs", cpu="1", taints=[{"key": "for-others", "effect": "NoSchedule"}])
     ours = world.node("ours", cpu="1")
     world.pod("taken", cpu="1", labels={"approval": "needed"})
-    world.until(lambda: world.read("taken")["status"].get("nominatedNodeName") == ours, "the pod waits at Permit")
+    world.until(lambda: status_of(world.read("taken")).get("nominatedNodeName") == ours, "the pod waits at Permit")
     bind(world, "taken", theirs)
     world.until(lambda: condition(world, "Contested").get("status") == "True", "the profile is contested")
     contested = condition(world, "Contested")

@@ -13,7 +13,7 @@ import pytest
 from bayplan.cli import bayplan
 from click.testing import CliRunner, Result
 
-from hack.controlplane.api_client import ApiClient
+from hack.controlplane.api_client import ApiClient, status_of
 from hack.controlplane.launcher import ControlPlane, ControlPlaneError
 from tests.scenarios.scenario import node_manifest, pod_manifest
 from tests.support.live_servers import operator_in_new_namespace
@@ -218,7 +218,7 @@ def test_a_rollback_with_a_changed_reference(profile: Profile, gone: bool) -> No
     """A changed or deleted PluginConfig is reported; --resolved restores the live content with its args."""
     profile.apply_args(packing("MostAllocated"))
     profile.apply({"pluginConfigRefs": [{"name": profile.name}]})
-    was_live = profile.get()["status"]["activeRevision"]
+    was_live = status_of(profile.get())["activeRevision"]
     if gone:
         profile.apply({})
         profile.plane.kubectl("delete", "plc", profile.name)
@@ -232,7 +232,7 @@ def test_a_rollback_with_a_changed_reference(profile: Profile, gone: bool) -> No
     assert "--resolved" in refused
     profile.run("rollback", profile.name, "--to-revision=1", "--resolved")
     assert profile.spec == {"pluginConfig": [{"name": FIT, "args": packing("MostAllocated")}]}
-    assert profile.get()["status"]["activeRevision"] == was_live
+    assert status_of(profile.get())["activeRevision"] == was_live
 
 
 def test_a_revision_of_an_earlier_version(profile: Profile) -> None:

@@ -13,7 +13,7 @@ import pytest
 from bayplan.cli import bayplan
 from click.testing import CliRunner, Result
 
-from hack.controlplane.api_client import ApiClient
+from hack.controlplane.api_client import ApiClient, status_of
 from hack.controlplane.launcher import ControlPlane, ControlPlaneError
 from tests.scenarios.scenario import node_manifest, pod_manifest
 from tests.support.dashboard import assert_has_series
@@ -96,7 +96,7 @@ def test_from_shadow_to_promotion_and_back(control_plane: ControlPlane, operator
     control_plane.kubectl("wait", f"sp/{shadow}", "--for=condition=Comparing", SECONDS)
     run_pods(control_plane, live)
     control_plane.kubectl("wait", f"sp/{shadow}", f"--for=jsonpath={{.status.shadow.decided}}={PODS}", SECONDS)
-    found = profile(control_plane, shadow)["status"]["shadow"]
+    found = status_of(profile(control_plane, shadow))["shadow"]
     assert found["compared"] + sum(each["count"] for each in found.get("notCompared", ())) == PODS
     assert found["differed"] == found["otherNode"] > 0
     assert found["agreed"] + found["differed"] == found["compared"]
@@ -149,7 +149,7 @@ def test_a_shadow_with_the_same_spec_agrees(control_plane: ControlPlane, operato
     control_plane.kubectl("wait", f"sp/{shadow}", "--for=condition=Comparing", SECONDS)
     run_pods(control_plane, live)
     control_plane.kubectl("wait", f"sp/{shadow}", f"--for=jsonpath={{.status.shadow.decided}}={PODS}", SECONDS)
-    found = profile(control_plane, shadow)["status"]["shadow"]
+    found = status_of(profile(control_plane, shadow))["shadow"]
     assert found["differed"] == 0
     assert found["agreed"] == found["compared"] >= PODS - 2
     assert {each["reason"] for each in found.get("notCompared", ())} <= {"Budget", "StateChanged"}

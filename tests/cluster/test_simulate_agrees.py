@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from hack.controlplane.api_client import condition_of
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.schedulers import install_crds
 from tests.support.operator_process import OperatorProcess
@@ -46,8 +47,7 @@ def on_server(plane: ControlPlane) -> Outcome:
     """Return the outcome that the API server shows."""
     outcome: Outcome = {}
     for pod in json.loads(plane.kubectl("get", "pods", "-A", "-o", "json"))["items"]:
-        conditions = {entry["type"]: entry for entry in pod.get("status", {}).get("conditions", [])}
-        message = conditions.get("PodScheduled", {}).get("message", "")
+        message = condition_of(pod, "PodScheduled").get("message", "")
         node = pod["spec"].get("nodeName", "")
         outcome[f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"] = (node, "" if node else message)
     return outcome

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from hack.controlplane.api_client import status_of
 from hack.controlplane.launcher import ControlPlane
 from tests.support.live_world import LiveWorld, live_world
 from tests.support.operator_process import OperatorProcess
@@ -32,7 +33,7 @@ def test_a_cordoned_node_with_an_image_without_names(world: LiveWorld) -> None:
     name = world.node("a")
     node = {"kind": "Node", "metadata": {"name": name}}
     world.api.patch(node, NAMELESS, "status")
-    assert world.api.get(f"/api/v1/nodes/{name}")["status"]["images"][0]["names"] is None
+    assert status_of(world.api.get(f"/api/v1/nodes/{name}"))["images"][0]["names"] is None
     world.pod("before")
     world.until_scheduled("before")
     world.api.patch(node, {"spec": {"unschedulable": True}})

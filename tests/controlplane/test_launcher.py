@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from hack.controlplane import processes
+from hack.controlplane.api_client import status_of
 from hack.controlplane.launcher import ControlPlane, ControlPlaneError
 from hack.controlplane.processes import Process, Record
 from hack.controlplane.servers import Options
@@ -112,7 +113,7 @@ def test_a_node_that_is_not_ready_stays_so(
     broken = node("launcher-broken", conditions=[{"type": "Ready", "status": "False"}])
     create(control_plane, namespace, broken, pod("elsewhere", on=workers[0]))
     wait_for(control_plane, namespace, "pod/elsewhere", "jsonpath={.status.phase}=Running")
-    conditions = get(control_plane, namespace, "node/launcher-broken")["status"]["conditions"]
+    conditions = status_of(get(control_plane, namespace, "node/launcher-broken")).get("conditions", ())
     control_plane.kubectl("delete", "node", "launcher-broken")
     assert [(row["type"], row["status"]) for row in conditions] == [("Ready", "False")]
 

@@ -44,6 +44,7 @@ def test_a_job_in_a_queue(world: KueueGangs) -> None:
     world.queued_job("first", "team", 4)
     world.until(lambda: world.is_bound("first", 4), "the admitted Job is bound")
     world.queued_job("second", "team", 3)
+    world.until(lambda: world.quota_reserved("second") == "False", "Kueue has no quota for the second Job")
     assert world.sizes("first") == [4]
     assert world.nodes_of("second") == []
     assert world.groups("second") == []

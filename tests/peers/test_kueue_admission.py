@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from hack.controlplane import binaries
-from hack.controlplane.api_client import ApiClient, address
+from hack.controlplane.api_client import ApiClient, address, condition_of
 from hack.controlplane.installed_operator import Account
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.peers import start_job_set, start_kueue
@@ -96,8 +96,7 @@ def test_a_fragmented_cluster(world: KueueChecks, plane: ControlPlane) -> None:
         return plane.kubectl("describe", name)
 
     def is_active() -> bool:
-        conditions = world.api.get(address(manifest)).get("status", {}).get("conditions", ())
-        return any(each["type"] == "Active" and each["status"] == "True" for each in conditions)
+        return condition_of(world.api.get(address(manifest)), "Active").get("status") == "True"
 
     world.until(is_active, "the check is active")
     alone, checked = [f"alone-{number}" for number in range(3)], [f"checked-{number}" for number in range(3)]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hack.controlplane.api_client import ApiClient
+from hack.controlplane.api_client import ApiClient, status_of
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.peers import start_leader_worker_set
 from tests.support.leader_worker_sets import SIZE, LeaderWorkerSets
@@ -48,7 +48,7 @@ def test_scaling_up_on_a_cluster_with_room_for_part(world: LeaderWorkerSets) -> 
     world.until(lambda: world.bound_by_replica("serve") == [0, 0, SIZE, SIZE, SIZE], "a third replica is bound")
 
     def waiting() -> list[str]:
-        return [each["metadata"]["name"] for each in world.groups("serve") if each["status"].get("scheduled", 0) == 0]
+        return [each["metadata"]["name"] for each in world.groups("serve") if status_of(each).get("scheduled", 0) == 0]
 
     # The status of the third replica is written after its pods are bound.
     world.until(lambda: len(waiting()) == 2, "two replicas are counted as waiting")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hack.controlplane.api_client import ApiClient, Manifest
+from hack.controlplane.api_client import ApiClient, Manifest, status_of
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.peers import start_leader_worker_set
 from tests.support.leader_worker_sets import SIZE, LeaderWorkerSets
@@ -50,7 +50,7 @@ def test_a_group_for_each_replica(world: LeaderWorkerSets) -> None:
     world.until(lambda: world.bound_by_replica("serve") == [0, SIZE], "one replica is bound")
 
     def phases() -> list[tuple[str, int]]:
-        statuses: list[Manifest] = [each.get("status", {}) for each in world.api.items(GROUPS)]
+        statuses: list[Manifest] = [status_of(each) for each in world.api.items(GROUPS)]
         return sorted((status.get("phase", ""), status.get("running", 0)) for status in statuses)
 
     world.until(lambda: phases() == [("Inqueue", 0), ("Running", SIZE)], "the statuses are written")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
-from hack.controlplane.api_client import ApiClient, ApiRefusalError, Manifest, address
+from hack.controlplane.api_client import ApiClient, ApiRefusalError, Manifest, address, condition_of, status_of
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.schedulers import BAYPLAN, KUBE_SCHEDULER, start_scheduler
 from hack.controlplane.volume_controller import VolumeController
@@ -208,7 +208,7 @@ class ScenarioRunner:
         deadline = time.monotonic() + _DECISION_SECONDS
         while time.monotonic() < deadline:
             pod = self.api.get(address(manifest))
-            if pod["spec"].get("nodeName") or _condition(pod, "PodScheduled"):
+            if pod["spec"].get("nodeName") or condition_of(pod, "PodScheduled"):
                 break
             time.sleep(_POLL_SECONDS / 2)
         # A rejection may start a preemption.
@@ -231,10 +231,10 @@ class ScenarioRunner:
             if name not in pods or not pods[name]["spec"].get("nodeName"):
                 yield f"{name} is not bound"
         for name in step.waits.get("unschedulable", ()):
-            if name not in pods or not _condition(pods[name], "PodScheduled").get("message"):
+            if name not in pods or not condition_of(pods[name], "PodScheduled").get("message"):
                 yield f"{name} is not reported as unschedulable"
         for name in step.waits.get("nominated", ()):
-            if name not in pods or not pods[name]["status"].get("nominatedNodeName"):
+            if name not in pods or not status_of(pods[name]).get("nominatedNodeName"):
                 yield f"{name} is not nominated"
         yield from (f"{name} is not gone" for name in step.waits.get("gone", ()) if name in pods)
 
@@ -253,10 +253,10 @@ class ScenarioRunner:
     def _read(self, namespace: str, names: dict[str, str], late: list[str]) -> Outcome:
         pods = {}
         for pod in self._pods(namespace):
-            scheduled, disrupted = _condition(pod, "PodScheduled"), _condition(pod, "DisruptionTarget")
+            scheduled, disrupted = condition_of(pod, "PodScheduled"), condition_of(pod, "DisruptionTarget")
             pods[pod["metadata"]["name"]] = PodOutcome(
                 pod["spec"].get("nodeName", ""),
-                pod["status"].get("nominatedNodeName", ""),
+                status_of(pod).get("nominatedNodeName", ""),
                 (scheduled.get("status", ""), scheduled.get("reason", ""), _named(scheduled, names)),
                 (disrupted.get("reason", ""), _named(disrupted, names)),
             )
@@ -303,11 +303,6 @@ class ScenarioRunner:
         except ApiRefusalError as error:
             if error.status != 404:
                 raise
-
-
-def _condition(pod: Manifest, kind: str) -> Manifest:
-    conditions: list[Manifest] = pod["status"].get("conditions", [])
-    return next((one for one in conditions if one["type"] == kind), {})
 
 
 def _named(condition: Manifest, names: dict[str, str]) -> str:

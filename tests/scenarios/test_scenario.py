@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from hack.controlplane.api_client import status_of
 from tests.scenarios.scenario import SCHEDULER_NAME, read_scenario
 from tests.scenarios.scenario_runner import Outcome, PodOutcome
 from tests.support.tables import table
@@ -22,7 +23,7 @@ def test_short_forms_are_expanded(tmp_path: Path) -> None:
     scenario = read_scenario(path)
     (step,) = scenario.steps
     node, pod = step.creates
-    assert (scenario.name, node["status"]["allocatable"]["cpu"]) == ("one", "2")
+    assert (scenario.name, status_of(node)["allocatable"]["cpu"]) == ("one", "2")
     assert (pod["metadata"]["namespace"], pod["spec"]["schedulerName"]) == ("one", SCHEDULER_NAME)
     assert pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "1"
     assert step.waits == {"bound": ("p",)}

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hack.controlplane import accounts
-from hack.controlplane.api_client import ApiClient, ApiRefusalError, Manifest
+from hack.controlplane.api_client import ApiClient, ApiRefusalError, Manifest, condition_of
 from hack.controlplane.launcher import ControlPlane
 from tests.support.operator_process import OperatorProcess
 
@@ -95,11 +95,7 @@ class Drain:
         return self.api.items(f"/api/v1/namespaces/{self.namespace}/pods", fieldSelector="spec.nodeName=")
 
     def _unschedulable(self) -> list[Manifest]:
-        return [
-            pod
-            for pod in self._unbound()
-            if any(one.get("reason") == "Unschedulable" for one in pod["status"].get("conditions", ()))
-        ]
+        return [pod for pod in self._unbound() if condition_of(pod, "PodScheduled").get("reason") == "Unschedulable"]
 
     def _node(self, short: str, cpu: str) -> None:
         amounts = {"cpu": cpu, "memory": "64Gi", "pods": "60"}

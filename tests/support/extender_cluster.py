@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from hack.controlplane.api_client import condition_of
 from hack.controlplane.launcher import ControlPlane, ControlPlaneError
 from tests.support.manifests import Manifest
 from tests.support.operator_process import OperatorProcess
@@ -129,8 +130,7 @@ class ExtenderCluster:
         """Wait until a pod has condition PodScheduled with a message; return the message."""
 
         def message() -> str:
-            conditions = self.get("pod", pod).get("status", {}).get("conditions", [])
-            return next((str(one.get("message", "")) for one in conditions if one["type"] == "PodScheduled"), "")
+            return str(condition_of(self.get("pod", pod), "PodScheduled").get("message", ""))
 
         self.until(lambda: bool(message()), f"{pod} is reported as unscheduled")
         return message()

@@ -8,6 +8,7 @@ from typing import Any
 from bayplan.kube.custom_resources import ControllerRevision
 from msgspec.structs import replace
 
+from hack.controlplane.api_client import condition_of
 from scheduler_core.errors import ClusterWriteError, ConflictError, NotFoundError
 
 
@@ -85,5 +86,4 @@ class FakeStatuses:
 
     def condition(self, name: str, kind: str) -> dict[str, Any]:
         """Return a condition of a SchedulerProfile."""
-        found: dict[str, Any] = next(one for one in self.profile(name)["conditions"] if one["type"] == kind)
-        return found
+        return condition_of({"status": self.profile(name)}, kind)

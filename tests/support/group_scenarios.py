@@ -13,6 +13,7 @@ from bayplan.gangs.group_phase import Verdict
 from bayplan.gangs.group_status import SeenGroup, group_status
 from msgspec.structs import replace
 
+from hack.controlplane.api_client import condition_of
 from scheduler_core.errors import Problem
 from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.pod import Pod
@@ -105,5 +106,4 @@ class GroupScenario:
 
     def condition(self, kind: str = "Scheduled") -> dict[str, Any]:
         """Write the status and return one of its conditions."""
-        conditions: dict[str, dict[str, Any]] = {each["type"]: each for each in self.status()["conditions"]}
-        return conditions[kind]
+        return condition_of({"status": self.status()}, kind)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hack.controlplane.api_client import Manifest
+from hack.controlplane.api_client import Manifest, status_of
 from tests.support.kueue_gangs import QUEUE, VERSION, KueueGangs
 from tests.support.owned_gangs import NAMESPACE
 
@@ -77,7 +77,7 @@ class KueueChecks(KueueGangs):
         for workload in self.workloads():
             owners = [owner["name"] for owner in workload["metadata"].get("ownerReferences", ())]
             if name in (*owners, workload["metadata"]["name"]):
-                checks = workload.get("status", {}).get("admissionChecks", ())
+                checks = status_of(workload).get("admissionChecks", ())
                 return dict(checks[0]) if checks else {}
         return {}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hack.controlplane.api_client import Manifest
+from hack.controlplane.api_client import Manifest, condition_of
 from tests.support.owned_gangs import NAMESPACE, OwnedGangs
 
 VERSION = "kueue.x-k8s.io/v1beta2"
@@ -51,13 +51,19 @@ class KueueGangs(OwnedGangs):
 
     def is_admitted(self, name: str) -> bool:
         """Return whether a Workload of an owner with this name is admitted."""
-        return any(
-            condition["type"] == "Admitted" and condition["status"] == "True"
+        return "True" in self._conditions(name, "Admitted")
+
+    def quota_reserved(self, name: str) -> str:
+        """Return the status of ``QuotaReserved`` of the Workload of an owner; "" before Kueue writes it."""
+        return next(iter(self._conditions(name, "QuotaReserved")), "")
+
+    def _conditions(self, name: str, kind: str) -> list[str]:
+        return [
+            condition_of(workload, kind).get("status", "")
             for workload in self.workloads()
             if any(owner["name"].startswith(name) for owner in workload["metadata"].get("ownerReferences", ()))
             or workload["metadata"]["name"] == name
-            for condition in workload.get("status", {}).get("conditions", ())
-        )
+        ]
 
     def remove_pods(self) -> None:
         """Delete all pods, including those that a finalizer of Kueue keeps."""

@@ -39,8 +39,7 @@ class LeaderWorkerSets(OwnedGangs):
 
     def bound_by_replica(self, name: str) -> list[int]:
         """Return the number of bound pods of each replica, in ascending order."""
-        counts = Counter({pod["metadata"]["labels"][INDEX]: 0 for pod in self.replica_pods(name)})
-        counts.update(
-            pod["metadata"]["labels"][INDEX] for pod in self.replica_pods(name) if pod["spec"].get("nodeName")
-        )
+        pods = self.replica_pods(name)
+        counts = Counter({pod["metadata"]["labels"][INDEX]: 0 for pod in pods})
+        counts.update(pod["metadata"]["labels"][INDEX] for pod in pods if pod["spec"].get("nodeName"))
         return sorted(counts.values())

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from hack.controlplane.api_client import ApiClient, Manifest, address, collection
+from hack.controlplane.api_client import ApiClient, Manifest, address, collection, status_of
 from hack.controlplane.device_driver import API, Device, DeviceDriver, devices_of
 from hack.controlplane.launcher import ControlPlane
 from tests.support.devices import cel
@@ -69,7 +69,7 @@ class LiveDevices(LiveGangs):
 
     def claim_of(self, pod: str) -> Manifest:
         """Return the claim that was created from a pod's template."""
-        (status,) = self.read(pod)["status"]["resourceClaimStatuses"]
+        (status,) = status_of(self.read(pod))["resourceClaimStatuses"]
         return self.claim_named(status["resourceClaimName"])
 
     def until_allocated(self, name: str) -> Manifest:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from hack.controlplane.api_client import ApiClient, Manifest, address
+from hack.controlplane.api_client import ApiClient, Manifest, address, condition_of, status_of
 from hack.controlplane.launcher import ControlPlane
 from tests.scenarios.scenario import pod_manifest
 from tests.support.live_world import LiveWorld
@@ -90,22 +90,25 @@ class LiveGangs(LiveWorld):
     def bound(self, job: str = "") -> dict[str, str]:
         """Return the nodes of the bound pods that are not terminal, by name."""
         active = {
-            name: pod for name, pod in self.pods(job).items() if pod["status"].get("phase") not in _TERMINAL_PHASES
+            name: pod for name, pod in self.pods(job).items() if status_of(pod).get("phase") not in _TERMINAL_PHASES
         }
         return {name: str(pod["spec"]["nodeName"]) for name, pod in active.items() if pod["spec"].get("nodeName")}
 
+    def stored_group(self, name: str, version: str = VERSION) -> Manifest:
+        """Return a PodGroup."""
+        return self.api.get(address(self._group(name, version)))
+
     def status(self, name: str, version: str = VERSION) -> Manifest:
         """Return the status of a PodGroup; empty if it has none."""
-        status: Manifest = self.api.get(address(self._group(name, version))).get("status", {})
-        return status
+        return status_of(self.stored_group(name, version))
 
     def reason(self, name: str) -> str:
         """Return the reason of the condition ``Scheduled``; "" if it does not exist."""
-        return str(self._scheduled(name).get("reason", ""))
+        return str(condition_of(self.stored_group(name), "Scheduled").get("reason", ""))
 
     def message(self, name: str) -> str:
         """Return the message of the condition ``Scheduled``."""
-        return str(self._scheduled(name).get("message", ""))
+        return str(condition_of(self.stored_group(name), "Scheduled").get("message", ""))
 
     def counts(self, name: str) -> tuple[int, int, int]:
         """Return the numbers of members, of bound and of running members in the status."""
@@ -121,10 +124,6 @@ class LiveGangs(LiveWorld):
         """Wait until the condition ``Scheduled`` of a group has a reason; return its message."""
         self.until(lambda: self.reason(name) == reason, f"the group {name} has reason {reason}")
         return self.message(name)
-
-    def _scheduled(self, name: str) -> Manifest:
-        conditions: list[Manifest] = self.status(name).get("conditions", [])
-        return next((each for each in conditions if each["type"] == "Scheduled"), {})
 
     def _group(self, name: str, version: str) -> Manifest:
         metadata = {"name": name, "namespace": self.namespace}
@@ -152,7 +151,7 @@ class GangHistory(PodHistory):
         return list(dict.fromkeys(job for moment in self.moments for job in moment))
 
     def _record(self, kind: str, pod: Manifest) -> None:
-        metadata, status = pod["metadata"], pod["status"]
+        metadata, status = pod["metadata"], status_of(pod)
         is_active = pod["spec"].get("nodeName") and kind != "DELETED" and status.get("phase") not in _TERMINAL_PHASES
         if is_active:
             self._job_of[metadata["uid"]] = metadata.get("labels", {}).get("job", "")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from hack.controlplane.api_client import ApiClient, Manifest, address
+from hack.controlplane.api_client import ApiClient, Manifest, address, condition_of
 from hack.controlplane.launcher import ControlPlane
 from tests.scenarios.scenario import node_manifest, pod_manifest
 from tests.support.operator_process import OperatorProcess
@@ -48,8 +48,7 @@ class LiveWorld:
         self._made.append(manifest)
 
         def is_ready() -> bool:
-            conditions = self.api.get(address(manifest)).get("status", {}).get("conditions", ())
-            return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+            return condition_of(self.api.get(address(manifest)), "Ready").get("status") == "True"
 
         self.operator.until(is_ready, "the profile is ready")
 
@@ -106,8 +105,7 @@ class LiveWorld:
 
     def condition(self, name: str, kind: str = "PodScheduled") -> Manifest:
         """Return a condition of a pod; empty if it does not exist."""
-        conditions: list[Manifest] = self.read(name)["status"].get("conditions", [])
-        return next((one for one in conditions if one["type"] == kind), {})
+        return condition_of(self.read(name), kind)
 
     def exists(self, name: str) -> bool:
         """Return whether a pod exists."""

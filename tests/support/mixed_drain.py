@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from hack.controlplane import accounts
-from hack.controlplane.api_client import ApiClient, Manifest
+from hack.controlplane.api_client import ApiClient, Manifest, condition_of, status_of
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.volume_controller import PROVISIONER
 from tests.scenarios.scenario import node_manifest, pod_manifest
@@ -180,8 +180,7 @@ class MixedDrain:
 
     def _is_ready(self) -> bool:
         profile = self.api.get(f"/apis/bayplan.dev/v1alpha1/schedulerprofiles/{self.token}")
-        conditions = profile.get("status", {}).get("conditions", ())
-        return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+        return condition_of(profile, "Ready").get("status") == "True"
 
     def _bound(self, prefix: str) -> int:
         return sum(self._name_of(uid).startswith(prefix) for uid in list(self.history.node_of))
@@ -195,7 +194,7 @@ class MixedDrain:
         while not condition():
             self._delete_terminating()
             if time.monotonic() > deadline:
-                pending = {pod["metadata"]["name"]: pod["status"] for pod in self._unbound()}
+                pending = {pod["metadata"]["name"]: status_of(pod) for pod in self._unbound()}
                 log = self._operator.log[-4000:]
                 seen = f"{len(self.history.node_of)} are bound; {self.history.violations}"
                 raise AssertionError(f"not within {seconds:.0f} s: {what}\n{seen}\nunbound: {pending}\n{log}")
@@ -252,9 +251,8 @@ def _names(pods: list[Manifest]) -> list[str]:
 
 
 def _nomination(pod: Manifest) -> str:
-    return str(pod["status"].get("nominatedNodeName", ""))
+    return str(status_of(pod).get("nominatedNodeName", ""))
 
 
 def _reason(pod: Manifest) -> str:
-    conditions = pod["status"].get("conditions", ())
-    return next((str(one.get("reason")) for one in conditions if one["type"] == "PodScheduled"), "")
+    return str(condition_of(pod, "PodScheduled").get("reason", ""))
