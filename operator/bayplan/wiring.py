@@ -63,7 +63,6 @@ if TYPE_CHECKING:
     from bayplan.rebalancing.plan_api import RebalancePlanSource
     from bayplan.recording import Recording
     from bayplan.reservations.reservation_controller import ReservationController
-    from bayplan.resources.resource_model import CustomResource
     from bayplan.validation.admission_review import AdmissionReview
 
 PROFILES_READ = "profiles are being read"
@@ -385,17 +384,8 @@ def _profiles(
         groups.statuses.reconcile_all,
         partial(_make_review, settings),
         groups.reservations,
-        _reviewed(settings, cluster),
     )
     return CustomResourceProfiles(core.scheduler, resources, settings)
-
-
-def _reviewed(settings: Settings, cluster: _Cluster) -> tuple[type[CustomResource], ...]:
-    if settings.webhook is None or not cluster.gates.is_on(REBALANCE_PLAN):
-        return ()
-    from bayplan.resources.rebalance_plan import RebalancePlan  # noqa: PLC0415
-
-    return (RebalancePlan,)
 
 
 def _make_review(settings: Settings) -> AdmissionReview:

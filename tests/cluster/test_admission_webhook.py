@@ -89,7 +89,7 @@ def reviewed(tmp_path: Path) -> Iterator[Reviewed]:
         "apiGroups": ["bayplan.dev"],
         "apiVersions": ["v1alpha1"],
         "operations": ["CREATE", "UPDATE"],
-        "resources": ["schedulerprofiles", "pluginconfigs", "podgroups"],
+        "resources": ["schedulerprofiles", "pluginconfigs", "podgroups", "nodereservations", "rebalanceplans"],
     }
     webhook = {
         "name": "validate.bayplan.dev",
@@ -138,6 +138,17 @@ def test_the_admission_webhook(reviewed: Reviewed) -> None:
         assert not reviewed.exists(refused)
     reference = profile_manifest("later", {"pluginConfigRefs": [{"name": "wrong"}]})
     assert "created" in reviewed.apply(reference)
+
+    # These processes read neither kind.
+    owner = {"owner": {"labels": {"app": "a"}}, "resources": {"cpu": 1}, "schedulerName": "later"}
+    for of_gate in (
+        manifest("NodeReservation", "room", {**owner, "priorityClassName": "absent"}),
+        manifest("RebalancePlan", "plan", {"objective": "Consolidate", "scope": {"profiles": ["absent"]}}),
+    ):
+        assert "(server dry run)" in reviewed.apply(of_gate, "--dry-run=server")
+        answer = reviewed.apply(of_gate, "--dry-run=server", "--warnings-as-errors")
+        assert f"has no effect: its feature gate {of_gate['kind']} is off; turn it on with --feature-gates=" in answer
+        assert '"absent"' in answer
 
     # An object that is valid can be edited only to a valid one.
     assert "created" in reviewed.apply(profile_manifest("wrong"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 from msgspec.structs import replace
 
+from bayplan.settings.feature_gates import FeatureGates, parse_feature_gates
 from bayplan.texts.document_formats import as_json
 from bayplan.validation.manifest_files import Finding, Severity, as_text, read_manifests, report_of
 from bayplan.validation.manifest_validation import ManifestValidation
@@ -22,6 +23,13 @@ EXIT_UNREADABLE = 2
     is_flag=True,
     help="Accept a profile named default-scheduler, as an operator with this flag does.",
 )
+@click.option(
+    "--feature-gates",
+    metavar="NAME=BOOL,...",
+    default="",
+    help="Feature gates of the operator: objects of kinds that it does not read are then warnings, else notes. See "
+    "`bayplan features`.",
+)
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Output format.")
 @click.pass_context
 def validate(
@@ -31,6 +39,7 @@ def validate(
     recursive: bool,
     strict: bool,
     allow_default_scheduler: bool,
+    feature_gates: str,
     output: str,
 ) -> None:
     """Report all problems of profiles, PodGroups, kube-scheduler configurations and objects of a cluster in FILEs.
@@ -43,13 +52,17 @@ def validate(
 
     A reference to a PluginConfig that is not in the FILEs is a warning, since it may already be in the cluster. So is a
     PluginConfig that no profile of the FILEs references, if there are profiles; and a PriorityClass or node label that
-    a PodGroup names and none of the FILEs has, if they have PriorityClasses or nodes; and a profile that a
-    RebalancePlan names, if they have profiles.
+    a PodGroup or NodeReservation names and none of the FILEs has, if they have PriorityClasses or nodes; and a profile
+    that a RebalancePlan or NodeReservation names, if they have profiles.
 
     Exit codes: 0 valid, 1 there are problems (with --strict also warnings), 2 a file cannot be read.
     """
     reading = read_manifests(files, recursive=recursive)
-    judgement = ManifestValidation(reading.manifests, allow_default_scheduler=allow_default_scheduler)
+    gates = parse_feature_gates(feature_gates)
+    FeatureGates(gates)
+    judgement = ManifestValidation(
+        reading.manifests, allow_default_scheduler=allow_default_scheduler, feature_gates=gates
+    )
     findings = list(judgement.findings)
     findings += [
         Finding(Severity.ERROR, file, f'"{name}" is duplicated in one mapping; remove one', line)

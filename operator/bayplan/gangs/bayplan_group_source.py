@@ -9,16 +9,17 @@ created later.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from msgspec import Struct
 
 from bayplan.gangs.group_translation import from_bayplan
+from bayplan.resources.missing_references import missing_of_reservation, missing_references
+from bayplan.resources.node_reservation import NodeReservation
 from bayplan.resources.object_store import Body, ObjectStore
 from bayplan.resources.pod_group import PodGroup
 from bayplan.resources.resource_model import CustomResource
-from scheduler_core.config.validation import did_you_mean
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.model.pod_group import CompositePodGroup, GroupKey, GroupSource
 from scheduler_core.model.pod_group import PodGroup as Group
@@ -269,6 +270,10 @@ class BayplanGroups:
         """Return a warning for each PriorityClass and node label that a group names and that does not exist."""
         return list(missing_references(resource, self._priorities, self._node_labels()))
 
+    def missing_of_reservation(self, resource: NodeReservation, profiles: Sequence[Body]) -> list[Problem]:
+        """Return a warning for each name in a NodeReservation that does not exist."""
+        return list(missing_of_reservation(resource, self._priorities, self._node_labels(), profiles))
+
     def _delete(self, key: GroupKey) -> None:
         self._validated.pop(key, None)
         self._valid.pop(key, None)
@@ -312,47 +317,3 @@ class BayplanGroups:
 def _key(body: Mapping[str, Any]) -> GroupKey:
     metadata = body["metadata"]
     return GroupKey(GroupSource.BAYPLAN, metadata.get("namespace", ""), metadata["name"])
-
-
-OF_EVERY_CLUSTER = ("system-cluster-critical", "system-node-critical")
-"""PriorityClasses that the API server itself creates."""
-
-
-def missing_references(
-    group: PodGroup, classes: Collection[str], node_labels: Iterable[Mapping[str, str]]
-) -> Iterator[Problem]:
-    """Yield a warning for each name that does not exist.
-
-    Args:
-        classes: Names of the PriorityClasses; none means that they are unknown, because every cluster has some.
-        node_labels: Labels of each node; none means that the nodes are unknown.
-    """
-    name = group.spec.priority_class_name
-    if name and classes and name not in classes:
-        message = (
-            f'there is no PriorityClass "{name}"{did_you_mean(name, classes)}; until it exists, the highest priority '
-            "of the members counts"
-        )
-        yield Problem("spec.priorityClassName", message)
-    if group.spec.topology is not None:
-        yield from _missing_labels(group, node_labels)
-
-
-def _missing_labels(group: PodGroup, node_labels: Iterable[Mapping[str, str]]) -> Iterator[Problem]:
-    topology = group.spec.topology
-    assert topology is not None
-    written = {topology.key: "spec.topology.key"}
-    written |= {level: f"spec.topology.levels[{index}]" for index, level in enumerate(topology.levels)}
-    missing, known = dict(written), set[str]()
-    for labels in node_labels:
-        for key in [key for key in missing if key in labels]:
-            del missing[key]
-        if not missing:
-            return
-        known |= labels.keys()
-    if not known:
-        return
-    for key, path in missing.items():
-        is_needed = key == topology.key and topology.mode == "Required"
-        effect = "the group cannot be scheduled until one has it" if is_needed else "it has no effect until one has it"
-        yield Problem(path, f'no node has the label "{key}"{did_you_mean(key, known)}; {effect}')

@@ -7,7 +7,7 @@ the author of a manifest sees all of them at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -401,27 +401,6 @@ def with_versions(config: ProfileConfig, registry: Registry) -> ProfileConfig:
 def missing_plugin_config(name: str, known: Iterable[str]) -> str:
     """Return the message for a reference to a PluginConfig that does not exist."""
     return f'there is no PluginConfig "{name}"{did_you_mean(name, known)}; create it or correct the name'
-
-
-def missing_profiles(
-    names: Sequence[str], objects: Iterable[Mapping[str, Any]], path: str = "spec.scope.profiles"
-) -> Iterator[Problem]:
-    """Yield a warning for each scheduler name that no SchedulerProfile has.
-
-    Args:
-        objects: The SchedulerProfiles; none means that they are unknown.
-    """
-    known = set[str]()
-    for each in objects:
-        spec, metadata = each.get("spec"), each.get("metadata")
-        spec, metadata = (part if isinstance(part, Mapping) else {} for part in (spec, metadata))
-        name = spec.get("schedulerName") or metadata.get("name")
-        if isinstance(name, str) and "shadowOf" not in spec:
-            known.add(name)
-    for index, name in enumerate(names):
-        if known and name not in known:
-            message = f'no profile has the schedulerName "{name}"{did_you_mean(name, known)}; it selects no pods'
-            yield Problem(f"{path}[{index}]", message)
 
 
 def _resolve_references(

@@ -31,11 +31,12 @@ from bayplan.kube.custom_resources import ControllerRevisions, CustomResources
 from bayplan.kube.http.api_request import APPLY_PATCH, ApiRequest, InvalidRequestError, Lane, path_part
 from bayplan.kube.http.connection import METADATA_ONLY, ApiConnection
 from bayplan.kube.timing import Backoff
-from bayplan.profiles.desired_profiles import ProfileOwnership, missing_profiles
+from bayplan.profiles.desired_profiles import ProfileOwnership
 from bayplan.profiles.profile_controller import ControllerPorts, ProfileController
 from bayplan.profiles.profile_status import ProfileReading
 from bayplan.profiles.unserved_pods import UnservedPods
 from bayplan.resources.conditions import ConditionState
+from bayplan.resources.missing_references import missing_profiles
 from bayplan.resources.node_reservation import NodeReservation
 from bayplan.resources.object_store import Body
 from bayplan.resources.plugin_config import PluginConfig
@@ -43,6 +44,7 @@ from bayplan.resources.pod_group import PodGroup
 from bayplan.resources.rebalance_plan import RebalancePlan
 from bayplan.resources.resource_model import API_VERSION, GROUP, VERSION, CustomResource
 from bayplan.resources.scheduler_profile import SchedulerProfile
+from bayplan.settings.feature_gates import GATE_OF_KIND, FeatureGates, how_to_turn_on
 from bayplan.settings.operator_settings import Settings, revision_namespace
 from bayplan.texts import yaml_documents
 from scheduler_core.errors import ClusterWriteError, ConfigError, NotFoundError, Problem
@@ -93,7 +95,6 @@ class ResourcePorts:
     Attributes:
         make_review: Makes the review of the admission webhook; called in a thread, because it imports modules.
         reservations: Receiver of NodeReservations; None without the feature gate.
-        reviewed: Kinds that the webhook reviews, and that others watch.
     """
 
     connection: ApiConnection
@@ -105,7 +106,6 @@ class ResourcePorts:
     on_served_elsewhere: Callable[[], None] = lambda: None
     make_review: Callable[[], Any] | None = None
     reservations: ReservationReceiver | None = None
-    reviewed: tuple[type[CustomResource], ...] = ()
 
 
 class CustomResourceProfiles:
@@ -122,6 +122,7 @@ class CustomResourceProfiles:
         self._ports = ports
         self._clock = clock
         self._webhook_settings = settings.webhook
+        self._gates = FeatureGates(settings.feature_gates)
         self._controller = ProfileController(
             scheduler,
             ControllerPorts(revisions, resources, clock, ports.statuses_due, ports.on_served_elsewhere),
@@ -201,10 +202,11 @@ class CustomResourceProfiles:
         if self._reservation_lists is not None:
             watched[NodeReservation] = handlers.Watched(self._ports.reservations, self._reservation_lists.request)
         async with asyncio.TaskGroup() as group:
-            webhook = await self._webhook(handlers, group)
+            others = tuple(kind for kind in (NodeReservation, RebalancePlan) if kind not in watched)
+            webhook = await self._webhook(handlers, group, others)
             await handlers.KopfOperator(self._ports.access, watched, webhook).run(self._clock)
 
-    async def _webhook(self, handlers: Any, group: asyncio.TaskGroup) -> Any:
+    async def _webhook(self, handlers: Any, group: asyncio.TaskGroup, others: tuple[type[CustomResource], ...]) -> Any:
         """Return the webhook of the settings, and keep its certificate valid; None for none."""
         settings, make_review = self._webhook_settings, self._ports.make_review
         if settings is None or make_review is None:
@@ -220,17 +222,24 @@ class CustomResourceProfiles:
             group.create_task(generated.run())
             files = generated.files
         review = await asyncio.to_thread(make_review)
-        plugin_configs, others = partial(self._controller.bodies, PluginConfig), self._ports.reviewed
+        plugin_configs = partial(self._controller.bodies, PluginConfig)
         return handlers.Webhook(settings.host_and_port, files, review, plugin_configs, self._missing, others)
 
     def _missing(self, resource: CustomResource) -> Sequence[Problem]:
-        """Return a warning for each name in an object that does not exist."""
+        """Return warnings: names in an object that do not exist, and a feature gate without which it has no effect."""
+        groups, kind = self._ports.groups, resource.definition.kind
         if isinstance(resource, PodGroup):
-            return self._ports.groups.missing_references(resource)
+            return groups.missing_references(resource)
+        gate, found = GATE_OF_KIND.get(kind), list[Problem]()
+        if gate is not None and not self._gates.is_on(gate):
+            found.append(Problem("", f"{kind} has no effect: its feature gate {gate} is off; {how_to_turn_on(gate)}"))
         # With a selection, other processes may serve other profiles.
-        if not isinstance(resource, RebalancePlan) or self._ports.served.selection is not None:
-            return ()
-        return list(missing_profiles(resource.spec.scope.profiles, self._controller.bodies(SchedulerProfile)))
+        profiles = [] if self._ports.served.selection is not None else self._controller.bodies(SchedulerProfile)
+        if isinstance(resource, NodeReservation):
+            found += groups.missing_of_reservation(resource, profiles)
+        elif isinstance(resource, RebalancePlan):
+            found += missing_profiles(resource.spec.scope.profiles, profiles)
+        return found
 
     def reconciles(self) -> Mapping[tuple[str, str], int]:
         """Return the controller's number of reconciles by resource and result."""

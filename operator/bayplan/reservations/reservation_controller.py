@@ -29,8 +29,9 @@ from bayplan.gangs.group_sources import priority_class_manifests
 from bayplan.kube.custom_resources import ObjectPath, patch_status
 from bayplan.kube.http.connection import ApiConnection
 from bayplan.kube.timing import delay_of_try
-from bayplan.reservations.reserved_pods import KIND, holder_of, manifests_of, prioritized
+from bayplan.reservations.reserved_pods import KIND, group_name, holder_of, manifests_of, prioritized
 from bayplan.resources.conditions import ConditionUpdate, problems_message, set_condition
+from bayplan.resources.missing_references import missing_of_reservation, scheduler_name_of
 from bayplan.resources.node_reservation import (
     MAX_NODES,
     NodeReservation,
@@ -40,7 +41,8 @@ from bayplan.resources.node_reservation import (
 )
 from bayplan.resources.object_store import Body, ObjectStore
 from bayplan.resources.resource_model import API_VERSION, GROUP, VERSION, CustomResource
-from scheduler_core.errors import ClusterWriteError, ConfigError, NotFoundError, SchedulerCoreError
+from scheduler_core.config.validation import did_you_mean
+from scheduler_core.errors import ClusterWriteError, ConfigError, NotFoundError, Problem, SchedulerCoreError
 from scheduler_core.fit.requests import FitRequest
 from scheduler_core.gangs.held_room import EndReason, HeldRoom, Terms
 from scheduler_core.model.pod import Pod
@@ -89,6 +91,7 @@ class _Record:
         planned: What decides whether pods may use the nodes on which room is held, by name.
         known: UIDs of the pods that were on these nodes when the room was held.
         ended: Why the room has ended by itself.
+        unserved: Scheduler name that no live profile had at the last search; "" for none.
         next_try: Clock time of the next search.
         tried_at: Clock time of the last search, and the number of changes that were reported until then.
         failures, write_failures: Numbers in succession.
@@ -106,6 +109,7 @@ class _Record:
     planned: dict[str, object] = field(default_factory=dict)
     known: set[str] = field(default_factory=set)
     ended: EndReason | None = None
+    unserved: str = ""
     next_try: float = 0.0
     tried_at: tuple[float, int] | None = None
     failures: int = 0
@@ -295,7 +299,7 @@ class ReservationController:
     def _is_due(self, record: _Record) -> bool:
         """Return whether to search again: after a delay that grows, and only after a change in the cluster."""
         now = self._clock.now()
-        if record.tried_at is None:
+        if record.tried_at is None or (record.unserved and record.unserved in self._scheduler.context.profiles):
             return True
         at, reported = record.tried_at
         has_changed = reported != self._scheduler.context.suspension.reported
@@ -311,24 +315,12 @@ class ReservationController:
     # -- room ---------------------------------------------------------------------------------------------------
 
     async def _search(self, key: _Key, reservation: NodeReservation, record: _Record, lost: str) -> None:
-        found = FitResult()
-        try:
-            classes = await self._requests.priority_classes()
-            request = self._request(reservation, record.remaining, classes)
-            for _ in range(_TRIES):
-                record.tried_at = self._clock.now(), self._scheduler.context.suspension.reported
-                found = await self._dry_run.search(request)
-                if not found.fits:
-                    break
-                terms = self._terms(reservation, record, found.ends)
-                if await self._hold(record, self._holding.room(holder_of(reservation), request, found, terms)):
-                    break
-        except ConfigError as error:
-            found = FitResult(message=f"The pods cannot be evaluated: {problems_message(error.problems)}")
-        except ClusterWriteError:
-            raise
-        except SchedulerCoreError as error:
-            found = FitResult(message=f"The pods cannot be evaluated: {error}")
+        classes = await self._requests.priority_classes()
+        if missing := self._missing(reservation, record, classes):
+            record.tried_at = self._clock.now(), self._scheduler.context.suspension.reported
+            found, reason = FitResult(message=problems_message(missing)), "NotFound"
+        else:
+            found, reason = await self._find(reservation, record, classes)
         if record.held is not None:
             record.failures = 0
             self._event(reservation, "Normal", "RoomReserved", f"Room is held on {_names(record.held)}")
@@ -338,8 +330,10 @@ class ReservationController:
         delay = delay_of_try(record.failures, _RETRY_INITIAL_SECONDS, _RETRY_MAXIMUM_SECONDS)
         record.next_try = self._clock.now() + delay
         message = found.message if not found.fits else "The room that was found was taken during each of the searches"
+        # The group exists only in the search.
+        meta = reservation.metadata
+        message = message.replace(f"PodGroup {meta.namespace}/{group_name(reservation)}: ", "")
         message = (f"{lost}. {message}" if lost else message)[:_LONGEST_MESSAGE]
-        reason = "Impossible" if found.is_impossible else "NoRoom"
         await self._write(
             key,
             record,
@@ -350,6 +344,44 @@ class ReservationController:
             else ConditionUpdate("Impossible", "False", "MayFit", "It is not proved that the pods never fit"),
             expires=reservation.expiration,
         )
+
+    async def _find(
+        self, reservation: NodeReservation, record: _Record, classes: Sequence[dict[str, Any]]
+    ) -> tuple[FitResult, str]:
+        """Search room and hold it; return the last result, and the reason of the condition if nothing is held."""
+        found = FitResult()
+        try:
+            request = self._request(reservation, record.remaining, classes)
+            for _ in range(_TRIES):
+                record.tried_at = self._clock.now(), self._scheduler.context.suspension.reported
+                found = await self._dry_run.search(request)
+                if not found.fits:
+                    break
+                terms = self._terms(reservation, record, found.ends)
+                if await self._hold(record, self._holding.room(holder_of(reservation), request, found, terms)):
+                    break
+        except ConfigError as error:
+            problems = _of_template(reservation, error.problems)
+            return FitResult(message=problems_message(problems)), "InvalidTemplate"
+        except ClusterWriteError:
+            raise
+        except SchedulerCoreError as error:
+            return FitResult(message=f"The pods cannot be evaluated: {error}"), "NoRoom"
+        return found, "Impossible" if found.is_impossible else "NoRoom"
+
+    def _missing(
+        self, reservation: NodeReservation, record: _Record, classes: Sequence[dict[str, Any]]
+    ) -> list[Problem]:
+        """Return what the reservation names and does not exist, without which no room is searched."""
+        names = [each["metadata"]["name"] for each in classes]
+        found = list(missing_of_reservation(reservation, names, (), ()))
+        scheduler_name, path = scheduler_name_of(reservation)
+        record.unserved = ""
+        live = [instance.name for instance in self._scheduler.context.profiles]
+        if scheduler_name not in live:
+            record.unserved, hint = scheduler_name, did_you_mean(scheduler_name, live)
+            found.append(Problem(path, f'no live profile has the schedulerName "{scheduler_name}"{hint}; correct it'))
+        return found
 
     def _request(self, reservation: NodeReservation, count: int, classes: Sequence[dict[str, Any]]) -> FitRequest:
         meta = reservation.metadata
@@ -551,6 +583,19 @@ def _names(room: HeldRoom) -> str:
     names = sorted({slot.node_name for slot in room.free_slots})
     more = len(names) - _SHOWN_NODES
     return ", ".join(names[:_SHOWN_NODES]) + (f" and {more} more" if more > 0 else "")
+
+
+def _of_template(reservation: NodeReservation, problems: Iterable[Problem]) -> list[Problem]:
+    """Return the problems of the first pod with the fields of the template that it was made of."""
+    meta, found = reservation.metadata, list[Problem]()
+    pods = f"{KIND} {meta.namespace}/{meta.name} (Pod {meta.namespace}/{meta.name}-"
+    for each in problems:
+        number, is_of_pod, path = each.path.removeprefix(pods).partition("): ")
+        if not is_of_pod or not each.path.startswith(pods):
+            found.append(each)
+        elif number == "0":
+            found.append(Problem(f"spec.template.{path}", each.message))
+    return found
 
 
 def _counts(room: HeldRoom) -> Counter[str]:

@@ -56,7 +56,7 @@ def manifests_of(reservation: NodeReservation, count: int) -> list[dict[str, Any
     labels.pop(POD_GROUP_LABEL, None)
     objects: list[dict[str, Any]] = []
     if spec.topology is not None:
-        name = f"{meta.name}-{meta.uid}"[:63]
+        name = group_name(reservation)
         labels[POD_GROUP_LABEL] = name
         group = {"minMember": count, "topology": spec.topology.model_dump(by_alias=True, mode="json")}
         metadata = {"name": name, "namespace": meta.namespace}
@@ -80,6 +80,11 @@ def manifests_of(reservation: NodeReservation, count: int) -> list[dict[str, Any
         for number in range(count)
     )
     return objects
+
+
+def group_name(reservation: NodeReservation) -> str:
+    """Return the name of the PodGroup, which exists only in the search."""
+    return f"{reservation.metadata.name}-{reservation.metadata.uid}"[:63]
 
 
 def _pod_spec(resources: Mapping[str, str | int]) -> dict[str, Any]:

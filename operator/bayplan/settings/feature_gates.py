@@ -209,6 +209,18 @@ GATES: tuple[FeatureGate, ...] = (
 )
 """Sorted by name."""
 
+GATE_OF_KIND: Mapping[str, str] = {"NodeReservation": NODE_RESERVATION, "RebalancePlan": REBALANCE_PLAN}
+"""Gates without which objects of a kind have no effect."""
+
+
+def how_to_turn_on(gate: str) -> str:
+    """Return how a gate is turned on, as a clause."""
+    return (
+        f"turn it on with --feature-gates={gate}=true of `bayplan run`, or the value "
+        f"settings.featureGates.{gate}=true of the chart"
+    )
+
+
 _SETS: Mapping[str, Stage] = {"AllAlpha": Stage.ALPHA, "AllBeta": Stage.BETA}
 
 

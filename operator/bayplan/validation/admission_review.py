@@ -34,9 +34,7 @@ from scheduler_core.runtime.profile_table import queue_sort_of
 _KINDS: Mapping[str, type[CustomResource]] = {
     each.definition.kind: each for each in (PodGroup, NodeReservation, RebalancePlan)
 }
-
-_NAMING: Mapping[str, type[CustomResource]] = {each.definition.kind: each for each in (PodGroup, RebalancePlan)}
-"""Kinds that name other objects."""
+"""Kinds that name other objects; ``PluginConfig`` is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +154,7 @@ class AdmissionReview:
                 wrong = self._rules.problems(plain)
             # Another process may have the plugin.
             unknown = [each for each in wrong if each.path == "spec.plugin" and self._selection is not None]
-            kind = _NAMING.get(plain["kind"])
+            kind = _KINDS.get(plain["kind"])
             if kind is not None and not wrong:
                 return _reviewed((), missing(kind.from_object(plain)))
             return _reviewed(wrong, unknown)

@@ -11,7 +11,6 @@ that they go to emptier ones, HighNodeUtilization from empty nodes so that these
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -26,12 +25,19 @@ from bayplan.api_validation.object_validation import (
 )
 from bayplan.configuration.configuration_file import configuration_notes, configuration_problems
 from bayplan.extenders.transport import url_problems
-from bayplan.gangs.bayplan_group_source import OF_EVERY_CLUSTER, missing_references
-from bayplan.profiles.desired_profiles import missing_profiles, shadow_of_shadow
+from bayplan.profiles.desired_profiles import shadow_of_shadow
 from bayplan.resources.crd_generation import RESOURCES
+from bayplan.resources.missing_references import (
+    OF_EVERY_CLUSTER,
+    missing_of_reservation,
+    missing_profiles,
+    missing_references,
+)
+from bayplan.resources.node_reservation import NodeReservation
 from bayplan.resources.pod_group import PodGroup
 from bayplan.resources.rebalance_plan import RebalancePlan
 from bayplan.resources.resource_model import API_VERSION
+from bayplan.settings.feature_gates import GATE_OF_KIND, FeatureGates, how_to_turn_on
 from bayplan.simulation.cluster_files import READ_KINDS
 from bayplan.texts import yaml_documents
 from bayplan.validation.admission_review import ObjectRules, plain_object
@@ -46,11 +52,20 @@ _KINDS = {resource.definition.kind: resource for resource in RESOURCES}
 class ManifestValidation:
     """Validation of manifests together.
 
+    Args:
+        feature_gates: The feature gates of the operator that will read them; None and empty if they are not known.
+
     Attributes:
         objects: Number of validated objects, without ignored ones.
     """
 
-    def __init__(self, manifests: Sequence[Manifest], *, allow_default_scheduler: bool = False) -> None:
+    def __init__(
+        self,
+        manifests: Sequence[Manifest],
+        *,
+        allow_default_scheduler: bool = False,
+        feature_gates: Mapping[str, bool] | None = None,
+    ) -> None:
         self.findings: list[Finding] = []
         self.objects = 0
         self._rules = ObjectRules(allow_default_scheduler=allow_default_scheduler)
@@ -68,6 +83,7 @@ class ManifestValidation:
                 self._report(each, [shadow_of_shadow(of)], Severity.WARNING)
         self._note_unreferenced(ours)
         self._note_missing(manifests, ours)
+        self._note_gates(ours, feature_gates or {})
 
     # -- selection ----------------------------------------------------------------------------------------------
 
@@ -139,9 +155,22 @@ class ManifestValidation:
             problems += (
                 self._profile_problems(manifest, plain) if kind == "SchedulerProfile" else self._rules.problems(plain)
             )
+            problems += self._template_problems(plain)
         reported = {problem.path for problem in problems}
         problems += [each for each in self._objects.problems(manifest.body) if each.path not in reported]
         self._report(manifest, problems)
+
+    def _template_problems(self, plain: Mapping[str, Any]) -> Iterator[Problem]:
+        """Yield the problems of the template of a NodeReservation, as those of a pod."""
+        spec = plain.get("spec") if plain["kind"] == "NodeReservation" else None
+        template = spec.get("template") if isinstance(spec, Mapping) else None
+        if not isinstance(template, Mapping) or not isinstance(template.get("spec"), Mapping):
+            return
+        own = template.get("metadata")
+        metadata = {**(own if isinstance(own, Mapping) else {}), "name": "template", "namespace": "default"}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
+        for each in self._objects.problems(pod):
+            yield Problem(f"spec.template.{each.path}", each.message)
 
     # -- profiles -----------------------------------------------------------------------------------------------
 
@@ -198,21 +227,41 @@ class ManifestValidation:
     def _note_missing(self, manifests: Sequence[Manifest], ours: Sequence[Manifest]) -> None:
         """Warn of PriorityClasses, node labels and profiles that objects name, if the files have others."""
         profiles = [each.body for each in ours if _kind(each) == "SchedulerProfile"]
-        for each in [each for each in ours if _kind(each) == "RebalancePlan"]:
-            with contextlib.suppress(ConfigError, KeyError, AttributeError):
-                plan = RebalancePlan.from_object(plain_object(each.body))
-                found = missing_profiles(plan.spec.scope.profiles, profiles)
-                self._report(each, found, Severity.WARNING)
-        groups = [each for each in ours if _kind(each) == "PodGroup"]
         classes = set(_names_of("PriorityClass", manifests))
         known = classes and {*classes, *OF_EVERY_CLUSTER}
         node_labels = [_labels(each) for each in manifests if _is_kind(each, "Node")]
-        for each in groups:
+        for each in ours:
+            kind = _KINDS[_kind(each)]
+            if kind not in (PodGroup, NodeReservation, RebalancePlan):
+                continue
             try:
-                group = PodGroup.from_object(plain_object(each.body))
+                resource = kind.from_object(plain_object(each.body))
             except (ConfigError, KeyError, AttributeError):
                 continue
-            self._report(each, missing_references(group, known, node_labels), Severity.WARNING)
+            found: Iterable[Problem] = ()
+            match resource:
+                case PodGroup():
+                    found = missing_references(resource, known, node_labels)
+                case NodeReservation():
+                    found = missing_of_reservation(resource, known, node_labels, profiles)
+                case RebalancePlan():
+                    found = missing_profiles(resource.spec.scope.profiles, profiles)
+            self._report(each, found, Severity.WARNING)
+
+    def _note_gates(self, ours: Sequence[Manifest], given: Mapping[str, bool]) -> None:
+        """Report objects of kinds whose feature gate is off; without the gates of the operator, as notes."""
+        gates = FeatureGates(given)
+        for each in ours:
+            kind = _kind(each)
+            gate = GATE_OF_KIND.get(kind)
+            if gate is None or gates.is_on(gate):
+                continue
+            if given:
+                message = f"{kind} has no effect: its feature gate {gate} is off; {how_to_turn_on(gate)}"
+                self._report(each, [Problem("", message)], Severity.WARNING)
+            else:
+                message = f"{kind} needs the feature gate {gate}, which is off by default; {how_to_turn_on(gate)}"
+                self._report(each, [Problem("", message)], Severity.NOTE)
 
     # -- reporting ----------------------------------------------------------------------------------------------
 

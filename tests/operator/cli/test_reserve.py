@@ -35,7 +35,9 @@ def test_the_manifest_of_the_example(tmp_path: Path) -> None:
     example["spec"]["resources"]["cpu"] = str(example["spec"]["resources"]["cpu"])
     assert yaml.safe_load(result.stdout) == example
     assert json.loads(reserve("train", *options.split(), "--dry-run", "-o", "json", missing).stdout) == example
-    checked = CliRunner().invoke(bayplan, ["validate", "-"], input=result.stdout)
+    checked = CliRunner().invoke(
+        bayplan, ["validate", "--feature-gates=NodeReservation=true", "-"], input=result.stdout
+    )
     assert (checked.exit_code, checked.stdout) == (0, "1 object validated: no problems\n")
 
 

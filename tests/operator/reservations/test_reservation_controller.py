@@ -14,6 +14,7 @@ from bayplan.reservations.reservation_controller import ReservationController
 from bayplan.resources.node_reservation import NodeReservation, NodeReservationStatus
 from bayplan.resources.resource_model import format_time
 
+from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.errors import ClusterWriteError
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.meta import OwnerReference
@@ -279,6 +280,69 @@ async def test_invalid_spec(world: Reservations) -> None:
     assert world.condition()[:2] == ("False", "InvalidSpec")
     assert "spec.resources.cpu" in world.condition()[2]
     await world.apply("room", count=2)
+    assert world.phase() == "Reserved"
+
+
+PLAIN = {"containers": [{"name": "main", "image": "main", "resources": {"requests": {"cpu": "1"}}}]}
+
+
+@table(
+    "spec, reason, message",
+    (
+        "class",
+        {"priorityClassName": "hihg"},
+        "NotFound",
+        'spec.priorityClassName: there is no PriorityClass "hihg" (did you mean "high"?); no room is reserved until',
+    ),
+    (
+        "class of the template",
+        {"template": {"spec": {**PLAIN, "priorityClassName": "hihg"}}},
+        "NotFound",
+        'spec.template.spec.priorityClassName: there is no PriorityClass "hihg"',
+    ),
+    (
+        "profile",
+        {"schedulerName": "absent"},
+        "NotFound",
+        'spec.schedulerName: no live profile has the schedulerName "absent"',
+    ),
+    (
+        "profile of the template",
+        {"template": {"spec": {**PLAIN, "schedulerName": "absent"}}},
+        "NotFound",
+        'spec.template.spec.schedulerName: no live profile has the schedulerName "absent"',
+    ),
+    (
+        "template",
+        {"template": {"spec": {"containers": [{"name": "main"}]}}},
+        "InvalidTemplate",
+        "spec.template.spec.containers[0].image: Required value: add it",
+    ),
+    (
+        "topology",
+        {"topology": {"key": "rack"}},
+        "Impossible",
+        "The pods never fit on the present nodes: no node has the label rack of its topology",
+    ),
+)
+async def test_what_a_reservation_names_and_does_not_exist(
+    world: Reservations, spec: dict[str, Any], reason: str, message: str
+) -> None:
+    """The condition names the field of the reservation once, whatever the number of pods."""
+    await world.apply("room", count=3, **spec)
+    status, found, text = world.condition()
+    assert (world.phase(), status, found) == ("Pending", "False", reason)
+    assert text.startswith(message)
+
+
+async def test_a_profile_that_goes_live_later(world: Reservations) -> None:
+    """The room is searched as soon as a live profile has the scheduler name."""
+    await world.apply("room", count=2, schedulerName="later")
+    await world.later()
+    assert world.condition()[1] == "NotFound"
+    scheduler = world.rig.scheduler
+    scheduler.activate([scheduler.build(ProfileConfig(scheduler_name="later"))])
+    await world.later()
     assert world.phase() == "Reserved"
 
 

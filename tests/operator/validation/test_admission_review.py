@@ -7,8 +7,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from bayplan.profiles.desired_profiles import PluginConfigValidation, desired_state, missing_profiles
+from bayplan.profiles.desired_profiles import PluginConfigValidation, desired_state
 from bayplan.profiles.profile_rollout import ProfileRollout
+from bayplan.resources.missing_references import missing_profiles
 from bayplan.resources.object_store import Body
 from bayplan.settings.profile_selection import ProfileSelection
 from bayplan.simulation.memory_cluster import offline_scheduler
@@ -66,7 +67,7 @@ def test_a_group_that_names_what_does_not_exist_is_admitted_with_warnings() -> N
 def test_a_plan_that_names_an_unknown_profile_is_admitted_with_a_warning() -> None:
     """An invalid plan is refused with the field, and unknown profiles are warnings that name the entry."""
     plan = {"apiVersion": "bayplan.dev/v1alpha1", "kind": "RebalancePlan", "metadata": {"name": "a"}}
-    stored = [profile_manifest("batch", {}), profile_manifest("web", {"schedulerName": "web-pods"})]
+    stored = [profile_manifest("batch", {"schedulerName": ""}), profile_manifest("web", {"schedulerName": "web-pods"})]
 
     def missing(resource: Any) -> list[Problem]:
         return list(missing_profiles(resource.spec.scope.profiles, stored))

@@ -70,6 +70,49 @@ def test_profiles_of_a_plan_that_the_files_lack(profiles: list[str], paths: list
 
 
 @table(
+    "template, paths",
+    ("valid", {"spec": {"containers": [{"name": "a", "image": "b"}]}}, []),
+    ("no image", {"spec": {"containers": [{"name": "a"}]}}, ["spec.template.spec.containers[0].image"]),
+    (
+        "label",
+        {"metadata": {"labels": {"a b": "c"}}, "spec": {"containers": [{"name": "a", "image": "b"}]}},
+        ["spec.template.metadata.labels[a b]"],
+    ),
+)
+def test_the_template_of_a_reservation(template: dict[str, Any], paths: list[str]) -> None:
+    """Its problems are those of a pod, with the fields of the template."""
+    found = findings(
+        manifest("NodeReservation", "a", {"owner": {"labels": {"app": "a"}}, "template": template}), code=bool(paths)
+    )
+    assert [each["path"] for each in found if each["severity"] == "error"] == paths
+
+
+@table(
+    "gates, severity, words",
+    ("gates that are not known", (), "note", "needs the feature gate {kind}, which is off by default; turn it on with"),
+    ("gate is off", ("--feature-gates=ResultCache=true",), "warning", "has no effect: its feature gate {kind} is off"),
+    ("gate is on", ("--feature-gates=AllAlpha=true",), None, ""),
+)
+@pytest.mark.parametrize(
+    ("kind", "spec"),
+    [
+        ("NodeReservation", {"owner": {"labels": {"app": "a"}}, "resources": {"cpu": 1}}),
+        ("RebalancePlan", {"objective": "Consolidate"}),
+    ],
+)
+def test_objects_of_a_kind_that_the_operator_does_not_read(
+    gates: tuple[str, ...], severity: str | None, words: str, kind: str, spec: dict[str, Any]
+) -> None:
+    """They are reported with the gate and how it is turned on."""
+    found = findings(manifest(kind, "a", spec), code=0, flags=gates)
+    assert [each["severity"] for each in found] == ([] if severity is None else [severity])
+    for each in found:
+        assert words.format(kind=kind) in each["message"]
+        assert f"--feature-gates={kind}=true" in each["message"]
+        assert f"settings.featureGates.{kind}=true" in each["message"]
+
+
+@table(
     "others, paths",
     ("neither classes nor nodes", [], []),
     ("another class", ["low"], ["spec.priorityClassName"]),
