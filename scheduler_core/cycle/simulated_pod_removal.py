@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,6 +96,14 @@ class NodeDryRun:
             return None
         nominated = dict(nominated_by_row(self._pod, self._nodes, self._nominator, among=frozenset(rows)))
         return SumsDryRun(filters, self._nodes, nominated, self._steps)
+
+    def results_by_row(self, owner: str, *versions: object) -> dict[int, Any] | None:
+        """Return what a plugin stored by row for pods of this class; None if the profile reuses no results."""
+        instance = self._instance
+        # The attempts of a preemptor that is nominated differ by its node.
+        if instance.pod_classes is None or self._pod.pod.status.nominated_node_name:
+            return None
+        return instance.pod_classes.results_by_row(instance, self._pod, self._nodes, owner, *versions)
 
     def remove(self, *running: PodInfo) -> None:
         """Remove pods from their rows."""

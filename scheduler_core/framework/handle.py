@@ -59,6 +59,17 @@ class DryRun(SimulatedRemoval, Protocol):
     def by_sums(self, rows: Sequence[int]) -> SimulatedRemoval | None:
         """Return the same dry run on sums of these unchanged rows, which is much faster; None if that is not exact."""
 
+    def results_by_row(self, owner: str, *versions: object) -> dict[int, Any] | None:
+        """Return what a plugin stored by row for pods of the same class; rows that changed since are left out.
+
+        Args:
+            owner: Name of the plugin.
+            versions: Versions of what the results depend on, besides the node of the row and the pods on it.
+
+        Returns:
+            A dictionary to read and extend; None if filters may return something else for the next pod of the class.
+        """
+
 
 class BindingOutcome(Enum):
     """How the wait for the binding conditions of devices ended; the values are those of kube-scheduler's metrics."""

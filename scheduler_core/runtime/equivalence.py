@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from hashlib import blake2b
 from operator import attrgetter
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -280,11 +281,13 @@ class ReuseBounds(Struct, frozen=True):
         ranking_bytes: Memory of all rankings, in bytes; the least recently used one is dropped first. A
             ranking that is larger by itself is not stored.
         seen_keys: Keys of classes of which one pod was seen, for each looseness; the oldest is dropped first.
+        row_results: Classes for which plugins store results by row; the least recently used one is dropped first.
     """
 
     classes: int = 256
     ranking_bytes: int = 32 * 1024 * 1024
     seen_keys: int = 1024
+    row_results: int = 4
 
 
 DEFAULT_REUSE_BOUNDS = ReuseBounds()
@@ -447,6 +450,35 @@ class PodClass(Struct):
         return Evaluation(state, len(rows), best)
 
 
+class RowResults(Struct):
+    """What a plugin computed for single rows and the pods of one class.
+
+    Attributes:
+        results: By row, without rows that changed.
+        checks: All are true while the pods of the class are prepared equally.
+        versions: Versions of what else the results depend on.
+        position: Position in the log of changed rows to which the results are current.
+    """
+
+    results: dict[int, Any]
+    checks: Sequence[Callable[[], bool]]
+    versions: tuple[object, ...]
+    position: int
+
+    def refresh(self, versions: tuple[object, ...], nodes: NodeColumns) -> bool:
+        """Drop the results of rows that changed; return False if all results are outdated."""
+        if versions != self.versions or not all(check() for check in self.checks):
+            return False
+        if self.position != nodes.changes.position:
+            changed = nodes.changes.since(self.position)
+            if changed is None:
+                return False
+            for row in changed:
+                self.results.pop(row, None)
+            self.position = nodes.changes.position
+        return True
+
+
 class PodClasses:
     """The pod classes of one revision of a profile, least recently used first.
 
@@ -454,7 +486,7 @@ class PodClasses:
         untimed: Pods that would have had their plugins timed, and had their class's results reused.
     """
 
-    __slots__ = ("_bounds", "_classes", "_rerun", "_reusability", "_seen", "untimed")
+    __slots__ = ("_bounds", "_by_row", "_classes", "_rerun", "_reusability", "_seen", "untimed")
 
     def __init__(self, bounds: ReuseBounds) -> None:
         self._bounds = bounds
@@ -462,6 +494,7 @@ class PodClasses:
         self._seen: tuple[dict[bytes, None], ...] = tuple({} for _ in LOOSENESS)
         self._reusability: dict[int, _Reusability] = {}
         self._rerun: dict[frozenset[str], RerunPlugins] = {}
+        self._by_row: dict[tuple[str, bytes], RowResults] = {}
         self.untimed = 0
 
     def lookup(self, instance: FrameworkInstance, info: PodInfo, nodes: NodeColumns) -> PodClass | None:
@@ -529,6 +562,32 @@ class PodClasses:
             rerun = self._rerun[names] = RerunPlugins.of(instance, names)
         return PodClass(copy.copy(info), state.clone(without=names), rerun, tuple(checks))
 
+    def results_by_row(
+        self, instance: FrameworkInstance, info: PodInfo, nodes: NodeColumns, owner: str, *versions: object
+    ) -> dict[int, Any] | None:
+        """Return what a plugin stored by row for the class of a pod whose PreFilter succeeded, to be read and extended.
+
+        Args:
+            owner: Name of the plugin.
+            versions: Versions of what the results depend on, besides Node objects, the pods of the row, and the results
+                of PreFilter and Filter.
+
+        Returns:
+            The results of rows that did not change; None if PreFilter and Filter have to be called for every pod.
+        """
+        key = owner, class_key(info)
+        found = self._by_row.pop(key, None)
+        versions = nodes.version, *versions
+        if found is None or not found.refresh(versions, nodes):
+            checks = _filter_checks(instance, info, nodes)
+            if checks is None:
+                return None
+            found = RowResults({}, checks, versions, nodes.changes.position)
+            while len(self._by_row) >= max(1, self._bounds.row_results):
+                del self._by_row[next(iter(self._by_row))]
+        self._by_row[key] = found
+        return found.results
+
     def stored(self) -> Sequence[PodClass]:
         """Return all classes, the least recently used first."""
         return tuple(self._classes.values())
@@ -584,6 +643,22 @@ class _Reusability(Struct, frozen=True):
                 for plugin in _distinct((*instance.pre_filter, *instance.pre_score))
             ),
         )
+
+
+def _filter_checks(
+    instance: FrameworkInstance, info: PodInfo, nodes: NodeColumns
+) -> Sequence[Callable[[], bool]] | None:
+    """Return checks that hold while PreFilter prepares the same for all pods of a class; None if it may not."""
+    if any(PodReads.IDENTITY in _reuse(runner).pod for runner in instance.filters):
+        return None
+    checks = []
+    for plugin in instance.pre_filter:
+        check = None if PodReads.IDENTITY in plugin.reuse.pod else plugin.reuse_check(info, nodes)
+        if check is None:
+            return None
+        if check is not always:
+            checks.append(check)
+    return checks
 
 
 def filter_class(instance: FrameworkInstance, info: PodInfo) -> object:

@@ -108,6 +108,9 @@ class FakeDryRun:
     def by_sums(self, rows: Sequence[int]) -> None:
         """Return None: there is no faster algorithm."""
 
+    def results_by_row(self, owner: str, *versions: object) -> None:
+        """Return None: no results are stored."""
+
     def remove(self, *running: PodInfo) -> None:
         """Remove pods from their rows."""
         for info in running:

@@ -147,12 +147,33 @@ class RowOutcome:
 
     Attributes:
         verdict: 0 if the pod fits without ``victims``; else why it does not fit without all pods of lower priority.
+        leaving, versions: The pods of lower priority and their objects; empty unless the outcome depends on nothing
+            else but the row.
+        candidate: Set when it is first needed.
     """
 
     row: int
     verdict: int = 0
     victims: list[PodInfo] = field(default_factory=list)
     pdb_violations: int = 0
+    leaving: list[PodInfo] = field(default_factory=list)
+    versions: list[Pod] = field(default_factory=list)
+    candidate: PreemptionCandidate | None = None
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the pods have the same versions: a start time or a condition changes without a change of the row."""
+        return [info.pod for info in self.leaving] == self.versions
+
+    def may_be_stored(self) -> bool:
+        """Return whether the outcome is the same at any later time, provided that the row does not change."""
+        if not self.versions:
+            return False
+        if len(self.leaving) == 1:
+            return True
+        started = [pod.status.start_time for pod in self.versions]
+        # The order of a pod without a start time among others depends on the time of the attempt.
+        return None not in started or not any(started)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +183,7 @@ class Trial:
     Attributes:
         why_not: Returns why victims are not evicted, "" if they may be; None if all may be.
         is_filtered: Whether Filter has rejected the pod on each row as it is.
+        stored_for: Name of the plugin for which outcomes of rows are stored.
     """
 
     pod: PodInfo
@@ -170,6 +192,18 @@ class Trial:
     terms: VictimTerms = NO_TERMS
     why_not: WhyNot | None = None
     is_filtered: bool = False
+    stored_for: str = ""
+
+    def stored(self, dry_run: DryRun, handle: Handle) -> StoredOutcomes | None:
+        """Return the outcomes of rows that are the same for this pod; None if they may not be stored."""
+        nodes, terms = self.nodes, self.terms
+        # What dry runs store would be a trace of an explanation.
+        if nodes.steps.is_dry or not self.is_filtered or terms.protected or terms.leaving or terms.held is not None:
+            return None
+        by_row = dry_run.results_by_row(self.stored_for, nodes.disruption_budgets.version)
+        if by_row is None:
+            return None
+        return StoredOutcomes(by_row, frozenset(nodes.row_of(name) for name in handle.nominator.nodes()))
 
     def dry_run(self, handle: Handle, state: CycleState) -> AbstractContextManager[DryRun]:
         """Return a dry run of the pod in which pods can be removed."""
@@ -193,6 +227,9 @@ class Trial:
             leaving = [[each for each in pods[row].values() if each.priority < priority] for row in rows]
         removal.remove(*chain.from_iterable(leaving))
         _filter_outcomes(removal, outcomes)
+        if removal is not dry_run:
+            for outcome, each in zip(outcomes, leaving, strict=True):
+                outcome.leaving, outcome.versions = each, [info.pod for info in each]
         has_budgets = len(self.nodes.disruption_budgets) > 0
         reprieves = [
             _Reprieve(outcome, *self._in_order(pods, has_budgets=has_budgets))
@@ -277,6 +314,8 @@ def _reprieve(dry_run: SimulatedRemoval, reprieves: Sequence[_Reprieve], *, is_f
 _NO_VICTIMS = unresolvable("No preemption victims found for incoming pod")
 _NOT_HELPFUL = "Preemption is not helpful for scheduling"
 _MIN_IN_STEP = 32
+_STORED_PER_STEP = 20
+"""Stored outcomes that are read in a step."""
 
 
 class DryRunResult(Struct):
@@ -334,12 +373,13 @@ def dry_run(handle: Handle, state: CycleState, trial: Trial, walk: Walk, diagnos
     tried = 0
     with trial.dry_run(handle, state) as probe:
         found.is_row_local = probe.is_row_local
+        stored = trial.stored(probe, handle) if found.is_row_local else None
     in_step = max(walk.wanted, _MIN_IN_STEP) if found.is_row_local else 1
     while tried < len(walk.rows):
         rows = walk.rows[tried : tried + in_step]
         tried += len(rows)
         try:
-            outcomes = _try(handle, state, trial, rows)
+            outcomes = _try_or_look_up(handle, state, trial, rows, stored)
         except AttemptLimitError:
             if not (without_violations or with_violations):
                 raise
@@ -395,8 +435,46 @@ def _with_least_victims(
     return tuple(candidate for candidate in improved.values() if candidate is not None)
 
 
+@dataclass(frozen=True, slots=True)
+class StoredOutcomes:
+    """Outcomes by row that hold for all preemptors of one class.
+
+    Attributes:
+        nominated: Rows with nominations, whose outcomes depend on more than the row.
+    """
+
+    by_row: dict[int, RowOutcome]
+    nominated: frozenset[int]
+
+    def get(self, row: int) -> RowOutcome | None:
+        found = self.by_row.get(row)
+        return found if found is not None and row not in self.nominated and found.is_current else None
+
+    def add(self, outcome: RowOutcome) -> None:
+        if outcome.row not in self.nominated and outcome.may_be_stored():
+            self.by_row[outcome.row] = outcome
+
+
+def _try_or_look_up(
+    handle: Handle, state: CycleState, trial: Trial, rows: Sequence[int], stored: StoredOutcomes | None
+) -> Sequence[RowOutcome | PluginError]:
+    """Try the rows whose outcomes are not stored; return the outcomes of all."""
+    if stored is None:
+        return _try(handle, state, trial, rows)
+    trial.nodes.steps.spend(len(rows) // _STORED_PER_STEP)
+    known = [stored.get(row) for row in rows]
+    tried = iter(_try(handle, state, trial, [row for row, each in zip(rows, known, strict=True) if each is None]))
+    outcomes = [next(tried) if each is None else each for each in known]
+    for outcome, former in zip(outcomes, known, strict=True):
+        if former is None and isinstance(outcome, RowOutcome):
+            stored.add(outcome)
+    return outcomes
+
+
 def _try(handle: Handle, state: CycleState, trial: Trial, rows: Sequence[int]) -> list[RowOutcome | PluginError]:
     """Try rows at once; if a plugin fails, try each row on its own, so that only the failing row is lost."""
+    if not rows:
+        return []
     try:
         with trial.dry_run(handle, state) as dry_run:
             return list[RowOutcome | PluginError](trial.select(dry_run, rows))
@@ -413,13 +491,17 @@ def _candidate(found: RowOutcome | PluginError, trial: Trial, diagnosis: Diagnos
         return error(str(found))
     if found.verdict:
         return diagnosis.decode(found.verdict)
+    candidate = found.candidate
+    if candidate is not None and trial.why_not is None:
+        return candidate
     node_name = trial.nodes.node_name(found.row)
     if not found.victims:
         return error(f'expected at least one victim pod on node "{node_name}"')
     # For devices, other victims of the node may be within the limits.
     if trial.terms.held is None and trial.why_not is not None and (reason := trial.why_not(found.victims)):
         return unschedulable(f"node(s) had {reason}")
-    return PreemptionCandidate(node_name, tuple(found.victims), found.pdb_violations)
+    found.candidate = PreemptionCandidate(node_name, tuple(found.victims), found.pdb_violations)
+    return found.candidate
 
 
 _ABOVE_ANY_PRIORITY = 2**31

@@ -35,7 +35,7 @@ class Bounds(NamedTuple):
 
 REAL = Bounds()
 TINY = Bounds(
-    ReuseBounds(classes=3, ranking_bytes=2000, seen_keys=3),
+    ReuseBounds(classes=3, ranking_bytes=2000, seen_keys=3, row_results=1),
     # The bound of resources is not reduced: resources beyond the bound are available to no pod.
     SnapshotBounds(
         changes=3,

@@ -224,6 +224,9 @@ class SingleRowDryRun:
     def by_sums(self, rows: Any) -> None:
         """Return nothing; sums are not used for single rows."""
 
+    def results_by_row(self, owner: str, *versions: object) -> None:
+        """Return nothing; results are not stored."""
+
     def run_filters(self, rows: Any) -> Any:
         """Filter one row."""
         assert len(rows) == 1
