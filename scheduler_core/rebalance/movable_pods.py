@@ -9,6 +9,7 @@ from scheduler_core.fit.requests import is_daemon
 from scheduler_core.model.movable_pod import has_local_volumes, is_decoded, safe_to_evict
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey
+from scheduler_core.rebalance.replaced_claims import has_lasting_claims
 from scheduler_core.rebalance.requests import Scope
 from scheduler_core.runtime.profile_table import ProfileTable
 from scheduler_core.snapshot.node_columns import NodeColumns
@@ -77,8 +78,8 @@ class MovablePods:
             return "its annotation safe-to-evict is false"
         if mark != "true" and has_local_volumes(pod):
             return "it has local volumes"
-        if pod.spec.resource_claims or pod.status.extended_resource_claim_status is not None:
-            return "it has resource claims"
+        if has_lasting_claims(pod, self.nodes.devices):
+            return "it has resource claims that do not end with it, or whose devices other nodes can use"
         if self.group_of(pod) is not None:
             return "it is a member of a gang"
         return ""

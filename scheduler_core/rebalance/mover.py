@@ -23,9 +23,11 @@ from scheduler_core.model.movable_pod import cost_of_move
 from scheduler_core.model.pod import PodStatus
 from scheduler_core.placement.subsets import member_room
 from scheduler_core.placement.worlds import SearchWorld, for_dry_run, without_extenders
+from scheduler_core.rebalance.replaced_claims import replace_claims
 from scheduler_core.rebalance.requests import Limits, Move
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.runtime.profile_table import ProfileTable
+from scheduler_core.snapshot.held_claims import has_claims
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.overlay import ColumnsOverlay
 from scheduler_core.snapshot.pod_info import PodInfo
@@ -130,11 +132,15 @@ class Mover:
         """
         self._world.steps.spend(_STEPS_OF_MOVE)
         source = self.nodes.node_name(info.row)
+        if self.is_moved(info) and has_claims(info.pod):
+            # Its claims are hypothetical, and have no devices yet.
+            self.left[info.key] = _NO_DESTINATION
+            return False
         with self.all_or_nothing() as group:
             overlay = ColumnsOverlay(self.nodes)
             overlay.__enter__()
             overlay.remove([info])
-            seated = self._seat(info, among, choose)
+            seated = self._seat(info, overlay, among, choose)
             if seated is None:
                 self.left[info.key] = _NO_DESTINATION
                 return False
@@ -189,13 +195,15 @@ class Mover:
             left = failed
         return True
 
-    def _seat(self, info: PodInfo, among: NDArray[np.bool_], choose: Choice | None) -> Attempt | None:
-        """Assume the replacement of a pod that is removed; return None if no node is feasible."""
+    def _seat(
+        self, info: PodInfo, overlay: ColumnsOverlay, among: NDArray[np.bool_], choose: Choice | None
+    ) -> Attempt | None:
+        """Assume the replacement of a pod that the overlay removes; return None if no node is feasible."""
         instance = self._instance(info.pod.spec.scheduler_name)
         if instance is None:
             return None
         try:
-            replacement = self._replacement(info)
+            replacement = self._replacement(info, overlay)
             rows = among & (member_room(self.nodes, [replacement]) > 0) if _counts_amounts(instance) else among
             if not rows.any():
                 return None
@@ -215,14 +223,14 @@ class Mover:
             return None
         return attempt if failure is None else None
 
-    def _replacement(self, info: PodInfo) -> PodInfo:
+    def _replacement(self, info: PodInfo, overlay: ColumnsOverlay) -> PodInfo:
         """Return the pod that a controller creates in place of another one, as far as filters read it."""
         pod = info.pod
-        meta = replace(
-            pod.metadata, uid=f"{_MOVED}{pod.metadata.uid}", deletion_timestamp=None, creation_timestamp=None
-        )
+        uid = f"{_MOVED}{pod.metadata.uid}"
+        meta = replace(pod.metadata, uid=uid, deletion_timestamp=None, creation_timestamp=None)
         spec = replace(pod.spec, node_name="")
-        return self.nodes.compile_pod(replace(pod, metadata=meta, spec=spec, status=PodStatus()))
+        status = replace_claims(overlay, self.nodes.devices, pod, uid) if has_claims(pod) else PodStatus()
+        return self.nodes.compile_pod(replace(pod, metadata=meta, spec=spec, status=status))
 
     def _instance(self, name: str) -> FrameworkInstance | None:
         found = self._instances.get(name)

@@ -9,6 +9,7 @@ import pytest
 
 from hack.controlplane.api_client import ApiClient, Manifest, status_of
 from hack.controlplane.launcher import ControlPlane
+from tests.support.live_devices import LiveDevices
 from tests.support.live_gangs import LABEL
 from tests.support.live_servers import plane_with_controllers
 from tests.support.operator_process import OperatorProcess
@@ -144,6 +145,39 @@ def test_the_room_for_a_gang_is_held(world: PlannedMoves, plane: ControlPlane) -
     assert world.nodes_of("rival") == [""]
     events = plane.kubectl("get", "events", "--field-selector=involvedObject.kind=RebalancePlan")
     assert "GangBound" in events
+
+
+class ClaimedMoves(PlannedMoves):
+    """Deployments whose pods have a device each."""
+
+    def template(self, **spec: Any) -> Manifest:
+        container = {"name": "main", "image": "x", "resources": {"claims": [{"name": "device"}]}}
+        claims = [{"name": "device", "resourceClaimTemplateName": "gpu"}]
+        return super().template(containers=[container], resourceClaims=claims, **spec)
+
+
+def test_a_pod_with_a_claim_is_moved(plane: ControlPlane, operator: OperatorProcess) -> None:
+    """The replacement has a new claim of the template, with a device of its node."""
+    with ApiClient(plane) as api:
+        world, devices = ClaimedMoves(api, operator, NAMESPACE), LiveDevices(api, operator, NAMESPACE)
+        world.profile({})
+        world.nodes("a", "b", cpu="4")
+        a, b = (f"{world.token}-{name}" for name in "ab")
+        for each in (a, b):
+            devices.driver.publish(each, {"name": "d0"})
+        devices.template("gpu")
+        world.deployment("one", 1, a)
+        plane.kubectl("cordon", a)
+        world.plan("drain", objective="Drain", drain={"nodes": [a]}, dryRun=False)
+        status = world.until_phase("drain", "Completed")
+        assert [(each["source"], each["target"], each["state"]) for each in status["moves"]] == [(a, b, "Moved")]
+        assert world.nodes_of_app("one") == [b]
+        world.until(
+            lambda: [pool for _, pool, _ in devices.allocated()] == [b], "the claim of the evicted pod is deleted"
+        )
+        plane.kubectl("delete", "rebalanceplans,deployments", "--all")
+        world.clean_up()
+        devices.clean_up()
 
 
 def test_an_invalid_plan(world: PlannedMoves, plane: ControlPlane) -> None:

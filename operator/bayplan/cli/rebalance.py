@@ -163,8 +163,8 @@ def rebalance(*, dry_run: bool, output: str, **given: Any) -> None:
     Each destination is a node that all filters of the profile of the pod accept when all earlier moves are made. A move
     that gains nothing is left out. Left alone are pods without a controller, static pods and those of DaemonSets, pods
     with local volumes or with the annotation cluster-autoscaler.kubernetes.io/safe-to-evict: "false", pods with
-    resource claims, members of gangs, pods that are critical for the system, and pods whose PodDisruptionBudgets allow
-    no disruption.
+    resource claims that do not end with them, members of gangs, pods that are critical for the system, and pods whose
+    PodDisruptionBudgets allow no disruption.
 
     The cluster is that of the kubeconfig, or the one in the files (-f), as for `bayplan simulate`. With -o html the
     plan is one file that needs no server.

@@ -18,7 +18,7 @@ from scheduler_core.dry_run_assembly import plan_search
 from scheduler_core.errors import ClusterWriteError, NotFoundError
 from scheduler_core.gangs.held_room import EndReason, HeldPod, HeldRoom, Holder, OwnPods, Terms
 from scheduler_core.model.meta import ObjectMeta, OwnerReference
-from scheduler_core.model.pod import Container, Pod, PodSpec, ResourceRequirements
+from scheduler_core.model.pod import Container, Pod, PodSpec, ResourceClaimReference, ResourceRequirements
 from scheduler_core.model.pod_requests import CPU
 from scheduler_core.ports import Clock, Event, ObjectReference
 from scheduler_core.rebalance.requests import RebalanceRequest
@@ -168,7 +168,11 @@ class PodMoves:
         requests = {name: f"{amount}m" if name == CPU else str(amount) for name, amount in info.requests.fit.items()}
         others = self._own_pods_on(target, pod.metadata.namespace, owner)
         return AwaitedPod(
-            owner=owner, requests=requests, priority=info.priority, others=tuple(sorted(others)[:MAX_PODS_OF_NODE])
+            owner=owner,
+            requests=requests,
+            priority=info.priority,
+            has_claims=bool(pod.spec.resource_claims),
+            others=tuple(sorted(others)[:MAX_PODS_OF_NODE]),
         )
 
     def _running(self, uid: str, source: str) -> PodInfo | None:
@@ -216,4 +220,6 @@ def _expected_pod(move: PlannedMoveStatus, awaited: AwaitedPod) -> Pod:
     owners = (OwnerReference("", "", awaited.owner, controller=True),)
     containers = (Container("main", resources=ResourceRequirements(requests=dict(awaited.requests))),)
     metadata = ObjectMeta(name, namespace, f"resumed/{move.uid}", owner_references=owners)
-    return Pod(metadata, PodSpec(priority=awaited.priority, containers=containers))
+    # Held room keeps other pods with claims off the node if the pod has some, whatever they are.
+    claims = (ResourceClaimReference("claim"),) if awaited.has_claims else ()
+    return Pod(metadata, PodSpec(priority=awaited.priority, containers=containers, resource_claims=claims))

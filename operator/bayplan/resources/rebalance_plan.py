@@ -204,6 +204,7 @@ class AwaitedPod(StatusModel):
         default={}, max_length=_MAX_REQUESTS, description="Requests of the pod, by resource."
     )
     priority: int = Field(default=0, ge=-INT32_MAX - 1, le=INT32_MAX, description="Priority of the pod.")
+    has_claims: bool = Field(default=False, description="Whether the pod has resource claims.")
     others: tuple[Annotated[str, Field(max_length=64)], ...] = entries(
         "UIDs of the pods of the controller that were on the node before the eviction.", MAX_PODS_OF_NODE
     )

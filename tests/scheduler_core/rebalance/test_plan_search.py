@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -9,9 +10,17 @@ from msgspec.structs import replace
 
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.affinity import LabelSelector
+from scheduler_core.model.devices import (
+    AllocationResult,
+    ClaimConsumer,
+    DeviceAllocation,
+    DeviceRequestResult,
+    ResourceClaim,
+    ResourceClaimStatus,
+)
 from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.movable_pod import EmptyDir, HostPath, LocalVolume
-from scheduler_core.model.pod import EphemeralVolumeSource, Pod, ResourceClaimReference, TopologySpreadConstraint
+from scheduler_core.model.pod import EphemeralVolumeSource, Pod, TopologySpreadConstraint
 from scheduler_core.model.pod_group import GroupTopology
 from scheduler_core.model.selectors import equality_matcher
 from scheduler_core.model.workloads import PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus
@@ -28,9 +37,12 @@ from scheduler_core.rebalance.requests import (
     Spread,
 )
 from tests.support.builders import pod
+from tests.support.devices import DRIVER, claim, device, exactly, slice_of, using
+from tests.support.gang_devices import device_rig, owned, report
 from tests.support.gang_preemption import add_gang, running_pod, small_node, terminating_pod, with_pod_groups
 from tests.support.gangs import LABEL, group, key, members
 from tests.support.rebalancing import movable, moves_of, planned
+from tests.support.recording_claim_writer import RecordingClaimWriter
 from tests.support.scheduling import Rig, rig
 from tests.support.tables import table
 
@@ -180,12 +192,61 @@ def test_no_pod_had_to_move_for_a_gang_that_fits(cluster: Rig) -> None:
     assert not plan.left
 
 
-def test_a_pod_with_claims_is_left_alone(cluster: Rig) -> None:
-    """Devices of a claim are not searched again for a replacement."""
-    claiming = movable("p", "a")
-    spec = replace(claiming.spec, resource_claims=(ResourceClaimReference("gpu", "gpu"),))
-    cluster.add(replace(claiming, spec=spec))
-    assert "resource claims" in planned(cluster, RebalanceRequest(Drain(frozenset("a")))).left["default/p"]
+def devices_of_two_nodes() -> tuple[Rig, RecordingClaimWriter, Pod]:
+    """Return a cluster whose nodes a and b have a device each, and a pod on node a that is to use that of node a."""
+    made, writer = device_rig()
+    report(made, writer, *(small_node(name, 4) for name in "ab"))
+    report(made, writer, *(slice_of([device("d0")], node=name, name=f"slice-{name}") for name in "ab"))
+    return made, writer, movable("p", "a", namespace="ns")
+
+
+def test_a_pod_with_a_claim_from_a_template_is_moved() -> None:
+    """Its replacement has a claim of its own, with devices of the other node; without such devices it stays."""
+    made, writer, claiming = devices_of_two_nodes()
+    report(made, writer, allocated(owned(claiming, exactly("r")), "a", claiming))
+    report(made, writer, using(claiming, templates={"gpu": "claim-of-p"}))
+    drain = RebalanceRequest(Drain(frozenset("a")))
+    assert moves_of(planned(made, drain)) == {"p": ("a", "b")}
+    other = pod("other", node_name="b", namespace="ns")
+    report(made, writer, allocated(claim(exactly("r"), name="other"), "b", other), using(other, "other"))
+    plan = planned(made, drain)
+    assert not plan.moves
+    assert plan.left == {"ns/p": "no other node has room for it, with the moves before"}
+
+
+def shared(claiming: Pod) -> Pod:
+    """Return a pod whose claim exists without it."""
+    return using(claiming, "claim-of-p")
+
+
+def own(claiming: Pod) -> Pod:
+    """Return a pod whose claim is created from a template."""
+    return using(claiming, templates={"gpu": "claim-of-p"})
+
+
+@table(
+    "uses, others, pool",
+    ("by-name", shared, (), "a"),
+    ("another-user", own, ("other",), "a"),
+    ("not-created", lambda claiming: using(claiming, templates={"gpu": "x"}), (), "a"),
+    ("of-several-nodes", own, (), "fabric"),
+)
+def test_claims_that_do_not_end_with_their_pod(uses: Callable[[Pod], Pod], others: Sequence[str], pool: str) -> None:
+    """A pod is left alone if its claim is used by others, is not known, or has devices that other nodes can use."""
+    made, writer, claiming = devices_of_two_nodes()
+    report(made, writer, slice_of([device("d0")], node="", pool="fabric", name="fabric", allNodes=True))
+    claim_of_pod = allocated(owned(claiming, exactly("r")), pool, claiming)
+    users = (*claim_of_pod.status.reserved_for, *(ClaimConsumer("pods", each, each) for each in others))
+    report(made, writer, replace(claim_of_pod, status=replace(claim_of_pod.status, reserved_for=users)))
+    report(made, writer, uses(claiming))
+    assert "resource claims that do not end" in planned(made, RebalanceRequest(Drain(frozenset("a")))).left["ns/p"]
+
+
+def allocated(of: ResourceClaim, pool: str, user: Pod) -> ResourceClaim:
+    """Return a claim that has device d0 of a pool and is reserved for a pod."""
+    result = DeviceRequestResult("r", DRIVER, pool, "d0")
+    consumer = ClaimConsumer("pods", user.metadata.name, user.metadata.uid)
+    return replace(of, status=ResourceClaimStatus(AllocationResult(DeviceAllocation((result,))), (consumer,)))
 
 
 @table(
