@@ -93,7 +93,9 @@ class EvictionLimits:
             return False
         if self._leaving is None:
             self._nodes.steps.pass_by(int(self._nodes.pod_count.sum()) // _PODS_PER_STEP)
-            running = (info for pods in self._nodes.pods for info in pods.values() if info.is_leaving)
+            # The pods of deleted nodes terminate, too.
+            by_node = chain(self._nodes.pods, self._nodes.pods_without_row.values())
+            running = (info for pods in by_node for info in pods.values() if info.is_leaving)
             evicted = (info for preemption in self._under_way for info in preemption.victims)
             self._leaving = list({info.uid: info for info in chain(running, evicted)}.values())
         protecting += [(info, budgets.protecting(info)) for info in self._leaving]

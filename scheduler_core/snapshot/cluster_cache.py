@@ -73,7 +73,7 @@ class ClusterCache:
         self.columns = NodeColumns(bounds, devices)
         self.placed: dict[str, PlacedPod] = {}
         self._unconfirmed: dict[str, PlacedPod] = {}
-        self._without_node: dict[str, dict[str, PodInfo]] = {}
+        self._without_node = self.columns.pods_without_row
 
     # -- nodes --------------------------------------------------------------------------------------------------
 

@@ -206,6 +206,7 @@ class NodeColumns:
     Attributes:
         size: Number of rows including unused ones; the length of every column.
         names, nodes: Name and object of each row's node, None for an unused row.
+        pods_without_row: Pods on nodes that have no row, by node and UID: those of deleted nodes, which may still run.
         resources: Columns of the resources that nodes offer, the first axis of the two resource matrices.
         taint_sets: Numbers of the distinct taint lists of nodes.
         storage, devices: Storage objects, and objects of Dynamic Resource Allocation.
@@ -233,6 +234,7 @@ class NodeColumns:
         self.names: list[str | None] = []
         self.nodes: list[Node | None] = []
         self.pods: list[dict[str, PodInfo]] = []
+        self.pods_without_row: dict[str, dict[str, PodInfo]] = {}
         self.resources = ResourceNames(bounds.resources)
         self.taint_sets: LoggedInterner[tuple[Taint, ...]] = LoggedInterner(bounds.taint_lists)
         self.taint_sets.acquire(())
@@ -257,8 +259,8 @@ class NodeColumns:
 
     def undo_overlays(self, count: int) -> None:
         """Undo all but the first overlays, the last one first; for an overlay whose own undo raised."""
-        while len(self.overlays) > count:
-            overlay = self.overlays[-1]
+        # Each once: a loop until none is left would not end if an undo left its overlay in the list.
+        for overlay in reversed(self.overlays[count:]):
             try:
                 overlay.undo()
             except Exception:

@@ -35,7 +35,7 @@ from tests.simulation.operator_supervisor import OperatorSupervisor
 from tests.simulation.plain_fit import rejection_reason, requests_of
 from tests.simulation.plugins import GATE_LABEL
 from tests.simulation.pod_groups import PodGroups
-from tests.simulation.profiles import PROFILES
+from tests.simulation.profiles import PROFILES, limits_victims
 from tests.simulation.steps import COMMON_FAULTS, Step
 
 _CHECKS = 2000
@@ -129,7 +129,9 @@ class ClusterSteps:
             name = f"v{number}"
             volume = cluster_objects.volume(name, self._server.new_uid(name), ZONES[number % len(ZONES)])
             self._server.put(VOLUMES, volume)
-        self._server.put(BUDGETS, cluster_objects.budget(APPS[0], 1))
+        protected = APPS if limits_victims(self._context.seed) else APPS[:1]
+        for app in protected:
+            self._server.put(BUDGETS, cluster_objects.budget(app, 1))
         self._network.rival = self._bind_before_operator
 
     def add_actions(self, actions: Mapping[str, Callable[[random.Random, int], None]]) -> None:

@@ -82,9 +82,12 @@ class HealingChecks:
 
     def _untaken(self, node_name: str) -> Iterator[LostMember]:
         """Yield the lost members whose room on a node no replacement has taken."""
+        bound_elsewhere = self.ledger.bound_elsewhere
         for gang in self.context.queue.gangs:
             for lost in gang.lost_members.values():
-                if lost.node_name == node_name and lost.has_room and lost.replacement not in gang.placed:
+                # A replacement that a read has shown on another node needs no room, also before the watch shows it.
+                is_bound = lost.replacement in gang.placed or lost.replacement in bound_elsewhere
+                if lost.node_name == node_name and lost.has_room and not is_bound:
                     yield lost
 
     def _priority_of(self, pod: Pod) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import random
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -27,13 +27,14 @@ from scheduler_core.errors import BoundElsewhereError
 from scheduler_core.framework.registry import Registry
 from scheduler_core.in_tree import in_tree_registry
 from scheduler_core.model.pod import Pod
-from scheduler_core.ports import Binding, Clock
+from scheduler_core.ports import Binding, Clock, PodDeletion
 from scheduler_core.queueing.queue_moves import MOVES
 from scheduler_core.record_assembly import record_feeds, recorded_ports
 from scheduler_core.recording.recorded_ports import RecordedWriter
 from scheduler_core.recording.recorder import Recorder
 from scheduler_core.runtime.framework_instance import FrameworkInstance, ProfilePlan, plan_profile
 from scheduler_core.scheduler import Scheduler, SchedulerOptions, SchedulerPorts
+from tests.simulation.eviction_checks import EvictionChecks, ReceivedBudgets
 from tests.simulation.extender import ModelExtender
 from tests.simulation.fault_counts import FaultCounts
 from tests.simulation.gang_checks import GangChecks
@@ -91,13 +92,20 @@ class WatchedScheduler(Scheduler):
 
 
 class WatchedWriter(KubeWriter):
-    """The operator's writer, which reports binds, and reads that show a bound pod.
+    """The operator's writer, which reports binds and evictions, and reads that show a bound pod.
 
     Attributes:
         ledger: Receives the reports.
+        evictions: Checks the evictions.
     """
 
     ledger: ReservationLedger
+    evictions: EvictionChecks
+
+    def delete_pod(self, deletion: PodDeletion, done: Callable[[Exception | None], None]) -> None:
+        """Delete a pod."""
+        self.evictions.sent()
+        super().delete_pod(deletion, done)
 
     async def bind(self, binding: Binding) -> None:
         """Bind a pod."""
@@ -182,6 +190,7 @@ class OperatorProcess:
         self.received = ReceivedFeed(self.scheduler, clock)
         self.scheduler.feed = self.received
         self.scheduler.group_feed = self.received_groups = ReceivedGroups(self.scheduler, clock)
+        self.scheduler.workload_feed = budgets = ReceivedBudgets(self.scheduler)
         if self._recorder is not None:
             record_feeds(self._recorder, self.scheduler)
         self.ledger.watch(self.received)
@@ -189,6 +198,9 @@ class OperatorProcess:
         healing = HealingChecks(self.ledger, self.received, self.received_groups, context, held)
         self.ledger.gangs = GangChecks(
             self.ledger, self.received, self.received_groups, context, run_state.on_placed, healing
+        )
+        self.writer.evictions = EvictionChecks(
+            self.ledger, run_state, self.received, budgets, self.preemption, context.services.preemptions
         )
         self._groups = GroupWatch(
             loop, clock, run_state.groups, self.received_groups, f"{options.seed}/{options.number}"

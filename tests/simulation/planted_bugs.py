@@ -21,7 +21,9 @@ from scheduler_core.cycle.freed_capacity_event import FreedCapacity
 from scheduler_core.errors import ConflictError, NotFoundError, WriteTimeoutError
 from scheduler_core.feeds import pod_and_node_feed
 from scheduler_core.feeds.pod_versions import ReadPods
+from scheduler_core.framework import gang_preemptor
 from scheduler_core.framework.cluster_events import EventRegistration, Hint, Resource
+from scheduler_core.framework.gang_preemptor import EvictionLimits
 from scheduler_core.framework.nominator import NominatedPods
 from scheduler_core.framework.waiting_pods import WaitingPod, WaitingPods
 from scheduler_core.plugins.default_preemption.eviction import Evictions
@@ -312,6 +314,14 @@ def _restored_from_copy(original: Original) -> Original:
     return without
 
 
+def _none_leaving(original: Original) -> Original:
+    def init(self: EvictionLimits, *given: Any) -> None:
+        original(self, *given)
+        self._leaving = []
+
+    return init
+
+
 BUGS: dict[str, Bug] = {
     "Unreserve is skipped": _skipped(assume_and_reserve, "run_unreserve"),
     "an assumed pod is not forgotten": _skipped(ClusterCache, "forget"),
@@ -372,3 +382,10 @@ BUGS: dict[str, Bug] = {
     "delayed writes are not released": _skipped(ApiDispatcher, "release"),
 }
 """Planted bugs by the defect that they cause."""
+
+LIMIT_BUGS: dict[str, Bug] = {
+    "evictions that budgets do not show are not counted": lambda: _patched(EvictionLimits, "__init__", _none_leaving),
+    "a budget that is never violated is violated": _skipped(EvictionLimits, "_violates"),
+    "the maximum of victims is ignored": lambda: _patched(gang_preemptor, "why_too_many", lambda _: lambda *_: ""),
+}
+"""Planted bugs in the limits of a profile on victims."""

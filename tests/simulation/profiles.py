@@ -16,6 +16,7 @@ from scheduler_core.model.gang_owners import owner_instance
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, group_key_of
 
+_LIMITED = frozenset((6, 8, 12, 16, 17, 20, 24, 26, 30, 34, 38, 43, 44))
 PROFILES = ("default-scheduler", "batch")
 REVISIONS = ("default", "label-gate", "most-allocated", "short-backoff", "extender")
 INVALID_REVISION = "invalid"
@@ -89,4 +90,16 @@ def preemption_settings(seed: int) -> PreemptionSettings:
     """Return the settings of preemption: in some runs profiles wait for a new node first, or preempt for devices."""
     # Not in the runs with devices that found fixed or planted bugs, which would decide otherwise.
     frees_devices = seed % 19 in (3, 4, 5, 6, 11, 12, 13)
-    return PreemptionSettings(delay_seconds=3 if seed % 29 in (4, 27) else 0, devices=frees_devices)
+    limits = limits_victims(seed)
+    return PreemptionSettings(
+        delay_seconds=3 if seed % 29 in (4, 27) else 0,
+        devices=frees_devices,
+        never_violate_disruption_budgets=limits,
+        max_victims=2 if limits and seed % 3 == 0 else None,
+    )
+
+
+def limits_victims(seed: int) -> bool:
+    """Return whether profiles never violate disruption budgets, which exist for all apps then."""
+    # Not in the runs that found fixed or planted bugs.
+    return seed % 46 in _LIMITED

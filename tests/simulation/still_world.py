@@ -27,7 +27,7 @@ from tests.simulation.ledger import RunState
 from tests.simulation.network import Network
 from tests.simulation.operator_process import OperatorProcess, ProcessOptions
 from tests.simulation.pod_groups import PodGroups
-from tests.simulation.profiles import PROFILES
+from tests.simulation.profiles import PROFILES, preemption_settings
 from tests.simulation.virtual_loop import VirtualLoop
 from tests.simulation.watch_lag import WatchLag
 from tests.support.builders import node, pod
@@ -115,7 +115,10 @@ class _StillWorld:
                 seed,
                 0.0,
                 bind_limit=rng.choice((2, 8, 32)),
-                preemption=None if allowed is None else PreemptionSettings(never_violate_disruption_budgets=True),
+                preemption=PreemptionSettings(
+                    delay_seconds=preemption_settings(seed).delay_seconds,
+                    never_violate_disruption_budgets=allowed is not None,
+                ),
             ),
         )
 

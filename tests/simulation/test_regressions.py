@@ -65,6 +65,7 @@ from tests.support.tables import table
     ("created-claim-is-deleted-while-its-watch-stalls-and-then-expires", 9200004),
     ("nomination-of-a-gang-ends-when-its-next-attempt-fails", 9300061),
     ("member-is-deleted-while-a-cycle-waits-and-its-profile-goes-live", 9300414),
+    ("victim-terminates-on-a-deleted-node-when-another-is-evicted", 76),
     ("group-is-deleted-during-an-attempt-of-its-nominated-gang", 325),
 )
 def test_a_fixed_bug_does_not_return(seed: int) -> None:

@@ -97,6 +97,18 @@ async def test_victims_within_their_budgets(kind: str) -> None:
     assert await attempted(made, kind) == {"a", "b"}
 
 
+@KINDS
+async def test_a_terminating_pod_of_a_deleted_node_counts(kind: str) -> None:
+    """A pod terminates also after its node was deleted, and its budget may not show it yet."""
+    leaving = labelled("leaving", "n1", "web")
+    leaving = replace(leaving, metadata=replace(leaving.metadata, deletion_timestamp=started(0)))
+    victim = running_pod("victim", "n0", cpus=2, labels={"app": "web"})
+    made = cluster(NEVER, [victim, leaving], nodes=2)
+    made.context.cache.columns.disruption_budgets.assign(budget("web", {"app": "web"}, 1))
+    made.scheduler.feed.node_deleted(node("n1"))
+    assert await attempted(made, kind) == set()
+
+
 async def test_only_victims_count_against_a_budget() -> None:
     """The reference counts a violation of the pod that leaves, because an older pod that stays came before it."""
     old = replace(labelled("old", "n0", "web"), status=replace(pod().status, start_time=started(0)))
