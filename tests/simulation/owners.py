@@ -65,6 +65,7 @@ class Workload:
         completions: Completions of a Job; None for none.
         replicas: Jobs of each of the two replicated jobs of a JobSet, or replicas of a LeaderWorkerSet.
         recreates_unit: Whether all pods of a JobSet or a replica are recreated if one is lost.
+        sizes: Every number of members that its gangs have had, also before the first pod.
         made: Names of the slots whose pods were created, by unit; empty while the unit is being recreated.
     """
 
@@ -77,6 +78,7 @@ class Workload:
     replicas: int = 1
     is_suspended: bool = False
     recreates_unit: bool = False
+    sizes: set[int] = field(default_factory=set)
     made: dict[str, set[str]] = field(default_factory=dict)
 
     @property
@@ -161,6 +163,7 @@ class Owners:
     def put(self, workload: Workload) -> None:
         """Create or change a workload; its controller acts later."""
         self.workloads[workload.name] = workload
+        workload.sizes.add(workload.size)
         path = PATHS.get(workload.kind)
         if path is not None:
             self._owned.owner_uids.add(workload.uid)
@@ -197,7 +200,7 @@ class Owners:
     def _note_size(self, workload: Workload, pod: Pod) -> None:
         key = gang_key(pod)
         if key is not None:
-            self._owned.sizes[key].add(workload.size)
+            self._owned.sizes[key] |= workload.sizes
 
     def _delete(self, pod: Pod) -> None:
         self._server.delete_pod(pod.metadata.name, pod.metadata.uid)
@@ -289,19 +292,20 @@ class Owners:
 
     def _gang_problems(self, workload: Workload, key: GroupKey, received: PodGroup | None) -> Iterator[str]:
         body = self._groups.bodies.get(key)
+        # A suspended owner may have ended pods. The leader that would own the PodGroup of a removed replica is gone.
+        is_active = any(gang_key(pod) == key and _is_active(pod) for pod in self.pods(workload))
         if body is not None:
             size = body["spec"]["minMember"]
             # The size of a suspended owner counts when it is resumed.
             if body["metadata"]["labels"] and size != workload.size and not workload.is_suspended:
                 yield f"gang {key} has minMember {size}, and its owner has {workload.size} pods"
         elif workload.size > 1:
-            # The leader that would own the PodGroup of a removed replica does not exist any more.
-            if any(gang_key(pod) == key and _is_active(pod) for pod in self.pods(workload)):
+            if is_active:
                 yield f"gang {key} of {workload.kind} {workload.name} has no PodGroup"
-        elif received is None or (received.min_member, received.is_basic) != (1, True):
-            yield f"gang {key} of one pod is not reported to the core: {received}"
-        else:
+        elif received is not None and (received.min_member, received.is_basic) == (1, True):
             self._groups.objects[key] = received
+        elif is_active:
+            yield f"gang {key} of one pod is not reported to the core: {received}"
 
 
 def _is_active(pod: Pod) -> bool:
