@@ -87,6 +87,7 @@ def test_nodes_are_emptied(world: PlannedMoves, plane: ControlPlane) -> None:
     status = world.until_phase("dry", "Planned")
     assert [(each["source"], each["target"], each["state"]) for each in status["moves"]] == [(a, b, "Pending")]
     assert status["gain"] == "1 node would be empty after 1 move"
+    assert status["effect"] == {"nodesEmptied": 1, "emptyNodes": [a]}
     assert world.nodes_of_app("one") == [a]
     world.plan("move", objective="Consolidate", dryRun=False)
     status = world.until_phase("move", "Completed")
@@ -114,6 +115,8 @@ def test_a_budget_is_waited_for(world: PlannedMoves) -> None:
     world.plan("held", objective="Drain", drain=drain, dryRun=False)
     status = world.until_phase("held", "Completed")
     assert status.get("moves", []) == []
+    (left,) = status["leftAlone"]
+    assert (left["reason"], left["count"]) == ("the PodDisruptionBudget web allows no disruption", 1)
     assert world.nodes_of_app("web") == [a]
     reference = {"kind": "PodDisruptionBudget", "apiVersion": "policy/v1"}
     metadata = {"name": "web", "namespace": NAMESPACE}

@@ -29,7 +29,7 @@ from msgspec import Struct
 from bayplan.kube.timing import delay_of_try
 from bayplan.process.copies import BackgroundDocuments, Document
 from bayplan.rebalancing.building import plan_document
-from bayplan.rebalancing.documents import MemberRoom, PlanDocument
+from bayplan.rebalancing.documents import MemberRoom, PlanDocument, PlanGain
 from bayplan.rebalancing.gang_rooms import GangRooms
 from bayplan.rebalancing.objectives import piece_of
 from bayplan.rebalancing.pod_moves import CHANGED, AwaitedMove, Evictions, MoveOrder, PodMoves
@@ -37,9 +37,14 @@ from bayplan.resources.conditions import ConditionUpdate, problems_message, set_
 from bayplan.resources.rebalance_plan import (
     MAX_MEMBERS,
     MAX_MOVES,
+    MAX_NAMED_NODES,
+    MAX_NAMED_PODS,
+    MAX_REASONS,
     AwaitedPod,
     GangRoom,
+    LeftAlonePods,
     MemberRoomStatus,
+    PlanEffect,
     PlannedMoveStatus,
     RebalancePlan,
     RebalancePlanSpec,
@@ -249,7 +254,10 @@ class RebalancePlans:
         if not self._is_due(plan, status):
             return
         run = _Run(self, plan, status)
-        await run.make()
+        if plan.spec.suspend:
+            await run.suspend(status)
+        else:
+            await run.make()
 
     async def _end_resumed(
         self, plan: RebalancePlan, status: RebalancePlanStatus, resumed: _Resumed
@@ -273,6 +281,8 @@ class RebalancePlans:
         return status
 
     def _is_due(self, plan: RebalancePlan, status: RebalancePlanStatus) -> bool:
+        if plan.spec.suspend:
+            return (status.observed_generation, status.phase) != (plan.metadata.generation, "Suspended")
         if status.observed_generation != plan.metadata.generation or status.phase in (None, "Moving", "Invalid"):
             return True
         interval, ended = plan.spec.interval_seconds, status.completed_at
@@ -296,10 +306,12 @@ class RebalancePlans:
         if entry is None or entry.stored.metadata.uid != uid:
             return
         entry.status = status
-        written = status.model_dump(mode="json", by_alias=True, exclude_none=True)
+        written = {**_OPTIONAL, **status.model_dump(mode="json", by_alias=True, exclude_none=True)}
+        if status.effect is not None:
+            written["effect"] = status.effect.model_dump(mode="json", by_alias=True)
         try:
             # The status is merged: None removes what an earlier plan wrote.
-            await self._requests.write_status(name, {**_OPTIONAL, **written})
+            await self._requests.write_status(name, written)
         except ClusterWriteError:
             entry.write_failures += 1
             delay = delay_of_try(entry.write_failures, _WRITE_INITIAL_SECONDS, _WRITE_MAXIMUM_SECONDS)
@@ -380,7 +392,12 @@ class _Run:
             update={
                 "planned": self._before + len(found.moves),
                 "gain": found.headline[:_LONGEST_GAIN],
+                "effect": _effect_of(found.gain),
                 "cost": found.cost,
+                "left_alone": tuple(
+                    LeftAlonePods(reason=each.reason[:_LONGEST_GAIN], count=each.count, pods=each.pods[:MAX_NAMED_PODS])
+                    for each in found.left_alone[:MAX_REASONS]
+                ),
                 "planned_at": plans.now(),
                 "moves": tuple(
                     PlannedMoveStatus(pod=each.pod, uid=each.uid, source=each.source, target=each.target)
@@ -433,6 +450,13 @@ class _Run:
             self._plans.extend(self._plan, seconds)
             until = _full_second(self._plans.now() + timedelta(seconds=seconds))
             self._status = self._status.model_copy(update={"room": room.model_copy(update={"until": until})})
+
+    async def suspend(self, before: RebalancePlanStatus) -> None:
+        """Write that no moves are made; the moves of the earlier spec stay in the status."""
+        self._plans.rooms.release(self._plan.metadata.name)
+        self._status = before.model_copy(update={"observed_generation": self._plan.metadata.generation, "room": None})
+        self._conclude("False", "Suspended", "spec.suspend is true: no moves are made until it is false")
+        await self._write("Suspended")
 
     async def stop(self, status: RebalancePlanStatus, failure: str) -> RebalancePlanStatus:
         """End a plan whose move has failed; return the status."""
@@ -560,6 +584,18 @@ def _with_missing(found: PlanDocument) -> str:
         return found.headline
     names = listed(found.missing_nodes)
     return f"{found.headline}; spec.drain.nodes: there is no node {names}; correct or remove the name"
+
+
+def _effect_of(gain: PlanGain) -> PlanEffect:
+    return PlanEffect(
+        nodes_emptied=len(gain.nodes_emptied),
+        empty_nodes=gain.nodes_emptied[:MAX_NAMED_NODES],
+        pieces_before=gain.pieces_before,
+        pieces_after=gain.pieces_after,
+        excess_before=gain.excess_before,
+        excess_after=gain.excess_after,
+        gang_fits=gain.gang_fits,
+    )
 
 
 def _full_second(moment: datetime) -> datetime:

@@ -4,7 +4,7 @@ By default a plan is a dry run: the status has the moves, and nothing is evicted
 """
 
 from collections.abc import Iterator
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
@@ -27,6 +27,9 @@ from scheduler_core.config.config_model import INT32_MAX, INT64_MAX, ConfigModel
 MAX_MOVES = 500
 MAX_MEMBERS = 1000
 MAX_PODS_OF_NODE = 1000
+MAX_REASONS = 20
+MAX_NAMED_PODS = 5
+MAX_NAMED_NODES = 100
 _MAX_NAMES = 100
 _MAX_LABELS = 16
 _MAX_REQUESTS = 500
@@ -39,7 +42,7 @@ _NEEDS_PIECE = "spec.defragment is required with objective Defragment, and only 
 _NODES_OR_LABELS = "nodes or labels are required: they select the nodes"
 
 Objective = Literal["Consolidate", "Defragment", "Drain", "MakeRoom", "Spread"]
-Phase = Literal["Planned", "Moving", "Completed", "Stopped", "Invalid"]
+Phase = Literal["Planned", "Moving", "Suspended", "Completed", "Stopped", "Invalid"]
 MoveState = Literal["Pending", "Evicting", "Moved", "Failed"]
 Labels = dict[str, Annotated[str, Field(max_length=63)]]
 Name = Annotated[str, Field(max_length=MAX_NAME_LENGTH)]
@@ -171,6 +174,11 @@ class RebalancePlanSpec(ConfigModel):
         description="True (default): the status has the moves, and no pod is evicted. False: the moves are made.",
         json_schema_extra={"x-keep-default": True},
     )
+    suspend: bool = Field(
+        default=False,
+        description="True: no move begins until it is false again; a move that has begun is finished. Then the plan is "
+        "made again, with a new budget.",
+    )
     interval_seconds: int | None = Field(
         default=None,
         ge=60,
@@ -194,6 +202,10 @@ class RebalancePlanSpec(ConfigModel):
             yield RuleProblem(("gang",), _NEEDS_GANG)
         if (self.objective == "Defragment") != (self.defragment is not None):
             yield RuleProblem(("defragment",), _NEEDS_PIECE)
+
+
+def _amount(description: str) -> Any:
+    return Field(default=None, ge=0, le=INT64_MAX, description=description)
 
 
 class AwaitedPod(StatusModel):
@@ -242,6 +254,28 @@ class GangRoom(StatusModel):
     members: tuple[MemberRoomStatus, ...] = entries("The members. After a restart room is held for these.", MAX_MEMBERS)
 
 
+class PlanEffect(StatusModel):
+    """What the moves reach, as numbers; a field is absent if the objective does not mean it."""
+
+    nodes_emptied: int = count("Number of nodes that are empty after the moves, and were not before.", default=0)
+    empty_nodes: tuple[Name, ...] = entries("The first of these nodes.", MAX_NAMED_NODES)
+    pieces_before: int | None = _amount("Number of free pieces of the resource before the moves.")
+    pieces_after: int | None = _amount("Number of free pieces of the resource after the moves.")
+    excess_before: int | None = _amount("Pods by which differences exceed maxSkew before the moves, in sum.")
+    excess_after: int | None = _amount("Pods by which differences exceed maxSkew after the moves, in sum.")
+    gang_fits: bool | None = Field(default=None, description="Whether the gang has room after the moves.")
+
+
+class LeftAlonePods(StatusModel):
+    """Pods that had to move for more gain, and are left alone for one reason."""
+
+    reason: str = text("Why they are left alone.", 1024)
+    count: int = count("Number of the pods.", default=0)
+    pods: tuple[Annotated[str, Field(max_length=317)], ...] = entries(
+        "The first of the pods, as namespace/name.", MAX_NAMED_PODS
+    )
+
+
 class RebalancePlanStatus(StatusModel):
     """The moves and what they reach; written by the operator."""
 
@@ -250,14 +284,19 @@ class RebalancePlanStatus(StatusModel):
     )
     phase: Phase | None = Field(
         default=None,
-        description="Planned: a dry run has ended. Moving: the moves are made. Completed: all moves are made, or none "
-        "gain anything. Stopped: a move failed, and the other ones are not made, or the plan cannot be made. "
-        "Invalid: the spec is invalid.",
+        description="Planned: a dry run has ended. Moving: the moves are made. Suspended: spec.suspend is true. "
+        "Completed: all moves are made, or none gain anything. Stopped: a move failed, and the other ones are not "
+        "made, or the plan cannot be made. Invalid: the spec is invalid.",
     )
     planned: int = count("Number of moves of the plan.", default=0)
     moved: int = count("Number of moves that were made for this spec.", default=0)
     gain: str | None = text("What the moves reach.", 1024, default=None)
+    effect: PlanEffect | None = Field(default=None, description="What the moves reach, as numbers.")
     cost: int = count("Sum of the costs of the moves.", default=0, limit=INT64_MAX)
+    left_alone: tuple[LeftAlonePods, ...] = entries(
+        "Pods that had to move for more gain, by the reason why they are left alone; the most frequent reasons first.",
+        MAX_REASONS,
+    )
     moves: tuple[PlannedMoveStatus, ...] = entries("The moves in their order.", MAX_MOVES)
     room: GangRoom | None = Field(default=None, description="Room that is held for the gang, with objective MakeRoom.")
     planned_at: Timestamp | None = Field(default=None, description="Time of the plan.")

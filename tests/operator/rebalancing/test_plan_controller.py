@@ -50,6 +50,49 @@ async def test_a_dry_run(cluster: PlannedCluster) -> None:
     assert not cluster.evicted
 
 
+async def test_what_the_status_has(cluster: PlannedCluster) -> None:
+    """The status has what the moves reach as numbers, and the pods that are left alone with the reasons."""
+    cluster.plan(dryRun=True)
+    status = await cluster.until_phase("Planned")
+    reached = {name: value for name, value in status["effect"].items() if value is not None}
+    assert reached == {"nodesEmptied": 1, "emptyNodes": ["a"]}
+    assert status["leftAlone"] == [
+        {"reason": "it has no controller that replaces it", "count": 1, "pods": ["default/q"]}
+    ]
+    cluster.plan(dryRun=True, objective="Defragment", defragment={"resource": "cpu", "amount": 4})
+    await cluster.until(lambda: cluster.statuses[-1]["observedGeneration"] == 2)
+    effect = cluster.statuses[-1]["effect"]
+    assert (effect["nodesEmptied"], effect["piecesBefore"], effect["piecesAfter"]) == (0, 1, 2)
+
+
+async def test_many_pods_that_are_left_alone(cluster: PlannedCluster) -> None:
+    """The status names a few pods for each reason, and counts all."""
+    cluster.rig.add(small_node("d", 30), *(running_pod(f"bare-{number}", "d", cpus=1) for number in range(20)))
+    cluster.plan(dryRun=True)
+    (left,) = (await cluster.until_phase("Planned"))["leftAlone"]
+    assert (left["count"], len(left["pods"])) == (21, 5)
+
+
+async def test_a_suspended_plan(cluster: PlannedCluster) -> None:
+    """No move begins while spec.suspend is true; then the plan is made."""
+    cluster.refusals = 10_000
+    cluster.plan()
+    await cluster.until_phase("Moving")
+    cluster.plan(suspend=True, intervalSeconds=60)
+    status = await cluster.until_phase("Suspended")
+    assert (status["conditions"][0]["reason"], [each["pod"] for each in status["moves"]]) == (
+        "Suspended",
+        ["default/p"],
+    )
+    written = len(cluster.statuses)
+    cluster.refusals = 0
+    await cluster.until_later(200)
+    assert (len(cluster.statuses), cluster.evicted) == (written, [])
+    cluster.plan()
+    await cluster.until_phase("Completed")
+    assert cluster.evicted == ["p"]
+
+
 async def test_moves(cluster: PlannedCluster) -> None:
     """The pod is evicted, its replacement gets the node that is held for it, and nothing is held at the end."""
     cluster.plan()
