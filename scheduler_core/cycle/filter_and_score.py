@@ -201,18 +201,24 @@ class FilterRun:
 
     def _filter(self, rows: Rows) -> Verdicts:
         attempt, nodes = self._attempt, self._nodes
-        if self._nominated is None and not self._nominator.node_by_uid:
-            self._nominated = {}
-        elif self._nominated is None:
-            self._nominated = filter_with_nominated_pods(
+        nominated = self._nominated
+        if nominated is None and not self._nominator.node_by_uid:
+            nominated = self._nominated = {}
+        elif nominated is None:
+            # A nominated node is filtered first, and mostly alone.
+            among = None if isinstance(rows, slice) or len(rows) > 1 else frozenset(rows.tolist())
+            nominated = filter_with_nominated_pods(
                 attempt.instance,
                 attempt.state,
                 attempt.info,
                 nodes,
                 self._nominator,
+                among=among,
                 find_cached=self._cache.get,
             )
-        return _merge(run_filters(attempt.instance, attempt.state, attempt.info, nodes, rows), rows, self._nominated)
+            if among is None:
+                self._nominated = nominated
+        return _merge(run_filters(attempt.instance, attempt.state, attempt.info, nodes, rows), rows, nominated)
 
     def _reject_reserved(self, rows: Rows) -> None:
         """Reject nodes reserved for a gang, as unresolvable, if the pod would use the gang's room there."""

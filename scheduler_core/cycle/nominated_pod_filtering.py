@@ -8,7 +8,7 @@ Follows kube-scheduler v1.37.1 (``RunFilterPluginsWithNominatedPods``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 
 import numpy as np
 
@@ -32,7 +32,7 @@ def filter_with_nominated_pods(
     nodes: NodeColumns,
     nominator: NominatedPods,
     *,
-    among: Container[int] | None = None,
+    among: Set[int] | None = None,
     find_cached: Callable[[str], object | None] | None = None,
 ) -> dict[int, int]:
     """Filter the nodes to which pods of the same or higher priority are nominated, as if these ran there.
@@ -72,13 +72,16 @@ def nominated_by_row(
     nodes: NodeColumns,
     nominator: NominatedPods,
     *,
-    among: Container[int] | None = None,
+    among: Set[int] | None = None,
     find_cached: Callable[[str], object | None] | None = None,
 ) -> Iterator[tuple[int, list[PodInfo]]]:
     """Yield the rows with nominations that count for ``pod``, with the nominated pods; arguments as above."""
-    for node_name in nominator.nodes():
-        row = nodes.row_of(node_name)
-        if row == NO_ROW or (among is not None and row not in among):
+    if among is not None and len(among) < len(nominator):
+        named: Iterable[tuple[int, str | None]] = [(row, nodes.names[row]) for row in sorted(among)]
+    else:
+        named = [(nodes.row_of(name), name) for name in nominator.nodes()]
+    for row, node_name in named:
+        if node_name is None or row == NO_ROW or (among is not None and row not in among):
             continue
         # Members of a gang are assumed while they are nominated, sometimes as copies with another priority, and count
         # already.
