@@ -8,7 +8,8 @@ Follows kube-scheduler v1.37.1 (``RunFilterPluginsWithNominatedPods``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Set as AbstractSet
 
 import numpy as np
 
@@ -32,7 +33,7 @@ def filter_with_nominated_pods(
     nodes: NodeColumns,
     nominator: NominatedPods,
     *,
-    among: Set[int] | None = None,
+    among: AbstractSet[int] | None = None,
     find_cached: Callable[[str], object | None] | None = None,
 ) -> dict[int, int]:
     """Filter the nodes to which pods of the same or higher priority are nominated, as if these ran there.
@@ -72,7 +73,7 @@ def nominated_by_row(
     nodes: NodeColumns,
     nominator: NominatedPods,
     *,
-    among: Set[int] | None = None,
+    among: AbstractSet[int] | None = None,
     find_cached: Callable[[str], object | None] | None = None,
 ) -> Iterator[tuple[int, list[PodInfo]]]:
     """Yield the rows with nominations that count for ``pod``, with the nominated pods; arguments as above."""
