@@ -179,7 +179,9 @@ class Trial:
     def _add_objects(self) -> None:
         template, names = self._request.template, []
         for claim in self._request.claims:
-            self._overlay.replace_device_object(None, claim)
+            # A claim of the cluster is used as it is.
+            if self._nodes.devices.claims.get(claim.key) is None:
+                self._overlay.replace_device_object(None, claim)
         self._parts.world.steps.spend(len(self._request.storage))
         add_storage(self._overlay, self._nodes.storage, self._request.storage)
         if template is not None and self._new_nodes:

@@ -19,7 +19,7 @@ from scheduler_core.model.pod_group import GroupTopology
 from scheduler_core.model.taints import Taint
 from tests.support.builders import pod
 from tests.support.device_preemption import pending, shared_by_two
-from tests.support.devices import allocated_claim, claim, device, device_class, exactly, slice_of, using
+from tests.support.devices import allocated_claim, claim, device, device_class, exactly, slice_of, using, with_meta
 from tests.support.gang_preemption import add_gang, running_pod, small_node, with_pod_groups
 from tests.support.gangs import group, members
 from tests.support.presence import present
@@ -224,6 +224,24 @@ def test_terminating_pods_are_awaited(cluster: Rig) -> None:
     assert found.chosen is not None
     assert [info.pod.metadata.name for info in found.chosen.awaited] == ["v-c"]
     assert found.chosen.victims == []
+
+
+def test_a_claim_that_exists(cluster: Rig) -> None:
+    """A claim of the cluster keeps its devices, although the request has one of the same name."""
+    devices = cluster.context.cache.columns.devices
+    devices.assign(device_class())
+    devices.assign(slice_of([device("gpu-0"), device("gpu-1")], node="a"))
+    devices.assign(allocated_claim({"device": "gpu-0", "pool": "a"}))
+    written = with_meta(claim(exactly("gpu"), name="held"), uid="written")
+    users = [
+        using(pod(name, namespace="ns", requests=cpus(1)), claimed) for name, claimed in (("p", "held"), ("q", "new"))
+    ]
+    found = answer(cluster, *users, claims=(written, claim(exactly("gpu"), name="new")))
+    assert nodes_of(found) == {"p": "a", "q": "a"}
+    assert devices.claims.get("ns/held") is not None
+    assert (
+        answer(cluster, *users, claims=(claim(exactly("gpu", count=2), name="new"),)).verdict is FitVerdict.DOES_NOT_FIT
+    )
 
 
 @table(
