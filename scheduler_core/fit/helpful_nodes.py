@@ -19,7 +19,7 @@ from scheduler_core.fit.node_bounds import NodeBounds
 from scheduler_core.fit.requests import FitRequest, NodeTemplate, lasting_taints
 from scheduler_core.fit.trial import Trial, TrialParts
 from scheduler_core.model.node import HOSTNAME, Node
-from scheduler_core.placement.subsets import member_room
+from scheduler_core.placement.subsets import counted_amounts, member_room
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.node_selector_matching import NodeMatching
 from scheduler_core.snapshot.pod_info import PodInfo
@@ -106,7 +106,10 @@ def node_shapes(nodes: NodeColumns, infos: Sequence[PodInfo]) -> Iterator[str]:
     values = Counter(key for key, _ in {pair for node in sample for pair in node.metadata.labels.items()})
     own = {HOSTNAME, *(key for key, count in values.items() if count > max(1, len(sample) // 2))}
     shapes: dict[object, list[str]] = {}
-    has_claims = any(info.pod.spec.resource_claims for info in infos)
+    has_claims = any(
+        info.pod.spec.resource_claims or any(is_by_devices for _, is_by_devices in counted_amounts(nodes, info))
+        for info in infos
+    )
     for node in sample:
         devices = _devices(nodes, node) if has_claims else ()
         shapes.setdefault((_shape(node, own), devices), []).append(node.metadata.name)

@@ -16,7 +16,7 @@ from scheduler_core.fit.requests import FitRequest, NodeTemplate
 from scheduler_core.framework.extension_points import SumsFilter
 from scheduler_core.model.pod_group import GroupKey, PodGroup, group_key_of
 from scheduler_core.model.pod_requests import amount_text
-from scheduler_core.placement.subsets import candidate_domains, member_room
+from scheduler_core.placement.subsets import candidate_domains, counted_amounts, member_room
 from scheduler_core.runtime.profile_table import ProfileTable
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.overlay import ColumnsOverlay
@@ -64,7 +64,7 @@ class NodeBounds:
             count = "none of the pods" if not room else f"at most {room} of the {len(infos)} pods"
             return f"even without other pods the nodes have room for {count}"
         nodes = self.nodes
-        for column, amount in _sums(infos).items():
+        for column, amount in _sums(nodes, infos).items():
             have = sum(nodes.allocatable[column][nodes.alive].tolist())
             if amount > have:
                 name = nodes.resources.keys[column] or "a resource that no node offers"
@@ -113,7 +113,7 @@ class NodeBounds:
         with ColumnsOverlay(self.nodes) as overlay:
             row = None if self.template is None else self._added(overlay, self.template)
             nodes = self.nodes
-            for column, amount in _sums(infos).items():
+            for column, amount in _sums(nodes, infos).items():
                 free = np.maximum(nodes.allocatable[column] - nodes.requested[column], 0)
                 here = 0 if row is None else int(free[row])
                 have = sum(free[nodes.alive].tolist()) - here
@@ -150,11 +150,13 @@ class NodeBounds:
         return min((_nodes_for(group.min_member - room, per_node) for room in rooms), default=_UNBOUNDED)
 
 
-def _sums(infos: Sequence[PodInfo]) -> dict[int, int]:
+def _sums(nodes: NodeColumns, infos: Sequence[PodInfo]) -> dict[int, int]:
+    """Return what the pods request of each column; without resources that nodes may provide through devices."""
     wanted: defaultdict[int, int] = defaultdict(int)
     for info in infos:
-        for column, amount in info.fit:
-            wanted[column] += amount
+        for (column, is_by_devices), amount in counted_amounts(nodes, info).items():
+            if not is_by_devices:
+                wanted[column] += amount
     return wanted
 
 

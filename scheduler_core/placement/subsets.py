@@ -302,23 +302,37 @@ def _domains(
 def member_room(nodes: NodeColumns, members: Sequence[PodInfo], *, when_empty: bool = False) -> NDArray[np.int64]:
     """Return the room of each node in members, int64 per row, by resources, pod count and host ports; an upper bound.
 
+    A resource that a device class serves limits only nodes that offer some of it, as in NodeResourcesFit.
+
     Args:
         when_empty: Whether to compute the room without the pods that are on the nodes.
     """
-    smallest: dict[int, int] = dict(members[0].fit) if members else {}
+    smallest = counted_amounts(nodes, members[0]) if members else {}
     ports = set(members[0].host_ports) if members else set()
     # The smallest request of each resource counts: room may be too much, and never too little.
     for info in members:
-        amounts = dict(info.fit)
+        amounts = counted_amounts(nodes, info)
         smallest = {column: min(amount, amounts[column]) for column, amount in smallest.items() if column in amounts}
         ports.intersection_update(info.host_ports)
     free_slots = nodes.allowed_pods - (0 if when_empty else nodes.pod_count)
     # Members that have a host port in common need a node each.
     room = np.clip(free_slots, 0, 1 if ports else None).astype(np.int64)
-    for column, amount in smallest.items():
-        free = nodes.allocatable[column] - (0 if when_empty else nodes.requested[column])
-        room = np.minimum(room, np.maximum(0, free) // amount)
+    for (column, is_by_devices), amount in smallest.items():
+        offered = nodes.allocatable[column]
+        of_column = np.maximum(0, offered - (0 if when_empty else nodes.requested[column])) // amount
+        room = np.minimum(room, np.where(offered == 0, room, of_column) if is_by_devices else of_column)
     return np.where(nodes.alive, room, 0)
+
+
+def counted_amounts(nodes: NodeColumns, info: PodInfo) -> dict[tuple[int, bool], int]:
+    """Return the requests of a pod by the column of the resource, and whether a device class serves the resource."""
+    devices = nodes.devices
+    if not devices.classes:
+        return {(column, False): amount for column, amount in info.fit}
+    return {
+        (column, devices.class_of_resource(name) is not None): amount
+        for (column, amount), name in zip(info.fit, info.fit_names, strict=True)
+    }
 
 
 def member_orders(members: Sequence[QueuedPod]) -> list[Sequence[QueuedPod]]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from scheduler_core.model.devices import DeviceClass
 from scheduler_core.model.pod_group import GroupTopology
 from tests.support.builders import node, pod
+from tests.support.devices import decoded, device, slice_of
+from tests.support.gang_devices import device_rig, settled
 from tests.support.gangs import gang_of, group, member, members, settle
 from tests.support.presence import present
 from tests.support.scheduling import Rig
@@ -32,6 +35,19 @@ async def test_domains(cluster: Rig, cpus_by_zone: dict[str, int], is_required: 
     cluster.scheduler.group_feed.group_changed(group(min_member=4, topology=topology))
     await settle(cluster, *members(4))
     assert set(cluster.bound.values()) == expected
+
+
+async def test_a_domain_with_devices() -> None:
+    """A domain has room for members with an extended resource that its devices provide, although no node offers it."""
+    served = decoded({"metadata": {"name": "gpu"}, "spec": {"extendedResourceName": "example.com/gpu"}}, DeviceClass)
+    cluster, _ = device_rig()
+    cluster.scheduler.device_feed.added(served)
+    cluster.scheduler.device_feed.added(slice_of([device("gpu-0"), device("gpu-1")], node="node-b"))
+    cluster.add(*zones(a=8, b=8, c=8))  # type: ignore[arg-type]  # nodes
+    cluster.scheduler.group_feed.group_changed(group(min_member=2, topology=GroupTopology("zone")))
+    cluster.add(*members(2, requests={"cpu": "1", "example.com/gpu": "1"}))
+    await settled(cluster)
+    assert set(cluster.bound.values()) == {"node-b"}
 
 
 async def test_the_nearest_domain_is_reported(cluster: Rig) -> None:
