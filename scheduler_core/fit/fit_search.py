@@ -111,7 +111,10 @@ class FitSearch:
         nodes = parts.cache.columns
         answer = FitAnswer([nodes.compile_pod(pod) for pod in request.pods])
         steps = parts.world.steps
-        with steps.dry_run(limit=limit):
+        with steps.dry_run(limit=limit), ColumnsOverlay(nodes) as overlay:
+            for each in request.classes:
+                if each.metadata.name not in nodes.devices.classes:
+                    overlay.replace_device_object(None, each)
             try:
                 self._decide(request, parts, answer)
             except AttemptLimitError as reached:

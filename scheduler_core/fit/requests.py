@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from scheduler_core.model.devices import ResourceClaim
+from scheduler_core.model.devices import DeviceClass, ResourceClaim, ResourceSlice
 from scheduler_core.model.node import HOSTNAME, Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import CompositePodGroup, PodGroup
@@ -29,11 +29,18 @@ class NodeTemplate:
         node: The node; each copy has its own name and hostname label.
         daemon_pods: Pods that also run on each copy.
         devices_of: Name of the node of the cluster whose devices each copy has, too; "" for none.
+        slices: ResourceSlices of the node, if it is no node of the cluster.
     """
 
     node: Node
     daemon_pods: tuple[Pod, ...] = ()
     devices_of: str = ""
+    slices: tuple[ResourceSlice, ...] = ()
+
+    @property
+    def has_devices(self) -> bool:
+        """Whether copies may have devices of ResourceSlices."""
+        return bool(self.devices_of or self.slices)
 
     @classmethod
     def of_node(cls, nodes: NodeColumns, name: str) -> NodeTemplate | None:
@@ -63,6 +70,13 @@ class NodeTemplate:
             ]
             yield replace(node, metadata=meta, spec=spec), pods
 
+    def slices_of(self, node_name: str) -> Iterator[ResourceSlice]:
+        """Yield the slices of a copy, in pools of its own."""
+        for each in self.slices:
+            pool = replace(each.spec.pool, name=f"{each.spec.pool.name}/{node_name}")
+            spec = replace(each.spec, pool=pool, node_name=node_name)
+            yield replace(each, metadata=replace(each.metadata, name=f"{each.metadata.name}/{node_name}"), spec=spec)
+
 
 def lasting_taints(node: Node) -> tuple[Taint, ...]:
     """Return the taints that a copy of a node has, too."""
@@ -90,7 +104,8 @@ class FitRequest:
         pods: The pods in the order of their creation: pods that wait, or that do not exist and have UIDs of their own.
         groups: PodGroups and CompositePodGroups that are created with them. A group of the cluster that a pod names
             need not be among them.
-        claims: ResourceClaims that are created with them.
+        claims: ResourceClaims that are created with them, unless they exist.
+        classes: DeviceClasses that are created with them, unless they exist.
         storage: PersistentVolumeClaims, volumes and classes that are created with them, unless they exist.
         template: Template of new nodes; None for none.
         max_new: Maximum number of new nodes.
@@ -101,6 +116,7 @@ class FitRequest:
     pods: tuple[Pod, ...]
     groups: tuple[PodGroup | CompositePodGroup, ...] = ()
     claims: tuple[ResourceClaim, ...] = ()
+    classes: tuple[DeviceClass, ...] = ()
     storage: tuple[StorageObject, ...] = ()
     template: NodeTemplate | None = None
     max_new: int = 0

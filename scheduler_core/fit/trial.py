@@ -192,6 +192,8 @@ class Trial:
                 self._overlay.add_node(node, pods)
                 if template.devices_of:
                     self._overlay.copy_devices(template.devices_of, node.metadata.name)
+                for each in template.slices_of(node.metadata.name):
+                    self._overlay.replace_device_object(None, each)
                 names.append(node.metadata.name)
         self._found.new_nodes = tuple(names)
 

@@ -4,7 +4,8 @@
 - The number of new nodes is the least one: with these nodes the scheduler places all pods, with fewer it does not.
 - An answer changes nothing.
 
-A part of the cases has claims that are created with the pods, with volumes that are chosen with the pod or before.
+A part of the cases has claims that are created with the pods: of volumes that are chosen with the pod or before, or
+of devices, which new nodes have, too.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+import msgspec
 import pytest
 from bayplan.simulation.admission import AdmittedCluster
 from bayplan.simulation.memory_cluster import MemoryCluster, SimulatedClock
@@ -25,12 +27,16 @@ from scheduler_core.dry_run_assembly import fit_search
 from scheduler_core.fit.fit_search import FitAnswer, FitVerdict
 from scheduler_core.fit.requests import FitRequest, NodeTemplate
 from scheduler_core.in_tree import in_tree_registry
+from scheduler_core.model.devices import ResourceClaim, ResourceSlice
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import CompositePodGroup, GroupTopology, PodGroup
 from scheduler_core.model.storage import PersistentVolumeClaim
 from scheduler_core.scheduler import Scheduler
 from tests.support.builders import pod
+from tests.support.devices import DRIVER as DEVICES
+from tests.support.devices import allocated_claim, device, device_class, exactly, slice_of, using
+from tests.support.gang_devices import owned
 from tests.support.gang_preemption import running_pod, small_node
 from tests.support.gangs import composite_group, group, leaf_group, member
 from tests.support.scheduler_state import scheduler_state
@@ -67,17 +73,19 @@ class Case:
 
     def replay(self, new_nodes: int = 0) -> SimulationResult:
         """Create the pods and groups of the request after some nodes of the template, and schedule."""
-        template, nodes = self.request.template, list(self.cluster.nodes)
+        template, nodes, slices = self.request.template, list(self.cluster.nodes), list[ResourceSlice]()
         if template is not None and new_nodes:
             scheduler = Scheduler(SimulatedClock(datetime.now(UTC)), MemoryCluster())
             copies = template.copies(scheduler.context.cache.columns)
             nodes += [next(copies)[0] for _ in range(new_nodes)]
+            slices = [each for node in nodes[-new_nodes:] for each in template.slices_of(node.metadata.name)]
         created = replace(
             self.cluster,
             nodes=tuple(nodes),
             pods=(*self.cluster.pods, *self.request.pods),
             groups=(*self.cluster.groups, *self.request.groups),
             storage=(*self.cluster.storage, *self.request.storage),
+            devices=(*self.cluster.devices, *slices, *self.request.classes, *self.request.claims),
         )
         return simulate(created, SimulationOptions(), in_tree_registry())
 
@@ -202,6 +210,54 @@ def _case_with_claims(seed: int) -> Case:
     return Case(replace(cluster, storage=(*classes, *volumes)), found)
 
 
+def _slice(rng: random.Random, node: str, count: int) -> ResourceSlice:
+    return slice_of([device(f"{node}-{number}", rng.choice("xy")) for number in range(count)], node=node)
+
+
+def _case_with_devices(seed: int) -> Case:
+    """Return a case whose pods have claims of devices, or request them as an extended resource."""
+    rng = random.Random(f"devices/{seed}")
+    cluster = _cluster(rng)
+    served = device_class()
+    served = msgspec.structs.replace(
+        served, spec=msgspec.structs.replace(served.spec, extended_resource_name="example.com/gpu")
+    )
+    slices = [_slice(rng, each.metadata.name, rng.randint(1, 3)) for each in cluster.nodes if rng.random() < 0.7]
+    in_use = [
+        allocated_claim({"device": each.spec.devices[0].name, "pool": each.spec.pool.name}, name=f"of-{number}")
+        for number, each in enumerate(slices)
+        if rng.random() < 0.3
+    ]
+    gang, count, claims, pods = rng.random() < 0.6, rng.randint(1, 5), list[ResourceClaim](), list[Pod]()
+    for number in range(count):
+        make: Callable[..., Pod] = member if gang else pod
+        if rng.random() < 0.3:
+            requests = {"cpu": "1", "example.com/gpu": str(rng.choice((1, 1, 2)))}
+            pods.append(make(f"train-{number}", requests=requests, namespace="ns"))
+            continue
+        user = make(f"train-{number}", requests={"cpu": "1"}, namespace="ns")
+        models = rng.choice(([], [], [f'device.attributes["{DEVICES}"].model == "x"']))
+        claims.append(owned(user, exactly("r", *models, count=rng.choice((1, 1, 2)))))
+        pods.append(using(user, templates={"gpu": claims[-1].metadata.name}))
+    topology = rng.choice((None, None, ZONE, GroupTopology("zone", is_required=False)))
+    groups: Groups = (group("train", rng.randint(1, count), topology=topology, namespace="ns"),) if gang else ()
+    template = None
+    if rng.random() < 0.7:
+        of_new = small_node("tpl", rng.randint(1, 4), zone=f"z{rng.randint(0, 3)}")
+        template = NodeTemplate(of_new, slices=(_slice(rng, "tpl", rng.randint(1, 3)),) if rng.random() < 0.8 else ())
+    is_new = rng.random() < 0.2
+    known = (*slices, *in_use) if is_new else (served, *slices, *in_use)
+    found = FitRequest(
+        pods=tuple(pods),
+        groups=groups,
+        claims=tuple(claims),
+        classes=(served,) if is_new else (),
+        template=template,
+        max_new=4,
+    )
+    return Case(replace(cluster, devices=known), found)
+
+
 def _check(case: Case, found: FitAnswer) -> None:
     request, everything = case.request, {each.key for each in case.request.pods}
     match found.verdict:
@@ -252,6 +308,13 @@ def test_answers_equal_decisions(chunk: int) -> None:
 def test_answers_with_claims_equal_decisions(chunk: int) -> None:
     """Whatever volumes the claims of the pods get, the scheduler decides as the answer predicts."""
     verdicts = _checked(_case_with_claims, range(chunk * SEEDS, (chunk + 1) * SEEDS))
+    assert {FitVerdict.FITS_NOW, FitVerdict.FITS_WITH_NEW_NODES, FitVerdict.DOES_NOT_FIT} <= verdicts.keys()
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_answers_with_devices_equal_decisions(chunk: int) -> None:
+    """Whatever devices the pods need, the scheduler decides as the answer predicts, with the devices of new nodes."""
+    verdicts = _checked(_case_with_devices, range(chunk * SEEDS, (chunk + 1) * SEEDS))
     assert {FitVerdict.FITS_NOW, FitVerdict.FITS_WITH_NEW_NODES, FitVerdict.DOES_NOT_FIT} <= verdicts.keys()
 
 

@@ -85,7 +85,10 @@ class _Options:
 @click.option("--count", type=click.IntRange(1), help="Number of copies of the pod, or of replicas of the workload.")
 @click.option("--profile", default="", metavar="NAME", help="schedulerName of all pods.  [default: their own]")
 @click.option(
-    "--node-template", default="", metavar="FILE|NODE", help="Node that could be added: a manifest, or a node to copy."
+    "--node-template",
+    default="",
+    metavar="FILE|NODE",
+    help="Node that could be added: a manifest (with its ResourceSlices), or a node to copy.",
 )
 @click.option(
     "--max-new", type=click.IntRange(1, 1000), default=100, show_default=True, help="Maximum number of new nodes."
@@ -140,12 +143,14 @@ def _from_operator(options: _Options) -> FitDocument:
         ClusterWriteError: The operator cannot be reached, or rejects the request.
     """
     is_file = Path(options.node_template).is_file()
+    node, *slices = _template_objects(options.node_template) if is_file else (None,)
     body = FitBody(
         objects=[placed.object for source in options.files for placed in objects_in(source)],
         namespace=options.namespace or "",
         profile=options.profile,
         count=options.count,
-        node_template=_only_object(options.node_template).object if is_file else None,
+        node_template=node.object if node is not None else None,
+        node_template_slices=[each.object for each in slices],
         node="" if is_file else options.node_template,
         max_new=options.max_new,
         evictions=options.evictions,
@@ -155,11 +160,13 @@ def _from_operator(options: _Options) -> FitDocument:
     return read_fit(send_to_operator(request))
 
 
-def _only_object(file: str) -> Placed[Any]:
+def _template_objects(file: str) -> list[Placed[Any]]:
+    """Return the Node of a file, and the other objects."""
     placed = objects_in(file)
-    if len(placed) != 1:
-        raise ConfigError([Problem(file, f"has {len(placed)} objects; write one Node")])
-    return placed[0]
+    nodes = [each for each in placed if isinstance(each.object, dict) and each.object.get("kind") == "Node"]
+    if len(nodes) != 1:
+        raise ConfigError([Problem(file, f"has {len(nodes)} Nodes; write one, with its ResourceSlices if it has any")])
+    return [*nodes, *(each for each in placed if each is not nodes[0])]
 
 
 def _from_files(options: _Options) -> FitDocument:
@@ -196,7 +203,7 @@ def _template(options: _Options, scheduler: Scheduler) -> NodeTemplate | None:
     if not name:
         return None
     if Path(name).is_file():
-        return read_template(_only_object(name), scheduler.decoded)
+        return read_template(_template_objects(name), scheduler.decoded)
     found = NodeTemplate.of_node(scheduler.context.cache.columns, name)
     if found is None:
         raise ConfigError([Problem("--node-template", f'"{name}" is neither a file nor a node of the cluster')])

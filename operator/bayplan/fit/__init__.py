@@ -16,6 +16,7 @@ class FitBody(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
         profile: schedulerName of all pods; "" for their own.
         count: Number of copies of the pod, or of replicas of the workload; None for that of the manifest.
         node_template: Manifest of a Node that could be added; None for none.
+        node_template_slices: Manifests of its ResourceSlices.
         node: Name of a node whose copies could be added; "" for none.
         max_new: Maximum number of new nodes.
         evictions: Whether preemption is considered.
@@ -26,6 +27,7 @@ class FitBody(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     profile: str = ""
     count: int | None = None
     node_template: dict[str, Any] | None = None
+    node_template_slices: list[dict[str, Any]] = []
     node: str = ""
     max_new: int = 100
     evictions: bool = True

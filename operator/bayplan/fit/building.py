@@ -107,8 +107,10 @@ def _template_notices(request: FitRequest) -> list[str]:
     """Return what new nodes lack of what the pods need."""
     assert request.template is not None
     found, specs = [], [pod.spec for pod in request.pods]
-    if not request.template.devices_of and any(spec.resource_claims for spec in specs):
-        found.append("new nodes have no devices of ResourceSlices; name a node to copy in place of a manifest")
+    if not request.template.has_devices and any(spec.resource_claims for spec in specs):
+        found.append(
+            "new nodes have no devices of ResourceSlices; add these to the manifest of the Node, or name a node to copy"
+        )
     if any(volume.claim is not None or volume.ephemeral is not None for spec in specs for volume in spec.volumes):
         found.append("new nodes have no limits of CSINodes")
     return found
@@ -224,7 +226,11 @@ def build_decoders() -> None:
 
 def _template(scheduler: Scheduler, query: FitBody) -> NodeTemplate | None:
     if query.node_template is not None:
-        return read_template(Placed(query.node_template, Place("nodeTemplate", 0)), scheduler.decoded)
+        slices = [
+            Placed(each, Place("nodeTemplateSlices", 0, number))
+            for number, each in enumerate(query.node_template_slices, 1)
+        ]
+        return read_template([Placed(query.node_template, Place("nodeTemplate", 0)), *slices], scheduler.decoded)
     if not query.node:
         return None
     found = NodeTemplate.of_node(scheduler.context.cache.columns, query.node)

@@ -20,7 +20,7 @@ from bayplan.simulation.object_admission import DEFAULT_NAMESPACE, with_claims_o
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.fit.requests import FitRequest, NodeTemplate
 from scheduler_core.framework.object_reads import DecodedTypes
-from scheduler_core.model.devices import ResourceClaim
+from scheduler_core.model.devices import DeviceClass, ResourceClaim, ResourceSlice
 from scheduler_core.model.meta import OwnerReference
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import ClaimVolumeSource, Pod
@@ -96,10 +96,15 @@ def read_question(question: FitQuestion, decoded: DecodedTypes | None = None) ->
         raise ConfigError([Problem("metadata.name", "two pods of the request have the same name; rename one")])
     pods, claims = _with_claims(pods, admitted)
     notices += admitted.notices
+    if any(isinstance(each, ResourceSlice) for each in admitted.devices):
+        notices.append(
+            "ResourceSlices of the manifests are left out; write those of new nodes beside the Node of the template"
+        )
     request = FitRequest(
         pods=tuple(pods),
         groups=admitted.groups,
         claims=tuple(claims),
+        classes=tuple(each for each in admitted.devices if isinstance(each, DeviceClass)),
         storage=_once(storage),
         template=question.template,
         max_new=question.max_new,
@@ -113,22 +118,42 @@ def read_question(question: FitQuestion, decoded: DecodedTypes | None = None) ->
     return request, tuple(notices)
 
 
-def read_template(placed: Placed[Any], decoded: DecodedTypes | None = None) -> NodeTemplate:
-    """Return a template from the manifest of a Node.
+def read_template(placed: Sequence[Placed[Any]], decoded: DecodedTypes | None = None) -> NodeTemplate:
+    """Return a template from the manifests of a Node and of its ResourceSlices.
 
     Raises:
-        ConfigError: It is no valid Node.
+        ConfigError: The first object is no valid Node, or another one is no ResourceSlice of that node.
     """
-    body = placed.object
+    first, *others = placed
+    body = first.object
     if not isinstance(body, dict) or body.get("kind") != "Node":
-        raise ConfigError([Problem(f"{placed.place}", "is not a Node; write its kind, labels and status.allocatable")])
+        raise ConfigError([Problem(f"{first.place}", "is not a Node; write its kind, labels and status.allocatable")])
     meta = body.get("metadata")
     named = {**body, "metadata": {**meta} if isinstance(meta, dict) else {}}
-    named["metadata"].setdefault("name", "template")
-    nodes: tuple[Node, ...] = admit(read_objects([Placed(named, placed.place)], decoded)).nodes
+    name = named["metadata"].setdefault("name", "template")
+    problems = list(_problems_of_slices(others, name))
+    if problems:
+        raise ConfigError(problems)
+    admitted = admit(read_objects([Placed(named, first.place), *others], decoded))
+    nodes: tuple[Node, ...] = admitted.nodes
     if not nodes or not nodes[0].status.allocatable:
-        raise ConfigError([Problem(f"{placed.place}: status.allocatable", "is required; add what a new node offers")])
-    return NodeTemplate(nodes[0])
+        raise ConfigError([Problem(f"{first.place}: status.allocatable", "is required; add what a new node offers")])
+    return NodeTemplate(nodes[0], slices=tuple(each for each in admitted.devices if isinstance(each, ResourceSlice)))
+
+
+def _problems_of_slices(placed: Iterable[Placed[Any]], node_name: str) -> Iterator[Problem]:
+    for each in placed:
+        body = each.object if isinstance(each.object, dict) else {}
+        if body.get("kind") != "ResourceSlice":
+            yield Problem(f"{each.place}", "is neither a Node nor a ResourceSlice; write only these into the file")
+            continue
+        spec = body.get("spec")
+        of_node = spec.get("nodeName") if isinstance(spec, dict) else None
+        if of_node != node_name:
+            yield Problem(
+                f"{each.place}: spec.nodeName",
+                f'must be "{node_name}", the name of the Node; slices of others are not copied',
+            )
 
 
 def _expanded(question: FitQuestion) -> tuple[list[Placed[Any]], list[_Copies], list[str], dict[str, str]]:

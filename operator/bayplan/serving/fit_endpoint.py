@@ -97,6 +97,8 @@ class FitEndpoint:
             return refusal(400, "maxNew: must be from 1 to 1000; count: must be at least 1")
         if given.node and given.node_template is not None:
             return refusal(400, "node, nodeTemplate: specify one of them")
+        if given.node_template_slices and given.node_template is None:
+            return refusal(400, "nodeTemplateSlices: requires nodeTemplate")
         namespaces = namespaces_of(given.objects, given.namespace)
         if len(namespaces) > MAX_NAMESPACES:
             return refusal(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -364,3 +365,89 @@ def test_the_reason_of_a_missing_claim(cluster: Path) -> None:
     """A pod that names a claim which does not exist is reported with the claim."""
     (item,) = json.loads(fit(cluster, NAMED, "-o", "json").stdout)["unplaced"]
     assert 'persistentvolumeclaim "data" not found' in item["message"]
+
+
+DEVICES = """
+---
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: gpu}
+spec: {extendedResourceName: example.com/gpu, selectors: [{cel: {expression: 'device.driver == "gpu.example.com"'}}]}
+"""
+SLICE = """
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceSlice
+metadata: {name: NODE-gpus}
+spec:
+  driver: gpu.example.com
+  nodeName: NODE
+  pool: {name: NODE, generation: 1, resourceSliceCount: 1}
+  devices: [{name: gpu-0}, {name: gpu-1}]
+"""
+BY_CLAIM = """
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: one}
+spec: {spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu}}]}}}
+---
+apiVersion: batch/v1
+kind: Job
+metadata: {name: train}
+spec:
+  parallelism: 5
+  template:
+    spec:
+      restartPolicy: Never
+      resourceClaims: [{name: gpu, resourceClaimTemplateName: one}]
+      containers: [{name: main, image: x, resources: {requests: {cpu: 500m}, claims: [{name: gpu}]}}]
+"""
+BY_RESOURCE = """
+apiVersion: batch/v1
+kind: Job
+metadata: {name: train}
+spec:
+  parallelism: 5
+  template:
+    spec:
+      restartPolicy: Never
+      containers:
+      - {name: main, image: x, resources: {requests: {cpu: 500m, example.com/gpu: 1}, limits: {example.com/gpu: 1}}}
+"""
+NODE_WITH_DEVICES = TEMPLATE.replace("metadata: {labels", "metadata: {name: new, labels") + SLICE.replace("NODE", "new")
+
+
+@table("job", ("claims", BY_CLAIM), ("extended resource", BY_RESOURCE))
+def test_devices_of_new_nodes(cluster: Path, job: str) -> None:
+    """Two devices exist on a node, and two on each new node, whose slices are beside it in the file."""
+    (cluster / "cluster.yaml").write_text(CLUSTER + DEVICES + SLICE.replace("NODE", "b"))
+    (cluster / "template.yaml").write_text(NODE_WITH_DEVICES)
+    result = fit(cluster, job, "--node-template", str(cluster / "template.yaml"), "-o", "json")
+    found = json.loads(result.stdout)
+    assert (result.exit_code, found["newNodes"]["count"]) == (11, 2)
+    assert set(Counter(each["node"] for each in found["placed"]).values()) <= {1, 2}
+    assert found["notices"] == []
+    without = json.loads(fit(cluster, job, "-o", "json").stdout)
+    assert (without["verdict"], len(without["placed"])) == ("DoesNotFit", 2)
+
+
+def test_a_device_class_of_the_manifests(cluster: Path) -> None:
+    """A class that does not exist in the cluster counts; slices of the manifests do not, which a notice reports."""
+    (cluster / "cluster.yaml").write_text(CLUSTER + SLICE.replace("NODE", "b"))
+    found = json.loads(fit(cluster, BY_CLAIM + DEVICES + SLICE.replace("NODE", "a"), "-o", "json").stdout)
+    assert [each["node"] for each in found["placed"]] == ["b", "b"]
+    assert any(each.startswith("ResourceSlices of the manifests are left out") for each in found["notices"])
+
+
+@table(
+    "template, message",
+    ("other-node", TEMPLATE + SLICE.replace("NODE", "b"), 'spec.nodeName: must be "template", the name of the Node'),
+    ("other-kind", TEMPLATE + DEVICES, "is neither a Node nor a ResourceSlice"),
+    ("two-nodes", f"{TEMPLATE}---{TEMPLATE}", "has 2 Nodes; write one"),
+)
+def test_bad_templates(cluster: Path, template: str, message: str) -> None:
+    """An error names the object of the file of the template."""
+    (cluster / "template.yaml").write_text(template)
+    result = fit(cluster, JOB, "--node-template", str(cluster / "template.yaml"))
+    assert result.exit_code == 2
+    assert message in " ".join(result.stderr.split())

@@ -123,6 +123,13 @@ async def test_new_nodes(server: HealthServer) -> None:
     ("max-new", b'{"objects": [], "maxNew": 0}', 400, "maxNew: must be from 1"),
     ("node", b'{"objects": [], "node": "x"}', 400, 'there is no node "x"'),
     ("both", b'{"objects": [], "node": "x", "nodeTemplate": {}}', 400, "specify one of them"),
+    ("no-template", b'{"objects": [], "nodeTemplateSlices": [{}]}', 400, "nodeTemplateSlices: requires nodeTemplate"),
+    (
+        "slice-of-another",
+        b'{"objects": [], "nodeTemplate": {"kind": "Node"}, "nodeTemplateSlices": [{"kind": "ResourceSlice"}]}',
+        400,
+        'spec.nodeName: must be "template"',
+    ),
     ("too-long", b" " * (MAX_BODY + 1), 413, "at most 256 KiB"),
     ("class", json.dumps({"objects": [pod(priorityClassName="none")]}).encode(), 400, 'no PriorityClass "none"'),
 )
