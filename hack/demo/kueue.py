@@ -192,7 +192,7 @@ class KueueDemo(Demo):
             )
             screen.show(f"{name} is added, a copy of {TEMPLATE}")
             if number < NODES + needed - 1:
-                self._show_checks("1 of 2 pods fit now")
+                self._show_checks("1 of the 2 members")
                 if sorted(self._bound_by_replica()) != [0, 2, 2]:
                     raise DemoFailed("one new node should not be enough")
         self._until_bound(_OF_SET, "serve", 2 * REPLICAS)

@@ -33,6 +33,7 @@ from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import CompositePodGroup, GroupTopology, PodGroup
 from scheduler_core.model.storage import PersistentVolumeClaim
 from scheduler_core.scheduler import Scheduler
+from scheduler_core.snapshot.indexes.device_index import DeviceObject
 from tests.support.builders import pod
 from tests.support.devices import DRIVER as DEVICES
 from tests.support.devices import allocated_claim, device, device_class, exactly, slice_of, using
@@ -78,7 +79,7 @@ class Case:
             scheduler = Scheduler(SimulatedClock(datetime.now(UTC)), MemoryCluster())
             copies = template.copies(scheduler.context.cache.columns)
             nodes += [next(copies)[0] for _ in range(new_nodes)]
-            slices = [each for node in nodes[-new_nodes:] for each in template.slices_of(node.metadata.name)]
+            slices += [each for node in nodes[-new_nodes:] for each in template.slices_of(node.metadata.name)]
         created = replace(
             self.cluster,
             nodes=tuple(nodes),
@@ -246,7 +247,9 @@ def _case_with_devices(seed: int) -> Case:
         of_new = small_node("tpl", rng.randint(1, 4), zone=f"z{rng.randint(0, 3)}")
         template = NodeTemplate(of_new, slices=(_slice(rng, "tpl", rng.randint(1, 3)),) if rng.random() < 0.8 else ())
     is_new = rng.random() < 0.2
-    known = (*slices, *in_use) if is_new else (served, *slices, *in_use)
+    known: list[DeviceObject] = [*slices, *in_use]
+    if not is_new:
+        known.append(served)
     found = FitRequest(
         pods=tuple(pods),
         groups=groups,
@@ -255,7 +258,7 @@ def _case_with_devices(seed: int) -> Case:
         template=template,
         max_new=4,
     )
-    return Case(replace(cluster, devices=known), found)
+    return Case(replace(cluster, devices=tuple(known)), found)
 
 
 def _check(case: Case, found: FitAnswer) -> None:
