@@ -11,7 +11,7 @@ from hack.controlplane import binaries
 from hack.controlplane.api_client import ApiClient, address, condition_of
 from hack.controlplane.installed_operator import Account
 from hack.controlplane.launcher import ControlPlane
-from hack.controlplane.peers import start_job_set, start_kueue
+from hack.controlplane.peers import start_job_set, start_kueue, start_leader_worker_set
 from hack.controlplane.servers import Options
 from tests.charts.conftest import Helm
 from tests.charts.rights import granted, refused, used
@@ -22,16 +22,16 @@ from tests.support.operator_process import OperatorProcess
 from tests.support.owned_gangs import NAMESPACE
 from tests.support.tables import table
 
-pytestmark = peer_marks("kueue", "jobset")
+pytestmark = peer_marks("kueue", "jobset", "lws")
 
 RELEASE = "admission"
 
 
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
-    """Start a control plane with JobSet and Kueue; it streams no lists, so that the right to list is used."""
+    """Start a control plane with Kueue and what it queues; it streams no lists, so that the right to list is used."""
     options = Options(audit=True, feature_gates={"WatchList": False})
-    with plane_with_controllers(start_job_set, start_kueue, options=options) as plane:
+    with plane_with_controllers(start_job_set, start_leader_worker_set, start_kueue, options=options) as plane:
         plane.kubectl("create", "namespace", RELEASE)
         yield plane
 
@@ -75,7 +75,7 @@ def world(plane: ControlPlane, operator: OperatorProcess) -> Iterator[KueueCheck
         world = KueueChecks(api, operator, NAMESPACE)
         world.profile({})
         yield world
-        plane.kubectl("delete", "jobs,jobsets", "--all")
+        plane.kubectl("delete", "jobs,jobsets,leaderworkersets", "--all")
         plane.kubectl("delete", "workloads.kueue.x-k8s.io", "--all")
         world.remove_pods()
         world.clean_up()
@@ -148,6 +148,38 @@ def test_after_evictions(world: KueueChecks) -> None:
     assert "after the end of 1 pods" in world.check_of("urgent")["message"]
 
 
+@table("other, fit", ("room-for-both", 3, True), ("room-for-one", 5, False))
+def test_two_gangs_that_evict(world: KueueChecks, plane: ControlPlane, other: int, fit: bool) -> None:
+    """Two gangs with quota evict the same pods: each is bound as a whole or not at all, and neither waits forever."""
+    profile = {"kind": "SchedulerProfile", "apiVersion": "bayplan.dev/v1alpha1", "metadata": {"name": world.token}}
+    world.api.patch(profile, {"spec": {"gangs": {"fromOwners": [{"kind": "Job"}]}}})
+    world.nodes("a", "b", cpu="4")
+    high = world.cluster_object("PriorityClass", "high", "scheduling.k8s.io/v1", value=1000)
+    small = [f"low-{number}" for number in range(8)]
+    world.plain_pods(*small, cpu=1)
+    world.until(lambda: all(map(world.node_of, small)), "the nodes are full")
+    world.checked_queue("one", 8)
+    world.checked_queue("two", 8)
+    sizes = {"first": 5, "second": other}
+    world.sized_job("first", "one", 5, priorityClassName=high)
+    world.sized_job("second", "two", other, priorityClassName=high)
+
+    def bound() -> list[str]:
+        return [name for name, size in sizes.items() if world.is_bound(name, size)]
+
+    if fit:
+        world.until(lambda: len(bound()) == 2, "both are bound, each as a whole")
+        return
+    world.until(lambda: len(bound()) == 1, "one of them is bound as a whole")
+    (name,) = bound()
+    waits = next(each for each in sizes if each != name)
+    world.until(lambda: world.check_of(waits).get("retryCount", 0) >= 1, "the other one was answered")
+    assert not any(world.nodes_of(waits))
+    assert sum(world.exists(each) for each in small) == 3
+    plane.kubectl("delete", "job", name)
+    world.until(lambda: bound() == [waits], "the other one is bound as a whole")
+
+
 def test_room_of_a_workload_without_pods(world: KueueChecks) -> None:
     """Other pods do not take the room of an admitted Workload, after a restart neither; its deletion frees the room."""
     world.nodes("a", cpu="4")
@@ -171,6 +203,7 @@ def test_room_of_a_workload_without_pods(world: KueueChecks) -> None:
     "kind, selector",
     ("job-set", "JobSet", "jobset.sigs.k8s.io/jobset-name=train"),
     ("pod-group", "KueuePodGroup", f"{GROUP}=train"),
+    ("replica", "LeaderWorkerSet", "leaderworkerset.sigs.k8s.io/name=train"),
 )
 def test_a_gang_with_a_topology(world: KueueChecks, kind: str, selector: str) -> None:
     """A gang is admitted only if one zone has room for all its pods, as the row of the profile requires."""
@@ -181,6 +214,8 @@ def test_a_gang_with_a_topology(world: KueueChecks, kind: str, selector: str) ->
     world.checked_queue("team", 9)
     if kind == "JobSet":
         world.queued_job_set("train", "team", jobs=2, parallelism=2)
+    elif kind == "LeaderWorkerSet":
+        world.queued_replica("train", "team", 4)
     else:
         world.pod_group("train", "team", 4)
     world.until(lambda: world.check_of("train").get("retryCount", 0) >= 1, "the Workload was answered")

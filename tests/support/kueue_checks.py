@@ -42,6 +42,14 @@ class KueueChecks(KueueGangs):
         version = "jobset.x-k8s.io/v1alpha2"
         self.api.create({"apiVersion": version, "kind": "JobSet", "metadata": metadata, "spec": spec})
 
+    def queued_replica(self, name: str, queue: str, size: int) -> None:
+        """Create a LeaderWorkerSet of one replica in a queue."""
+        template = {"size": size, "workerTemplate": self.template(restartPolicy="Always")}
+        metadata = {"name": name, "namespace": NAMESPACE, "labels": {QUEUE: queue}}
+        spec = {"replicas": 1, "leaderWorkerTemplate": template}
+        version = "leaderworkerset.x-k8s.io/v1"
+        self.api.create({"apiVersion": version, "kind": "LeaderWorkerSet", "metadata": metadata, "spec": spec})
+
     def sized(self, cpu: int, **spec: Any) -> Manifest:
         """Return the template of a pod that requests CPUs."""
         template = self.template(**spec)
