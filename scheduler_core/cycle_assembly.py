@@ -23,6 +23,7 @@ from scheduler_core.cycle.freed_capacity_event import FreedCapacity
 from scheduler_core.cycle.gang_constraints import MemberDomains
 from scheduler_core.cycle.internal_errors import InternalErrors
 from scheduler_core.cycle.moved_pods import MovedPods
+from scheduler_core.cycle.nominated_devices import NominatedDevices
 from scheduler_core.cycle.percentage_of_nodes import NodeOrder, PartialSearch
 from scheduler_core.cycle.plugin_handle import PluginServices
 from scheduler_core.cycle.preemption_delay import PreemptionDelays
@@ -141,7 +142,9 @@ class Cycles:
     def __init__(self, context: CycleContext, reservations: GangReservations) -> None:
         cache, queue, clock = context.cache, context.queue, context.clock
         nodes, nominator, writer, metrics = cache.columns, queue.nominator, context.writer, context.metrics
-        self.freed = freed = FreedCapacity(queue, reservations)
+        nominated = NominatedDevices(cache, queue, context.profiles, context.services.preemptions)
+        nodes.devices.holds.append(nominated.held_from)
+        self.freed = freed = FreedCapacity(queue, reservations, nominated)
         nodes.devices.on_freed.append(freed.devices_freed)
         queue.on_nomination_ended.append(freed.nomination_ended)
         self.report = report = CycleReport(context.recording, metrics, nodes, clock)

@@ -10,13 +10,17 @@ from dataclasses import dataclass
 import msgspec
 
 from scheduler_core.cycle.gang_constraints import NodeReservations
+from scheduler_core.cycle.nominated_devices import NominatedDevices
 from scheduler_core.framework.cluster_events import ASSIGNED_POD_DELETE, Action, ClusterEvent, Resource
-from scheduler_core.model.devices import ResourceClaim
+from scheduler_core.model.devices import AllocationResult, ClaimMeta, ResourceClaim, ResourceClaimStatus
 from scheduler_core.model.pod import Pod
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.snapshot.pod_info import PodInfo
 
 _CLAIM_UPDATE = ClusterEvent(Resource.RESOURCE_CLAIM, Action.UPDATE)
+_ANY = ClaimMeta(name="")
+_FREED = (ResourceClaim(_ANY, status=ResourceClaimStatus(AllocationResult())), ResourceClaim(_ANY))
+"""Any claim with devices, and without them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +29,7 @@ class FreedCapacity:
 
     queue: SchedulingQueue
     reservations: NodeReservations
+    devices: NominatedDevices | None = None
 
     def report(self, pod: Pod, node_name: str, exclude: str = "") -> None:
         """Requeue pods that may fit where ``pod`` was on ``node_name``, except the pod whose UID is ``exclude``."""
@@ -40,6 +45,7 @@ class FreedCapacity:
 
     def nomination_unused(self, info: PodInfo, nominated: str, node_name: str) -> None:
         """Report that a pod got another node than its nominated one, whose room is free again."""
+        self.nominated_devices_freed(info)
         if nominated != node_name:
             # kube-scheduler reports nothing here, so there pods that fit now wait for another event.
             self.nomination_ended(info, nominated)
@@ -50,6 +56,7 @@ class FreedCapacity:
         Args:
             exclude: UID of what is not requeued: the entry of the gang whose member it was; "" for the pod itself.
         """
+        self.nominated_devices_freed(info)
         gone = on_node(node_name, info.pod)
         # The nomination rejected no pods of higher priority.
         self.queue.on_event(ASSIGNED_POD_DELETE, gone, None, exclude=exclude or info.uid, max_priority=info.priority)
@@ -58,6 +65,11 @@ class FreedCapacity:
         """Report devices of an allocation that was given up before it was written, as if the claim had lost them."""
         # kube-scheduler reports nothing here, so there pods that need the devices wait for another event.
         self.queue.on_event(_CLAIM_UPDATE, allocated, claim)
+
+    def nominated_devices_freed(self, info: PodInfo) -> None:
+        """Report devices that were held for a pod whose nomination has ended; the pod may have got others."""
+        if self.devices is not None and self.devices.end(info.uid):
+            self.queue.on_event(_CLAIM_UPDATE, *_FREED, exclude=info.uid, max_priority=info.priority)
 
 
 def on_node(node_name: str, pod: Pod) -> Pod:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from itertools import compress
 from weakref import WeakKeyDictionary
@@ -25,7 +26,15 @@ from weakref import WeakKeyDictionary
 from scheduler_core.devices.behaviours import BehaviourRow, BehaviourTable, DeviceKnowledge, KnowledgeBounds
 from scheduler_core.devices.device_state import NodeDevices, Position, TakenDevice
 from scheduler_core.devices.inventory import DeviceInventory
-from scheduler_core.devices.pools import AllocatedDevices, PooledSlice, PoolUsage, PoolView
+from scheduler_core.devices.pools import (
+    AllocatedDevices,
+    ChangedUse,
+    PooledSlice,
+    PoolKey,
+    PoolUsage,
+    PoolView,
+    UsedDevices,
+)
 from scheduler_core.devices.records import DeviceFeatures
 from scheduler_core.devices.requests import ClaimPlan, RequestTerms, plan_claims, search_key
 from scheduler_core.devices.search import BestFit, DeviceSearch, SearchLimits, Size, Solution, lacks_devices
@@ -269,6 +278,7 @@ class Allocator:
     Args:
         claims: Claims without an allocation, in the order of the pod.
         best_fit: Whether each request takes the smallest device that serves it, and not the first one.
+        used: The devices in use; None for those of the cluster.
     """
 
     def __init__(
@@ -279,10 +289,14 @@ class Allocator:
         limits: SearchLimits,
         *,
         best_fit: bool = False,
+        used: ChangedUse | None = None,
     ) -> None:
         self._plans = plan_claims(claims, classes, devices.features)
         self._inventory = devices.inventory
-        self._allocated = devices.allocated
+        self._devices = devices
+        self._used: UsedDevices = devices.allocated if used is None else used
+        self.changed_pools: AbstractSet[PoolKey] = frozenset() if used is None else used.pools
+        """Pools whose use is not that of the cluster."""
         self._tally = devices.tally
         self._counter = devices.steps
         knowledge = devices.knowledge_in_use
@@ -307,7 +321,7 @@ class Allocator:
             InvalidPoolsError: The claims cannot be allocated on the node, which has invalid pools.
         """
         pools = self._inventory.pools(node, labels, declared_features)
-        rows, usages, key = self._described(pools)
+        rows, usages, key = self._described(pools, self._used)
         if key not in self._solutions:
             self._solutions[key] = self._search(NodeDevices(pools, rows, usages))
         solution = self._solutions[key]
@@ -336,7 +350,7 @@ class Allocator:
             AllocationError: As :meth:`find`.
         """
         pools = self._inventory.pools(node, labels, declared_features)
-        rows, usages, _ = self._described(pools)
+        rows, usages, _ = self._described(pools, self._used)
         devices = NodeDevices(pools, rows, usages)
         limits = SearchLimits(self._limits.clock, on_step=on_step)
         everything = self._prepare(devices)
@@ -365,17 +379,17 @@ class Allocator:
         Raises:
             AllocationError: A slice has an invalid node selector.
         """
-        return self.pools_key(self._inventory.pools(node, labels, declared_features))
+        return self._described(self._inventory.pools(node, labels, declared_features), self._used)[2]
 
     def pools_key(self, pools: tuple[PoolView, ...]) -> Hashable:
-        """Return the :meth:`key` of a node that sees these pools."""
-        return self._described(pools)[2]
+        """Return the :meth:`key` of a node that sees these pools, by the use of devices in the cluster."""
+        return self._described(pools, self._devices.allocated)[2]
 
     def _described(
-        self, pools: tuple[PoolView, ...]
+        self, pools: tuple[PoolView, ...], used: UsedDevices
     ) -> tuple[tuple[BehaviourRow, ...], tuple[PoolUsage | None, ...], Hashable]:
         rows = tuple(map(self._table.row, pools))
-        usages = tuple(self._allocated.usage(view.key) for view in pools)
+        usages = tuple(used.usage(view.key) for view in pools)
         key: tuple[Hashable, ...] = tuple(
             (row.number, None if usage is None else self._use(view, usage))
             for view, row, usage in zip(pools, rows, usages, strict=True)

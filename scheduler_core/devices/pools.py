@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import accumulate, chain
 
@@ -279,6 +280,11 @@ class Shares:
         self.count = 0
         self.consumed: dict[str, int] = {}
 
+    def copy(self) -> Shares:
+        made = Shares()
+        made.count, made.consumed = self.count, dict(self.consumed)
+        return made
+
 
 class PoolUsage:
     """Devices of one pool that are in use.
@@ -317,6 +323,12 @@ class PoolUsage:
             )
             found = self._patterns[names] = (dedicated, shared)
         return found
+
+    def copy(self) -> PoolUsage:
+        made = PoolUsage()
+        made.dedicated, made.revision = dict(self.dedicated), self.revision
+        made.shares = {device: shares.copy() for device, shares in self.shares.items()}
+        return made
 
     def change(self, result: DeviceRequestResult, sign: int, revision: int, *, shares_count: bool) -> None:
         """Add (``sign`` 1) or remove (-1) an allocated device."""
@@ -389,6 +401,14 @@ class AllocatedDevices:
         """Return what is in use of a pool; None for nothing."""
         return self._pools.get(key)
 
+    def with_changes(self, added: Iterable[AllocationResult], removed: Iterable[AllocationResult] = ()) -> ChangedUse:
+        """Return the devices in use with other allocations; nothing is changed here.
+
+        Args:
+            removed: Allocations that are counted.
+        """
+        return ChangedUse(self, added, removed, shares_count=self._shares_count)
+
     def _set(self, uid: str, **changes: AllocationResult | None) -> None:
         use = self._claims.get(uid)
         if use is None:
@@ -433,3 +453,46 @@ class AllocatedDevices:
             if not usage:
                 del self._pools[key]
             self._on_change(key)
+
+
+class ChangedUse:
+    """Devices in use by pool, with some allocations added and others removed; see ``AllocatedDevices.with_changes``.
+
+    Attributes:
+        pools: The pools whose use differs.
+    """
+
+    __slots__ = ("_changes", "_shares_count", "_used", "pools")
+
+    def __init__(
+        self,
+        used: AllocatedDevices,
+        added: Iterable[AllocationResult],
+        removed: Iterable[AllocationResult],
+        *,
+        shares_count: bool,
+    ) -> None:
+        self._used = used
+        self._shares_count = shares_count
+        self._changes: dict[PoolKey, list[tuple[int, DeviceRequestResult]]] = {}
+        for sign, allocations in ((-1, removed), (1, added)):
+            for result in chain.from_iterable(each.devices.results for each in allocations):
+                if not result.admin_access:
+                    self._changes.setdefault((result.driver, result.pool), []).append((sign, result))
+        self.pools: AbstractSet[PoolKey] = self._changes.keys()
+
+    def usage(self, key: PoolKey) -> PoolUsage | None:
+        """Return what is in use of a pool; None for nothing."""
+        used, changes = self._used.usage(key), self._changes.get(key)
+        if changes is None:
+            return used
+        made = PoolUsage() if used is None else used.copy()
+        names = tuple((sign, result.device) for sign, result in changes)
+        # A search whose result depends on the revision must not be taken for one of the unchanged pool.
+        revision = hash((made.revision, names))
+        for sign, result in changes:
+            made.change(result, sign, revision, shares_count=self._shares_count)
+        return made or None
+
+
+UsedDevices = AllocatedDevices | ChangedUse

@@ -26,12 +26,12 @@ from scheduler_core.explain.pod_dry_run import Examination
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.device_choices import ClaimsFilter, NodeClaims, UnavailableClaim
 from scheduler_core.model.affinity import NodeSelector
-from scheduler_core.model.devices import DeviceConstraint, DeviceRequest, ResourceClaim
+from scheduler_core.model.devices import AllocationResult, DeviceConstraint, DeviceRequest, ResourceClaim
 from scheduler_core.model.node import Node
 from scheduler_core.model.selectors import METADATA_NAME
 from scheduler_core.runtime.filtering import run_pre_filters
 from scheduler_core.runtime.framework_instance import FrameworkInstance
-from scheduler_core.snapshot.indexes.device_index import DeviceIndex
+from scheduler_core.snapshot.indexes.device_index import DeviceIndex, HeldDevices, allocations_of
 from scheduler_core.snapshot.node_columns import NodeColumns
 
 # -- obstacles of claims on one node ----------------------------------------------------------------------------------
@@ -69,8 +69,9 @@ class Obstacle:
 class ClaimObstacles:
     """Finds the obstacles of the claims of one pod, node by node; nothing is changed."""
 
-    def __init__(self, devices: DeviceIndex) -> None:
+    def __init__(self, devices: DeviceIndex, held: Sequence[AllocationResult] = ()) -> None:
         self._hardware = dataclasses.replace(devices.hardware, tally=SearchTally())
+        self._used = devices.hardware.allocated.with_changes(held)
         self._classes = devices.classes
         self._problems = DeviceProblems(devices.hardware.knowledge_in_use)
         self._devices: dict[tuple[RequestTerms, PoolView], dict[Problems, list[int]]] = {}
@@ -93,7 +94,7 @@ class ClaimObstacles:
         found = self._devices.get((terms, view))
         if found is None:
             self._hardware.steps.spend(1 + len(view.records))
-            found = self._problems.of_pool(terms, view, self._hardware.allocated.usage(view.key))
+            found = self._problems.of_pool(terms, view, self._used.usage(view.key))
             self._devices[terms, view] = found
         return found
 
@@ -213,7 +214,7 @@ class ClaimObstacles:
         found = self._allocators.get(key)
         if found is None:
             limits = SearchLimits(lambda: 0.0, max_steps=_MAX_STEPS)
-            found = self._allocators[key] = Allocator(claims, self._classes, self._hardware, limits)
+            found = self._allocators[key] = Allocator(claims, self._classes, self._hardware, limits, used=self._used)
         return found
 
 
@@ -250,15 +251,16 @@ _MAX_HOLDERS = 2
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A claim that has a device.
+    """A claim that has a device, or a pod for which a free device is held.
 
     Attributes:
-        claim: ``namespace/name``.
+        claim: ``namespace/name``; the pod, as in ``nominated pod ml/train-0``, if the device is held.
         pods: Names of the pods that it is reserved for; empty while the allocation is not written.
     """
 
     claim: str
     pods: tuple[str, ...]
+    is_held: bool = False
 
     @property
     def text(self) -> str:
@@ -324,14 +326,23 @@ class DeviceFindings:
 
     Args:
         state: State of the attempt after PreFilter.
+        held: Devices that are held for other pods.
     """
 
-    def __init__(self, columns: NodeColumns, plugin: ClaimsFilter, plugin_name: str, state: CycleState) -> None:
+    def __init__(
+        self,
+        columns: NodeColumns,
+        plugin: ClaimsFilter,
+        plugin_name: str,
+        state: CycleState,
+        held: Sequence[HeldDevices] = (),
+    ) -> None:
         self.plugin_name = plugin_name
+        self._held_devices = held
         self._columns = columns
         self._plugin = plugin
         self._state = state
-        self._obstacles = ClaimObstacles(columns.devices)
+        self._obstacles = ClaimObstacles(columns.devices, allocations_of(held))
         self._by_row: dict[int, tuple[Obstacle, ...]] = {}
         self._holders: Mapping[DeviceKey, tuple[Holder, ...]] | None = None
 
@@ -493,7 +504,7 @@ class DeviceFindings:
     def _held(self, view: PoolView, position: int) -> tuple[Holder, ...]:
         """Return the claims that have a device; if none has it, those that have others of the pool, for counters."""
         if self._holders is None:
-            self._holders = device_holders(self._columns.devices)
+            self._holders = device_holders(self._columns.devices, self._held_devices)
         found = self._holders.get((view.key, view.names.names[position]))
         if found is not None or not view.counters:
             return found or ()
@@ -510,7 +521,7 @@ def device_findings(columns: NodeColumns, instance: FrameworkInstance, found: Ex
     run_pre_filters(instance, state, found.pod, columns)
     for plugin in instance.filters:
         if isinstance(plugin, ClaimsFilter) and plugin.name not in state.skip_filter:
-            return DeviceFindings(columns, plugin, plugin.name, state)
+            return DeviceFindings(columns, plugin, plugin.name, state, columns.devices.held_from(found.pod))
     return None
 
 
@@ -531,15 +542,18 @@ def problem_text(problem: DeviceProblem, holders: Sequence[Holder]) -> str:
     """Return a problem of a device with the claims that cause it."""
     if not problem.is_use or not holders:
         return problem.text
+    if any(each.is_held for each in holders):
+        return f"held for {', '.join(each.text for each in holders if each.is_held)}"
     plural = "s" if len(holders) > 1 else ""
     return f"{problem.text} by claim{plural} {', '.join(each.text for each in holders)}"
 
 
-def device_holders(devices: DeviceIndex) -> Mapping[DeviceKey, tuple[Holder, ...]]:
-    """Return the claims that have each device that is in use."""
+def device_holders(devices: DeviceIndex, held: Iterable[HeldDevices] = ()) -> Mapping[DeviceKey, tuple[Holder, ...]]:
+    """Return the claims that have each device that is in use, and the pods for which devices are held."""
     found: dict[DeviceKey, list[Holder]] = {}
-    for claim, allocation in devices.allocations():
-        holder = Holder(claim.key, _pods(claim))
+    uses = [(Holder(claim.key, _pods(claim)), allocation) for claim, allocation in devices.allocations()]
+    uses += ((Holder(each.holder, (), is_held=True), allocation) for each in held for allocation in each.allocations)
+    for holder, allocation in uses:
         for result in allocation.devices.results:
             if not result.admin_access:
                 holders = found.setdefault(((result.driver, result.pool), result.device), [])

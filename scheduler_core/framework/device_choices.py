@@ -6,7 +6,7 @@ A search over the members of a gang enumerates the choices, and passes the one t
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 
 from msgspec import Struct
 
@@ -118,6 +118,20 @@ class DeviceChooser(ABC):
 
         Raises:
             StepLimitError: No step is left.
+        """
+
+    @abstractmethod
+    def devices_without(
+        self, pod: PodInfo, node_name: str, freed: Sequence[AllocationResult], held: Sequence[AllocationResult]
+    ) -> tuple[AllocationResult, ...]:
+        """Return devices that a pod can get on a node once others are free; none if there are none, or it has them.
+
+        Args:
+            freed: Allocations that end.
+            held: Devices that it may not use.
+
+        Raises:
+            AttemptLimitError: No step is left.
         """
 
     @abstractmethod

@@ -33,17 +33,19 @@ class NominatedPods:
 
     Attributes:
         version: Incremented when a nomination is made or withdrawn.
+        made_at: The version with which each pod was nominated; only for reading.
         node_by_uid: The node to which each pod is nominated, hidden or not; only for reading.
         unseen_by_uid: The nominations written for each pod that the watch has not shown; only for reading.
     """
 
-    __slots__ = ("_by_node", "_group_priority", "_hidden", "node_by_uid", "unseen_by_uid", "version")
+    __slots__ = ("_by_node", "_group_priority", "_hidden", "made_at", "node_by_uid", "unseen_by_uid", "version")
 
     def __init__(self, group_priority: Callable[[str], int | None] = lambda _: None) -> None:
         self.version = 0
         self._group_priority = group_priority
         self._by_node: dict[str, dict[str, PodInfo]] = {}
         self.node_by_uid: dict[str, str] = {}
+        self.made_at: dict[str, int] = {}
         self._hidden: Counter[str] = Counter()
         self.unseen_by_uid: dict[str, list[str]] = {}
 
@@ -81,6 +83,7 @@ class NominatedPods:
             pod.priority = priority
         self.version += 1
         self.node_by_uid[pod.uid] = node_name
+        self.made_at[pod.uid] = self.version
         self._by_node.setdefault(node_name, {})[pod.uid] = pod
 
     def withdraw(self, uid: str) -> None:
@@ -89,6 +92,7 @@ class NominatedPods:
         if node_name is None:
             return
         self.version += 1
+        del self.made_at[uid]
         pods = self._by_node[node_name]
         del pods[uid]
         if not pods:
@@ -110,12 +114,12 @@ class NominatedPods:
     @contextmanager
     def hypothetical(self) -> Iterator[None]:
         """Take back all changes of nominations that a block makes; it must not await."""
-        version, nodes = self.version, dict(self.node_by_uid)
+        version, nodes, made_at = self.version, dict(self.node_by_uid), dict(self.made_at)
         by_node = {name: dict(pods) for name, pods in self._by_node.items()}
         try:
             yield
         finally:
-            self.version, self.node_by_uid, self._by_node = version, nodes, by_node
+            self.version, self.node_by_uid, self.made_at, self._by_node = version, nodes, made_at, by_node
 
     def remove(self, uid: str) -> None:
         """Withdraw the nomination of a pod that has left the queue, and drop what is stored about it."""

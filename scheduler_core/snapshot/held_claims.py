@@ -130,9 +130,15 @@ def are_ending(nodes: NodeColumns, row: int, is_ending: Callable[[PodInfo], bool
     pools = set(_pools_of_row(nodes, row))
     if not pools:
         return False
+    ending = ending_claims(nodes, is_ending)
+    return any(not pools.isdisjoint(_pools(claim)) for claim in ending)
+
+
+def ending_claims(nodes: NodeColumns, is_ending: Callable[[PodInfo], bool]) -> Iterator[ResourceClaim]:
+    """Yield the allocated claims all of whose holders are gone or end."""
     placed = _placed_with_claims(nodes)
     for claim in nodes.devices.claims:
-        if claim.status.allocation is None or pools.isdisjoint(_pools(claim)):
+        if claim.status.allocation is None:
             continue
         consumers = claim.status.reserved_for
         if not consumers and claim.metadata.deletion_timestamp is None:
@@ -141,8 +147,7 @@ def are_ending(nodes: NodeColumns, row: int, is_ending: Callable[[PodInfo], bool
             continue
         holders = (placed.get(each.uid) for each in consumers)
         if all(info is None or is_ending(info) for info in holders):
-            return True
-    return False
+            yield claim
 
 
 def _placed_with_claims(nodes: NodeColumns) -> dict[str, PodInfo]:

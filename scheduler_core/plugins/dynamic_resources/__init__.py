@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from msgspec.structs import replace
 
 from scheduler_core.config.plugin_args import DynamicResourcesArgs
 from scheduler_core.devices.allocator import Allocator
+from scheduler_core.devices.pools import ChangedUse
 from scheduler_core.devices.search import SearchLimits
 from scheduler_core.errors import AttemptLimitError, DeviceError, SchedulerCoreError
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, EventRegistration, Hint, Resource
@@ -47,7 +49,7 @@ from scheduler_core.framework.gang_preemptor import GangRelease, PlannedGangPost
 from scheduler_core.framework.handle import Handle
 from scheduler_core.framework.plugin import always
 from scheduler_core.framework.status import SKIP, SUCCESS, Status, error, failed_write, unresolvable, unschedulable
-from scheduler_core.model.devices import MAX_CONSUMERS, ResourceClaim, ResourceClaimStatus
+from scheduler_core.model.devices import MAX_CONSUMERS, AllocationResult, ResourceClaim, ResourceClaimStatus
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import PodGroup
 from scheduler_core.model.pod_requests import nano
@@ -80,9 +82,9 @@ from scheduler_core.plugins.dynamic_resources.pod_claims import (
     served_amounts,
     skips_operations,
 )
-from scheduler_core.snapshot.indexes.device_index import DeviceIndex
+from scheduler_core.snapshot.indexes.device_index import DeviceIndex, allocations_of, devices_of
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
-from scheduler_core.snapshot.pod_info import PodInfo
+from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 
 _CHANGED = Action.ADD | Action.UPDATE
 _NODE = Action.ADD | Action.UPDATE_NODE_LABEL | Action.UPDATE_NODE_ALLOCATABLE
@@ -105,6 +107,7 @@ def _without_notation(status: ResourceClaimStatus) -> ResourceClaimStatus:
 
 
 _NO_CLAIMS = PreFilterResult(SKIP)
+_HELD = PreFilterResult(unresolvable("the devices that were found are held for another pod"))
 _OTHER_CLAIMS = PreFilterResult(unresolvable("other claims have no allocation than those for which devices were found"))
 _NOTHING_TO_DEALLOCATE = PostFilterResult(unschedulable())
 _PRE_FILTER_DID_NOT_RUN = PostFilterResult(error("not found"))
@@ -238,18 +241,46 @@ class DynamicResources(
             if rejection is not None:
                 return PreFilterResult(rejection)
         if attempt.to_allocate():
-            attempt.make_allocator = self._allocator
+            attempt.make_allocator = partial(self._allocator, pod)
         found = state.get(FOUND)
         if found is not None:
             if attempt.found().claims != found.claims:
                 return _OTHER_CLAIMS
+            if not devices_of(found.allocations).isdisjoint(devices_of(allocations_of(devices.held_from(pod)))):
+                return _HELD
             attempt.is_found = True
         return PreFilterResult()
 
-    def _allocator(self, claims: Sequence[ResourceClaim]) -> Allocator:
+    def _allocator(self, pod: PodInfo, claims: Sequence[ResourceClaim]) -> Allocator:
+        devices = self.handle.nodes.devices
+        held = allocations_of(devices.held_from(pod))
+        return self._allocator_on(devices.hardware.allocated.with_changes(held) if held else None, claims)
+
+    def _allocator_on(self, used: ChangedUse | None, claims: Sequence[ResourceClaim]) -> Allocator:
         devices = self.handle.nodes.devices
         limits = SearchLimits(self.handle.clock.now, self._args.filter_timeout.seconds or None)
-        return Allocator(claims, devices.classes, devices.hardware, limits, best_fit=self._args.is_best_fit)
+        return Allocator(claims, devices.classes, devices.hardware, limits, best_fit=self._args.is_best_fit, used=used)
+
+    def devices_without(
+        self, pod: PodInfo, node_name: str, freed: Sequence[AllocationResult], held: Sequence[AllocationResult]
+    ) -> tuple[AllocationResult, ...]:
+        state, nodes = CycleState(), self.handle.nodes
+        row = nodes.row_of(node_name)
+        node = None if row == NO_ROW else nodes.nodes[row]
+        if node is None or not self.pre_filter(state, pod, nodes).status.is_success:
+            return ()
+        attempt = state.read(ATTEMPT)
+        if attempt.make_allocator is None:
+            return ()
+        # These allocations are written nowhere, so that their shares need no UID of their own.
+        attempt.new_uid = lambda: pod.uid
+        attempt.make_allocator = partial(self._allocator_on, nodes.devices.hardware.allocated.with_changes(held, freed))
+        try:
+            return tuple(attempt.allocations(node) or ())
+        except AttemptLimitError:
+            raise
+        except SchedulerCoreError:
+            return ()
 
     def _prepare(self, attempt: PodDevices, claim: ResourceClaim, devices: DeviceIndex) -> Status | None:
         """Store from which nodes a claim's allocation is reachable; return why the pod cannot use the claim at all."""

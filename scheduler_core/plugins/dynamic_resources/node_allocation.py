@@ -66,6 +66,8 @@ from scheduler_core.snapshot.pod_info import PodInfo
 from scheduler_core.snapshot.row_cache import StaleDeviceRows
 
 NO_NODE = -1
+_FIRST_CHANGED = NO_NODE - 1
+"""From here down, the classes of one attempt: of nodes with devices whose use differs for its pod."""
 _NO_POOLS_OF_NODE = 0
 """Entry of rows without a node among the distinct pools."""
 
@@ -108,7 +110,13 @@ class NodeClasses:
             entries.update(self._shared)
         for entry in entries - {_NO_POOLS_OF_NODE}:
             self._classes[entry] = self._number(allocator, self._pools[entry])
-        return self._classes[self._pools_of_row]
+        if not allocator.changed_pools:
+            return self._classes[self._pools_of_row]
+        classes = self._classes.copy()
+        for entry, pools in enumerate(self._pools):
+            if not isinstance(pools, str) and any(view.key in allocator.changed_pools for view in pools):
+                classes[entry] = _FIRST_CHANGED - entry
+        return classes[self._pools_of_row]
 
     def _enter(self, row: int) -> int:
         """Set and return the entry of a row's pools."""

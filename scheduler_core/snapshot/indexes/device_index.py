@@ -48,6 +48,7 @@ from scheduler_core.model.devices import (
 )
 from scheduler_core.model.pod_group import GroupKey
 from scheduler_core.model.pod_requests import nano
+from scheduler_core.snapshot.pod_info import PodInfo
 from scheduler_core.step_counter import StepCounter
 
 log = logging.getLogger(__name__)
@@ -156,6 +157,22 @@ class InFlightAllocation(Struct):
     sharers: set[str] = field(default_factory=set)
 
 
+class HeldDevices(Struct, frozen=True):
+    """Devices that are held for a pod.
+
+    Attributes:
+        holder: That pod, for messages.
+        allocations: The devices, as those of its claims.
+    """
+
+    holder: str
+    allocations: tuple[AllocationResult, ...]
+
+
+def allocations_of(held: Iterable[HeldDevices]) -> list[AllocationResult]:
+    return [allocation for each in held for allocation in each.allocations]
+
+
 class CreatedClaim(Struct):
     """A claim that was created here.
 
@@ -234,6 +251,7 @@ class DeviceIndex:
         group_claims: Whether PodGroups may have claims (gate DRAWorkloadResourceClaims).
         classes_version: Incremented by every change of a class.
         on_freed: Called with a claim as it would have been allocated, and without an allocation, if it is not written.
+        holds: Sources of devices that are held; each returns those that a pod may not use.
     """
 
     def __init__(self, features: DeviceFeatures | None = None, steps: StepCounter | None = None) -> None:
@@ -247,6 +265,7 @@ class DeviceIndex:
         self.hardware = ClusterDevices.empty(features, steps=steps)
         self.turns = ClaimTurns()
         self.on_freed: list[Callable[[ResourceClaim, ResourceClaim], None]] = []
+        self.holds: list[Callable[[PodInfo], Iterable[HeldDevices]]] = []
         self._created: dict[str, CreatedClaim] = {}
         """Claims that were created here and that no watch has shown yet, by UID."""
         self._in_flight: dict[str, InFlightAllocation] = {}
@@ -377,6 +396,10 @@ class DeviceIndex:
     def in_flight(self, uid: str) -> InFlightAllocation | None:
         """Return the allocation of a claim that is not written yet."""
         return self._in_flight.get(uid)
+
+    def held_from(self, pod: PodInfo) -> list[HeldDevices]:
+        """Return the devices that are held for other pods, and that a pod may not use."""
+        return [held for source in self.holds for held in source(pod)]
 
     def in_flight_of(self, pod_uid: str) -> list[InFlightAllocation]:
         return [held for held in self._in_flight.values() if pod_uid in held.sharers]
@@ -536,6 +559,12 @@ def newest_slices(slices: Iterable[PooledSlice]) -> dict[PoolKey, list[PooledSli
             found.clear()
         found.append(each)
     return pools
+
+
+def devices_of(allocations: Iterable[AllocationResult]) -> set[tuple[str, str, str]]:
+    """Return driver, pool and name of each device of some allocations, those with admin access left out."""
+    results = (result for each in allocations for result in each.devices.results)
+    return {(each.driver, each.pool, each.device) for each in results if not each.admin_access}
 
 
 def devices_in_use(devices: DeviceIndex) -> set[tuple[PoolKey, str]]:

@@ -6,8 +6,8 @@ import pytest
 from bayplan.explanation.gang_building import explain_gang
 from bayplan.explanation.pod_building import explain_pod
 
-from tests.support.device_preemption import held, holder, pending, served, shared_by_two
-from tests.support.devices import device, exactly, slice_of
+from tests.support.device_preemption import deallocate, held, holder, idle, pending, served, shared_by_two
+from tests.support.devices import claim, device, exactly, slice_of
 from tests.support.gang_devices import claimant, gang, report
 from tests.support.gang_preemption import small_node
 from tests.support.presence import present
@@ -38,6 +38,19 @@ def test_an_explanation_names_no_setting_that_would_not_help() -> None:
     made, _, _ = shared_by_two(devices=False)
     found = present(explain_pod(made.scheduler, pending("low", "own", priority=0)).preemption)
     assert REMEDY not in present(found.message)
+
+
+async def test_an_explanation_names_the_pod_for_which_devices_are_held() -> None:
+    made, writer, victims = shared_by_two(devices=True)
+    async with made.running():
+        await idle(made)
+        for each in victims:
+            made.scheduler.feed.pod_deleted(each)
+        deallocate(made, writer, "shared")
+        report(made, writer, claim(exactly("r"), name="late"))
+        found = explain_pod(made.scheduler, pending("late", "late"))
+    (node,) = found.nearest
+    assert node.lacks[0].details == ("request r: device a/d0: held for nominated pod ns/high",)
 
 
 @pytest.mark.parametrize("devices", [False, True])

@@ -106,3 +106,101 @@ async def test_a_gang_evicts_the_holders_whose_devices_it_needs_and_no_others() 
         await idle(made)
     assert sorted(made.bound) == ["train-0", "train-1"]
     assert evicted(made) == {"v0", "v1", "v2"}
+
+
+# -- devices of nominated pods ----------------------------------------------------------------------------------------
+
+
+async def test_freed_devices_are_held_for_the_preemptor() -> None:
+    """A pod of the same priority that is tried first does not get them; it gets what is left."""
+    made, writer, victims = shared_by_two(devices=True)
+    async with made.running():
+        await idle(made)
+        for each in victims:
+            made.scheduler.feed.pod_deleted(each)
+        deallocate(made, writer, "shared")
+        # The preemptor is in backoff.
+        report(made, writer, claim(exactly("r"), name="late"), pending("late", "late"))
+        await idle(made)
+        assert made.bound == {"high": "a"}
+        report(made, writer, small_node("b"), slice_of([device("d0")], node="b"))
+        made.clock.advance(60.0)
+        await idle(made)
+    assert made.bound == {"high": "a", "late": "b"}
+    assert evicted(made) == {"v0", "v1"}
+
+
+async def test_free_devices_that_the_preemptor_needs_beside_those_of_its_victims_are_held() -> None:
+    made, writer = served(devices=True)
+    report(made, writer, small_node("a"), slice_of([device(f"d{number}") for number in range(4)], node="a"))
+    report(made, writer, held("c0", "d0", "v0"), holder("v0", "a", "c0"))
+    report(made, writer, claim(exactly("r", count=3), name="own"), pending("high", "own"))
+    for number in range(3):
+        # In the queue behind the preemptor, so that they are tried before any eviction is sent.
+        report(made, writer, claim(exactly("r"), name=f"c-{number}"), pending(f"low-{number}", f"c-{number}"))
+    report(made, writer, held("c1", "d1", "v1"), holder("v1", "a", "c1", priority=1))
+    async with made.running():
+        await idle(made)
+        assert len(evicted(made)) == 1
+        assert made.bound == {}
+
+
+async def test_a_pod_of_higher_priority_gets_devices_that_are_held_for_a_nominated_pod() -> None:
+    made, writer, victims = shared_by_two(devices=True)
+    async with made.running():
+        await idle(made)
+        for each in victims:
+            made.scheduler.feed.pod_deleted(each)
+        deallocate(made, writer, "shared")
+        report(made, writer, claim(exactly("r"), name="top"), pending("top", "top", priority=2))
+        await idle(made)
+    assert made.bound == {"top": "a"}
+
+
+async def test_a_pod_is_requeued_when_devices_are_not_held_any_more() -> None:
+    made, writer = served(devices=True)
+    report(made, writer, small_node("a"), slice_of([device("d0"), device("d1")], node="a"))
+    report(made, writer, held("c0", "d0", "v0"), holder("v0", "a", "c0"))
+    report(made, writer, claim(exactly("r", count=2), name="own"), pending("high", "own"))
+    report(made, writer, claim(exactly("r"), name="late"), pending("late", "late"))
+    async with made.running():
+        await idle(made)
+        assert made.bound == {}
+        made.scheduler.feed.pod_deleted(pending("high", "own"))
+        made.clock.advance(10.0)
+        await idle(made)
+    assert made.bound == {"late": "a"}
+
+
+async def test_no_devices_are_held_for_a_nominated_pod_whose_profile_does_not_preempt_for_devices() -> None:
+    made, writer = served(devices=False)
+    report(made, writer, small_node("a"), slice_of([device("d0")], node="a"))
+    high = pending("high", "own")
+    high = replace(high, status=replace(high.status, nominated_node_name="a"))
+    report(made, writer, replace(high, spec=replace(high.spec, node_selector={"zone": "none"})))
+    report(made, writer, claim(exactly("r"), name="own"), claim(exactly("r"), name="c1"), pending("low", "c1"))
+    async with made.running():
+        await idle(made)
+    assert made.bound == {"low": "a"}
+
+
+async def test_freed_devices_are_held_for_the_members_of_a_gang() -> None:
+    made, writer = served(devices=True)
+    gang(made, 2)
+    for name in ("a", "b"):
+        report(made, writer, small_node(name, 4), slice_of([device("d0")], node=name))
+        report(made, writer, held(f"c-{name}", "d0", f"v-{name}", pool=name), holder(f"v-{name}", name, f"c-{name}"))
+    for number in range(2):
+        report(made, writer, *claimant(f"train-{number}", exactly("r"), priority=2, requests={"cpu": "100m"}))
+    async with made.running():
+        await idle(made)
+        assert evicted(made) == {"v-a", "v-b"}
+        for name in ("a", "b"):
+            made.scheduler.feed.pod_deleted(holder(f"v-{name}", name, f"c-{name}"))
+            deallocate(made, writer, f"c-{name}")
+        for number in range(3):
+            report(made, writer, claim(exactly("r"), name=f"low-{number}"))
+            report(made, writer, pending(f"low-{number}", f"low-{number}", priority=1))
+        await idle(made)
+    assert sorted(made.bound) == ["train-0", "train-1"]
+    assert evicted(made) == {"v-a", "v-b"}
