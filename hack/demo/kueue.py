@@ -119,7 +119,7 @@ class KueueDemo(Demo):
         self._show_checks("0 of 3 pods fit now")
         if self._admitted("train") != [False]:
             raise DemoFailed("a Job that does not fit should not be admitted")
-        screen.show("it holds no quota, and has no pods, while it waits. A notebook ends: 8 GPUs of a node are free")
+        screen.show("it is not admitted, and has no pods, while it waits. A notebook ends: 8 GPUs of a node are free")
         self._delete("pod", NOTEBOOKS[0])
         self._show_checks("2 of the 3 members")
         screen.show("a second notebook ends:")

@@ -136,6 +136,17 @@ def test_two_workloads_with_quota(world: KueueChecks, plane: ControlPlane) -> No
     world.until(lambda: world.is_bound(other, 3), "the other one is bound")
 
 
+def test_quota_of_a_workload_that_does_not_fit(world: KueueChecks) -> None:
+    """A Workload that does not fit does not keep the quota: a later one of the same priority gets it and runs."""
+    world.nodes("a", cpu="4")
+    world.checked_queue("team", 6)
+    world.sized_job("large", "team", 1, cpu=5)
+    world.until(lambda: world.check_of("large").get("retryCount", 0) >= 1, "the large Job was answered")
+    world.sized_job("small", "team", 3)
+    world.until(lambda: world.is_bound("small", 3), "the small Job is bound")
+    assert not world.is_admitted("large")
+
+
 def test_after_evictions(world: KueueChecks) -> None:
     """A Job that fits after evictions which its profile allows is admitted, and evicts the pods."""
     world.nodes("a", cpu="4")

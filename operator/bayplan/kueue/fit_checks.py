@@ -1,9 +1,9 @@
 """The controller of Kueue's admission check ``bayplan.dev/fit``.
 
 A Workload with reserved quota is Ready if its pods fit now, or after evictions that the profiles allow; their room is
-held from then on. If they do not fit, the state is Retry: Kueue then releases the quota, so that other Workloads are
-tried, and queues this one again after a delay that doubles. Workloads are answered one after the other, so that no two
-count on the same room.
+held from then on. If they do not fit, the state is Retry: after a delay that doubles, Kueue releases the quota and
+queues the Workload behind others of its priority. Workloads are answered one after the other, so that no two count on
+the same room.
 
     quota reserved ──other checks not Ready──▶ Pending
           │ all others Ready
