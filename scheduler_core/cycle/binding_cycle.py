@@ -155,6 +155,7 @@ class BindingCycle:
                 return None
             return too_late(status)
         except Exception as fault:
+            # The caller releases the pod; raised to the task, the error would leave it assumed.
             recorder.interrupt()
             log.exception("binding pod %s failed in the scheduler itself", info.key, extra=attempt.log_fields())
             return Failure(error_message(fault), is_error=True)

@@ -100,6 +100,7 @@ class Suspension:
             try:
                 take()
             except Exception:
+                # The changes after it are of other objects, and must be applied in their order.
                 log.exception("a change that arrived while a cycle was suspended could not be applied; it is repeated")
                 self.failed += 1
                 self._repeat(take, on_error)

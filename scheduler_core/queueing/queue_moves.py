@@ -373,6 +373,7 @@ class Moves:
                         self.delay_faulty(pod, fault)
                     return True
         except Exception:
+            # The timer below must be set, or no backoff would end again.
             log.exception("the end of backoffs failed in the scheduler itself; please report it")
         self.restart_timer()
         return False

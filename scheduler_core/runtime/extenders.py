@@ -253,6 +253,7 @@ class ExtenderClients:
                 ]
                 continue
             except Exception as fault:
+                # The client is the operator's; every problem of the profile is reported at once.
                 message = f"the extender cannot be called: {fault}; correct it or remove it"
                 problems.append(Problem(f"extenders[{index}]", message))
                 continue
@@ -288,4 +289,5 @@ async def _closed(client: ExtenderClient) -> None:
     try:
         await client.close()
     except Exception:
+        # Nothing uses the client any more.
         log.exception("the client of an extender failed to close")

@@ -176,6 +176,7 @@ class FrameworkInstance:
         try:
             self._close_if_done()
         except Exception:
+            # The attempt has ended, and what it did must not be undone.
             log.exception("profile %s failed to close", self.name, extra={"profile": self.name})
 
     def retire(self) -> None:
@@ -364,4 +365,5 @@ def _close_all(plugins: Mapping[str, Plugin]) -> None:
         try:
             plugin.close()
         except Exception:
+            # The other plugins hold resources, too.
             log.exception("plugin %s failed to close", plugin.name)

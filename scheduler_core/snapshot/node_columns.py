@@ -558,6 +558,7 @@ class NodeColumns:
                 assert node is not None
                 self._fill(row, node, _parts(node))
             except Exception:
+                # Fail closed: only this node takes no pods, and the rest is counted.
                 log.exception("node %s could not be read; it accepts no pods until its next version", name)
                 self._alive[row] = False
         self.images.drop_unused()

@@ -269,6 +269,7 @@ class GroupController:
         try:
             status = self._desired_status(key, record)
         except Exception:
+            # The status stays as it is until the group changes; statuses of other groups are written.
             log.exception("The status of PodGroup %s cannot be computed because of a bug; please report it", key)
             return
         if status is None:

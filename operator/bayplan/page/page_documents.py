@@ -127,6 +127,7 @@ async def _restarted(name: str, work: Callable[[], Coroutine[Any, Any, None]]) -
         try:
             await work()
         except Exception:
+            # The page only shows state; scheduling continues without it.
             log.exception("%s failed unexpectedly and starts again; please report this bug", name)
         await asyncio.sleep(_RESTART_SECONDS)
 

@@ -258,6 +258,7 @@ class KopfOperator:
         try:
             reviewed = webhook.review(body, old, partial(in_loop, webhook.plugin_configs), missing)
         except Exception:
+            # As with failurePolicy Ignore: the operator checks the object again when it reconciles it.
             log.exception("The admission review failed, and the object is admitted; please report this bug")
             return
         warnings += reviewed.warnings

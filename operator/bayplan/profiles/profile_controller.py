@@ -245,6 +245,7 @@ class ProfileController:
                 logged = str(error)
                 self.reconciles[resource, "error"] += 1
             except Exception as error:
+                # The next try or an edit may succeed; if the task ended, no profile would change again.
                 if repr(error) != logged:
                     log.exception("%s failed unexpectedly and is retried; please report this bug", what)
                 logged = repr(error)

@@ -450,6 +450,7 @@ class ApiConnection:
                 self._authorization = await self._access.authorization()
                 self._renew_at = self._clock.now() + _RENEW_SECONDS
             except Exception:
+                # The previous ones may still be valid; if not, a rejected request renews them again.
                 _logger.exception("Cannot renew the credentials; continuing with the previous ones")
                 self._renew_at = self._clock.now() + _RENEW_AGAIN_SECONDS
             # After a failure, too: the requests that wait for the lock must not run a failing plugin one after the

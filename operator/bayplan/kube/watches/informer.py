@@ -290,6 +290,7 @@ class Informer(Generic[T]):
         try:
             self._sink.on_trouble(self.last_error)
         except Exception:
+            # The watch must start again, whatever the sink raises.
             self.undelivered.errors += 1
             _logger.exception("Handling an error of the watch of %s failed; the watch continues", self._resource.path)
 

@@ -218,6 +218,7 @@ class UndeliveredChanges(Generic[T]):
         try:
             self._sink.on_synced()
         except Exception:
+            # Scheduling starts only after the first lists of all kinds are handled.
             self.errors += 1
             self._synced_tries += 1
             _logger.exception("Handling the first list of %s failed; it is repeated", self._path)

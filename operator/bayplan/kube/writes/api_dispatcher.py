@@ -473,6 +473,7 @@ class ApiDispatcher:
         try:
             write.ended(error)
         except Exception:
+            # The write has ended; the next writes to the object must not wait for it.
             _logger.exception("The completion handler of a write to %s failed", write.key)
 
     def _drop_patches(self, entry: _Object, *, is_deleted: bool = False) -> None:
