@@ -76,6 +76,7 @@ class ApiServer:
         on_event: Called with each Event that is created.
         on_device_request: Handles requests for resource claims, and the discovery of their API.
         on_group_request: Handles requests for PodGroups.
+        on_reservation_request: Handles requests for NodeReservations.
         annotations: Annotations of pods by UID, which only a read returns.
     """
 
@@ -86,6 +87,7 @@ class ApiServer:
         self.on_event: Callable[[dict[str, Any]], None] = lambda _: None
         self.on_device_request: DeviceRequest = lambda _, path, __, ___: status_response(404, path)
         self.on_group_request: DeviceRequest = lambda _, path, __, ___: status_response(404, path)
+        self.on_reservation_request: DeviceRequest = lambda _, path, __, ___: status_response(404, path)
         self.annotations: dict[str, dict[str, str]] = {}
         self._collections: dict[str, Collection] = {}
         self._uids = 0
@@ -191,6 +193,8 @@ class ApiServer:
             return self.on_device_request(method, path, document, client)
         if "/podgroups" in path:
             return self.on_group_request(method, path, document, client)
+        if "/nodereservations" in path:
+            return self.on_reservation_request(method, path, document, client)
         if method == "GET" and "/namespaces/" not in path:
             return self._list(path)
         if parts[-1] == "binding":

@@ -67,6 +67,7 @@ FAULTS: dict[str, str] = {
     "gang member failed": "a bound member failed, and its job replaced it",
     "room held for a lost member": "the room of a lost member was held for its replacement",
     "lost member replaced": "the replacement of a lost member was bound",
+    "room reserved": "room was held for a NodeReservation",
     "gang member succeeded": "a bound member succeeded",
     "gang member's gate lifted": "a member's scheduling gates were removed",
     "gang reservation released": "a member released its reservation because its gang could not be bound as a whole",

@@ -19,7 +19,7 @@ from scheduler_core.queueing import gang_registry as membership
 from scheduler_core.queueing.gang_entries import GangEntries
 from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.queueing.gang_registry import Gangs
-from tests.simulation.planted_bugs import Bug, Original, _patched, _skipped
+from tests.simulation.planted_bugs import Bug, Original, _nothing_blocked, _patched, _skipped
 
 
 def _no_barrier(original: Original) -> Original:
@@ -101,11 +101,6 @@ def _sum_with_negatives(original: Original) -> Original:
         return int((nodes.allocatable[column] - nodes.requested[column])[nodes.alive].sum())
 
     return free_amount
-
-
-def _nothing_blocked(original: Original) -> Original:
-    del original
-    return lambda *_: []
 
 
 GANG_BUGS: dict[str, Bug] = {

@@ -1,4 +1,4 @@
-"""Checks of room that is held for replacements of lost members.
+"""Checks of room that is held for replacements of lost members and for NodeReservations.
 
 Which members are lost follows from what the scheduler has received, and room from plain sums. From the core the checks
 read only the list of lost members, and what it reports when a hold ends.
@@ -9,16 +9,19 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
+from bayplan.reservations.reserved_pods import KIND
+
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle_assembly import CycleContext
 from scheduler_core.gangs.healing import HELD, REPLACED
-from scheduler_core.gangs.held_room import HeldRooms
+from scheduler_core.gangs.held_room import HeldRoom, HeldRooms
 from scheduler_core.model.lost_members import LostMember, is_preempted
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import group_key_of
 from scheduler_core.queueing.gang_members import Gang, HealingOutcome
 from tests.simulation.ledger import ReservationLedger
+from tests.simulation.node_reservations import is_owned
 from tests.simulation.plain_fit import capacity_of, requests_of
 from tests.simulation.pod_groups import ReceivedGroups
 from tests.simulation.received import ReceivedFeed
@@ -65,14 +68,18 @@ class HealingChecks:
         node, uid = self.received.nodes.get(name), pod.metadata.uid
         self._problems.pop(uid, None)
         holds = [lost.pod for lost in self._untaken(name) if lost.replacement != uid]
+        rooms = self._rooms_of_others(pod, name)
+        holds += [slot.info.pod for room in rooms for slot in room.free_slots if slot.node_name == name]
         if node is None or not holds:
             return
-        there = [each for each in self.ledger._pods_on(name) if each.metadata.uid != uid]
+        # Pods that end, or are evicted, before a reservation's pods come leave their room to all.
+        ending = {uid, *(each for room in rooms for each in room.terms.in_the_way)}
+        there = [each for each in self.ledger._pods_on(name) if each.metadata.uid not in ending]
         counted, priority = {each.metadata.uid for each in there}, self._priority_of(pod)
         held = [each for each in holds if each.metadata.uid not in counted and self._priority_of(each) >= priority]
         if held and _fits([*there, *held], node) and not _fits([*there, *held, pod], node):
             names = ", ".join(each.metadata.name for each in held)
-            self._problems[uid] = f"{uid} uses room on {name} that is held for replacements of {names}"
+            self._problems[uid] = f"{uid} uses room on {name} that is held for {names}"
 
     def placed(self, attempt: Attempt) -> None:
         """Report a pod whose binding starts, and which uses such room."""
@@ -89,6 +96,11 @@ class HealingChecks:
                 is_bound = lost.replacement in gang.placed or lost.replacement in bound_elsewhere
                 if lost.node_name == node_name and lost.has_room and not is_bound:
                     yield lost
+
+    def _rooms_of_others(self, pod: Pod, node_name: str) -> list[HeldRoom]:
+        """Return the room on a node that is held for NodeReservations and that the pod may not use."""
+        rooms = self.held.on_node(node_name)
+        return [room for room in rooms if room.holder.kind == KIND and not is_owned(pod, room.holder.name)]
 
     def _priority_of(self, pod: Pod) -> int:
         key = group_key_of(pod)

@@ -20,6 +20,7 @@ from tests.simulation.received import ReceivedFeed
 
 if TYPE_CHECKING:
     from tests.simulation.gang_checks import GangChecks
+    from tests.simulation.node_reservations import NodeReservations
     from tests.simulation.records import Records
 
 _INJECTIONS_PER_POD = 1
@@ -56,6 +57,7 @@ class RunState:
         records: Receives the record of each process; None for no records.
         shadow: Revision of the shadow of the default profile; "" for none.
         false_successes: UID and node of each bind that was acknowledged but not performed.
+        reservations: NodeReservations; None in a run without them.
     """
 
     server: ApiServer
@@ -72,6 +74,7 @@ class RunState:
     records: Records | None = None
     shadow: str = ""
     false_successes: set[tuple[str, str]] = field(default_factory=set)
+    reservations: NodeReservations | None = None
 
     def acknowledge(self, uid: str, node_name: str) -> None:
         """Record a bind that is acknowledged but not performed: its binder has no reason to assume otherwise."""

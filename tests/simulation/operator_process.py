@@ -13,12 +13,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from bayplan.fit.room_search import FitDryRun
 from bayplan.gangs.owner_groups import OwnerGroups, owner_groups
 from bayplan.kube.watches.cluster_informers import ClusterInformers, DeviceInformers
 from bayplan.kube.watches.informer import InformerOptions
 from bayplan.kube.writes.api_dispatcher import DispatcherOptions
 from bayplan.kube.writes.claim_writes import ClaimWrites, StorageWrites
 from bayplan.kube.writes.cluster_writer import KubeWriter, WriterOptions
+from bayplan.process.copies import BackgroundDocuments
+from bayplan.reservations.reservation_controller import ReservationController, ReservationWrites
 
 from scheduler_core.config.profile_config import PreemptionSettings, ProfileConfig, ShadowSettings
 from scheduler_core.cycle.attempt import Attempt
@@ -41,6 +44,7 @@ from tests.simulation.gang_checks import GangChecks
 from tests.simulation.healing_checks import HealingChecks
 from tests.simulation.ledger import ReservationLedger, RunState
 from tests.simulation.network import ModelConnection, Network
+from tests.simulation.node_reservations import ReservationWatch
 from tests.simulation.plugins import plugin_types
 from tests.simulation.pod_groups import GroupWatch, ReceivedGroups
 from tests.simulation.profiles import PROFILES, config_of, defaults, preemption_settings
@@ -215,12 +219,23 @@ class OperatorProcess:
         self.owner_groups: OwnerGroups | None = None
         if has_owners(options.seed):
             self.owner_groups = owner_groups(self.scheduler, self._groups.owned, connection, self.informers, clock)
+        self._reservations = self._reservation_controller(run_state, clock)
         self.instances: list[FrameworkInstance] = []
         self.is_scheduling = False
         self.is_over = False
         self.reads_delayed_until = 0.0
         self._run: asyncio.Task[Any] | None = None
         self._owners_run: asyncio.Task[Any] | None = None
+        self._reservations_run: asyncio.Task[Any] | None = None
+
+    def _reservation_controller(
+        self, run_state: RunState, clock: LoopClock
+    ) -> tuple[ReservationController, ReservationWatch] | None:
+        if run_state.reservations is None:
+            return None
+        dry_run = FitDryRun(self.scheduler, BackgroundDocuments(self.scheduler.context, None))
+        controller = ReservationController(self.scheduler, dry_run, ReservationWrites(self._connection), clock)
+        return controller, ReservationWatch(run_state.reservations, controller, clock, f"{clock.now()}/{self.number}")
 
     def _make_scheduler(
         self, clock: LoopClock, run_state: RunState, options: ProcessOptions, ports: SchedulerPorts
@@ -261,6 +276,11 @@ class OperatorProcess:
             self.scheduler.shadows.serve({_SHADOW: (instance, ShadowSettings(PROFILES[0], calls_extenders=True))})
         if self.owner_groups is not None:
             self._owners_run = self._spawn(self.owner_groups.run())
+        if self._reservations is not None:
+            controller, watch = self._reservations
+            watch.start()
+            self._reservations_run = self._spawn(controller.run())
+            await controller.settle()
         self.is_scheduling = True
         self._run = self._spawn(self.scheduler.run())
 
@@ -302,8 +322,8 @@ class OperatorProcess:
 
     @property
     def fault(self) -> str:
-        """Return why the scheduler's loop or the controller of owners has ended unexpectedly; "" if none has."""
-        for run in (self._run, self._owners_run):
+        """Return why the scheduler's loop or a controller has ended unexpectedly; "" if none has."""
+        for run in (self._run, self._owners_run, self._reservations_run):
             if run is not None and run.done() and not run.cancelled():
                 return repr(run.exception())
         return ""

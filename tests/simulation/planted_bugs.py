@@ -13,6 +13,7 @@ from typing import Any
 from bayplan.kube.watches.informer import Informer
 from bayplan.kube.writes.api_dispatcher import ApiDispatcher
 from bayplan.kube.writes.pod_writes import Binder
+from bayplan.reservations.reservation_controller import ReservationController
 from msgspec.structs import replace
 
 from scheduler_core.cycle import assume_and_reserve
@@ -26,6 +27,7 @@ from scheduler_core.framework.cluster_events import EventRegistration, Hint, Res
 from scheduler_core.framework.gang_preemptor import EvictionLimits
 from scheduler_core.framework.nominator import NominatedPods
 from scheduler_core.framework.waiting_pods import WaitingPod, WaitingPods
+from scheduler_core.gangs.held_room import HeldRoom, HeldRooms
 from scheduler_core.plugins.default_preemption.eviction import Evictions
 from scheduler_core.plugins.inter_pod_affinity import InterPodAffinity
 from scheduler_core.plugins.node_affinity import NodeAffinity
@@ -382,6 +384,41 @@ BUGS: dict[str, Bug] = {
     "delayed writes are not released": _skipped(ApiDispatcher, "release"),
 }
 """Planted bugs by the defect that they cause."""
+
+
+def _without_end(original: Original) -> Original:
+    del original
+    return lambda *_: None
+
+
+async def _not_ended(*_: Any) -> None:
+    return None
+
+
+def _nothing_blocked(original: Original) -> Original:
+    del original
+    return lambda *_: []
+
+
+def _passed_by_equals(original: Original) -> Original:
+    def init(self: HeldRoom, *given: Any) -> None:
+        original(self, *given)
+        self.reservation.priority -= 1
+
+    return init
+
+
+RESERVATION_BUGS: dict[str, Bug] = {
+    "the room of a NodeReservation blocks no pod": lambda: _patched(HeldRooms, "blocking", _nothing_blocked),
+    "pods of equal priority use the room of a NodeReservation": lambda: _patched(
+        HeldRoom, "__init__", _passed_by_equals
+    ),
+    "a NodeReservation does not expire": lambda: _patched(ReservationController, "_end_time", _without_end),
+    "the room of a deleted NodeReservation stays held": lambda: _patched(
+        ReservationController, "_end", lambda _: _not_ended
+    ),
+}
+"""Planted bugs in NodeReservations."""
 
 LIMIT_BUGS: dict[str, Bug] = {
     "evictions that budgets do not show are not counted": lambda: _patched(EvictionLimits, "__init__", _none_leaving),

@@ -39,13 +39,22 @@ from tests.simulation.invariants import check_bind, check_idle, check_now
 from tests.simulation.ledger import RunState
 from tests.simulation.network import Network
 from tests.simulation.node_capacities import NodeCapacities
+from tests.simulation.node_reservations import NodeReservations
 from tests.simulation.operator_process import OperatorProcess
 from tests.simulation.operator_supervisor import OperatorSupervisor
 from tests.simulation.owner_steps import OwnerSteps
 from tests.simulation.pod_groups import PodGroups
 from tests.simulation.profiles import PROFILES
 from tests.simulation.records import Records
-from tests.simulation.steps import Step, generate_steps, has_devices, has_owners, has_watch_lag, shadow_revision
+from tests.simulation.steps import (
+    Step,
+    generate_steps,
+    has_devices,
+    has_owners,
+    has_reservations,
+    has_watch_lag,
+    shadow_revision,
+)
 from tests.simulation.tree_invariants import check_idle_trees, check_trees_now
 from tests.simulation.tree_steps import TreeSteps
 from tests.simulation.virtual_loop import StalledError, VirtualLoop
@@ -155,6 +164,7 @@ class Simulation:
         self.server.on_bound = self._on_bound
         self.server.on_event = self._on_event
         self.groups = PodGroups(self.network.log, lambda: str(self.server.version))
+        reservations = NodeReservations(self.network, self._counts) if has_reservations(seed) else None
         self._run_state = RunState(
             self.server,
             self._counts,
@@ -169,6 +179,7 @@ class Simulation:
             has_devices(seed),
             records,
             shadow_revision(seed),
+            reservations=reservations,
         )
         self.supervisor = OperatorSupervisor(
             loop, self._counts, seed, lambda options: OperatorProcess(loop, self.network, self._run_state, options)
@@ -176,6 +187,8 @@ class Simulation:
         self.network.on_false_success = self._run_state.acknowledge
         context = StepContext(seed, self.server, self.network, self._controllers, self.supervisor, self._counts)
         self.cluster_steps = ClusterSteps(context, self.groups)
+        if reservations is not None:
+            self.cluster_steps.add_actions(reservations.actions)
         self._device_api = DeviceApi(self.server)
         self._bound_by_previous_process: set[str] = set()
         self._devices = DeviceSteps(context, self._device_api)
@@ -237,6 +250,7 @@ class Simulation:
             self._check(check_gangs_now(self.supervisor))
             self._check(check_trees_now(self.supervisor))
             self._check(self._owners.owned.check())
+            self._check(self._check_reservations())
 
     async def _finish(self) -> None:
         """Remove all faults, wait until nothing changes, and check."""
@@ -246,6 +260,8 @@ class Simulation:
         self._controllers.failing = 0
         self.cluster_steps.gangs.heal()
         self._owners.heal()
+        if self._run_state.reservations is not None:
+            self._run_state.reservations.heal()
         if self._run_state.has_devices:
             self._devices.heal()
         for name in PROFILES:
@@ -258,6 +274,7 @@ class Simulation:
             self._check(check_gangs_now(self.supervisor))
             self._check(check_trees_now(self.supervisor))
             self._check(self._owners.owned.check())
+            self._check(self._check_reservations())
             if self._outcome.problems:
                 return
             now = self._fingerprint()
@@ -267,6 +284,7 @@ class Simulation:
                 received = self.supervisor.process.received_groups.groups
                 self._check(self._owners.owners.check_idle(received))
                 self._check(self._owners.owned.check_idle())
+                self._check(self._check_reservations(is_idle=True))
                 self._check(check_idle(self.supervisor, self.server, self.groups))
                 self._check(check_idle_gangs(self.supervisor, self.server, self.groups))
                 self._check(check_idle_trees(self.supervisor, self.groups))
@@ -274,6 +292,12 @@ class Simulation:
                 self._check(check_idle_devices(self.supervisor.process, known))
                 return
         self._report_problem(f"the cluster still changes after {_IDLE_TIMEOUT_SECONDS:g} s: {before}")
+
+    def _check_reservations(self, *, is_idle: bool = False) -> Iterable[str]:
+        reservations, process = self._run_state.reservations, self.supervisor.process
+        if reservations is None:
+            return ()
+        return reservations.check_idle(process) if is_idle else reservations.check_now(process)
 
     def _check_now(self) -> Iterable[str]:
         may_feeds_raise = self._errors is not None

@@ -10,6 +10,7 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tests.simulation import node_reservations
 from tests.simulation.device_contention import KINDS
 from tests.simulation.profiles import REVISIONS
 
@@ -154,6 +155,9 @@ _FIRST_CONTENTION_STEP = 4000
 _FIRST_EXTENDED_STEP = 6000
 _FIRST_OWNER_STEP = 7000
 _FIRST_HEALING_STEP = 8000
+_FIRST_RESERVATION_STEP = 9000
+_FIRST_SEED_WITH_RESERVATIONS = 20
+_WITH_RESERVATIONS = frozenset((12, 17, 22, 24, 30, 32, 34))
 _RARE = ("acknowledge binds without binding", "delete a profile during a cycle") * 4
 
 
@@ -195,6 +199,9 @@ def generate_steps(seed: int) -> tuple[Step, ...]:
         steps = (*steps, *_spread_steps(seed, "extended", _FIRST_EXTENDED_STEP, _EXTENDED))
     if loses_members(seed):
         steps = (*steps, *_spread_steps(seed, "healing", _FIRST_HEALING_STEP, _HEALING))
+    if has_reservations(seed):
+        kinds = node_reservations.KINDS
+        steps = (*steps, *_spread_steps(seed, "reservations", _FIRST_RESERVATION_STEP, kinds))
     if seed % 5 == 2:
         steps = (*steps, *_rare_steps(seed))
     return tuple(sorted(steps, key=lambda step: step.at))
@@ -233,6 +240,12 @@ def has_extended_resources(seed: int) -> bool:
 def has_contention(seed: int) -> bool:
     """Return whether pods compete for devices in a run that has devices."""
     return seed % 12 == 8
+
+
+def has_reservations(seed: int) -> bool:
+    """Return whether a run has NodeReservations."""
+    # Not in the runs that found fixed or planted bugs, and in those that are recorded: held room is not recorded.
+    return seed % 38 in _WITH_RESERVATIONS and seed >= _FIRST_SEED_WITH_RESERVATIONS
 
 
 def has_watch_lag(seed: int) -> bool:

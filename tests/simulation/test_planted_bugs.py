@@ -9,12 +9,12 @@ import pytest
 from tests.simulation.device_bugs import DEVICE_BUGS
 from tests.simulation.gang_bugs import GANG_BUGS
 from tests.simulation.owner_bugs import OWNER_BUGS
-from tests.simulation.planted_bugs import BUGS, LIMIT_BUGS
+from tests.simulation.planted_bugs import BUGS, LIMIT_BUGS, RESERVATION_BUGS
 from tests.simulation.profiles import limits_victims
 from tests.simulation.shadow_bugs import SHADOW_BUGS
 from tests.simulation.shrinking import kind_of, shrink
 from tests.simulation.simulation import Outcome, run_seed
-from tests.simulation.steps import has_devices, has_gangs, has_owners, has_trees, shadow_revision
+from tests.simulation.steps import has_devices, has_gangs, has_owners, has_reservations, has_trees, shadow_revision
 from tests.simulation.tree_bugs import TREE_BUGS
 from tests.support.presence import present
 from tests.support.tables import table
@@ -48,7 +48,7 @@ FOUND_BY_FEW_SEEDS: dict[str, int] = {
 }
 """Seed that finds a bug that few seeds find; the search tries this seed first."""
 
-ALL_BUGS = BUGS | GANG_BUGS | DEVICE_BUGS | TREE_BUGS | SHADOW_BUGS | OWNER_BUGS | LIMIT_BUGS
+ALL_BUGS = BUGS | GANG_BUGS | DEVICE_BUGS | TREE_BUGS | SHADOW_BUGS | OWNER_BUGS | LIMIT_BUGS | RESERVATION_BUGS
 
 RUNS_OF_BUGS = (
     (GANG_BUGS, has_gangs),
@@ -57,6 +57,7 @@ RUNS_OF_BUGS = (
     (SHADOW_BUGS, shadow_revision),
     (OWNER_BUGS, has_owners),
     (LIMIT_BUGS, limits_victims),
+    (RESERVATION_BUGS, has_reservations),
 )
 """Bugs that only some runs can find, and whether a seed is such a run."""
 
