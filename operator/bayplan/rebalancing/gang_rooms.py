@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from bayplan.fit.room_holding import RoomHolding
 from bayplan.rebalancing.documents import MemberRoom
 from bayplan.resources.rebalance_plan import RebalancePlan
 from bayplan.resources.resource_model import API_VERSION
@@ -39,6 +40,7 @@ class GangRooms:
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
+        self._holding = RoomHolding(scheduler)
         self._entries: dict[str, _Entry] = {}
 
     async def hold(
@@ -53,7 +55,7 @@ class GangRooms:
         Returns:
             Whether the room exists; if not, nothing is held.
         """
-        context, reservations, name = self._scheduler.context, self._scheduler.reservations, plan.metadata.name
+        context, name = self._scheduler.context, plan.metadata.name
         assert plan.spec.gang is not None
         key = GroupKey(GroupSource.BAYPLAN, plan.spec.gang.namespace, plan.spec.gang.name)
         await context.suspension.over()
@@ -75,12 +77,9 @@ class GangRooms:
         terms = Terms(frozenset(in_the_way), until, prefers_slots=True, on_end=on_end)
         room = HeldRoom(holder, slots, context.cache.columns, terms)
         room.reservation.priority = gang.priority
-        began = list[bool]()
-        context.suspension.run_or_defer(lambda: began.append(reservations.hold(room)))
-        if began[0]:
-            entry.room = room
+        entry.room = room if await self._holding.hold(room) else None
         self._entries[name] = entry
-        return began[0]
+        return entry.room is not None
 
     def extend(self, name: str, until: float) -> None:
         """Set the clock time at which the room of a plan ends."""

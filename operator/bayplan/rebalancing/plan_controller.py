@@ -1,24 +1,26 @@
 """The controller of RebalancePlans.
 
     spec ──▶ plan ──dry run──▶ Planned
-               │ moves, one after the other
+               │ moves, in their order
                ▼
              Moving: destination checked ─▶ room held there ─▶ evicted ─▶ replacement bound to it ─▶ next move
                │ each step within the time of one move                        │ elsewhere, or not at all
                ▼                                                              ▼
            Completed                                                       Stopped
 
-One move is made at a time, of all plans. Room for a gang is held from the first move on. After a restart, this room and
-that of the move that was not over are held again before the first cycle, and the replacement is awaited; then the plan
-is planned again, with the moves that are left of its budget. Reasons that may pass, such as a PodDisruptionBudget
-without allowed disruptions, are waited for within the time of a move.
+One plan is made at a time; its moves are made one after the other, or some of them at the same time. Room for a gang is
+held from the first move on. After a restart, this room and that of the moves that were not over are held again before
+the first cycle, and the replacements are awaited; then the plan is planned again, with the moves that are left of its
+budget. Reasons that may pass, such as a PodDisruptionBudget without allowed disruptions, are waited for within the time
+of a move.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Protocol
@@ -115,7 +117,7 @@ class _Entry:
         stored: The object as it was watched last.
         read: Its model, or why it has none; None if it was not read since its spec changed.
         status: The last status, written or not, because the watch may lag behind a write; None before the first.
-        resumed: The move that an earlier process began.
+        resumed: The moves that an earlier process began.
         write_failures: Number of failed writes of the status in succession; it is written again while above 0.
         write_after: Clock time before which the plan waits after a failed write.
     """
@@ -123,7 +125,7 @@ class _Entry:
     stored: StoredPlan
     read: RebalancePlan | ConfigError | None = None
     status: RebalancePlanStatus | None = None
-    resumed: _Resumed | None = None
+    resumed: list[_Resumed] = field(default_factory=list)
     write_failures: int = 0
     write_after: float = 0.0
 
@@ -190,7 +192,7 @@ class RebalancePlans:
             await self._has_changed.wait()
             timer.cancel()
             self._has_changed.clear()
-            for name in sorted(self._entries, key=lambda each: (self._entries[each].resumed is None, each)):
+            for name in sorted(self._entries, key=lambda each: (not self._entries[each].resumed, each)):
                 await self._guarded(name)
 
     async def _restore(self, name: str, entry: _Entry) -> None:
@@ -208,7 +210,7 @@ class RebalancePlans:
                 except SchedulerCoreError as error:
                     held = f"the move of pod {move.pod} cannot be resumed: {error}"
                 if held is not None:
-                    entry.resumed = _Resumed(number, held)
+                    entry.resumed.append(_Resumed(number, held))
                     log.info("RebalancePlan %s: the move of pod %s is resumed", name, move.pod)
 
     async def _restore_gang_room(self, plan: RebalancePlan) -> None:
@@ -247,8 +249,8 @@ class RebalancePlans:
             await self._reject(entry, plan)
             return
         status = plan.status if entry.status is None else entry.status
-        resumed, entry.resumed = entry.resumed, None
-        if resumed is not None:
+        resumed, entry.resumed = entry.resumed, []
+        if resumed:
             status = await self._end_resumed(plan, status, resumed)
         entry.status = status
         if not self._is_due(plan, status):
@@ -260,24 +262,25 @@ class RebalancePlans:
             await run.make()
 
     async def _end_resumed(
-        self, plan: RebalancePlan, status: RebalancePlanStatus, resumed: _Resumed
+        self, plan: RebalancePlan, status: RebalancePlanStatus, resumed: Sequence[_Resumed]
     ) -> RebalancePlanStatus:
-        """Await the replacement, and return the status with the move; if it has failed, the plan stops."""
-        held = resumed.held
-        failure = held if isinstance(held, str) else await self.moves.outcome(held)
-        moves = list(status.moves)
-        state = "Failed" if failure else "Moved"
-        moves[resumed.number] = moves[resumed.number].model_copy(update={"state": state, "awaited": None})
+        """Await the replacements, and return the status with the moves; if one has failed, the plan stops."""
+        moves, failures = list(status.moves), list[str]()
+        for each in resumed:
+            failure = each.held if isinstance(each.held, str) else await self.moves.outcome(each.held)
+            failures += [failure] if failure else []
+            state = "Failed" if failure else "Moved"
+            moves[each.number] = moves[each.number].model_copy(update={"state": state, "awaited": None})
         # Not written: the status of the next plan has the counts, and until then a restart finds the replacement.
         status = status.model_copy(
             update={
                 "moves": tuple(moves),
-                "moved": status.moved + (not failure),
+                "moved": status.moved + len(resumed) - len(failures),
                 "last_moved_at": _full_second(self.now()),
             }
         )
-        if failure and self.is_current(plan) and status.observed_generation == plan.metadata.generation:
-            status = await _Run(self, plan, status).stop(status, failure)
+        if failures and self.is_current(plan) and status.observed_generation == plan.metadata.generation:
+            status = await _Run(self, plan, status).stop(status, failures[0])
         return status
 
     def _is_due(self, plan: RebalancePlan, status: RebalancePlanStatus) -> bool:
@@ -365,6 +368,9 @@ class _Run:
     def __init__(self, plans: RebalancePlans, plan: RebalancePlan, status: RebalancePlanStatus) -> None:
         self._plans = plans
         self._plan = plan
+        self._failures: list[str] = []
+        self._error: Exception | None = None
+        self._write_turn = asyncio.Lock()
         is_resumed = status.phase == "Moving" and status.observed_generation == plan.metadata.generation
         self._before = status.moved if is_resumed else 0
         """Moves that count against the budget already."""
@@ -465,35 +471,54 @@ class _Run:
         return self._status
 
     async def _moves(self, request: RebalanceRequest, found: PlanDocument) -> None:
-        plans = self._plans
-        for number, move in enumerate(found.moves):
-            if self._status.room is not None:
-                self._extend_room(self._room_seconds)
-            await self._keep_rate()
-            if not plans.is_current(self._plan):
-                # The object is reconciled again, or it is gone.
-                return
-            if await self._is_over():
-                return
-            begin = partial(self._begin, number)
-            failure = await plans.moves.make(MoveOrder(self._plan, request, move, self._is_wanted, begin))
-            if failure:
-                self._mark(number, "Pending" if failure == CHANGED else "Failed")
-                if failure == CHANGED and await self._is_over():
-                    return
-                if plans.is_current(self._plan):
-                    await self._end("Stopped", "False", "MoveFailed", failure)
-                return
-            self._mark(number, "Moved")
-            self._status = self._status.model_copy(
-                update={"moved": self._status.moved + 1, "last_moved_at": _full_second(plans.now())}
-            )
-            if move is not found.moves[-1]:
-                await self._write("Moving")
-        await self._end("Completed", "True", "Moved", _with_missing(found))
+        plans, budget = self._plans, self._plan.spec.budget
+        most = 1 if budget.moves_per_minute is not None else budget.concurrent_moves
+        async with asyncio.TaskGroup() as tasks:
+            made: set[asyncio.Task[None]] = set()
+            for number, move in enumerate(found.moves):
+                while made and (len(made) >= most or not plans.moves.may_begin(move)):
+                    _, made = await asyncio.wait(made, return_when=asyncio.FIRST_COMPLETED)
+                if self._status.room is not None:
+                    self._extend_room(self._room_seconds)
+                await self._keep_rate()
+                if not self._is_wanted():
+                    break
+                begin = partial(self._begin, number)
+                order = MoveOrder(self._plan, request, move, self._is_wanted, begin)
+                plans.moves.begin(move)
+                made.add(tasks.create_task(self._move(number, order)))
+        if self._error is not None:
+            raise self._error
+        # Otherwise the object is reconciled again, or it is gone.
+        if plans.is_current(self._plan):
+            if self._failures:
+                await self._end("Stopped", "False", "MoveFailed", self._failures[0])
+            elif not await self._is_over():
+                await self._end("Completed", "True", "Moved", _with_missing(found))
+
+    async def _move(self, number: int, order: MoveOrder) -> None:
+        """Make a move. Errors are raised when the other moves that are made at the same time have ended."""
+        try:
+            failure = await self._plans.moves.make(order)
+            if failure == CHANGED:
+                self._mark(number, "Pending")
+            elif failure:
+                self._mark(number, "Failed")
+                self._failures.append(failure)
+            else:
+                self._mark(number, "Moved")
+                moved, now = self._status.moved + 1, _full_second(self._plans.now())
+                self._status = self._status.model_copy(update={"moved": moved, "last_moved_at": now})
+                if any(each.state != "Moved" for each in self._status.moves):
+                    await self._write("Moving")
+        except Exception as error:  # noqa: BLE001 - raised later
+            self._error = error
 
     def _is_wanted(self) -> bool:
-        return self._plans.is_current(self._plan) and self._plans.rooms.ended(self._plan.metadata.name) is None
+        """Return whether further pods may be evicted."""
+        plans = self._plans
+        has_failed = bool(self._failures) or self._error is not None
+        return not has_failed and plans.is_current(self._plan) and plans.rooms.ended(self._plan.metadata.name) is None
 
     async def _is_over(self) -> bool:
         """End the plan if the gang needs no further moves, or its room has ended."""
@@ -525,7 +550,9 @@ class _Run:
     async def _write(self, phase: str) -> None:
         self._status = self._status.model_copy(update={"phase": phase})
         meta = self._plan.metadata
-        await self._plans.write(meta.name, meta.uid, self._status)
+        # Of two writes at the same time the older one could arrive last.
+        async with self._write_turn:
+            await self._plans.write(meta.name, meta.uid, self._status)
 
     def _conclude(self, status: str, reason: str, message: str) -> None:
         """Set the condition Completed."""

@@ -6,7 +6,7 @@ What a later process needs to await the replacement is written before the evicti
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -20,6 +20,7 @@ from scheduler_core.gangs.held_room import EndReason, HeldPod, HeldRoom, Holder,
 from scheduler_core.model.meta import ObjectMeta, OwnerReference
 from scheduler_core.model.pod import Container, Pod, PodSpec, ResourceClaimReference, ResourceRequirements
 from scheduler_core.model.pod_requests import CPU
+from scheduler_core.model.pod_volumes import NO_VOLUMES
 from scheduler_core.ports import Clock, Event, ObjectReference
 from scheduler_core.rebalance.requests import RebalanceRequest
 from scheduler_core.scheduler import Scheduler
@@ -62,6 +63,15 @@ class MoveOrder:
 
 
 @dataclass(frozen=True, slots=True)
+class _Begun:
+    """A move that is made now."""
+
+    target: str
+    priority: int
+    is_unconstrained: bool
+
+
+@dataclass(frozen=True, slots=True)
 class AwaitedMove:
     """A replacement that is awaited.
 
@@ -78,19 +88,49 @@ class AwaitedMove:
 
 
 class PodMoves:
-    """Makes moves, and resumes the one that an earlier process began."""
+    """Makes moves, and resumes those that an earlier process began."""
 
     def __init__(self, scheduler: Scheduler, evictions: Evictions, clock: Clock) -> None:
         self._scheduler = scheduler
         self._evictions = evictions
         self._clock = clock
         self._holding = RoomHolding(scheduler)
+        self._begun: dict[str, _Begun] = {}
+        """Moves that are made now, by UID of the pod."""
+        self._counted: set[str] = set()
+        """UIDs of replacements: a pod replaces one other."""
+
+    def may_begin(self, move: PlannedMove) -> bool:
+        """Return whether a move may be made at the same time as those that are made now.
+
+        While replacements wait, filters do not see them, and held room replaces them. It does so for pods without
+        constraints to other pods, volumes and claims, and against pods of at most the priority of the replacement.
+        """
+        info = self._running(move.uid, move.source)
+        if info is None or not self._begun:
+            return True
+        return is_unconstrained(info) and all(
+            each.is_unconstrained and (each.target != move.target or each.priority >= info.priority)
+            for each in self._begun.values()
+        )
+
+    def begin(self, move: PlannedMove) -> None:
+        """Register a move that :meth:`make` is about to make."""
+        info = self._running(move.uid, move.source)
+        if info is not None:
+            self._begun[move.uid] = _Begun(move.target, info.priority, is_unconstrained(info))
 
     async def make(self, order: MoveOrder) -> str:
         """Make one move; return why it failed, "" if the replacement is bound to its node.
 
         :data:`CHANGED` is returned if the pod is not evicted because the move is not wanted any more.
         """
+        try:
+            return await self._make(order)
+        finally:
+            self._begun.pop(order.move.uid, None)
+
+    async def _make(self, order: MoveOrder) -> str:
         move, until = order.move, self._clock.now() + order.plan.spec.move_timeout_seconds
         reason = ""
         while self._clock.now() < until and order.is_current():
@@ -121,7 +161,7 @@ class PodMoves:
         if running is not None and not running.is_leaving:
             return None
         namespace = move.pod.partition("/")[0]
-        if self._own_pods_on(move.target, namespace, awaited.owner) - set(awaited.others):
+        if self._count(self._own_pods_on(move.target, namespace, awaited.owner) - set(awaited.others)):
             return ""
         info = self._scheduler.context.cache.columns.compile_pod(_expected_pod(move, awaited))
         until = self._clock.now() + plan.spec.move_timeout_seconds
@@ -136,10 +176,12 @@ class PodMoves:
             await self._holding.end(held.room)
         if reason is EndReason.EXPIRED:
             return f"no replacement of pod {held.pod} was bound within {held.plan.spec.move_timeout_seconds} s"
-        placed = [self._scheduler.context.cache.get(uid) for uid in held.room.settled - held.before]
-        nodes = sorted({each.info.node_name for each in placed if each is not None})
-        if held.target in nodes:
+        cache = self._scheduler.context.cache
+        found = {uid: cache.get(uid) for uid in held.room.settled - held.before - self._counted}
+        placed = {uid: each.info.node_name for uid, each in found.items() if each is not None}
+        if self._count(uid for uid, name in placed.items() if name == held.target):
             return ""
+        nodes = sorted(set(placed.values()))
         return f"the replacement of pod {held.pod} is on node {', '.join(nodes) or 'none'} and not on {held.target}"
 
     async def _evicted(self, order: MoveOrder, info: PodInfo, replacement: PodInfo, until: float) -> str | None:
@@ -162,6 +204,13 @@ class PodMoves:
             return f"the eviction of pod {move.pod} failed: {error}"
         finally:
             await self._holding.end(held.room)
+
+    def _count(self, uids: Iterable[str]) -> bool:
+        """Let one of some pods be a replacement; return False if each of them is the one of another move."""
+        uid = min(set(uids) - self._counted, default="")
+        if uid:
+            self._counted = {each for each in self._counted if self._scheduler.context.cache.get(each)} | {uid}
+        return bool(uid)
 
     def _awaited(self, info: PodInfo, target: str) -> AwaitedPod:
         pod, owner = info.pod, _controller_of(info.pod)
@@ -192,7 +241,7 @@ class PodMoves:
         ended: asyncio.Future[EndReason] = asyncio.get_running_loop().create_future()
         own = replacement.info.pod
         pods = OwnPods(own.metadata.namespace, owner_uid=_controller_of(own))
-        holder = Holder("RebalancePlan", "", plan.metadata.name, f"{plan.metadata.uid}/{uid}", pods)
+        holder = Holder("RebalancePlan", "", f"{plan.metadata.name} ({pod})", f"{plan.metadata.uid}/{uid}", pods)
         terms = Terms(
             until=until,
             prefers_slots=True,
@@ -208,6 +257,14 @@ class PodMoves:
         note = f"Evicted pod {move.pod}, whose replacement gets node {move.target}"
         regarding = ObjectReference("RebalancePlan", meta.name, "", meta.uid, API_VERSION)
         self._scheduler.context.writer.record(Event(regarding, "Normal", "Evicted", "Rebalancing", note))
+
+
+def is_unconstrained(info: PodInfo) -> bool:
+    """Return whether a pod has no constraints to other pods, no volumes that are searched, and no claims."""
+    spec = info.pod.spec
+    affinity = spec.affinity
+    has_terms = affinity is not None and (affinity.pod_affinity, affinity.pod_anti_affinity) != (None, None)
+    return not (has_terms or spec.topology_spread_constraints or spec.resource_claims or info.volumes is not NO_VOLUMES)
 
 
 def _controller_of(pod: Pod) -> str:

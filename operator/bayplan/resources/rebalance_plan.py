@@ -35,6 +35,7 @@ _MAX_LABELS = 16
 _MAX_REQUESTS = 500
 _SECONDS = 300
 _MOVES = 10
+_MAX_CONCURRENT = 50
 _HOLD_SECONDS = 300
 _NEEDS_NODES = "spec.drain is required with objective Drain, and only then: it selects the nodes"
 _NEEDS_GANG = "spec.gang is required with objective MakeRoom, and only then"
@@ -140,6 +141,14 @@ class PlanBudget(ConfigModel):
         ge=1,
         le=INT32_MAX,
         description="Maximum sum of costs: 1 for each move, and the pod-deletion-cost of the pod. Default: no limit.",
+    )
+    concurrent_moves: int = Field(
+        default=1,
+        ge=1,
+        le=_MAX_CONCURRENT,
+        description="Maximum number of moves that are made at the same time. Pods with constraints to other pods, "
+        "volumes or resource claims are moved alone, and with movesPerMinute all pods are. Default: 1.",
+        json_schema_extra={"x-keep-default": True},
     )
     moves_per_minute: int | None = Field(
         default=None, ge=1, le=INT32_MAX, description="Maximum number of moves in a minute. Default: no limit."

@@ -139,6 +139,7 @@ async def test_a_replaced_member_uses_the_room() -> None:
     "change",
     ("deleted", lambda cluster: cluster.plans.plan_deleted(StoredPlan(ObjectMeta("plan")))),
     ("dry-run", lambda cluster: cluster.plan(dryRun=True)),
+    ("suspended", lambda cluster: cluster.plan(suspend=True)),
     ("invalid", lambda cluster: cluster.plan(gang=None)),
 )
 async def test_a_plan_that_is_changed_holds_nothing(change: Any) -> None:

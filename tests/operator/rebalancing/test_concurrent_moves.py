@@ -1,0 +1,135 @@
+"""Moves that are made at the same time: which ones, how their replacements are counted, and what stops them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from scheduler_core.errors import WriteTimeoutError
+from scheduler_core.in_tree import default_plugins
+from scheduler_core.model.affinity import Affinity, LabelSelector, PodAffinity, PodAffinityTerm
+from scheduler_core.model.meta import OwnerReference
+from scheduler_core.model.pod import Pod, TopologySpreadConstraint
+from tests.support.gang_preemption import running_pod, small_node, with_pod_groups
+from tests.support.planned_cluster import PlannedCluster, none
+from tests.support.rebalancing import movable
+from tests.support.scheduling import rig
+from tests.support.tables import table
+
+APP = LabelSelector({"app": "web"})
+ALONE = Affinity(pod_anti_affinity=PodAffinity(required=(PodAffinityTerm(topology_key="pool", label_selector=APP),)))
+SPREAD = TopologySpreadConstraint(9, "pool", "DoNotSchedule", APP)
+DRAIN = {"objective": "Drain", "drain": {"nodes": ["a"]}}
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[PlannedCluster]:
+    """Return nodes a, b and c, without movable pods."""
+    made = with_pod_groups(rig(defaults=default_plugins()))
+    made.add(*(small_node(name, 4, pool=name) for name in "abc"))
+    cluster = PlannedCluster(made)
+    listed = asyncio.Event()
+    listed.set()
+    async with made.running(), asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(cluster.plans.run(listed))
+        yield cluster
+        running.cancel()
+
+
+def plan(cluster: PlannedCluster, most: int, **spec: Any) -> None:
+    """Create a plan that drains node a."""
+    cluster.plan(**{**DRAIN, "budget": {"concurrentMoves": most}, "moveTimeoutSeconds": 60, **spec})
+
+
+@table(
+    "fields, most, evicted",
+    ("one-by-one", {}, 1, 1),
+    ("two", {}, 2, 2),
+    ("all", {}, 50, 3),
+    ("anti-affinity", {"affinity": ALONE}, 50, 1),
+    ("spread", {"spread": (SPREAD,)}, 50, 1),
+)
+async def test_moves_at_the_same_time(cluster: PlannedCluster, fields: dict[str, Any], most: int, evicted: int) -> None:
+    """Pods with constraints to others are moved alone; when a replacement does not come, no further pod is evicted."""
+    cluster.rig.add(*(movable(f"p{number}", "a", **fields) for number in range(3)))
+    cluster.replace = none
+    plan(cluster, most)
+    status = await cluster.until_phase("Stopped")
+    assert len(cluster.evicted) == evicted
+    assert [each["state"] for each in status["moves"]] == ["Failed"] * evicted + ["Pending"] * (3 - evicted)
+    assert not len(cluster.rig.scheduler.reservations.held)
+
+
+async def test_a_rate(cluster: PlannedCluster) -> None:
+    """With a rate of moves a minute, moves are made one after the other."""
+    cluster.rig.add(*(movable(f"p{number}", "a") for number in range(3)))
+    cluster.replace = none
+    plan(cluster, 50, budget={"concurrentMoves": 50, "movesPerMinute": 60})
+    await cluster.until_phase("Stopped")
+    assert len(cluster.evicted) == 1
+
+
+async def test_all_replacements_get_their_nodes(cluster: PlannedCluster) -> None:
+    """The plan is completed when all moves are."""
+    cluster.rig.add(*(movable(f"p{number}", "a") for number in range(3)))
+    plan(cluster, 3)
+    status = await cluster.until_phase("Completed")
+    targets = {f"{each['pod'].partition('/')[2]}-again": each["target"] for each in status["moves"]}
+    assert (status["moved"], cluster.rig.bound) == (3, targets)
+
+
+async def test_a_higher_priority_waits_for_a_lower_one_on_the_same_node(cluster: PlannedCluster) -> None:
+    """The room of a replacement does not keep out a pod of a higher priority, which is moved after it."""
+    low, high = movable("low", "a", 2), movable("high", "a", 1, priority=5)
+    cluster.rig.add(low, high, running_pod("q", "c", cpus=4))
+    cluster.replace = none
+    plan(cluster, 2)
+    status = await cluster.until_phase("Stopped")
+    assert [each["pod"] for each in status["moves"]] == ["default/low", "default/high"]
+    assert cluster.evicted == ["low"]
+
+
+def of_one_owner(name: str) -> Pod:
+    """Return a pod on node a of a controller that has several."""
+    made = movable(name, "a")
+    owner = OwnerReference("ReplicaSet", "web", "uid-of-web", "apps/v1", controller=True)
+    return replace(made, metadata=replace(made.metadata, owner_references=(owner,)))
+
+
+@pytest.mark.parametrize("lost", ["p0", "p1"])
+async def test_a_pod_replaces_one_other(cluster: PlannedCluster, lost: str) -> None:
+    """Of two pods of one controller with one destination, both moves need a replacement there."""
+    cluster.rig.add(of_one_owner("p0"), of_one_owner("p1"), running_pod("q", "c", cpus=4))
+
+    def replaced(pod: Pod) -> Pod | None:
+        made = PlannedCluster(cluster.rig).replace(pod)
+        assert made is not None
+        selector = {"pool": "a"} if pod.metadata.name == lost else {}
+        return replace(made, spec=replace(made.spec, node_selector=selector))
+
+    cluster.replace = replaced
+    plan(cluster, 2)
+    status = await cluster.until_phase("Stopped")
+    assert sorted(each["state"] for each in status["moves"]) == ["Failed", "Moved"]
+    assert (status["moved"], len(cluster.evicted)) == (1, 2)
+
+
+async def test_an_error_of_one_move(cluster: PlannedCluster) -> None:
+    """The replacements of the other moves are awaited, and no further pod is evicted."""
+    cluster.rig.add(*(movable(f"p{number}", "a") for number in range(3)))
+    real = cluster.evict
+
+    async def evict(namespace: str, name: str, uid: str) -> None:
+        if len(cluster.evicted) == 1:
+            raise WriteTimeoutError("no response")
+        await real(namespace, name, uid)
+
+    cluster.evict = evict  # type: ignore[method-assign]
+    plan(cluster, 2)
+    status = await cluster.until_phase("Stopped")
+    assert [each["state"] for each in status["moves"]] == ["Moved", "Failed", "Pending"]
+    assert len(cluster.evicted) == 1
