@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from bayplan.texts.report_sections import plain_table, report_renderers
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.fit.fit_search import FitVerdict
 from scheduler_core.fit.requests import NodeTemplate
+from scheduler_core.model.devices import ResourceClaimTemplate
 from scheduler_core.scheduler import Scheduler
 
 _STEPS = 10_000_000
@@ -58,7 +59,12 @@ class _Options:
     kubeconfig: Path | None
     kube_context: str | None
 
-    def question(self, template: NodeTemplate | None, classes: list[dict[str, Any]]) -> FitQuestion:
+    def question(
+        self,
+        template: NodeTemplate | None,
+        classes: list[dict[str, Any]],
+        claim_templates: Sequence[ResourceClaimTemplate],
+    ) -> FitQuestion:
         """Return the question.
 
         Raises:
@@ -70,6 +76,7 @@ class _Options:
             profile=self.profile,
             count=self.count,
             priority_classes=classes,
+            claim_templates=claim_templates,
             template=template,
             max_new=self.max_new if template is not None else 0,
             may_evict=self.evictions,
@@ -177,7 +184,8 @@ def _from_files(options: _Options) -> FitDocument:
 
 
 async def _in_memory(options: _Options, cluster: AdmittedCluster, classes: list[dict[str, Any]]) -> FitDocument:
-    return _answered(options, offline(cluster, SimulationOptions(options.seed)), classes, cluster.notices)
+    scheduler = offline(cluster, SimulationOptions(options.seed))
+    return _answered(options, scheduler, classes, cluster.notices, cluster.claim_templates)
 
 
 def _from_api_server(options: _Options) -> FitDocument:
@@ -192,9 +200,14 @@ async def _from_connection(connection: ApiConnection, options: _Options) -> FitD
 
 
 def _answered(
-    options: _Options, scheduler: Scheduler, classes: list[dict[str, Any]], notices: tuple[str, ...]
+    options: _Options,
+    scheduler: Scheduler,
+    classes: list[dict[str, Any]],
+    notices: tuple[str, ...],
+    claim_templates: Sequence[ResourceClaimTemplate] = (),
 ) -> FitDocument:
-    request, own = read_question(options.question(_template(options, scheduler), classes), scheduler.decoded)
+    question = options.question(_template(options, scheduler), classes, claim_templates)
+    request, own = read_question(question, scheduler.decoded)
     return fit_document(scheduler, request, _STEPS, (*notices, *own))
 
 

@@ -20,7 +20,7 @@ from bayplan.simulation.object_admission import DEFAULT_NAMESPACE, with_claims_o
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.fit.requests import FitRequest, NodeTemplate
 from scheduler_core.framework.object_reads import DecodedTypes
-from scheduler_core.model.devices import DeviceClass, ResourceClaim, ResourceSlice
+from scheduler_core.model.devices import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from scheduler_core.model.meta import OwnerReference
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import ClaimVolumeSource, Pod
@@ -41,6 +41,7 @@ class FitQuestion:
         profile: schedulerName of all pods; "" for their own.
         count: Number of copies or replicas of the only workload; None for that of the manifest.
         priority_classes: PriorityClasses of the cluster, as manifests.
+        claim_templates: Admitted templates of resource claims of the cluster, as far as they are known.
         template: Manifest of a Node, or the name of a node; None for no new nodes.
         max_new: Maximum number of new nodes.
     """
@@ -50,6 +51,7 @@ class FitQuestion:
     profile: str = ""
     count: int | None = None
     priority_classes: Sequence[Mapping[str, Any]] = ()
+    claim_templates: Sequence[ResourceClaimTemplate] = ()
     template: NodeTemplate | None = None
     max_new: int = 0
     may_evict: bool = True
@@ -94,7 +96,9 @@ def read_question(question: FitQuestion, decoded: DecodedTypes | None = None) ->
     keys = {pod.key for pod in pods}
     if len(keys) != len(pods):
         raise ConfigError([Problem("metadata.name", "two pods of the request have the same name; rename one")])
-    pods, claims = _with_claims(pods, admitted)
+    templates = (*admitted.claim_templates, *question.claim_templates)
+    notices += _missing_templates(pods, templates)
+    pods, claims = _with_claims(pods, admitted, templates)
     notices += admitted.notices
     if any(isinstance(each, ResourceSlice) for each in admitted.devices):
         notices.append(
@@ -324,7 +328,21 @@ def _owner(body: Mapping[str, Any]) -> OwnerReference:
     )  # fmt: skip
 
 
-def _with_claims(pods: list[Pod], admitted: AdmittedCluster) -> tuple[list[Pod], list[ResourceClaim]]:
+def _missing_templates(pods: Iterable[Pod], templates: Iterable[ResourceClaimTemplate]) -> Iterator[str]:
+    named = {
+        (pod.metadata.namespace, each.resource_claim_template_name)
+        for pod in pods
+        for each in pod.spec.resource_claims
+        if each.resource_claim_template_name is not None
+    }
+    missing = named - {(each.metadata.namespace, each.metadata.name) for each in templates}
+    for namespace, name in sorted(missing):
+        yield f"ResourceClaimTemplate {namespace}/{name} is not in the manifests; add it, or its pods do not fit"
+
+
+def _with_claims(
+    pods: list[Pod], admitted: AdmittedCluster, templates: Iterable[ResourceClaimTemplate]
+) -> tuple[list[Pod], list[ResourceClaim]]:
     """Create own claims of templates for the copies; claims in the manifests stay as they are."""
     made_for = {owner.uid for pod in admitted.pods for owner in (pod.metadata,)}
     written = [
@@ -332,5 +350,5 @@ def _with_claims(pods: list[Pod], admitted: AdmittedCluster) -> tuple[list[Pod],
         for each in admitted.devices
         if isinstance(each, ResourceClaim) and not any(o.uid in made_for for o in each.metadata.owner_references)
     ]
-    with_claims, created = with_claims_of_templates(pods, written, admitted.claim_templates)
+    with_claims, created = with_claims_of_templates(pods, written, templates)
     return with_claims, [*written, *created]

@@ -431,6 +431,20 @@ def test_devices_of_new_nodes(cluster: Path, job: str) -> None:
     assert (without["verdict"], len(without["placed"])) == ("DoesNotFit", 2)
 
 
+def test_claim_templates_of_the_cluster(cluster: Path) -> None:
+    """A template of the files with the cluster counts; a notice names one that is in no file."""
+    template, _, job = BY_CLAIM.partition("---")
+    known = CLUSTER + DEVICES + SLICE.replace("NODE", "b")
+    (cluster / "cluster.yaml").write_text(f"{known}---{template}")
+    found = json.loads(fit(cluster, job, "-o", "json").stdout)
+    assert (len(found["placed"]), found["notices"]) == (2, [])
+    (cluster / "cluster.yaml").write_text(known)
+    found = json.loads(fit(cluster, job, "-o", "json").stdout)
+    assert found["notices"] == [
+        "ResourceClaimTemplate default/one is not in the manifests; add it, or its pods do not fit"
+    ]
+
+
 def test_a_device_class_of_the_manifests(cluster: Path) -> None:
     """A class that does not exist in the cluster counts; slices of the manifests do not, which a notice reports."""
     (cluster / "cluster.yaml").write_text(CLUSTER + SLICE.replace("NODE", "b"))
