@@ -140,7 +140,9 @@ def build_parts(settings: Settings, access: ConfiguredAccess, configuration: Run
     server = ServerWatch(
         cluster.connection, lambda: any(informer.reads_pages for _, informer in core.informers), cluster.clock
     )
-    election, http = _served(settings, cluster, core, _Shown(groups.served, profiles, server, groups.sources))
+    election, http = _served(
+        settings, cluster, core, _Shown(groups.served, profiles, server, groups.sources, groups.reservations)
+    )
     return Parts(
         access=access,
         clock=cluster.clock,
@@ -403,6 +405,7 @@ class _Shown:
     profiles: ProfileSource
     server: ServerWatch
     groups: GroupSources
+    reservations: ReservationController | None
 
 
 def _served(
@@ -438,6 +441,7 @@ def _served(
         support=lambda: msgspec.structs.replace(shown.server.support, group_versions=shown.groups.versions()),
         attempts=core.attempts,
         background=_documents(settings, core),
+        reservations=shown.reservations,
     )
     address = settings.serve_host_and_port
     return election, late_http.built(None if address is None else DeferredServer(address, settings, parts))

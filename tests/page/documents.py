@@ -33,6 +33,7 @@ def documents(nodes: int = 5_000, pending: int = 10_000, groups: int = 40) -> di
         "overview": overview(shown, places),
         "pending": waiting,
         "gangs": known("gangs"),
+        "reservations": known("reservations"),
         "nodes": shown,
         "profiles": profiles,
         "rates": rates(pending=pending),
@@ -54,7 +55,7 @@ def documents(nodes: int = 5_000, pending: int = 10_000, groups: int = 40) -> di
 
 
 def known(name: str) -> Document:
-    """Return a document of ``tests/page/known``: gangs, profiles, and the explanations of a pod and of a gang."""
+    """Return a document of ``tests/page/known``: gangs, reservations, profiles, explanations of a pod and a gang."""
     found: Document = json.loads((_KNOWN / f"{name}.json").read_text(encoding="utf-8"))
     return found
 

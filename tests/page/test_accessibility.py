@@ -67,8 +67,16 @@ def test_the_page_by_keyboard(browser: Browser, page: PageServer) -> None:
         focused.append(browser.run("return document.activeElement.innerText.split('\\n')[0]"))
         assert browser.run("return getComputedStyle(document.activeElement).outlineStyle") == "solid", focused
     assert focused[0] == "Theme: auto"
-    assert [each.split()[0] for each in focused[1:7]] == ["Pending", "One", "Gangs", "Nodes", "Profiles", "Rates"]
-    link = browser.all(".top nav a")[5]
+    assert [each.split()[0] for each in focused[1:8]] == [
+        "Pending",
+        "One",
+        "Gangs",
+        "Reservations",
+        "Nodes",
+        "Profiles",
+        "Rates",
+    ]
+    link = browser.all(".top nav a")[6]
     link.send_keys(Keys.ENTER)
     browser.until(lambda: browser.run("return document.activeElement.id") == "rates-title", "the heading has the focus")
 

@@ -282,6 +282,32 @@ def test_problems(browser: Browser, page: PageServer) -> None:
     browser.until(lambda: not browser.all(".problems"), "no strip is shown without problems")
 
 
+def test_reservations(browser: Browser, page: PageServer) -> None:
+    """The panel shows phase, used room, priority, end and nodes, which link to their cards."""
+    browser.open(page.url + "#/reservations")
+    browser.shows("#reservations", "5 reservations, 2 held")
+    found = rows(browser, "#reservations")
+    assert found[0] == [
+        "ml/simulation",
+        "\u2715 Impossible",
+        "0 / 16",
+        "0",
+        "no limit",
+        "The pods never fit on the present nodes: no node has 16 example.com/gpu",
+    ]
+    assert found[1][:5] == ["batch/nightly", "\u2713 Reserved", "1 / 4", "high", "2026-11-23T14:00:00Z"]
+    assert found[1][5].split() == ["worker-0003", "2", "worker-0007", "1"]
+    assert found[2][5].endswith("and 2 more nodes")
+    assert [each[1] for each in found[3:]] == ["i Consumed", "\u2013 Expired"]
+    browser.all("#reservations td a")[0].click()
+    browser.shows("#nodes .aside", "worker-0003")
+    off = {"isOn": False, "total": 0, "reservations": [], "omitted": 0, "command": "bayplan reserve"}
+    page.push("reservations", off)
+    browser.shows("#reservations", "The feature gate NodeReservation is off")
+    page.push("reservations", {**off, "isOn": True})
+    browser.shows("#reservations", "There is no NodeReservation.")
+
+
 def test_watches(browser: Browser, page: PageServer) -> None:
     """The panel names the objects that cannot be decoded, and why a watch is stale."""
     browser.open(page.url + "#/watches")
@@ -408,7 +434,7 @@ def test_commands_reach_the_same_operator(
     ]
 
 
-@pytest.mark.parametrize("panel", ["pending", "work", "gangs", "nodes", "profiles", "rates", "watches"])
+@pytest.mark.parametrize("panel", ["pending", "work", "gangs", "reservations", "nodes", "profiles", "rates", "watches"])
 def test_permalinks(browser: Browser, page: PageServer, panel: str) -> None:
     """The panel of the URL is in view below the header, also after the panels above it have their content."""
     browser.open(f"{page.url}#/{panel}")

@@ -11,7 +11,7 @@ from tests.page.browser import DESKTOP, PHONE, Browser
 from tests.page.conftest import Serve
 from tests.page.documents import documents
 
-PANELS = ("pending", "work", "gangs", "nodes", "profiles", "rates", "watches")
+PANELS = ("pending", "work", "gangs", "reservations", "nodes", "profiles", "rates", "watches")
 LINK = "#/work/pod/batch/render-0"
 
 

@@ -20,9 +20,9 @@ from bayplan.cli.operator_location import ClusterChoice, kubeconfig_options
 from bayplan.kube.http.api_request import path_part
 from bayplan.kube.http.connection import ApiConnection, ApiRequest, ListPage, list_pages
 from bayplan.kube.http.deep_json import ObjectJsonDecoder
-from bayplan.resources.conditions import find_condition
+from bayplan.reservations.reservation_list import ListedReservation, listed_reservation
 from bayplan.resources.node_reservation import MAX_COUNT, NodeReservation
-from bayplan.resources.resource_model import API_VERSION, format_time
+from bayplan.resources.resource_model import API_VERSION
 from bayplan.texts.document_formats import PIPED_WIDTH, listed, printable_json, printable_record, printable_yaml
 from bayplan.texts.report_sections import plain_table, report_renderers
 from scheduler_core.config.config_model import INT32_MAX, parse_duration
@@ -35,29 +35,6 @@ _SECONDS = 10.0
 _NOT_SERVED = (
     f"the API server does not serve {_PLURAL}; apply crds/{_PLURAL}.yaml, or upgrade the Helm release of Bayplan"
 )
-
-
-class ListedReservation(msgspec.Struct, frozen=True, rename="camel"):
-    """A NodeReservation of a list.
-
-    Attributes:
-        phase: "" if no operator has written a status.
-        reserved: Number of pods that room is held for.
-        nodes: That number for each node.
-        until: Time at which the reservation expires; None for never.
-        reason: Reason of the condition Reserved, as ``message``.
-    """
-
-    namespace: str
-    name: str
-    phase: str
-    count: int
-    reserved: int
-    consumed: int
-    nodes: Mapping[str, int]
-    until: str | None
-    reason: str
-    message: str
 
 
 class ReservationList(msgspec.Struct, frozen=True, rename="camel"):
@@ -294,30 +271,6 @@ async def _list(connection: ApiConnection, namespace: str) -> ReservationList:
 def _collection(namespace: str) -> str:
     within = f"/namespaces/{path_part(namespace)}" if namespace else ""
     return f"/apis/{API_VERSION}{within}/{_PLURAL}"
-
-
-def listed_reservation(body: Mapping[str, Any]) -> ListedReservation:
-    """Return the row of a NodeReservation; one that this version cannot read has no phase, and its problems."""
-    meta = body["metadata"]
-    namespace, name = str(meta.get("namespace") or ""), str(meta.get("name"))
-    try:
-        read = NodeReservation.from_object(body)
-    except ConfigError as error:
-        return ListedReservation(namespace, name, "", 0, 0, 0, {}, None, "InvalidSpec", str(error))
-    status, expires = read.status, read.expiration
-    reserved = find_condition(status.conditions, "Reserved")
-    return ListedReservation(
-        namespace=namespace,
-        name=name,
-        phase=status.phase or "",
-        count=read.spec.count,
-        reserved=status.reserved,
-        consumed=status.consumed,
-        nodes={node.name: node.pods for node in status.nodes},
-        until=None if expires is None else format_time(expires),
-        reason="" if reserved is None else reserved.reason,
-        message="" if reserved is None else reserved.message,
-    )
 
 
 def _print_list(found: ReservationList, output: str) -> None:

@@ -23,6 +23,7 @@ from bayplan.introspection.status_model import (
     Nomination,
     ProfileState,
     QueuedPodState,
+    ReservationCounts,
     Status,
     WaitingPodState,
 )
@@ -56,6 +57,7 @@ class StatusSources:
         extenders: Returns the extenders of a live profile by scheduler name, with the states of their circuit breakers.
         selector: Label selector of the served profiles; "" for all.
         server: Version of the API server, and what it lacks.
+        reservations: Returns the numbers of NodeReservations of a namespace ("" for all); None if they are not read.
     """
 
     scheduler: Scheduler
@@ -64,6 +66,7 @@ class StatusSources:
     extenders: Callable[[str], tuple[ExtenderState, ...]] = lambda _: ()
     selector: str = ""
     server: ServerSupport = field(default_factory=ServerSupport)
+    reservations: Callable[[str], ReservationCounts | None] = lambda _: None
 
 
 def operator_status(sources: StatusSources, started: float, limit: int = DEFAULT_LIMIT, namespace: str = "") -> Status:
@@ -128,6 +131,7 @@ def operator_status(sources: StatusSources, started: float, limit: int = DEFAULT
         namespace=namespace,
         contested=len(contested),
         contested_nodes=tuple(_contested(context, node, prefix) for node in contested[: limit or None]),
+        reservations=sources.reservations(namespace),
     )
 
 

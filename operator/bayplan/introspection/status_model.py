@@ -175,6 +175,26 @@ class DevicesState(Struct, frozen=True, rename="camel"):
     claims_in_flight: int = 0
 
 
+class ReservationCounts(Struct, frozen=True, rename="camel"):
+    """Numbers of NodeReservations.
+
+    Attributes:
+        held: Number of reservations whose room is held.
+        pods: Number of pods that it is held for.
+        pending: Number of reservations whose room does not exist yet.
+        impossible: Number of reservations whose pods fit on no node, whatever pods end; they are not pending.
+        consumed: Number of reservations whose pods are bound.
+        expired: Number of reservations whose time is over.
+    """
+
+    held: int = 0
+    pods: int = 0
+    pending: int = 0
+    impossible: int = 0
+    consumed: int = 0
+    expired: int = 0
+
+
 class InformerState(Struct, frozen=True, rename="camel"):
     """Informer of a resource.
 
@@ -232,6 +252,7 @@ class Status(Struct, frozen=True, rename="camel"):
         selector: Label selector of the profiles that this process serves; "" for all.
         server: Version of the API server, and what it lacks.
         namespace: Namespace of the pods and gangs; "" for all. What counts nodes, profiles and devices counts all.
+        reservations: NodeReservations of the namespace; None if their feature gate is off.
         contested_nodes: Contested nodes up to the limit, the last overcommitted first.
     """
 
@@ -258,3 +279,4 @@ class Status(Struct, frozen=True, rename="camel"):
     namespace: str = ""
     contested: int = 0
     contested_nodes: tuple[ContestedNodeState, ...] = ()
+    reservations: ReservationCounts | None = None

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from bayplan.introspection.status_model import DevicesState, ProfileState, QueuedPodState, Status
+from bayplan.introspection.status_model import DevicesState, ProfileState, QueuedPodState, ReservationCounts, Status
 from bayplan.kube.served_apis import SUPPORTED_RELEASES
 from bayplan.texts.document_formats import read_answer
 from bayplan.texts.report_sections import plain_table, report_renderers
@@ -53,6 +53,7 @@ def sections(status: Status) -> Iterator[RenderableType]:
     if status.queue:
         yield Group(Text("Queue", style="bold"), _queue(status.queue), *_omitted(status))
     yield from _devices(status.devices)
+    yield from _reservations(status.reservations)
     yield from _server(status)
     for warning in status.warnings:
         yield Text(warning, "red")
@@ -86,6 +87,25 @@ def _devices(devices: DevicesState) -> Iterator[RenderableType]:
     yield Text.assemble(("Devices  ", "bold"), text)
     if devices.problem:
         yield Text(f"Resource claims are not allocated: {devices.problem}", "red")
+
+
+def _reservations(counts: ReservationCounts | None) -> Iterator[RenderableType]:
+    """Yield a line about NodeReservations; none without any."""
+    if counts is None or counts == ReservationCounts():
+        return
+    pods = f"{counts.pods} pod{'' if counts.pods == 1 else 's'}"
+    numbers = (
+        (counts.held, f"held for {pods}"),
+        (counts.pending, "pending"),
+        (counts.impossible, "impossible"),
+        (counts.consumed, "consumed"),
+        (counts.expired, "expired"),
+    )
+    yield Text.assemble(
+        ("Reservations  ", "bold"),
+        ", ".join(f"{number} {state}" for number, state in numbers if number),
+        ("; bayplan reserve lists them", "dim"),
+    )
 
 
 def _server(status: Status) -> Iterator[RenderableType]:

@@ -25,6 +25,7 @@ from bayplan.page.pending_work import GangsPanel, PendingPanel
 from bayplan.page.profiles_panel import ProfilesPanel
 from bayplan.page.rates import INTERVAL_SECONDS, RatesPanel
 from bayplan.page.report_documents import ReportDocuments, Work, WorkReader, operator_documents
+from bayplan.page.reservations_panel import ReservationsPanel
 from bayplan.page.room import Room, RoomQuery, RoomReader
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.errors import error_message
@@ -55,6 +56,7 @@ class PageDocuments:
             "overview": OverviewPanel(sources, gangs, rates, devices),
             "pending": PendingPanel(sources),
             "gangs": gangs,
+            "reservations": ReservationsPanel(sources),
             "profiles": ProfilesPanel(sources),
             "rates": rates,
             "watches": WatchesPanel(sources),

@@ -15,6 +15,7 @@ from bayplan.kube.served_apis import ServerSupport
 from bayplan.kube.watches.informer import Informer
 from bayplan.kube.writes.api_dispatcher import WriteMetrics
 from bayplan.profiles.profile_status import ProfileReading
+from bayplan.reservations.reservation_list import ListedReservation
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.metrics.attempt_reports import AttemptHistory
 from scheduler_core.model.pod import Pod
@@ -42,6 +43,7 @@ class Commands:
     queue: str = "bayplan status --all"
     nodes: str = "kubectl describe nodes"
     explain: Callable[[str, str], str] = _explain
+    reservations: str = "bayplan reserve"
 
     @classmethod
     def of_simulation(cls, simulate: str, explain: Callable[[str, str], str] = lambda *_: "") -> Commands:
@@ -64,6 +66,7 @@ class PageSources:
         profile_readings: Returns the SchedulerProfiles with their conditions and revisions; None with ``--config``.
         server: Returns the version of the API server.
         informers: Informers by plural of the resource; none in a simulation.
+        reservations: Returns the NodeReservations; None if they are not read.
     """
 
     scheduler: Scheduler
@@ -80,6 +83,7 @@ class PageSources:
     server: Callable[[], ServerSupport]
     commands: Commands = Commands()
     informers: Mapping[str, Informer[Any]] = field(default_factory=dict)
+    reservations: Callable[[], Iterable[ListedReservation]] | None = None
 
 
 class Turns:

@@ -23,6 +23,7 @@ from bayplan.page.page_sources import Commands, PageSources, Turns
 from bayplan.page.pending_work import SHOWN, GangsPanel, PendingPanel, WaitingGangs
 from bayplan.page.profiles_panel import ProfilesPanel
 from bayplan.page.rates import RatesPanel
+from bayplan.page.reservations_panel import ReservationsPanel
 from bayplan.resources.resource_model import format_time
 from bayplan.simulation.packing import ResourceTotal
 from bayplan.texts.document_formats import error_text
@@ -297,6 +298,8 @@ async def operator_documents(sources: PageSources, rates: RatesPanel | None) -> 
         "profiles": ProfilesPanel(sources).build,
         "watches": WatchesPanel(sources).build,
     }
+    if sources.reservations is not None:
+        more["reservations"] = ReservationsPanel(sources).build
     if rates is not None:
         more["rates"] = rates.build
     panels = dict(found.panels)

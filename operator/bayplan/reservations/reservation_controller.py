@@ -29,6 +29,7 @@ from bayplan.gangs.group_sources import priority_class_manifests
 from bayplan.kube.custom_resources import ObjectPath, patch_status
 from bayplan.kube.http.connection import ApiConnection
 from bayplan.kube.timing import delay_of_try
+from bayplan.reservations.reservation_list import ListedReservation, listed_reservation
 from bayplan.reservations.reserved_pods import KIND, group_name, holder_of, manifests_of, prioritized
 from bayplan.resources.conditions import ConditionUpdate, problems_message, set_condition
 from bayplan.resources.missing_references import missing_of_reservation, scheduler_name_of
@@ -155,6 +156,11 @@ class ReservationController:
         del kind
         if self._store.listed(bodies, resource_version):
             self._has_changed.set()
+
+    def readings(self, namespace: str = "") -> list[ListedReservation]:
+        """Return the reservations of a namespace ("" for all) as they were read last, by namespace and name."""
+        found = (body for body in self._store.bodies() if namespace in ("", body["metadata"].get("namespace")))
+        return [listed_reservation(body) for body in found]
 
     async def settle(self) -> None:
         """Wait until :attr:`restored` is set, at most :data:`SETTLE_SECONDS`."""

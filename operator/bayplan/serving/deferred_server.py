@@ -158,6 +158,7 @@ def _no_passphrase() -> str:
 
 
 if TYPE_CHECKING:
+    from bayplan.reservations.reservation_controller import ReservationController
     from bayplan.serving.http_server import HealthServer
     from bayplan.serving.served_page import PageBuilder
 
@@ -237,6 +238,7 @@ class ServedParts:
         selector: Label selector of the profiles that this process serves; "" for all.
         attempts: The last attempts of pods and gangs; None if the page is not served.
         background: Builds explanations in a copy of the process; None to build them at once.
+        reservations: The NodeReservations; None if they are not read.
     """
 
     scheduler: Scheduler
@@ -256,6 +258,7 @@ class ServedParts:
     support: Callable[[], ServerSupport]
     attempts: AttemptHistory | None = None
     background: BackgroundDocuments | None = None
+    reservations: ReservationController | None = None
 
 
 class DeferredServer:

@@ -18,9 +18,10 @@ from bayplan.gangs.group_sources import priority_class_manifests
 from bayplan.introspection.cache_debugger import check_cache
 from bayplan.introspection.reports import shadow_report
 from bayplan.introspection.status_building import StatusSources, operator_status
-from bayplan.introspection.status_model import ExtenderState, Status
+from bayplan.introspection.status_model import ExtenderState, ReservationCounts, Status
 from bayplan.kube.leader_election import LeaderState
 from bayplan.profiles.unserved_pods import profiles_not_live
+from bayplan.reservations.reservation_list import reservation_counts
 from bayplan.serving.authorization import RequestAuthorization
 from bayplan.serving.bayplan_metrics import (
     OperatorSources,
@@ -125,8 +126,13 @@ class Endpoints:
             self.extenders,
             self._parts.selector,
             self._parts.support(),
+            self._reservation_counts,
         )
         return operator_status(sources, self._parts.started, limit, namespace)
+
+    def _reservation_counts(self, namespace: str) -> ReservationCounts | None:
+        reservations = self._parts.reservations
+        return None if reservations is None else reservation_counts(reservations.readings(namespace))
 
     def extenders(self, name: str) -> tuple[ExtenderState, ...]:
         """Return the extenders of a live profile by its scheduler name."""

@@ -418,6 +418,7 @@ def page_sources(parts: ServedParts, endpoints: Endpoints) -> PageSources:
         profile_readings=parts.profiles.readings,
         server=parts.support,
         informers=parts.informers.by_resource,
+        reservations=None if parts.reservations is None else parts.reservations.readings,
     )
 
 

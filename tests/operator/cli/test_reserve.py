@@ -189,6 +189,8 @@ async def test_the_list(api: FakeApi, tmp_path: Path) -> None:
         "until": "2026-11-28T12:01:00Z",
         "reason": "RoomHeld",
         "message": "Room is held for 3 pods",
+        "priority": "0",
+        "isImpossible": False,
     }
 
 

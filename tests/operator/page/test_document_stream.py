@@ -13,7 +13,7 @@ from tests.support.builders import node, pod
 from tests.support.gangs import settle
 from tests.support.page_world import PageWorld
 
-ALL = ("overview", "pending", "gangs", "profiles", "rates", "nodes", "watches")
+ALL = ("overview", "pending", "gangs", "reservations", "profiles", "rates", "nodes", "watches")
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import { PANELS, parseRoute, routeTo } from './routing.mjs';
 import { count } from './text.mjs';
 import { appliedTheme, nextTheme, setTheme, storedTheme, watchTheme } from './theme.mjs';
 
-const STREAMED = ['overview', 'pending', 'gangs', 'nodes', 'profiles', 'rates', 'watches'];
-const TITLES = { pending: 'Pending', work: 'One pod or gang', gangs: 'Gangs', nodes: 'Nodes', profiles: 'Profiles', rates: 'Rates', watches: 'Watches' };
+const STREAMED = ['overview', 'pending', 'gangs', 'reservations', 'nodes', 'profiles', 'rates', 'watches'];
+const TITLES = { pending: 'Pending', work: 'One pod or gang', gangs: 'Gangs', reservations: 'Reservations', nodes: 'Nodes', profiles: 'Profiles', rates: 'Rates', watches: 'Watches' };
 const READER = ['wheel', 'keydown', 'touchstart', 'pointerdown'];
 
 /**
@@ -118,7 +118,7 @@ class Page extends Component {
     const hasDocs = Object.keys(docs).length > 0;
     const parts = { source, route, isLive, theme: applied };
     const failure = (name) => (name in failures ? { error: failures[name], at: at[name] } : undefined);
-    const { overview: Overview, pending: Pending, work: Work, gangs: Gangs, nodes: Nodes, profiles: Profiles, rates: Rates, watches: Watches } = panels;
+    const { overview: Overview, pending: Pending, work: Work, gangs: Gangs, reservations: Reservations, nodes: Nodes, profiles: Profiles, rates: Rates, watches: Watches } = panels;
     return html`<div onClick=${this.again}>
       <header class="top">
         <h1>${source.title ?? 'Bayplan'} ${docs.overview?.version && html`<small>${docs.overview.version}${docs.overview.cluster.version ? `, Kubernetes ${docs.overview.cluster.version}` : ''}</small>`}</h1>
@@ -137,6 +137,7 @@ class Page extends Component {
           ${Pending && html`<${Pending} doc=${docs.pending} at=${at.pending} failure=${failure('pending')} hasProfiles=${Boolean(Profiles)} />`}
           ${Work && html`<${Work} ...${parts} />`}
           ${Gangs && html`<${Gangs} doc=${docs.gangs} at=${at.gangs} failure=${failure('gangs')} />`}
+          ${Reservations && html`<${Reservations} doc=${docs.reservations} failure=${failure('reservations')} />`}
           ${Nodes && html`<${Nodes} doc=${docs.nodes} failure=${failure('nodes')} ...${parts} />`}
           ${Profiles && html`<${Profiles} doc=${docs.profiles} failure=${failure('profiles')} chosen=${route.panel === 'profiles' ? route.path[0] : undefined} opened=${route.panel === 'profiles' ? route.path[1] : undefined} />`}
           ${Rates && html`<${Rates} doc=${docs.rates} failure=${failure('rates')} theme=${applied} isStatic=${source.isStatic} />`}
@@ -158,6 +159,6 @@ function Connection({ connection, failed }) {
 }
 
 function badge(panel, docs) {
-  const number = { pending: docs.pending?.total, gangs: docs.gangs?.total, nodes: docs.nodes?.names?.length, profiles: docs.profiles?.profiles.length }[panel];
+  const number = { pending: docs.pending?.total, gangs: docs.gangs?.total, reservations: docs.reservations?.isOn ? docs.reservations.total : undefined, nodes: docs.nodes?.names?.length, profiles: docs.profiles?.profiles.length }[panel];
   return number === undefined ? '' : html` <span class="badge number">${count(number)}</span>`;
 }

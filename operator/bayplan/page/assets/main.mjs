@@ -7,10 +7,11 @@ import { Overview } from './panels/overview.mjs';
 import { Pending } from './panels/pending.mjs';
 import { Profiles } from './panels/profiles.mjs';
 import { Rates } from './panels/rates.mjs';
+import { Reservations } from './panels/reservations.mjs';
 import { Watches } from './panels/watches.mjs';
 import { Work } from './panels/work.mjs';
 import { SharedSource } from './shared_source.mjs';
 
-const panels = { overview: Overview, pending: Pending, work: Work, gangs: Gangs, nodes: Nodes, profiles: Profiles, rates: Rates, watches: Watches };
+const panels = { overview: Overview, pending: Pending, work: Work, gangs: Gangs, reservations: Reservations, nodes: Nodes, profiles: Profiles, rates: Rates, watches: Watches };
 
 mount(document.getElementById('page'), new SharedSource(new URL('.', document.baseURI)), panels);
