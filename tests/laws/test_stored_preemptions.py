@@ -7,6 +7,7 @@ deleted or added, budgets and nodes change, and preemptors are bound, so that st
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -148,11 +149,12 @@ async def test_outcomes_are_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     found = {True: 0, False: 0}
     get = candidate_nodes.StoredOutcomes.get
 
-    def counted(self: candidate_nodes.StoredOutcomes, row: int) -> candidate_nodes.RowOutcome | None:
-        outcome = get(self, row)
-        if row in self.by_row:
-            found[outcome is not None] += 1
-        return outcome
+    def counted(self: candidate_nodes.StoredOutcomes, rows: Sequence[int]) -> list[candidate_nodes.RowOutcome | None]:
+        outcomes = get(self, rows)
+        for row, outcome in zip(rows, outcomes, strict=True):
+            if row in self.by_row:
+                found[outcome is not None] += 1
+        return outcomes
 
     monkeypatch.setattr(candidate_nodes.StoredOutcomes, "get", counted)
     for seed in range(4):

@@ -106,6 +106,7 @@ class DefaultPreemption(PreEnqueuePlugin, PlannedPostFilter, GangPreemptor):
         self._absolute = args.min_candidate_nodes_absolute
         self._evictions = Evictions(handle, self.name)
         self._draws = 0
+        self._order: tuple[int, NDArray[np.intp]] = -1, np.empty(0, dtype=np.intp)
 
     def pre_enqueue(self, pod: PodInfo) -> Status:
         """Gate a preemptor until its evictions are issued; before that it would only fail again."""
@@ -224,7 +225,7 @@ class DefaultPreemption(PreEnqueuePlugin, PlannedPostFilter, GangPreemptor):
             walk = self._walk(pod, nodes, diagnosis, terms)
         else:
             rows = np.intersect1d(rows_to_try(diagnosis, nodes), terms.rows)
-            walk = Walk(self._with_victims(pod, nodes, rows, terms).tolist(), len(rows))
+            walk = Walk(self._with_victims(pod, nodes, rows, terms), len(rows))
         return dry_run(self.handle, state, trial, walk, diagnosis)
 
     def _chosen(self, found: Sequence[PreemptionCandidate], units: DisruptionUnits) -> _Plan:
@@ -299,12 +300,17 @@ class DefaultPreemption(PreEnqueuePlugin, PlannedPostFilter, GangPreemptor):
         rows = self._with_victims(pod, nodes, hopeful, terms)
         without_victims = len(hopeful) - len(rows)
         if not len(rows):
-            return Walk((), 0, without_victims)
-        ordered = rows[nodes.name_hashes[rows].argsort(kind="stable")].tolist()
+            return Walk(rows, 0, without_victims)
+        if self._order[0] != nodes.version:
+            self._order = nodes.version, nodes.name_hashes.argsort(kind="stable")
+        is_walked = np.zeros(nodes.size, dtype=np.bool_)
+        is_walked[rows] = True
+        order = self._order[1]
+        ordered = order[is_walked[order]]
         text = f"{self.handle.seed}/{pod.key}/{self._draws}"
         offset = int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little") % len(rows)
         wanted = min(len(hopeful), max(self._absolute, len(hopeful) * self._percentage // 100))
-        return Walk(ordered[offset:] + ordered[:offset], wanted, without_victims)
+        return Walk(np.concatenate((ordered[offset:], ordered[:offset])), wanted, without_victims)
 
 
 def _with_prefix(status: Status) -> Status:

@@ -160,11 +160,6 @@ class RowOutcome:
     versions: list[Pod] = field(default_factory=list)
     candidate: PreemptionCandidate | None = None
 
-    @property
-    def is_current(self) -> bool:
-        """Whether the pods have the same versions: a start time or a condition changes without a change of the row."""
-        return [info.pod for info in self.leaving] == self.versions
-
     def may_be_stored(self) -> bool:
         """Return whether the outcome is the same at any later time, provided that the row does not change."""
         if not self.versions:
@@ -356,7 +351,7 @@ class Walk(Struct, frozen=True):
         without_victims: Number of further rows where preemption could help but that have no pods to preempt.
     """
 
-    rows: Sequence[int]
+    rows: NDArray[np.intp]
     wanted: int
     without_victims: int = 0
 
@@ -366,7 +361,7 @@ def dry_run(handle: Handle, state: CycleState, trial: Trial, walk: Walk, diagnos
     found = DryRunResult()
     if walk.without_victims:
         found.fail(_NO_VICTIMS, walk.without_victims)
-    if not walk.rows:
+    if not len(walk.rows):
         return found
     without_violations: list[PreemptionCandidate] = []
     with_violations: list[PreemptionCandidate] = []
@@ -374,9 +369,11 @@ def dry_run(handle: Handle, state: CycleState, trial: Trial, walk: Walk, diagnos
     with trial.dry_run(handle, state) as probe:
         found.is_row_local = probe.is_row_local
         stored = trial.stored(probe, handle) if found.is_row_local else None
+    # Limits of a profile depend on more than the row.
+    reads_stored = trial.why_not is None
     in_step = max(walk.wanted, _MIN_IN_STEP) if found.is_row_local else 1
     while tried < len(walk.rows):
-        rows = walk.rows[tried : tried + in_step]
+        rows = walk.rows[tried : tried + in_step].tolist()
         tried += len(rows)
         try:
             outcomes = _try_or_look_up(handle, state, trial, rows, stored)
@@ -386,7 +383,8 @@ def dry_run(handle: Handle, state: CycleState, trial: Trial, walk: Walk, diagnos
             # As if the rest had not been among the candidates, of which kube-scheduler tries a sample, too.
             break
         for outcome in outcomes:
-            candidate = _candidate(outcome, trial, diagnosis)
+            stored_one = outcome.candidate if reads_stored and isinstance(outcome, RowOutcome) else None
+            candidate = _candidate(outcome, trial, diagnosis) if stored_one is None else stored_one
             if isinstance(candidate, Status):
                 found.fail(candidate)
                 continue
@@ -446,9 +444,19 @@ class StoredOutcomes:
     by_row: dict[int, RowOutcome]
     nominated: frozenset[int]
 
-    def get(self, row: int) -> RowOutcome | None:
-        found = self.by_row.get(row)
-        return found if found is not None and row not in self.nominated and found.is_current else None
+    def __post_init__(self) -> None:
+        for row in self.nominated:
+            self.by_row.pop(row, None)
+
+    def get(self, rows: Sequence[int]) -> list[RowOutcome | None]:
+        """Return the outcome of each row; None if it is not stored, or a pod has changed without a change of the row.
+
+        The start time and the conditions of a pod change like this.
+        """
+        return [
+            None if each is None or [info.pod for info in each.leaving] != each.versions else each
+            for each in map(self.by_row.get, rows)
+        ]
 
     def add(self, outcome: RowOutcome) -> None:
         if outcome.row not in self.nominated and outcome.may_be_stored():
@@ -462,7 +470,7 @@ def _try_or_look_up(
     if stored is None:
         return _try(handle, state, trial, rows)
     trial.nodes.steps.spend(len(rows) // _STORED_PER_STEP)
-    known = [stored.get(row) for row in rows]
+    known = stored.get(rows)
     tried = iter(_try(handle, state, trial, [row for row, each in zip(rows, known, strict=True) if each is None]))
     outcomes = [next(tried) if each is None else each for each in known]
     for outcome, former in zip(outcomes, known, strict=True):
@@ -491,9 +499,6 @@ def _candidate(found: RowOutcome | PluginError, trial: Trial, diagnosis: Diagnos
         return error(str(found))
     if found.verdict:
         return diagnosis.decode(found.verdict)
-    candidate = found.candidate
-    if candidate is not None and trial.why_not is None:
-        return candidate
     node_name = trial.nodes.node_name(found.row)
     if not found.victims:
         return error(f'expected at least one victim pod on node "{node_name}"')
