@@ -40,7 +40,7 @@ _SUCCEEDED = "Succeeded"
 MOST_OF_GANG = 32
 """Number of lost members of a gang for which room is held: each pod of the gang is compared with all of them."""
 MOST_OF_ALL = 128
-"""Number of lost members of all gangs for which room is held: each attempt of any pod reads all held room."""
+"""Number of lost members of all gangs for which room is held: each attempt of any pod is compared with it."""
 _NOT_HELD = "node(s) had no room that is held for replacements"
 
 

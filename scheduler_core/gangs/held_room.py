@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler_core.framework.nominator import NominatedPods
+from scheduler_core.gangs.held_room_rows import RoomRows
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, held_key
 from scheduler_core.placement.reservations import Plan, Reservation, Slot, has_room
@@ -306,14 +307,26 @@ class HeldRooms:
         """Number of rooms whose pods try the nodes of their slots first."""
         self._names = Counter[str]()
         """Number of rooms by node."""
-        self._shared: tuple[str, ...] = ()
-        """Nodes with several rooms."""
-        self._position = -1
+        self._rows: RoomRows | None = None
+        """All rooms in the order of ``_by_uid``; None to make it again."""
+        self._ordered: tuple[HeldRoom, ...] = ()
+        self._numbers: dict[str, int] = {}
+        """Position of a room in ``_rows`` by UID of its holder."""
+        self._resized: set[int] = set()
+        """Numbers of rooms of which slots were taken or given back."""
+        self._strangers: dict[int, dict[str, PodInfo]] = {}
+        """Pods that may use no room, by row and UID, so that each is compared once."""
+        self._position = 0
         self._on_row: dict[int, dict[str, str]] = {}
         """Pods that have a slot, or need none, by row: UID of the holder by UID of the pod."""
 
     def __len__(self) -> int:
         return len(self._by_uid)
+
+    @property
+    def node_names(self) -> Collection[str]:
+        """Names of the nodes of all rooms."""
+        return self._names.keys()
 
     def __contains__(self, key: GroupKey) -> bool:
         return key in self._keys
@@ -347,15 +360,15 @@ class HeldRooms:
         holder = room.holder
         if not room.reservation.fits_then(beside):
             return False
+        if self._by_uid:
+            # Before it is one of them: what is on nodes now takes nothing of it.
+            self._refresh()
+        else:
+            self._position = self._nodes.changes.position
+            self._on_row.clear()
+        self._strangers.clear()
         if not holder.pods.are_new:
-            # Its pods that have nodes already need no slot.
-            room.settled.update(
-                uid
-                for pods in self._nodes.pods
-                for uid, info in pods.items()
-                if holder.pods.include(info.pod, self._key_of(info.pod))
-            )
-            self._position = -1
+            room.settled.update(self._uids_on_nodes(holder.pods))
         self._by_uid[holder.uid] = room
         self._keys.add(holder.key)
         mark = holder.pods.mark
@@ -364,9 +377,18 @@ class HeldRooms:
         self._of_groups += holder.pods.group is not None
         self._preferring += room.terms.prefers_slots
         self._names.update(room.reservation.plan.node_names)
-        self._shared = tuple(name for name, count in self._names.items() if count > 1)
+        self._rows = None
         self._table[holder.key] = room.reservation
         return True
+
+    def _uids_on_nodes(self, own: OwnPods) -> Iterator[str]:
+        for pods in self._nodes.pods:
+            for uid, info in pods.items():
+                # First, because most pods are of other namespaces, and a group is derived from labels and owners.
+                if info.pod.metadata.namespace == own.namespace:
+                    group = None if own.group is None else self._key_of(info.pod)
+                    if own.include(info.pod, group):
+                        yield uid
 
     def extend(self, uid: str, until: float | None) -> None:
         """Set the clock time at which the room of a holder ends; None for no limit."""
@@ -378,6 +400,8 @@ class HeldRooms:
         if room is None:
             return
         before, room.reservation.priority = room.reservation.priority, priority
+        if priority != before:
+            self._rows = None
         if priority < before:
             self._on_change(room.reservation)
 
@@ -397,7 +421,7 @@ class HeldRooms:
         self._of_groups -= holder.pods.group is not None
         self._preferring -= ended.terms.prefers_slots
         self._names -= Counter(ended.reservation.plan.node_names)
-        self._shared = tuple(name for name, count in self._names.items() if count > 1)
+        self._rows = None
         self._table.pop(holder.key, None)
         self._on_change(ended.reservation)
 
@@ -461,30 +485,51 @@ class HeldRooms:
             gangs: Reservations of gangs that block the pod, by node.
         """
         self._refresh()
-        own = {room.holder.uid for room in self._rooms_of(pod.pod)}
-        is_admitted, nominator, found = is_of_admitted(pod.pod), self._nominator, []
-        live: list[HeldRoom] = []
-        for uid, room in self._by_uid.items():
-            if uid in own:
-                rows = room.refused_rows(pod, nominator)
-            elif room.reservation.priority >= priority or (is_admitted and room.terms.is_admitted):
-                rows = room.reservation.refused_rows(pod, nominator)
-            else:
-                continue
-            live.append(room)
-            if len(rows):
-                found.append((room.holder.key, rows))
-        # Each room alone may leave space for the pod, and all rooms on a node together leave none.
-        beside_gangs = (name for name in gangs if self._names[name] == 1)
-        for name in (*self._shared, *beside_gangs):
-            rooms = [room for room in live if room.reservation.members_on(name)]
-            row = self._nodes.row_of(name)
-            if rooms and row != NO_ROW and not self._has_room(pod, row, rooms, own, gangs.get(name)):
-                found.append((rooms[0].holder.key, np.array([row], dtype=np.intp)))
+        rows, nominator, row_of = self._refreshed_rows(), self._nominator, self._nodes.row_of
+        own = {self._numbers[room.holder.uid] for room in self._rooms_of(pod.pod)}
+        blocks = rows.blocking(priority, is_admitted=is_of_admitted(pod.pod))
+        nominated = [row_of(name) for name in nominator.nodes() if name in self._names] if len(nominator) else []
+        alone = {*range(len(blocks))} if pod.terms.required_anti else {*rows.conflicting, *own}
+        alone.update(number for row in nominated for number in rows.on_row.get(row, ()))
+        refused = rows.refused(pod, blocks)
+        for number in alone:
+            room = self._ordered[number]
+            if number in own:
+                refused[number] = room.refused_rows(pod, nominator)
+            elif blocks[number]:
+                refused[number] = room.reservation.refused_rows(pod, nominator)
+        found = [(self._ordered[number].reservation.key, refused[number]) for number in sorted(refused)]
+        found = [(key, of_room) for key, of_room in found if len(of_room)]
+        blocks[[*own]] = True
+        crowded = dict(rows.crowded(pod, blocks, own))
+        crowded.update((row, False) for name in gangs if (row := row_of(name)) in rows.on_row)
+        for row, lacks in crowded.items():
+            # Each room alone may leave space for the pod, and all rooms on a node together leave none.
+            name = self._nodes.node_name(row)
+            rooms = [
+                room
+                for number in rows.on_row[row]
+                if blocks[number] and (room := self._ordered[number]).reservation.members_on(name)
+            ]
+            if rooms and (lacks or not self._has_room(pod, row, rooms, own, gangs.get(name))):
+                found.append((rooms[0].reservation.key, np.array([row], dtype=np.intp)))
         return found
 
+    def _refreshed_rows(self) -> RoomRows:
+        rows = self._rows
+        if rows is None or not rows.refresh(self._resized):
+            self._ordered = tuple(self._by_uid.values())
+            self._numbers = {room.holder.uid: number for number, room in enumerate(self._ordered)}
+            rows = self._rows = RoomRows(
+                self._nodes,
+                [room.reservation for room in self._ordered],
+                [room.terms.is_admitted for room in self._ordered],
+            )
+        self._resized.clear()
+        return rows
+
     def _has_room(
-        self, pod: PodInfo, row: int, rooms: Sequence[HeldRoom], own: Collection[str], gang: Reservation | None
+        self, pod: PodInfo, row: int, rooms: Sequence[HeldRoom], own: Collection[int], gang: Reservation | None
     ) -> bool:
         """Return whether a pod has room on a node beside all that is held there but the slot that it would take."""
         name = self._nodes.node_name(row)
@@ -493,7 +538,7 @@ class HeldRooms:
             members += each.members_on(name)
             leaving |= {info.uid: info for info in each.leaving(row)}
         for room in rooms:
-            if not takes and room.holder.uid in own:
+            if not takes and self._numbers[room.holder.uid] in own:
                 slots = room.slots_on(name, pod.pod)
                 takes = bool(slots)
                 if slots:
@@ -527,7 +572,7 @@ class HeldRooms:
     def _refresh(self) -> None:
         """Let the pods that nodes have now take slots, and free the slots of others."""
         nodes = self._nodes
-        changed = None if self._position < 0 else nodes.changes.since(self._position)
+        changed = nodes.changes.since(self._position)
         self._position = nodes.changes.position
         rows = range(len(nodes.pods)) if changed is None else sorted(set(changed))
         for row in rows:
@@ -537,24 +582,45 @@ class HeldRooms:
                     del self._on_row[row][uid]
                     if holder in self._by_uid:
                         self._by_uid[holder].give_back(uid)
+                        self._note_resized(holder)
         for row in rows:
             name = nodes.names[row] or ""
-            has = {uid: holder for uid, info in nodes.pods[row].items() if (holder := self._give(uid, info, row, name))}
+            known, has, strangers = self._strangers.get(row, {}), dict[str, str](), dict[str, PodInfo]()
+            for uid, info in nodes.pods[row].items():
+                of = None if known.get(uid) is info else self._give(uid, info, row, name)
+                if of is None:
+                    strangers[uid] = info
+                elif of:
+                    has[uid] = of
+            self._strangers[row] = strangers
             if has:
                 self._on_row[row] = has
             else:
                 self._on_row.pop(row, None)
 
-    def _give(self, uid: str, info: PodInfo, row: int, node_name: str) -> str:
-        """Let a pod take a slot; return the UID of the holder that has given it one, or whose pod needs none."""
+    def _note_resized(self, uid: str) -> None:
+        number = self._numbers.get(uid)
+        if number is not None:
+            self._resized.add(number)
+
+    def _give(self, uid: str, info: PodInfo, row: int, node_name: str) -> str | None:
+        """Let a pod take a slot.
+
+        Returns:
+            The UID of the holder that has given it one, or whose pod needs none; "" if no slot is left; None for a pod
+            that may use no room.
+        """
         known = self._on_row.get(row, {}).get(uid, "")
         if known in self._by_uid:
             return known
         rooms = self._rooms_of(info.pod)
+        if not rooms:
+            return None
         if any(uid in room.settled for room in rooms):
             return rooms[0].holder.uid
         for elsewhere in (False, True):
             for room in rooms:
                 if room.take(uid, info.pod, node_name, elsewhere=elsewhere):
+                    self._note_resized(room.holder.uid)
                     return room.holder.uid
         return ""

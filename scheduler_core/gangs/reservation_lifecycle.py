@@ -69,6 +69,8 @@ class GangReservations:
         self._clock = clock
         self._report = report
         self.by_gang: dict[GroupKey, Reservation] = {}
+        self._of_gangs: dict[GroupKey, Reservation] = {}
+        """Those of gangs alone."""
         self._by_node: dict[str, Reservation] = {}
         # In the order in which they wait: their order in the queue must not depend on hashes.
         self._awaiting_turn: dict[GroupKey, None] = {}
@@ -98,15 +100,12 @@ class GangReservations:
         if not self.by_gang:
             return []
         priority = self._priority_of(group, pod)
-        gangs = [
-            each
-            for each in self.by_gang.values()
-            if each.priority >= priority and each.key != group and each.key not in self.held
-        ]
+        gangs = [each for each in self._of_gangs.values() if each.priority >= priority and each.key != group]
         found = [(each.key, rows) for each in gangs if len(rows := each.refused_rows(pod, self._queue.nominator))]
         if not len(self.held):
             return found
-        by_node = {name: each for each in gangs for name in each.plan.node_names}
+        names = self.held.node_names if gangs else ()
+        by_node = {name: each for name in names if (each := self._by_node.get(name)) in gangs}
         return [*found, *self.held.blocking(pod, priority, by_node)]
 
     def preferred_rows(self, pod: PodInfo) -> NDArray[np.intp]:
@@ -246,7 +245,7 @@ class GangReservations:
         self._hopeless.pop(gang.key, None)
         self._awaiting_turn.pop(gang.key, None)
         made = Reservation(gang.key, gang.group.uid, gang.priority, plan, self._nodes)
-        self.by_gang[gang.key] = made
+        self.by_gang[gang.key] = self._of_gangs[gang.key] = made
         self._by_node.update(dict.fromkeys(plan.node_names, made))
         gang.reservation = str(plan)
         self._try(*losers)
@@ -272,6 +271,7 @@ class GangReservations:
         ended = self.by_gang.pop(key, None)
         if ended is None:
             return
+        del self._of_gangs[key]
         for name in ended.plan.node_names:
             del self._by_node[name]
         gang = self._queue.gangs.get(key)

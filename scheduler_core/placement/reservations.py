@@ -9,7 +9,7 @@ The room beside the gang is stored by row and recomputed for the changed rows of
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
@@ -103,6 +103,7 @@ class Reservation:
         rejected: UIDs of pods that the reservation may have made unschedulable.
         max_rejected: Size of ``rejected`` at which pods that have left the queue are dropped.
         rows: Rows of its nodes, ascending, as of the last refresh.
+        can_conflict: Whether pods without terms of their own can conflict with its members.
     """
 
     def __init__(self, key: GroupKey, group_uid: str, priority: int, plan: Plan, nodes: NodeColumns) -> None:
@@ -120,7 +121,7 @@ class Reservation:
             self._members[slot.node_name].append(slot.info)
         self._own = frozenset(slot.info.uid for slot in plan.slots)
         self._one_per_class = tuple({slot.pod_class: slot.info for slot in plan.slots}.values())
-        self._can_conflict = any(map(can_conflict, self._one_per_class))
+        self.can_conflict = any(map(can_conflict, self._one_per_class))
         self._resized: set[str] = set()
         """Nodes on which slots were given up or taken back since the last refresh."""
         self._lowest = min((slot.info.priority for slot in plan.slots), default=0)
@@ -177,18 +178,26 @@ class Reservation:
         self._resized.add(slot.node_name)
 
     def _has_room(self, *, are_gone: bool, beside: Sequence[Reservation] = ()) -> bool:
-        nodes = self._nodes
-        for name, own in self._members.items():
+        nodes, names = self._nodes, self._members
+        near = defaultdict[str, list[PodInfo]](list)
+        for other in beside:
+            for name in other.names_among(names):
+                near[name] += other.members_on(name)
+        gone = set[str]().union(*(each.plan.in_the_way for each in (self, *beside))) if are_gone else ()
+        for name, own in names.items():
             if not own:
                 continue
             row = nodes.row_of(name)
             if row == NO_ROW:
                 return False
-            members = [*own, *(info for other in beside for info in other.members_on(name))]
-            gone = {info.uid: info for each in (self, *beside) for info in each.leaving(row)} if are_gone else {}
-            if not has_room(nodes, row, members, gone.values()):
+            leaving = [info for uid, info in nodes.pods[row].items() if uid in gone] if gone else []
+            if not has_room(nodes, row, [*own, *near[name]], leaving):
                 return False
         return True
+
+    def names_among(self, names: Container[str]) -> list[str]:
+        """Return those of some nodes on which members have slots now."""
+        return [name for name, here in self._members.items() if here and name in names]
 
     def members_on(self, node_name: str) -> Sequence[PodInfo]:
         """Return the members that have slots on a node."""
@@ -199,6 +208,12 @@ class Reservation:
         return [info for uid, info in self._nodes.pods[row].items() if uid in self.plan.in_the_way]
 
     # -- pods that come later -----------------------------------------------------------------------------------
+
+    @property
+    def room(self) -> tuple[NDArray[np.intp], NDArray[np.int64], NDArray[np.int64]]:
+        """The rows; free amounts beside the members there, int64[resource, row]; and free pod slots, int64[row]."""
+        self._refresh()
+        return self.rows, self._free, self._slots
 
     def refused_rows(self, pod: PodInfo, nominator: NominatedPods) -> NDArray[np.intp]:
         """Return the rows where a pod of the same or lower priority would use capacity that the gang needs.
@@ -217,7 +232,7 @@ class Reservation:
             if column < len(free):
                 fits &= free[column] >= amount
         refused = self.rows[~fits]
-        if not (self._can_conflict or pod.terms.required_anti):
+        if not (self.can_conflict or pod.terms.required_anti):
             return refused
         members = {name: here for name, here in self._members.items() if here}
         return np.union1d(refused, conflicting_rows(pod, members, self._one_per_class, self._nodes))
@@ -267,8 +282,8 @@ class Reservation:
         leaving, members = self.leaving(row), self._members[nodes.node_name(row)]
         free, freed, needed = (
             self._free[:, position],
-            _sum(info.accounted for info in leaving),
-            _sum(info.fit for info in members),
+            total_amounts(info.accounted for info in leaving),
+            total_amounts(info.fit for info in members),
         )
         np.subtract(nodes.allocatable[:, row], nodes.requested[:, row], out=free)
         for column in freed.keys() | needed.keys():
@@ -284,8 +299,8 @@ def has_room(nodes: NodeColumns, row: int, members: Collection[PodInfo], leaving
     """Return whether a node has room for pods when others have left, by resources and number of pods."""
     if nodes.pod_count[row] - len(leaving) + len(members) > nodes.allowed_pods[row]:
         return False
-    needed = _sum(info.fit for info in members)
-    freed = _sum(info.accounted for info in leaving)
+    needed = total_amounts(info.fit for info in members)
+    freed = total_amounts(info.accounted for info in leaving)
     for column, amount in needed.items():
         free = nodes.allocatable.item(column, row) - nodes.exact_requested(column, row)
         if free + freed.get(column, 0) < amount:
@@ -293,7 +308,8 @@ def has_room(nodes: NodeColumns, row: int, members: Collection[PodInfo], leaving
     return True
 
 
-def _sum(amounts: Iterable[Iterable[tuple[int, int]]]) -> dict[int, int]:
+def total_amounts(amounts: Iterable[Iterable[tuple[int, int]]]) -> dict[int, int]:
+    """Return the sums by resource column."""
     total: dict[int, int] = {}
     for column, amount in chain.from_iterable(amounts):
         total[column] = total.get(column, 0) + amount
