@@ -18,6 +18,7 @@ from scheduler_core.model.pod import (
     ClaimVolumeSource,
     Container,
     ContainerPort,
+    ContainerStatus,
     Pod,
     PodSpec,
     Quantities,
@@ -115,6 +116,13 @@ def with_requests(old: Pod, cpu_milli: int) -> Pod:
     requests = {**main.resources.requests, "cpu": f"{cpu_milli}m"}
     changed = replace(main, resources=ResourceRequirements(requests))
     return replace(old, spec=replace(old.spec, containers=(changed,)))
+
+
+def with_granted(new: Pod, old: Pod) -> Pod:
+    """Return a resized pod to which the kubelet still grants the requests of its old version."""
+    [main] = old.spec.containers
+    granted = ContainerStatus("main", main.resources.requests, main.resources)
+    return replace(new, status=replace(new.status, container_statuses=(granted,)))
 
 
 def _container(rng: random.Random) -> Container:

@@ -35,7 +35,7 @@ from tests.simulation.operator_supervisor import OperatorSupervisor
 from tests.simulation.plain_fit import rejection_reason, requests_of
 from tests.simulation.plugins import GATE_LABEL
 from tests.simulation.pod_groups import PodGroups
-from tests.simulation.profiles import PROFILES, limits_victims
+from tests.simulation.profiles import PROFILES, limits_victims, resizes_late
 from tests.simulation.steps import COMMON_FAULTS, Step
 
 _CHECKS = 2000
@@ -249,7 +249,12 @@ class ClusterSteps:
         pods = [pod for pod in self._running() if requests_of(pod)[0] >= 300]
         if pods:
             pod = one_of(rng, pods)
-            self._server.put(PODS, cluster_objects.with_requests(pod, requests_of(pod)[0] // 2))
+            smaller = cluster_objects.with_requests(pod, requests_of(pod)[0] // 2)
+            if resizes_late(self._context.seed):
+                self._counts.add("resize made late")
+                smaller = cluster_objects.with_granted(smaller, pod)
+                self._context.controllers.resize(smaller)
+            self._server.put(PODS, smaller)
 
     # -- nodes --------------------------------------------------------------------------------------------------
 

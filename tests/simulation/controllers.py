@@ -63,6 +63,20 @@ class Controllers:
         if now is not None and now.metadata.uid == pod.metadata.uid and now.status.phase == "Pending":
             self._server.put(PODS, replace(now, status=replace(now.status, phase="Running")))
 
+    def resize(self, pod: Pod) -> None:
+        """Allocate the new resources of a pod, and make the resize later, as its kubelet does."""
+        seconds = 0.3 + 3.0 * self._random(f"resize {pod.metadata.uid}")
+        self._loop.call_later(seconds, self._resized, pod, False)
+        self._loop.call_later(2.0 * seconds, self._resized, pod, True)
+
+    def _resized(self, pod: Pod, is_made: bool) -> None:
+        now = self._server.pod(pod.metadata.name)
+        if now is not None and now.metadata.uid == pod.metadata.uid and now.spec.containers == pod.spec.containers:
+            [granted] = now.status.container_statuses
+            made = pod.spec.containers[0].resources if is_made else granted.resources
+            granted = replace(granted, allocated_resources=pod.spec.containers[0].resources.requests, resources=made)
+            self._server.put(PODS, replace(now, status=replace(now.status, container_statuses=(granted,))))
+
     def _end_later(self, pod: Pod) -> None:
         seconds = 0.1 + 8.0 * self._random(f"end {pod.metadata.uid}") ** 2
         if seconds > _SLOW_SECONDS:

@@ -55,6 +55,7 @@ FAULTS: dict[str, str] = {
     "pod recreated": "a pod was deleted and created again with the same name",
     "evicted": "preemption deleted a victim",
     "protected pod evicted": "preemption evicted a pod that a PodDisruptionBudget selects, within what it allows",
+    "resize made late": "a running pod was shrunk, and its kubelet allocated and made that seconds later",
     "search continued in a copy": "the search of a pod or gang continued in a copy of the process",
     "copy died": "a copy of the process was killed before it had a result",
     "pod terminated slowly": "a deleted pod took seconds to terminate",

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from scheduler_core.model.node import Node
-from scheduler_core.model.pod import Pod
+from scheduler_core.model.pod import Pod, Quantities
 
 APP = "app"
 _UNITS = {"m": 1, "": 1000, "Mi": 1, "Gi": 1024}
@@ -23,12 +23,22 @@ def _amount(text: str) -> int:
 
 
 def requests_of(pod: Pod) -> tuple[int, int]:
-    """Return the milli-CPU and MiB that a pod requests."""
+    """Return the milli-CPU and MiB that a pod requests, or that the kubelet still grants it."""
+    cpu, memory = _sum(container.resources.requests for container in pod.spec.containers)
+    if pod.status.container_statuses:
+        # Simulated pods have one container.
+        for granted in pod.status.container_statuses:
+            in_effect = {} if granted.resources is None else granted.resources.requests
+            for amounts in (granted.allocated_resources, in_effect):
+                cpu, memory = map(max, (cpu, memory), _sum((amounts,)))
+    return cpu, memory
+
+
+def _sum(requests: Iterable[Quantities]) -> tuple[int, int]:
     cpu = memory = 0
-    for container in pod.spec.containers:
-        requests = container.resources.requests
-        cpu += _amount(str(requests.get("cpu", "0")))
-        memory += _amount(str(requests.get("memory", "0Mi")))
+    for amounts in requests:
+        cpu += _amount(str(amounts.get("cpu", "0")))
+        memory += _amount(str(amounts.get("memory", "0Mi")))
     return cpu, memory
 
 

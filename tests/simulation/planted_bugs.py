@@ -28,6 +28,7 @@ from scheduler_core.framework.gang_preemptor import EvictionLimits
 from scheduler_core.framework.nominator import NominatedPods
 from scheduler_core.framework.waiting_pods import WaitingPod, WaitingPods
 from scheduler_core.gangs.held_room import HeldRoom, HeldRooms
+from scheduler_core.model import pod_requests
 from scheduler_core.plugins.default_preemption.eviction import Evictions
 from scheduler_core.plugins.inter_pod_affinity import InterPodAffinity
 from scheduler_core.plugins.node_affinity import NodeAffinity
@@ -421,8 +422,11 @@ RESERVATION_BUGS: dict[str, Bug] = {
 """Planted bugs in NodeReservations."""
 
 LIMIT_BUGS: dict[str, Bug] = {
+    "a resize frees room before the kubelet makes it": lambda: _patched(
+        pod_requests, "_is_resized", lambda _: lambda _: False
+    ),
     "evictions that budgets do not show are not counted": lambda: _patched(EvictionLimits, "__init__", _none_leaving),
     "a budget that is never violated is violated": _skipped(EvictionLimits, "_violates"),
     "the maximum of victims is ignored": lambda: _patched(gang_preemptor, "why_too_many", lambda _: lambda *_: ""),
 }
-"""Planted bugs in the limits of a profile on victims."""
+"""Planted bugs in the limits of a profile on victims, and in resizes."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tests.simulation import node_reservations
 from tests.simulation.device_contention import KINDS
-from tests.simulation.profiles import REVISIONS
+from tests.simulation.profiles import REVISIONS, resizes_late
 
 COMMON_FAULTS = ("error before", "error after", "request lost", "response lost", "response lost", "no response")
 """Faults of every kind of write, by their frequency."""
@@ -145,6 +145,9 @@ _EXTENDED = ("create pods with extended resources",) * 7
 _HEALING = ("lose a member of a running gang",) * 12
 """Further steps of a run in which gangs hold the room of lost members."""
 
+_RESIZES = ("shrink a running pod",) * 3
+"""Further steps of a run in which kubelets make resizes late."""
+
 _KINDS = tuple(_MIX)
 _WEIGHTS = tuple(_MIX.values())
 _FIRST_GANG_STEP = 1000
@@ -156,6 +159,7 @@ _FIRST_EXTENDED_STEP = 6000
 _FIRST_OWNER_STEP = 7000
 _FIRST_HEALING_STEP = 8000
 _FIRST_RESERVATION_STEP = 9000
+_FIRST_RESIZE_STEP = 9500
 _FIRST_SEED_WITH_RESERVATIONS = 20
 _WITH_RESERVATIONS = frozenset((12, 17, 22, 24, 30, 32, 34))
 _RARE = ("acknowledge binds without binding", "delete a profile during a cycle") * 4
@@ -199,6 +203,8 @@ def generate_steps(seed: int) -> tuple[Step, ...]:
         steps = (*steps, *_spread_steps(seed, "extended", _FIRST_EXTENDED_STEP, _EXTENDED))
     if loses_members(seed):
         steps = (*steps, *_spread_steps(seed, "healing", _FIRST_HEALING_STEP, _HEALING))
+    if resizes_late(seed):
+        steps = (*steps, *_spread_steps(seed, "resizes", _FIRST_RESIZE_STEP, _RESIZES))
     if has_reservations(seed):
         kinds = node_reservations.KINDS
         steps = (*steps, *_spread_steps(seed, "reservations", _FIRST_RESERVATION_STEP, kinds))
