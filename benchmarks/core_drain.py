@@ -20,7 +20,7 @@ from bayplan.kube.timing import SystemClock
 from bayplan.simulation.memory_cluster import MemoryCluster
 
 from benchmarks.workloads import SCHEDULER_NAME, Document, Workload, encoded, node, placed
-from scheduler_core.config.profile_config import ProfileConfig
+from scheduler_core.config.profile_config import PreemptionSettings, ProfileConfig
 from scheduler_core.framework.cycle_state import STAGE_NAMES, CycleStage
 from scheduler_core.framework.queued_pod import QueuedGang
 from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics
@@ -110,11 +110,14 @@ def device_object(path: str, document: Document) -> DeviceObject:
     return decoded
 
 
-def scheduler_with(workload: Workload, nodes: int, pods: int, occupied: int = 0) -> tuple[Scheduler, MemoryCluster]:
+def scheduler_with(
+    workload: Workload, nodes: int, pods: int, occupied: int = 0, settings: PreemptionSettings | None = None
+) -> tuple[Scheduler, MemoryCluster]:
     """Return a scheduler with the nodes and their pods in its cache, and the cluster that it writes to."""
     cluster = MemoryCluster()
     scheduler = Scheduler(SystemClock(), cluster, ports=SchedulerPorts(claims=cluster.claims))
-    scheduler.activate([scheduler.build(ProfileConfig(scheduler_name=SCHEDULER_NAME))])
+    profile = ProfileConfig(scheduler_name=SCHEDULER_NAME, preemption=settings or PreemptionSettings())
+    scheduler.activate([scheduler.build(profile)])
     for number in range(nodes):
         scheduler.feed.node_added(decoded_node(node(number)))
     cluster.watch(scheduler.feed)
@@ -129,7 +132,7 @@ def scheduler_with(workload: Workload, nodes: int, pods: int, occupied: int = 0)
     return scheduler, cluster
 
 
-class _Clocked:
+class Clocked:
     """CPU seconds of steps of one kind."""
 
     def __init__(self) -> None:
@@ -154,12 +157,12 @@ async def _delete(scheduler: Scheduler, cluster: MemoryCluster, pod: Pod) -> Non
             await cluster.claims.delete(claim)
 
 
-async def _drain(scheduler: Scheduler, cluster: MemoryCluster, *, churn: bool) -> tuple[int, int, _Clocked, _Clocked]:
+async def drain(scheduler: Scheduler, cluster: MemoryCluster, *, churn: bool) -> tuple[int, int, Clocked, Clocked]:
     """Schedule and bind until no pod is left; return the attempts, the bound pods, and the CPU time of both steps.
 
     Slices of 64 pods are scheduled and then bound, as in the scheduler's loop.
     """
-    context, deciding, binding = scheduler.context, _Clocked(), _Clocked()
+    context, deciding, binding = scheduler.context, Clocked(), Clocked()
     tried = bound = idle = 0
     leaving: list[Pod] = []
     while idle < _IDLE_TURNS:
@@ -198,16 +201,16 @@ async def measure(workload: Workload, size: Size, profiler: AbstractContextManag
     made = [decoded_pod(workload.pod(number)) for number in range(pods)]
     for each in made[:warm]:
         cluster.add_pod(each)
-    _, bound_before, _, _ = await _drain(scheduler, cluster, churn=workload.churn)
+    _, bound_before, _, _ = await drain(scheduler, cluster, churn=workload.churn)
     before = parts_of(scheduler.context.metrics)
     gc.collect()
     gc.freeze()
-    taking = _Clocked()
+    taking = Clocked()
     with profiler or nullcontext():
         with taking:
             for each in made[warm:]:
                 cluster.add_pod(each)
-        tried, bound, deciding, binding = await _drain(scheduler, cluster, churn=workload.churn)
+        tried, bound, deciding, binding = await drain(scheduler, cluster, churn=workload.churn)
     gc.unfreeze()
     after = parts_of(scheduler.context.metrics)
     expected = workload.bound_of(pods)
