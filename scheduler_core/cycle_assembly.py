@@ -142,7 +142,8 @@ class Cycles:
     def __init__(self, context: CycleContext, reservations: GangReservations) -> None:
         cache, queue, clock = context.cache, context.queue, context.clock
         nodes, nominator, writer, metrics = cache.columns, queue.nominator, context.writer, context.metrics
-        nominated = NominatedDevices(cache, queue, context.profiles, context.services.preemptions)
+        preemptions = context.services.preemptions
+        nominated = NominatedDevices(cache, queue, context.profiles, preemptions, reservations.devices_held_from)
         nodes.devices.holds.append(nominated.held_from)
         self.freed = freed = FreedCapacity(queue, reservations, nominated)
         nodes.devices.on_freed.append(freed.devices_freed)

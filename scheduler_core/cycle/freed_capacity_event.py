@@ -17,9 +17,9 @@ from scheduler_core.model.pod import Pod
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.snapshot.pod_info import PodInfo
 
-_CLAIM_UPDATE = ClusterEvent(Resource.RESOURCE_CLAIM, Action.UPDATE)
+CLAIM_UPDATE = ClusterEvent(Resource.RESOURCE_CLAIM, Action.UPDATE)
 _ANY = ClaimMeta(name="")
-_FREED = (ResourceClaim(_ANY, status=ResourceClaimStatus(AllocationResult())), ResourceClaim(_ANY))
+FREED = (ResourceClaim(_ANY, status=ResourceClaimStatus(AllocationResult())), ResourceClaim(_ANY))
 """Any claim with devices, and without them."""
 
 
@@ -64,12 +64,12 @@ class FreedCapacity:
     def devices_freed(self, allocated: ResourceClaim, claim: ResourceClaim) -> None:
         """Report devices of an allocation that was given up before it was written, as if the claim had lost them."""
         # kube-scheduler reports nothing here, so there pods that need the devices wait for another event.
-        self.queue.on_event(_CLAIM_UPDATE, allocated, claim)
+        self.queue.on_event(CLAIM_UPDATE, allocated, claim)
 
     def nominated_devices_freed(self, info: PodInfo) -> None:
         """Report devices that were held for a pod whose nomination has ended; the pod may have got others."""
         if self.devices is not None and self.devices.end(info.uid):
-            self.queue.on_event(_CLAIM_UPDATE, *_FREED, exclude=info.uid, max_priority=info.priority)
+            self.queue.on_event(CLAIM_UPDATE, *FREED, exclude=info.uid, max_priority=info.priority)
 
 
 def on_node(node_name: str, pod: Pod) -> Pod:

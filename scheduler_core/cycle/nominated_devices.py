@@ -9,7 +9,7 @@ kube-scheduler does not preempt for devices, and holds none for nominated pods.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from msgspec import Struct
 
@@ -20,7 +20,7 @@ from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.profile_table import ProfileTable
 from scheduler_core.snapshot.cluster_cache import ClusterCache
 from scheduler_core.snapshot.held_claims import ending_claims
-from scheduler_core.snapshot.indexes.device_index import HeldDevices
+from scheduler_core.snapshot.indexes.device_index import HeldDevices, allocations_of
 from scheduler_core.snapshot.pod_info import PodInfo
 
 
@@ -33,16 +33,26 @@ class _Held(Struct, frozen=True):
 
 
 class NominatedDevices:
-    """Devices that are held for nominated pods."""
+    """Devices that are held for nominated pods.
+
+    Args:
+        others: Returns the devices that a nominated pod may not use, because they are held for other reasons.
+    """
 
     def __init__(
-        self, cache: ClusterCache, queue: SchedulingQueue, profiles: ProfileTable, preemptions: PreemptionsUnderWay
+        self,
+        cache: ClusterCache,
+        queue: SchedulingQueue,
+        profiles: ProfileTable,
+        preemptions: PreemptionsUnderWay,
+        others: Callable[[PodInfo], Iterable[HeldDevices]] = lambda _: (),
     ) -> None:
         self._cache = cache
         self._nodes = cache.columns
         self._nominator = queue.nominator
         self._profiles = profiles
         self._preemptions = preemptions
+        self._others = others
         self._by_uid: dict[str, _Held] = {}
 
     def held_from(self, pod: PodInfo) -> list[HeldDevices]:
@@ -106,4 +116,5 @@ class NominatedDevices:
             if (held := self._by_uid.get(other.uid)) is not None and held.version == self._nominator.made_at[other.uid]
             for allocation in held.allocations
         ]
+        beside += allocations_of(self._others(nominated))
         return chooser.devices_without(nominated, self._nominator.node_of(nominated.uid), freed, beside)

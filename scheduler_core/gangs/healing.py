@@ -22,6 +22,7 @@ import numpy as np
 from scheduler_core.cycle.gang_constraints import Where
 from scheduler_core.gangs.held_room import HeldPod, HeldRoom, Holder, OwnPods, Terms
 from scheduler_core.gangs.reservation_lifecycle import GangReservations, Report
+from scheduler_core.model.devices import AllocationResult
 from scheduler_core.model.lost_members import LostMember, is_preempted, owner_and_index
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey
@@ -31,6 +32,7 @@ from scheduler_core.ports import Clock, Timer
 from scheduler_core.queueing.gang_members import Gang, HealingOutcome, controller_of
 from scheduler_core.queueing.gang_registry import Gangs
 from scheduler_core.snapshot.cluster_cache import ClusterCache
+from scheduler_core.snapshot.held_claims import claim_keys
 
 HELD = "RoomHeld"
 REPLACED = "MembersReplaced"
@@ -129,11 +131,26 @@ class Healing:
         own = OwnPods(gang.key.namespace, group=gang.key, matches=partial(_replaces, lost), are_new=True)
         holder = Holder("Pod", gang.key.namespace, pod.metadata.name, uid, own)
         terms = Terms(frozenset((uid,)), prefers_slots=True)
-        room = HeldRoom(holder, [HeldPod(info, "", node_name)], self._nodes, terms)
+        room = HeldRoom(holder, [HeldPod(info, "", node_name, self._devices_of(pod))], self._nodes, terms)
         lost.has_room = self._reservations.hold(room)
         if lost.has_room:
             self._report_outcome(gang, HELD, f"room on {node_name} is held for {for_whom}")
         return lost
+
+    def _devices_of(self, pod: Pod) -> tuple[AllocationResult, ...]:
+        """Return the devices of a pod's claims; none if they are not all known.
+
+        Devices of a claim that other pods use, too, stay in use.
+        """
+        found, devices = [], self._nodes.devices
+        claims = [devices.claims.get(key) for key in sorted(claim_keys((pod,)))]
+        claims += devices.claims.for_resources_of(pod.metadata.uid)
+        for claim in claims:
+            if claim is None or claim.status.allocation is None:
+                return ()
+            if all(each.uid == pod.metadata.uid for each in claim.status.reserved_for):
+                found.append(claim.status.allocation)
+        return tuple(found)
 
     def _recognise(self, gang: Gang, pod: Pod) -> None:
         """Assign a waiting member to the lost member that it replaces, if any."""

@@ -9,6 +9,7 @@ slots keep their room; other pods are blocked as by the reservation of a gang of
 
 from __future__ import annotations
 
+import copy
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,15 +18,18 @@ from enum import StrEnum
 from math import inf
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from scheduler_core.framework.nominator import NominatedPods
 from scheduler_core.gangs.held_room_rows import RoomRows
+from scheduler_core.model.devices import AllocationResult
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, held_key
 from scheduler_core.placement.reservations import Plan, Reservation, Slot, has_room
 from scheduler_core.ports import Clock
 from scheduler_core.snapshot.cluster_cache import ClusterCache, Placement
+from scheduler_core.snapshot.indexes.device_index import HeldDevices
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 
@@ -127,11 +131,25 @@ def _pod_set(pod: Pod) -> str:
 
 @dataclass(frozen=True, slots=True)
 class HeldPod:
-    """A pod that does not exist yet, and its node."""
+    """A pod that does not exist yet, and its node.
+
+    Attributes:
+        devices: Devices of the node for all its claims: other pods get others. Without them, other pods with claims do
+            not get the node.
+    """
 
     info: PodInfo
     slot_class: str
     node_name: str
+    devices: tuple[AllocationResult, ...] = ()
+
+    @property
+    def slot(self) -> Slot:
+        info = self.info
+        if self.devices:
+            info = copy.copy(info)
+            info.pod = replace(info.pod, spec=replace(info.pod.spec, resource_claims=()))
+        return Slot(info, self.slot_class, self.node_name, self.devices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +186,7 @@ class HeldRoom:
         self.terms = terms
         self.until = terms.until
         self.settled: set[str] = set()
-        slots = tuple(Slot(each.info, each.slot_class, each.node_name) for each in pods)
+        slots = tuple(each.slot for each in pods)
         priority = max((each.info.priority for each in pods), default=0)
         self.reservation = Reservation(holder.key, holder.uid, priority, Plan(slots, terms.in_the_way), nodes)
         self._nodes = nodes
@@ -210,6 +228,13 @@ class HeldRoom:
         """Return the free slots of a node that a pod of the holder may take."""
         classes = self._slots_of(self.holder.pods.slot_class(pod))
         return next((by_node[node_name] for by_node in classes if by_node.get(node_name)), [])
+
+    @property
+    def devices(self) -> list[AllocationResult]:
+        """The devices of all slots of the nodes with free ones, because a pod may use those of another slot."""
+        names = {slot.node_name for slot in self.free_slots}
+        slots = (slot for slot in self.reservation.plan.slots if slot.devices and slot.node_name in names)
+        return [allocation for slot in slots for allocation in slot.devices]
 
     def refused_rows(self, pod: PodInfo, nominator: NominatedPods) -> NDArray[np.intp]:
         """Return the rows where a pod of the holder would use the room of its other pods, intp[k] ascending."""
@@ -544,6 +569,19 @@ class HeldRooms:
                 if slots:
                     members.remove(slots[-1].info)
         return has_room(self._nodes, row, members, leaving.values())
+
+    def devices_held_from(self, pod: PodInfo, priority: int) -> list[HeldDevices]:
+        """Return the devices that a pod may not use; *priority* is that of the pod, or of its group."""
+        rooms = [room for room in self._by_uid.values() if room.reservation.has_devices]
+        if not rooms:
+            return []
+        self._refresh()
+        own = {room.holder.uid for room in self._rooms_of(pod.pod)}
+        return [
+            HeldDevices(room.holder.key.holder, tuple(room.devices))
+            for room in rooms
+            if room.holder.uid not in own and room.reservation.priority >= priority
+        ]
 
     def preferred_rows(self, pod: Pod) -> NDArray[np.intp]:
         """Return the rows with free slots for a pod whose holders prefer them, intp[k] ascending."""

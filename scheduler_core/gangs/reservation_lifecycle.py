@@ -20,6 +20,7 @@ from typing import ParamSpec, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from scheduler_core.cycle.freed_capacity_event import CLAIM_UPDATE, FREED
 from scheduler_core.framework.queued_pod import Place
 from scheduler_core.gangs.held_room import HeldRoom, HeldRooms
 from scheduler_core.model.pod_group import GroupKey
@@ -28,6 +29,7 @@ from scheduler_core.ports import Clock, Timer
 from scheduler_core.queueing.gang_members import Gang, GangOutcome
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.snapshot.cluster_cache import ClusterCache
+from scheduler_core.snapshot.indexes.device_index import HeldDevices
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 
 RESERVED_AFTER_SECONDS = 60.0
@@ -80,6 +82,7 @@ class GangReservations:
         self._timers: dict[GroupKey, Timer] = {}
         self.held = HeldRooms(cache, queue.nominator, self.by_gang, queue.gangs.key_of, self._unblock)
         self._look_timer: Timer | None = None
+        cache.columns.devices.holds.append(self.devices_held_from)
         queue.gangs.on_change.append(self._gang_changed)
 
     def of(self, key: GroupKey) -> Reservation | None:
@@ -111,6 +114,12 @@ class GangReservations:
     def preferred_rows(self, pod: PodInfo) -> NDArray[np.intp]:
         """Return the rows that a pod tries first, because room is held for it there, intp[k] ascending."""
         return self.held.preferred_rows(pod.pod)
+
+    def devices_held_from(self, pod: PodInfo) -> list[HeldDevices]:
+        """Return the devices that are held for pods that do not exist yet, and that a pod may not use."""
+        if not len(self.held):
+            return []
+        return self.held.devices_held_from(pod, self._priority_of(self._queue.gangs.key_of(pod.pod), pod))
 
     def _priority_of(self, group: GroupKey | None, pod: PodInfo) -> int:
         gang = None if group is None else self._queue.gangs.get(group)
@@ -284,6 +293,8 @@ class GangReservations:
         waiting, self._awaiting_turn = self._awaiting_turn, {}
         self._try(*(other for other in waiting if other != ended.key))
         self._queue.activate(ended.rejected)
+        if ended.has_devices:
+            self._queue.on_event(CLAIM_UPDATE, *FREED, max_priority=ended.priority)
 
     def _gang_changed(self, gang: Gang) -> None:
         if gang.group is None:

@@ -24,6 +24,7 @@ from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.nominator import NominatedPods
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.status import Code
+from scheduler_core.model.devices import AllocationResult
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod_group import GroupKey
 from scheduler_core.model.pod_requests import LARGEST_REQUEST
@@ -58,11 +59,13 @@ class Slot(Struct, frozen=True):
 
     Attributes:
         pod_class: Filter class of the member; another member of this class may use the slot.
+        devices: Devices that are held with the slot.
     """
 
     info: PodInfo
     pod_class: object
     node_name: str
+    devices: tuple[AllocationResult, ...] = ()
 
 
 class Plan(Struct, frozen=True):
@@ -134,6 +137,11 @@ class Reservation:
         self.confirm()
 
     # -- the plan -----------------------------------------------------------------------------------------------
+
+    @property
+    def has_devices(self) -> bool:
+        """Whether devices are held with slots."""
+        return any(slot.devices for slot in self.plan.slots)
 
     def confirm(self) -> None:
         """Record that the plan is feasible on the current nodes."""
