@@ -194,6 +194,10 @@ class SumsFilter(ABC):
         """Whether its args exempt resources, so that a node may have too little of them."""
         return False
 
+    def exempts(self, name: str) -> bool:
+        """Return whether its args exempt a resource."""
+        return False
+
 
 class NodeFilterPlugin(Plugin):
     """Rules out nodes, one per call."""

@@ -67,7 +67,13 @@ from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics
 from scheduler_core.placement.devices import DeviceWorld
 from scheduler_core.placement.engine import Observer, Policy, Steps, Verdict, as_given, awaited, place
 from scheduler_core.placement.requests import Placement, PlacementRequest, Rejection
-from scheduler_core.placement.subsets import gang_subsets, scattered_members, scheduled_members, too_small_domains
+from scheduler_core.placement.subsets import (
+    exempted_resources,
+    gang_subsets,
+    scattered_members,
+    scheduled_members,
+    too_small_domains,
+)
 from scheduler_core.placement.worlds import CycleWorld, SearchWorld
 from scheduler_core.ports import Clock
 from scheduler_core.queueing.gang_members import Gang, GangOutcome
@@ -556,7 +562,8 @@ def _with_impossible_topology(cache: ClusterCache, request: PlacementRequest, fa
     if group is None or group.topology is None or not is_counted or failure.is_error:
         return failure
     infos = [queued.info for queued in request.members]
-    why = too_small_domains(cache.columns, group.topology, infos, request.needed, request.placed(cache))
+    exempts, placed = exempted_resources(request.instance), request.placed(cache)
+    why = too_small_domains(cache.columns, group.topology, infos, request.needed, placed, exempts=exempts)
     return replace(failure, message=f"{failure.message.rstrip('.')}; {why}") if why else failure
 
 

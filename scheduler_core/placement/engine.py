@@ -36,6 +36,7 @@ from scheduler_core.placement.subsets import (
     DomainScreen,
     Group,
     allocated_share,
+    exempted_resources,
     gang_subsets,
     member_orders,
     placement_score,
@@ -393,7 +394,8 @@ class _Search:
         infos = [pod.info for gang in below for pod in self._members.get(gang.key, ())]
         # A group of several gangs may meet its quorum without some of them.
         needed = max(1, self._needed[below[0].key]) if len(below) == 1 else 1
-        group = Group(key, composite.topology, below, infos, needed, within)
+        exempts = exempted_resources(self._request.instance)
+        group = Group(key, composite.topology, below, infos, needed, within, exempts)
         return (yield from self._in_subsets(group, lambda where: self._children(tree, composite, where)))
 
     def _children(self, tree: GangTree, composite: CompositePodGroup, where: Where) -> Steps[bool]:
@@ -498,7 +500,8 @@ class _Search:
                 return False
         if topology is None and self._policy.subsets is None:
             return (yield from self._gang(leaf, within))
-        group = Group(leaf.key, topology, [leaf], [pod.info for pod in members], max(1, needed), within)
+        exempts = exempted_resources(self._request.instance)
+        group = Group(leaf.key, topology, [leaf], [pod.info for pod in members], max(1, needed), within, exempts)
         return (yield from self._in_subsets(group, lambda where: self._gang(leaf, where)))
 
     def _gang(self, leaf: Gang, where: Where) -> Steps[bool]:

@@ -32,7 +32,7 @@ from scheduler_core.model.pod_volumes import NO_VOLUMES
 from scheduler_core.model.selectors import AffinityTerm, compile_label_selector
 from scheduler_core.placement.engine import Policy, Steps, Verdict, as_given, at_once, place
 from scheduler_core.placement.requests import Placement, PlacementRequest
-from scheduler_core.placement.subsets import Domain, candidate_domains, member_room
+from scheduler_core.placement.subsets import Domain, candidate_domains, exempted_resources, member_room
 from scheduler_core.placement.worlds import SearchWorld, Seat, SeatedWorld, seated_in
 from scheduler_core.runtime.equivalence import filter_class
 from scheduler_core.runtime.framework_instance import FrameworkInstance
@@ -409,7 +409,9 @@ class EmptiedWorld(SearchWorld):
         nodes, members = self.nodes, self._request.gang.placed
         # One member of each class that has members without a node.
         infos = [waiting[0].info for waiting in self._left.values() if waiting]
-        now, then = member_room(nodes, infos), member_room(nodes, infos, when_empty=True)
+        exempts = exempted_resources(self._request.instance)
+        now = member_room(nodes, infos, exempts=exempts)
+        then = member_room(nodes, infos, when_empty=True, exempts=exempts)
         hopeful = np.zeros_like(among) if is_greedy else among.copy()
         for diagnosis in self._diagnoses.values():
             if diagnosis.pre_filter.is_success:
@@ -535,7 +537,9 @@ def _search_spaces(cache: ClusterCache, request: PlacementRequest, allowed: NDAr
     assert request.gang.group is not None
     nodes, topology = cache.columns, request.gang.group.topology
     infos = [queued.info for queued in request.members]
-    now, then = member_room(nodes, infos), member_room(nodes, infos, when_empty=True)
+    exempts = exempted_resources(request.instance)
+    now = member_room(nodes, infos, exempts=exempts)
+    then = member_room(nodes, infos, when_empty=True, exempts=exempts)
     ranked: list[tuple[int, int, Domain | None]] = []
 
     def rank(rows: NDArray[np.intp], domain: Domain | None) -> None:
@@ -543,7 +547,8 @@ def _search_spaces(cache: ClusterCache, request: PlacementRequest, allowed: NDAr
             ranked.append((max(0, request.needed - int(now[rows].sum())), len(ranked), domain))
 
     if topology is not None:
-        for domain in candidate_domains(nodes, topology, infos, request.needed, placed=request.placed(cache)):
+        placed = request.placed(cache)
+        for domain in candidate_domains(nodes, topology, infos, request.needed, placed=placed, exempts=exempts):
             rows = domain.subset.rows
             rank(rows[allowed[rows]], domain)
     if topology is None or not topology.is_required:

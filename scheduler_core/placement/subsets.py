@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from scheduler_core.cycle.filter_and_score import Feasible
 from scheduler_core.cycle.gang_constraints import ANYWHERE, Where
+from scheduler_core.framework.extension_points import SumsFilter
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.status import GANG_SCHEDULING
 from scheduler_core.model.pod_group import GroupKey, GroupTopology
@@ -30,6 +31,9 @@ from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 _MOST_POINTS = 100
 _UNBOUNDED = 1 << 62
 """Room of all nodes, which is not computed."""
+
+Exempts = Callable[[str], bool]
+"""Returns whether a profile ignores a resource, so that a node may have too little of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,7 @@ def candidate_domains(
     placed: Sequence[PodInfo],
     within: NDArray[np.bool_] | None = None,
     when_empty: bool = False,
+    exempts: Exempts | None = None,
 ) -> list[Domain]:
     """Return the domains to try, in order; those without enough room come last, for explanations.
 
@@ -70,8 +75,9 @@ def candidate_domains(
         placed: Members that have a node already; if one domain is required, it is theirs.
         within: bool per row, the only nodes of the domains; None for all nodes.
         when_empty: Whether their room is that without the pods that are on the nodes.
+        exempts: Resources that do not count; None if all count.
     """
-    room = member_room(nodes, members, when_empty=when_empty)
+    room = member_room(nodes, members, when_empty=when_empty, exempts=exempts)
     allowed = domain_of_members(nodes, topology, placed) if topology.is_required else None
     found: list[Domain] = []
     # The narrowest level first.
@@ -99,11 +105,13 @@ def too_small_domains(
     members: Sequence[PodInfo],
     needed: int,
     placed: Sequence[PodInfo],
+    *,
+    exempts: Exempts | None = None,
 ) -> str:
     """Return why no domain of a required topology can ever hold the members; "" if one may, or if there is none."""
     if not topology.is_required:
         return ""
-    domains = candidate_domains(nodes, topology, members, needed, placed=placed, when_empty=True)
+    domains = candidate_domains(nodes, topology, members, needed, placed=placed, when_empty=True, exempts=exempts)
     largest = max(domains, key=lambda domain: domain.room, default=None)
     if largest is None or largest.room >= needed:
         return ""
@@ -166,6 +174,7 @@ class Group:
         topology: Its topology; None for none.
         gangs: The gangs below the group, or itself.
         needed: How many of them must be placed.
+        exempts: Resources that the profile ignores; None for none.
     """
 
     key: GroupKey
@@ -174,6 +183,7 @@ class Group:
     members: Sequence[PodInfo]
     needed: int
     within: Where = ANYWHERE
+    exempts: Exempts | None = None
 
     def domains(self, cache: ClusterCache) -> list[Domain]:
         """Return the domains of its topology, as :func:`candidate_domains` does; none of its members is assumed."""
@@ -181,7 +191,13 @@ class Group:
             return []
         placed = scheduled_members(cache, self.gangs)
         return candidate_domains(
-            cache.columns, self.topology, self.members, self.needed, placed=placed, within=self.within.mask
+            cache.columns,
+            self.topology,
+            self.members,
+            self.needed,
+            placed=placed,
+            within=self.within.mask,
+            exempts=self.exempts,
         )
 
 
@@ -299,19 +315,30 @@ def _domains(
     return found
 
 
-def member_room(nodes: NodeColumns, members: Sequence[PodInfo], *, when_empty: bool = False) -> NDArray[np.int64]:
+def exempted_resources(instance: FrameworkInstance) -> Exempts | None:
+    """Return which resources the filters of a profile ignore; None if they ignore none."""
+    filters = [each for each in instance.filters if isinstance(each, SumsFilter)]
+    if not any(each.exempts_resources for each in filters):
+        return None
+    return lambda name: all(each.exempts(name) for each in filters)
+
+
+def member_room(
+    nodes: NodeColumns, members: Sequence[PodInfo], *, when_empty: bool = False, exempts: Exempts | None = None
+) -> NDArray[np.int64]:
     """Return the room of each node in members, int64 per row, by resources, pod count and host ports; an upper bound.
 
     A resource that a device class serves limits only nodes that offer some of it, as in NodeResourcesFit.
 
     Args:
         when_empty: Whether to compute the room without the pods that are on the nodes.
+        exempts: Resources that do not count; None if all count.
     """
-    smallest = counted_amounts(nodes, members[0]) if members else {}
+    smallest = counted_amounts(nodes, members[0], exempts) if members else {}
     ports = set(members[0].host_ports) if members else set()
     # The smallest request of each resource counts: room may be too much, and never too little.
     for info in members:
-        amounts = counted_amounts(nodes, info)
+        amounts = counted_amounts(nodes, info, exempts)
         smallest = {column: min(amount, amounts[column]) for column, amount in smallest.items() if column in amounts}
         ports.intersection_update(info.host_ports)
     free_slots = nodes.allowed_pods - (0 if when_empty else nodes.pod_count)
@@ -324,14 +351,15 @@ def member_room(nodes: NodeColumns, members: Sequence[PodInfo], *, when_empty: b
     return np.where(nodes.alive, room, 0)
 
 
-def counted_amounts(nodes: NodeColumns, info: PodInfo) -> dict[tuple[int, bool], int]:
+def counted_amounts(nodes: NodeColumns, info: PodInfo, exempts: Exempts | None = None) -> dict[tuple[int, bool], int]:
     """Return the requests of a pod by the column of the resource, and whether a device class serves the resource."""
     devices = nodes.devices
-    if not devices.classes:
+    if not devices.classes and exempts is None:
         return {(column, False): amount for column, amount in info.fit}
     return {
         (column, devices.class_of_resource(name) is not None): amount
         for (column, amount), name in zip(info.fit, info.fit_names, strict=True)
+        if exempts is None or not exempts(name)
     }
 
 

@@ -63,6 +63,7 @@ COUNTERPARTS: dict[str, str] = {
     "FilterPlugin.details": TRIALS,
     "FilterPlugin.shortages": "scheduler_core.explain.nearest_nodes:NearestNodesOfGangs.describe",
     "SumsFilter.filter_sums": "scheduler_core.framework.gang_preemptor:GangPreemptor.candidates_for_member",
+    "SumsFilter.exempts": "scheduler_core.placement.subsets:exempted_resources",
     "NodeFilterPlugin.filter_node": TRIALS,
     "PostFilterPlugin.post_filter": "scheduler_core.framework.gang_preemptor:GangPostFilter.post_filter_for_gang",
     "PlannedPostFilter.plan": "scheduler_core.framework.gang_preemptor:PlannedGangPostFilter.plan_for_gang",

@@ -338,7 +338,7 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, SumsFilter, PreScorePlugin
         amounts: Sequence[tuple[int, int]] = pod.fit
         names: Sequence[str] = pod.fit_names
         if self._ignored or self._ignored_groups:
-            counted = [pair for pair in zip(amounts, names, strict=True) if not self._is_ignored(pair[1])]
+            counted = [pair for pair in zip(amounts, names, strict=True) if not self.exempts(pair[1])]
             amounts, names = [amount for amount, _ in counted], [name for _, name in counted]
         devices = self.handle.nodes.devices
         by_devices = frozenset[str]()
@@ -360,7 +360,8 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, SumsFilter, PreScorePlugin
         """Whether extended resources are ignored."""
         return bool(self._ignored or self._ignored_groups)
 
-    def _is_ignored(self, name: str) -> bool:
+    def exempts(self, name: str) -> bool:
+        """Return whether a resource is an extended one that is ignored."""
         if not is_extended_resource(name):
             return False
         return name in self._ignored or name.partition("/")[0] in self._ignored_groups

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.devices import DeviceClass
-from scheduler_core.model.pod_group import GroupTopology
+from scheduler_core.model.pod_group import GroupSource, GroupTopology
 from tests.support.builders import node, pod
 from tests.support.devices import decoded, device, slice_of
 from tests.support.gang_devices import device_rig, settled
 from tests.support.gangs import gang_of, group, member, members, settle
 from tests.support.presence import present
-from tests.support.scheduling import Rig
+from tests.support.scheduling import DEFAULT_NAME, Rig, configured, rig
 from tests.support.tables import table
 
 
@@ -48,6 +49,16 @@ async def test_a_domain_with_devices() -> None:
     cluster.add(*members(2, requests={"cpu": "1", "example.com/gpu": "1"}))
     await settled(cluster)
     assert set(cluster.bound.values()) == {"node-b"}
+
+
+async def test_a_domain_for_an_ignored_resource() -> None:
+    """A resource that the profile ignores does not limit the room of a domain."""
+    cluster = rig(defaults=default_plugins(), groups=[GroupSource.BAYPLAN], serve=False)
+    cluster.serve(configured(DEFAULT_NAME, "NodeResourcesFit", {"ignoredResources": ["example.com/tpu"]}))
+    cluster.add(*zones(a=1, b=1, c=2))  # type: ignore[arg-type]  # nodes
+    cluster.scheduler.group_feed.group_changed(group(min_member=2, topology=GroupTopology("zone")))
+    await settle(cluster, *members(2, requests={"cpu": "1", "example.com/tpu": "1"}))
+    assert set(cluster.bound.values()) == {"node-c"}
 
 
 async def test_the_nearest_domain_is_reported(cluster: Rig) -> None:
