@@ -11,6 +11,7 @@ from scheduler_core.cycle.gang_bind_barrier import GangBindBarrier
 from scheduler_core.feeds.unconfirmed_pods import UnconfirmedPods
 from scheduler_core.framework.status import SUCCESS, Status
 from scheduler_core.gangs import failure_handler as gang_failure
+from scheduler_core.gangs import healing
 from scheduler_core.gangs.healing import Healing
 from scheduler_core.gangs.held_room import HeldRooms
 from scheduler_core.model.pod_group import GroupKey
@@ -103,6 +104,13 @@ def _sum_with_negatives(original: Original) -> Original:
     return free_amount
 
 
+def _one_lower(original: Original) -> Original:
+    def priority_of(gang: Gang, pod: Any) -> int:
+        return int(original(gang, pod)) - 1
+
+    return priority_of
+
+
 GANG_BUGS: dict[str, Bug] = {
     "members are scheduled before their PodGroup is received": lambda: _patched(GangEntries, "gate", _no_group_gate),
     "members are scheduled before the first list of PodGroups": lambda: _patched(Gangs, "obstacle", _without_list),
@@ -130,6 +138,7 @@ GANG_BUGS: dict[str, Bug] = {
     "a failed placement trial is not reverted": _skipped(World, "undo"),
     "the room of a lost member is not held": _skipped(Healing, "_begin"),
     "held room of a lost member blocks no pod": lambda: _patched(HeldRooms, "blocking", _nothing_blocked),
+    "pods of equal priority use the room of a lost member": lambda: _patched(healing, "_priority_of", _one_lower),
     "a hold does not end after its time": _skipped(Healing, "_expire"),
 }
 """Planted bugs by the defect that they cause."""

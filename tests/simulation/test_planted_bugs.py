@@ -45,6 +45,8 @@ FOUND_BY_FEW_SEEDS: dict[str, int] = {
     "the deletion of an earlier attempt's claim requeues no pod": 968,
     "a gang is not reconciled when its owner is received": 78,
     "evictions that budgets do not show are not counted": 24,
+    "a resize frees room before the kubelet makes it": 72,
+    "pods of equal priority use the room of a lost member": 37,
 }
 """Seed that finds a bug that few seeds find; the search tries this seed first."""
 
