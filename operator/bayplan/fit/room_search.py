@@ -29,12 +29,14 @@ class FitResult(Struct, frozen=True):
         ends: UIDs of the pods that are evicted, or whose end is awaited.
         message: The verdict in words, with the nearest miss if the pods do not fit.
         is_impossible: Whether they fit on no node, whatever pods end.
+        is_given_up: Whether the search took more steps than it may.
     """
 
     nodes: tuple[str, ...] = ()
     ends: tuple[str, ...] = ()
     message: str = ""
     is_impossible: bool = False
+    is_given_up: bool = False
 
     @property
     def fits(self) -> bool:
@@ -88,10 +90,14 @@ class FitDryRun:
                 return Document(_INVALID, str(error).encode())
 
         await scheduler.context.suspension.over()
-        document = await self._documents.build(make)
+        document = await self._documents.build(make, is_given_up=_is_given_up)
         if document.status != _OK:
             raise SchedulerCoreError(document.body.decode())
         return _decode(document.body)
+
+
+def _is_given_up(document: Document) -> bool:
+    return document.status == _OK and _decode(document.body).is_given_up
 
 
 def _result(answer: FitAnswer) -> FitResult:
@@ -107,7 +113,7 @@ def _result(answer: FitAnswer) -> FitResult:
         case FitVerdict.IMPOSSIBLE:
             return FitResult(message=f"The pods never fit on the present nodes: {answer.reason}", is_impossible=True)
         case FitVerdict.GAVE_UP:
-            return FitResult(message=f"It was not determined whether the pods fit: {answer.reason}")
+            return FitResult(message=f"It was not determined whether the pods fit: {answer.reason}", is_given_up=True)
         case _:
             now = answer.now
             fitting = sum(info.uid in now.nodes for info in answer.infos) if now is not None else 0

@@ -304,7 +304,8 @@ class BackgroundDocuments:
     """Builds documents of dry runs in a copy of the process, so that the scheduling loop runs meanwhile.
 
     In the copy, a dry run may take as many steps as an attempt. One copy builds a document at a time; further requests
-    wait for its end. In a small cluster a dry run takes less time than a fork, and is made at once.
+    wait for its end. In a small cluster most dry runs take less time than a fork: they are made at once, and repeated
+    in a copy if they are given up.
 
     Args:
         processes: Starts copies of this process; None to build every document at once.
@@ -323,18 +324,27 @@ class BackgroundDocuments:
         self._fewest_nodes = fewest_nodes
         self._turn = asyncio.Lock()
 
-    async def build(self, make: Callable[[], Document], charge: Callable[[float], None] = lambda _: None) -> Document:
+    async def build(
+        self,
+        make: Callable[[], Document],
+        charge: Callable[[float], None] = lambda _: None,
+        is_given_up: Callable[[Document], bool] = lambda _: False,
+    ) -> Document:
         """Return what a function returns that reads the scheduler's state.
 
         If the copy ends without a document, the function is called in this process, with the limits of dry runs there.
 
         Args:
             charge: Called with the seconds in which the event loop did not run: those of a fork, or of the function.
+            is_given_up: Returns whether the dry run of a document, made in this process, took more steps than it may.
         """
         processes, context = self._processes, self._context
         if processes is None or context.cache.columns.count < self._fewest_nodes:
             with _charged(charge):
-                return make()
+                built = make()
+            # A request may have many pods in a cluster of few nodes.
+            if processes is None or not is_given_up(built):
+                return built
         async with self._turn:
             await context.suspension.over()
             done: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()

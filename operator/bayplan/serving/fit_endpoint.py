@@ -156,7 +156,7 @@ class FitEndpoint:
             # If there is no copy, the limit of dry runs holds.
             return make(_STEPS_IN_COPY if background.is_copy else None)
 
-        return _content(await documents.build(make_there, self._charge))
+        return _content(await documents.build(make_there, self._charge, lambda _: bool(answer.was_given_up)))
 
     def _charge(self, seconds: float) -> None:
         self._budget.charge(seconds, 1)

@@ -10,6 +10,7 @@ import aiohttp
 import pytest
 from bayplan.cli.fit import read_fit
 from bayplan.kube.readiness import Readiness
+from bayplan.process.copies import BackgroundDocuments, ForkedSearches
 from bayplan.serving import FIT_PATH
 from bayplan.serving.authorization import TOKEN_HEADER, Access, User
 from bayplan.serving.fit_endpoint import MAX_BODY, MAX_NAMESPACES, FitAccess, FitEndpoint, FitSources
@@ -18,6 +19,7 @@ from bayplan.serving.http_server import HealthServer
 from scheduler_core.errors import ServerUnavailableError
 from scheduler_core.fit.fit_search import FitVerdict
 from scheduler_core.in_tree import default_plugins
+from tests.support.builders import node
 from tests.support.builders import pod as existing
 from tests.support.gang_preemption import running_pod, small_node, with_pod_groups
 from tests.support.http_servers import authorized_fit, served
@@ -105,6 +107,16 @@ async def test_classes_of_the_cluster(server: HealthServer) -> None:
     assert found.verdict is FitVerdict.FITS_AFTER_EVICTIONS
     assert found.evictions is not None
     assert [each.name for each in found.evictions.victims] == ["v"]
+
+
+async def test_many_pods_in_a_small_cluster(cluster: Rig, readiness: Readiness) -> None:
+    """A request that takes more steps than a dry run may take in the scheduling loop is answered by a copy."""
+    cluster.add(node("large", allocatable={"cpu": "600", "pods": "600"}))
+    documents = BackgroundDocuments(cluster.context, ForkedSearches())
+    endpoint = FitEndpoint(FitSources(cluster.scheduler, readiness, lambda: False, high, documents))
+    async with served(endpoint.routes, readiness) as server:
+        _, body = await query(server, pod(), count=600)
+    assert (read_fit(body).verdict, documents.count) == (FitVerdict.FITS_NOW, 1)
 
 
 async def test_new_nodes(server: HealthServer) -> None:
