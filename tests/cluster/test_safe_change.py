@@ -63,7 +63,7 @@ class Profile:
 
     def history(self) -> list[Manifest]:
         """Return the stored revisions, newest first."""
-        revisions: list[Manifest] = json.loads(self.run("history", self.name, "-o", "json").stdout)
+        revisions: list[Manifest] = json.loads(self.run("history", self.name, "-o", "json").stdout)["revisions"]
         return revisions
 
     def run(self, command: str, *args: str, code: int = 0) -> Result:

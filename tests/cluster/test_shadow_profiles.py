@@ -135,7 +135,7 @@ def test_from_shadow_to_promotion_and_back(control_plane: ControlPlane, operator
     assert after["metadata"]["annotations"]["kubernetes.io/change-cause"] == f"promote {shadow}"
     again = command(control_plane, "promote", shadow, code=1).output
     assert "already; nothing was changed" in again
-    history = json.loads(command(control_plane, "history", live, "--output=json").stdout)
+    history = json.loads(command(control_plane, "history", live, "--output=json").stdout)["revisions"]
     assert [(each["revision"], each["live"]) for each in history] == [(2, True), (1, False)]
     assert history[0]["manager"] == "bayplan-promote"
     command(control_plane, "rollback", live)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import click
+from msgspec import Struct
 from rich.text import Text
 
 from bayplan.cli.object_names import complete_profiles, complete_revisions
@@ -31,8 +31,7 @@ from bayplan.profiles.rollback import (
     write,
     write_promotion,
 )
-from bayplan.resources.resource_model import format_time
-from bayplan.texts.document_formats import printable, printable_json, printable_record
+from bayplan.texts.document_formats import as_json, printable, printable_record, renderers
 from bayplan.texts.report_sections import plain_table, text_of
 from scheduler_core.errors import ClusterWriteError
 
@@ -95,16 +94,9 @@ def history(
         click.echo(printable(_revision_diff(found, pair, resolved=resolved)), nl=False)
     elif revision is not None:
         spec = found.spec_of(found.named(revision), resolved=resolved)
-        click.echo(_as_json(spec) if output == "json" else as_yaml(spec), nl=output == "json")
-    elif output == "table":
-        click.echo(_table(found))
+        click.echo(as_json(spec) if output == "json" else as_yaml(spec), nl=output == "json")
     else:
-        documents = [_document(found, each, resolved=resolved) for each in found.revisions]
-        click.echo(_as_json(documents) if output == "json" else as_yaml(documents), nl=output == "json")
-
-
-def _as_json(document: Any) -> str:
-    return printable_json(json.dumps(document, indent=2))
+        click.echo(renderers(_table)[output](history_document(found, resolved=resolved)), nl=output != "yaml")
 
 
 def _revision_diff(found: ProfileHistory, pair: tuple[str, str], *, resolved: bool) -> str:
@@ -116,52 +108,78 @@ def _revision_diff(found: ProfileHistory, pair: tuple[str, str], *, resolved: bo
     return diff
 
 
-def _table(found: ProfileHistory) -> str:
-    if not found.revisions:
-        text = f'SchedulerProfile "{found.name}" has no stored revisions'
-        return printable(f"{text}: none was live yet, or they are in another namespace; see --revision-namespace.")
-    table = plain_table("REVISION", "HASH", "AGE", "LIVE", "BY", "CHANGE-CAUSE", "CHANGES")
-    for each in reversed(found.revisions):
-        live = "*" if each is found.current else ""
-        texts = (each.origin.manager or "-", each.origin.cause or "<none>", _changed(found, each))
-        table.add_row(
-            str(each.number),
-            printable_record(each.hash),
-            _age(each.created),
-            live,
-            *(Text(printable_record(text)) for text in texts),
-        )
-    return text_of([table])
+class RevisionDocument(Struct, frozen=True, rename="camel"):
+    """Stored revision of a profile.
+
+    Attributes:
+        manager: Field manager that wrote it, "" if it is not known.
+        changed_from: Number of the revision that ``changes`` refers to; None for the oldest one that can be read.
+        is_readable: Whether this version of Bayplan can read it; otherwise its changes are not known.
+        spec: The spec; None if it cannot be read.
+    """
+
+    revision: int
+    hash: str
+    created: datetime | None
+    live: bool
+    manager: str
+    change_cause: str
+    changed_from: int | None
+    changes: tuple[str, ...]
+    is_readable: bool
+    references: dict[str, str]
+    spec: dict[str, Any] | None
 
 
-def _changed(found: ProfileHistory, revision: StoredRevision) -> str:
-    if revision.config is None:
-        return _UNREADABLE
-    before = _before(found, revision)
-    return _FIRST if before is None else changes_summary(changes(before.content, revision.content))
+class HistoryDocument(Struct, frozen=True, rename="camel"):
+    """Stored revisions of a profile, the newest first."""
+
+    profile: str
+    revisions: tuple[RevisionDocument, ...]
 
 
-def _before(found: ProfileHistory, revision: StoredRevision) -> StoredRevision | None:
-    return next((each for each in found.revisions if each.number < revision.number and each.config is not None), None)
+def history_document(found: ProfileHistory, *, resolved: bool) -> HistoryDocument:
+    return HistoryDocument(found.name, tuple(_document(found, each, resolved=resolved) for each in found.revisions))
 
 
-def _document(found: ProfileHistory, revision: StoredRevision, *, resolved: bool) -> dict[str, Any]:
-    before = _before(found, revision)
+def _document(found: ProfileHistory, revision: StoredRevision, *, resolved: bool) -> RevisionDocument:
+    older = (each for each in found.revisions if each.number < revision.number and each.config is not None)
+    before = None if revision.config is None else next(older, None)
     try:
         spec: dict[str, Any] | None = found.spec_of(revision, resolved=resolved)
     except ClusterWriteError:
         spec = None
-    return {
-        "revision": revision.number,
-        "hash": revision.hash,
-        "created": None if revision.created is None else format_time(revision.created),
-        "live": revision is found.current,
-        "manager": revision.origin.manager or None,
-        "changeCause": revision.origin.cause or None,
-        "changes": [] if before is None or revision.config is None else changes(before.content, revision.content),
-        "references": dict(revision.origin.references),
-        "spec": spec,
-    }
+    return RevisionDocument(
+        revision.number,
+        revision.hash,
+        revision.created,
+        revision is found.current,
+        revision.origin.manager,
+        revision.origin.cause,
+        None if before is None else before.number,
+        () if before is None else tuple(changes(before.content, revision.content)),
+        revision.config is not None,
+        dict(revision.origin.references),
+        spec,
+    )
+
+
+def _table(found: HistoryDocument) -> str:
+    if not found.revisions:
+        text = f'SchedulerProfile "{found.profile}" has no stored revisions'
+        return f"{text}: none was live yet, or they are in another namespace; see --revision-namespace."
+    table = plain_table("REVISION", "HASH", "AGE", "LIVE", "BY", "CHANGE-CAUSE", "CHANGES")
+    for each in reversed(found.revisions):
+        texts = (each.manager or "-", each.change_cause or "<none>", _changed(each))
+        live = "*" if each.live else ""
+        table.add_row(str(each.revision), each.hash, _age(each.created), live, *map(Text, texts))
+    return text_of([table])
+
+
+def _changed(revision: RevisionDocument) -> str:
+    if not revision.is_readable:
+        return _UNREADABLE
+    return _FIRST if revision.changed_from is None else changes_summary(list(revision.changes))
 
 
 def _age(created: datetime | None) -> str:
