@@ -71,6 +71,8 @@ def test_room_from_the_object_to_the_bind(world: Reservations, control_plane: Co
     """Others wait, the selected pods get the room, also after a restart, and kubectl shows the phases."""
     world.reserve("room", count=2)
     status = world.until_phase("room", "Reserved")
+    printed = control_plane.kubectl("get", "nodereservations", f"--namespace={world.namespace}")
+    assert max(map(len, printed.splitlines())) <= 80
     assert (status["reserved"], [each["pods"] for each in status["nodes"]]) == (2, [2])
     world.pod("other", cpu="1")
     world.until_rejected("other", f"reserved for NodeReservation {world.namespace}/room")
@@ -82,8 +84,8 @@ def test_room_from_the_object_to_the_bind(world: Reservations, control_plane: Co
     world.pod("own-1", cpu="1", labels=OWN)
     assert world.until_phase("room", "Consumed")["consumed"] == 2
     printed = control_plane.kubectl("get", "nodereservations", f"--namespace={world.namespace}")
-    assert printed.split()[:6] == ["NAME", "PHASE", "COUNT", "RESERVED", "CONSUMED", "NODES"]
-    assert printed.splitlines()[1].split()[:5] == ["room", "Consumed", "2", "0", "2"]
+    assert printed.split()[:6] == ["NAME", "PHASE", "COUNT", "BOUND", "NODES", "REASON"]
+    assert printed.splitlines()[1].split()[:5] == ["room", "Consumed", "2", "2", "Consumed"]
 
 
 def test_the_command(world: Reservations, control_plane: ControlPlane) -> None:

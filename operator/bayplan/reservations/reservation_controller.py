@@ -30,8 +30,8 @@ from bayplan.kube.custom_resources import ObjectPath, patch_status
 from bayplan.kube.http.connection import ApiConnection
 from bayplan.kube.timing import delay_of_try
 from bayplan.reservations.reservation_list import ListedReservation, listed_reservation
-from bayplan.reservations.reserved_pods import KIND, group_name, holder_of, manifests_of, prioritized
-from bayplan.resources.conditions import ConditionUpdate, problems_message, set_condition
+from bayplan.reservations.reserved_pods import KIND, holder_of, manifests_of, prioritized, without_searched_names
+from bayplan.resources.conditions import ConditionUpdate, find_condition, problems_message, set_condition
 from bayplan.resources.missing_references import missing_of_reservation, scheduler_name_of
 from bayplan.resources.node_reservation import (
     MAX_NODES,
@@ -336,10 +336,9 @@ class ReservationController:
         delay = delay_of_try(record.failures, _RETRY_INITIAL_SECONDS, _RETRY_MAXIMUM_SECONDS)
         record.next_try = self._clock.now() + delay
         message = found.message if not found.fits else "The room that was found was taken during each of the searches"
-        # The group exists only in the search.
-        meta = reservation.metadata
-        message = message.replace(f"PodGroup {meta.namespace}/{group_name(reservation)}: ", "")
+        message = without_searched_names(reservation, message)
         message = (f"{lost}. {message}" if lost else message)[:_LONGEST_MESSAGE]
+        before = find_condition(record.status.conditions, "Reserved")
         await self._write(
             key,
             record,
@@ -350,6 +349,8 @@ class ReservationController:
             else ConditionUpdate("Impossible", "False", "MayFit", "It is not proved that the pods never fit"),
             expires=reservation.expiration,
         )
+        if before is None or before.reason != reason:
+            self._event(reservation, "Warning", reason, message)
 
     async def _find(
         self, reservation: NodeReservation, record: _Record, classes: Sequence[dict[str, Any]]
@@ -503,9 +504,9 @@ class ReservationController:
         if record.shown == counts:
             return
         record.remaining = room.free
-        message = f"Room for {room.free} pods is held on {_names(room)}"
+        message = f"Room for {_pods(room.free)} is held on {_names(room)}"
         if room.terms.in_the_way:
-            message += f"; {len(room.terms.in_the_way)} pods there must end first, or are evicted for its pods"
+            message += f"; pods there must end first, or are evicted for its pods: {len(room.terms.in_the_way)}"
         await self._write(
             key,
             record,
@@ -518,7 +519,7 @@ class ReservationController:
         record.shown = counts
 
     async def _write_consumed(self, key: _Key, reservation: NodeReservation, record: _Record) -> None:
-        message = f"All {reservation.spec.count} pods are bound"
+        message = "The pod is bound" if reservation.spec.count == 1 else f"All {reservation.spec.count} pods are bound"
         await self._write(
             key,
             record,
@@ -551,7 +552,7 @@ class ReservationController:
             reserved=counts.total(),
             consumed=old.consumed if consumed is None else consumed,
             nodes=tuple(ReservedNode(name=name, pods=pods) for name, pods in sorted(counts.items())[:MAX_NODES]),
-            where=_names(room) if room is not None and counts else None,
+            where=_where(counts) or None,
             reserved_since=None if room is None else old.reserved_since or now,
             expiration_time=expires,
             conditions=tuple(conditions),
@@ -602,6 +603,16 @@ def _of_template(reservation: NodeReservation, problems: Iterable[Problem]) -> l
         elif number == "0":
             found.append(Problem(f"spec.template.{path}", each.message))
     return found
+
+
+def _pods(count: int) -> str:
+    return f"{count} pod{'' if count == 1 else 's'}"
+
+
+def _where(nodes: Iterable[str]) -> str:
+    """Return the first node and the number of the others, short enough for a column of ``kubectl get``."""
+    names = sorted(nodes)
+    return "".join(names[:1]) + (f" +{len(names) - 1}" if len(names) > 1 else "")
 
 
 def _counts(room: HeldRoom) -> Counter[str]:

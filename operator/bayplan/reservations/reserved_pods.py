@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -85,6 +86,14 @@ def manifests_of(reservation: NodeReservation, count: int) -> list[dict[str, Any
 def group_name(reservation: NodeReservation) -> str:
     """Return the name of the PodGroup, which exists only in the search."""
     return f"{reservation.metadata.name}-{reservation.metadata.uid}"[:63]
+
+
+def without_searched_names(reservation: NodeReservation, message: str) -> str:
+    """Return a message of a search without the names of its PodGroup and pods, which exist only in the search."""
+    meta = reservation.metadata
+    message = message.replace(f"PodGroup {meta.namespace}/{group_name(reservation)}: ", "")
+    pod = rf"{re.escape(f'{meta.namespace}/{meta.name}')}-\d+"
+    return re.sub(rf"{pod}: ", "", re.sub(rf"\bpod {pod} ", "a pod ", message))
 
 
 def _pod_spec(resources: Mapping[str, str | int]) -> dict[str, Any]:

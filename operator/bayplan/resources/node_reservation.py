@@ -159,7 +159,7 @@ class NodeReservationStatus(StatusModel):
     reserved: int = count("Number of pods that room is held for.", default=0)
     consumed: int = count("Number of pods that were bound and used the room.", default=0)
     nodes: tuple[ReservedNode, ...] = entries("The nodes on which room is held.", MAX_NODES, key="name")
-    where: str | None = text("The nodes in short, for kubectl get.", 1024, default=None)
+    where: str | None = text("The first node and the number of the others, for kubectl get.", 1024, default=None)
     reserved_since: Timestamp | None = Field(
         default=None, description="Time from which the room is held. A restarted operator reads it."
     )
@@ -183,11 +183,11 @@ class NodeReservation(CustomResource):
         columns=(
             PrinterColumn("Phase", "string", ".status.phase", "State of the room."),
             PrinterColumn("Count", "integer", ".spec.count", "Number of pods that room is reserved for."),
-            PrinterColumn("Reserved", "integer", ".status.reserved", "Number of pods that room is held for."),
-            PrinterColumn("Consumed", "integer", ".status.consumed", "Number of bound pods that used the room."),
-            PrinterColumn("Nodes", "string", ".status.where", "The nodes."),
-            PrinterColumn("Expires", "string", ".status.expirationTime", "Time at which it expires."),
+            PrinterColumn("Bound", "integer", ".status.consumed", "Number of bound pods that used the room."),
+            PrinterColumn("Nodes", "string", ".status.where", "The first node and the number of the others."),
             condition_column("Reason", "Reserved", "Reason of Reserved.", "reason"),
+            PrinterColumn("Held", "integer", ".status.reserved", "Number of pods that room is held for.", wide=True),
+            PrinterColumn("Expires", "string", ".status.expirationTime", "Time at which it expires.", wide=True),
             condition_column("Message", "Reserved", "Message of condition Reserved.", "message", wide=True),
         ),
         selectable=(".status.phase",),

@@ -319,6 +319,12 @@ PLAIN = {"containers": [{"name": "main", "image": "main", "resources": {"request
         "spec.template.spec.containers[0].image: Required value: add it",
     ),
     (
+        "pods that are too large",
+        {"resources": {"cpu": 64}},
+        "Impossible",
+        "The pods never fit on the present nodes: a pod fits on no node, whatever runs there: 0/2 nodes",
+    ),
+    (
         "topology",
         {"topology": {"key": "rack"}},
         "Impossible",
@@ -333,6 +339,10 @@ async def test_what_a_reservation_names_and_does_not_exist(
     status, found, text = world.condition()
     assert (world.phase(), status, found) == ("Pending", "False", reason)
     assert text.startswith(message)
+    assert "room-" not in text, "pods and groups of the search are not named"
+    await world.later(61)
+    warnings = [event for event in world.rig.writer.events if event.type == "Warning"]
+    assert [(event.reason, event.note) for event in warnings if event.regarding.name == "room"] == [(reason, text)]
 
 
 async def test_a_profile_that_goes_live_later(world: Reservations) -> None:
