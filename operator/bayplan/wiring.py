@@ -140,9 +140,9 @@ def build_parts(settings: Settings, access: ConfiguredAccess, configuration: Run
     server = ServerWatch(
         cluster.connection, lambda: any(informer.reads_pages for _, informer in core.informers), cluster.clock
     )
-    election, http = _served(
-        settings, cluster, core, _Shown(groups.served, profiles, server, groups.sources, groups.reservations)
-    )
+    rebalancing = _rebalancing(settings, cluster, core)
+    shown = _Shown(groups.served, profiles, server, groups.sources, groups.reservations, rebalancing)
+    election, http = _served(settings, cluster, core, shown)
     return Parts(
         access=access,
         clock=cluster.clock,
@@ -164,7 +164,7 @@ def build_parts(settings: Settings, access: ConfiguredAccess, configuration: Run
         owner_groups=groups.of_owners,
         kueue=_kueue(settings, cluster, core),
         reservations=groups.reservations,
-        rebalancing=_rebalancing(settings, cluster, core),
+        rebalancing=rebalancing,
         profiles=profiles,
         debugger=CacheDebugger(cluster.connection, core.scheduler),
         election=election,
@@ -406,6 +406,7 @@ class _Shown:
     server: ServerWatch
     groups: GroupSources
     reservations: ReservationController | None
+    rebalancing: RebalancePlanSource | None
 
 
 def _served(
@@ -442,6 +443,7 @@ def _served(
         attempts=core.attempts,
         background=_documents(settings, core),
         reservations=shown.reservations,
+        plans=None if shown.rebalancing is None else shown.rebalancing.plans.plans,
     )
     address = settings.serve_host_and_port
     return election, late_http.built(None if address is None else DeferredServer(address, settings, parts))

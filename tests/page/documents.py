@@ -36,6 +36,7 @@ def documents(nodes: int = 5_000, pending: int = 10_000, groups: int = 40) -> di
         "reservations": known("reservations"),
         "nodes": shown,
         "profiles": profiles,
+        "plans": {"plans": [], "isServed": False, "command": "kubectl get rebalanceplans"},
         "rates": rates(pending=pending),
         "watches": watches(shown, places),
         "work?namespace=batch&pod=render-0": known("pod"),

@@ -330,6 +330,27 @@ def test_watches(browser: Browser, page: PageServer) -> None:
     ]
 
 
+def test_plans(browser: Browser, page: PageServer) -> None:
+    """The panel exists if plans are made: each has its moves with the progress, the nodes, and what is left alone."""
+    browser.open(page.url + "#/plans")
+    browser.shows("#watches", "3 resources")
+    assert not browser.all("#plans")
+    assert not [each for each in browser.all("nav a") if "Plans" in each.text]
+    page.push("plans", known("plans"))
+    browser.shows("#plans", "2 RebalancePlans")
+    browser.shows("#plans", "1 of 3 moves made, cost 3")
+    assert rows(browser, '#plans [data-id="night"]') == [
+        ["shop/web-1", "worker-0001", "worker-0002", "\u2713 Moved"],
+        ["shop/web-2", "worker-0001", "worker-0003", "! Evicting"],
+        ["shop/api-1", "worker-0004", "worker-0002", "\u2013 Pending"],
+    ]
+    nodes = [each.text for each in browser.all('#plans [data-id="night"] table:last-of-type tbody tr')][3:]
+    assert nodes == ["worker-0001 1 0", "worker-0002 7 8", "worker-0003 6 7", "worker-0004 1 0"]
+    browser.shows("#plans", "12 pods: its annotation safe-to-evict is false such as shop/cache-0, shop/cache-1")
+    browser.shows("#plans", "there is no node worker-9999; correct or remove the name")
+    assert [each.text for each in browser.all("nav a") if "Plans" in each.text] == ["Plans 2"]
+
+
 def test_a_panel_that_fails(browser: Browser, page: PageServer) -> None:
     """A panel that cannot be built is stale, with its error, until its next document; the page is then not "live"."""
     browser.open(page.url)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
@@ -20,7 +20,10 @@ from bayplan.introspection.status_model import (
     ExtenderState,
     GangState,
     InformerState,
+    LeftAloneState,
     Nomination,
+    PlannedMoveState,
+    PlanState,
     ProfileState,
     QueuedPodState,
     ReservationCounts,
@@ -30,6 +33,7 @@ from bayplan.introspection.status_model import (
 from bayplan.kube.readiness import Readiness
 from bayplan.kube.served_apis import CLAIMS, ServerSupport
 from bayplan.kube.watches.informer import Informer
+from bayplan.resources.rebalance_plan import RebalancePlan
 from bayplan.texts.document_formats import item_or_error
 from scheduler_core.cycle.contested_nodes import ContestedNode, is_overcommitted
 from scheduler_core.cycle_assembly import CycleContext
@@ -58,6 +62,7 @@ class StatusSources:
         selector: Label selector of the served profiles; "" for all.
         server: Version of the API server, and what it lacks.
         reservations: Returns the numbers of NodeReservations of a namespace ("" for all); None if they are not read.
+        plans: Returns the RebalancePlans with their last statuses; None without the feature gate.
     """
 
     scheduler: Scheduler
@@ -67,6 +72,7 @@ class StatusSources:
     selector: str = ""
     server: ServerSupport = field(default_factory=ServerSupport)
     reservations: Callable[[str], ReservationCounts | None] = lambda _: None
+    plans: Callable[[], Iterable[RebalancePlan]] | None = None
 
 
 def operator_status(sources: StatusSources, started: float, limit: int = DEFAULT_LIMIT, namespace: str = "") -> Status:
@@ -132,6 +138,35 @@ def operator_status(sources: StatusSources, started: float, limit: int = DEFAULT
         contested=len(contested),
         contested_nodes=tuple(_contested(context, node, prefix) for node in contested[: limit or None]),
         reservations=sources.reservations(namespace),
+        plans=() if sources.plans is None else plan_states(sources.plans(), limit),
+    )
+
+
+def plan_states(plans: Iterable[RebalancePlan], limit: int) -> tuple[PlanState, ...]:
+    """Return the states of plans by name.
+
+    Args:
+        limit: Maximum number of moves for each plan; 0 for all.
+    """
+    return tuple(_plan_state(plan, limit) for plan in sorted(plans, key=lambda each: each.metadata.name))
+
+
+def _plan_state(plan: RebalancePlan, limit: int) -> PlanState:
+    spec, status = plan.spec, plan.status
+    shown = status.moves[: limit or None]
+    return PlanState(
+        name=plan.metadata.name,
+        objective=spec.objective,
+        dry_run=spec.dry_run,
+        phase=status.phase or "",
+        planned=status.planned,
+        moved=status.moved,
+        cost=status.cost,
+        gain=status.gain or "",
+        message=next((each.message for each in status.conditions if each.type == "Completed"), ""),
+        moves=tuple(PlannedMoveState(each.pod, each.source, each.target, each.state) for each in shown),
+        omitted=len(status.moves) - len(shown),
+        left_alone=tuple(LeftAloneState(each.reason, each.count, each.pods) for each in status.left_alone),
     )
 
 

@@ -235,6 +235,57 @@ class ContestedNodeState(Struct, frozen=True, rename="camel"):
     is_avoided: bool
 
 
+class PlannedMoveState(Struct, frozen=True, rename="camel"):
+    """Move of a plan.
+
+    Attributes:
+        pod: The evicted pod, as ``namespace/name``.
+        source: Node that the pod leaves.
+        target: Node of its replacement.
+        state: Pending, Evicting, Moved or Failed.
+    """
+
+    pod: str
+    source: str
+    target: str
+    state: str
+
+
+class LeftAloneState(Struct, frozen=True, rename="camel"):
+    """Pods that a plan leaves alone for one reason; ``pods`` has the first of them."""
+
+    reason: str
+    count: int
+    pods: tuple[str, ...] = ()
+
+
+class PlanState(Struct, frozen=True, rename="camel", kw_only=True):
+    """RebalancePlan.
+
+    Attributes:
+        phase: As in its status; "" before the first.
+        planned: Number of moves of the plan.
+        moved: Number of moves that were made.
+        gain: What the moves reach.
+        message: Message of its condition Completed.
+        moves: The first moves.
+        omitted: Number of the other moves.
+    """
+
+    name: str
+    objective: str
+    dry_run: bool
+    phase: str = ""
+    planned: int = 0
+    moved: int = 0
+    cost: int = 0
+    gain: str = ""
+    message: str = ""
+    moves: tuple[PlannedMoveState, ...] = ()
+    omitted: int = 0
+    left_alone: tuple[LeftAloneState, ...] = ()
+
+
 class Status(Struct, frozen=True, rename="camel"):
     """Status of the operator.
 
@@ -254,6 +305,7 @@ class Status(Struct, frozen=True, rename="camel"):
         namespace: Namespace of the pods and gangs; "" for all. What counts nodes, profiles and devices counts all.
         reservations: NodeReservations of the namespace; None if their feature gate is off.
         contested_nodes: Contested nodes up to the limit, the last overcommitted first.
+        plans: RebalancePlans by name, with their first moves up to the limit.
     """
 
     version: str
@@ -280,3 +332,4 @@ class Status(Struct, frozen=True, rename="camel"):
     contested: int = 0
     contested_nodes: tuple[ContestedNodeState, ...] = ()
     reservations: ReservationCounts | None = None
+    plans: tuple[PlanState, ...] = ()

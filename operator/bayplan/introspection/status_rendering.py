@@ -9,7 +9,14 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from bayplan.introspection.status_model import DevicesState, ProfileState, QueuedPodState, ReservationCounts, Status
+from bayplan.introspection.status_model import (
+    DevicesState,
+    PlanState,
+    ProfileState,
+    QueuedPodState,
+    ReservationCounts,
+    Status,
+)
 from bayplan.kube.served_apis import SUPPORTED_RELEASES
 from bayplan.texts.document_formats import read_answer
 from bayplan.texts.report_sections import plain_table, report_renderers
@@ -52,6 +59,8 @@ def sections(status: Status) -> Iterator[RenderableType]:
         yield Group(Text(f"Waiting gangs ({status.waiting_gangs})", style="bold"), *_gangs(status))
     if status.queue:
         yield Group(Text("Queue", style="bold"), _queue(status.queue), *_omitted(status))
+    if status.plans:
+        yield Group(Text("Plans of moves", style="bold"), _plans(status.plans))
     yield from _devices(status.devices)
     yield from _reservations(status.reservations)
     yield from _server(status)
@@ -62,6 +71,15 @@ def sections(status: Status) -> Iterator[RenderableType]:
 
 
 RENDERERS = report_renderers(sections)
+
+
+def _plans(plans: tuple[PlanState, ...]) -> Table:
+    table = plain_table("PLAN", "OBJECTIVE", "PHASE", "MOVED", "RESULT")
+    for plan in plans:
+        objective = f"{plan.objective} (dry run)" if plan.dry_run else plan.objective
+        moved = f"{plan.moved} of {plan.planned}"
+        table.add_row(Text(plan.name), objective, plan.phase or "-", moved, Text(plan.message or plan.gain or "-"))
+    return table
 
 
 def _devices(devices: DevicesState) -> Iterator[RenderableType]:

@@ -22,6 +22,7 @@ from bayplan.page.node_map import MapState, NodeCard, NodeDevices, NodeRows, Nod
 from bayplan.page.overview import OverviewPanel, WatchesPanel
 from bayplan.page.page_sources import PageSources, Panel, Turns
 from bayplan.page.pending_work import GangsPanel, PendingPanel
+from bayplan.page.plans_panel import PlansPanel
 from bayplan.page.profiles_panel import ProfilesPanel
 from bayplan.page.rates import INTERVAL_SECONDS, RatesPanel
 from bayplan.page.report_documents import ReportDocuments, Work, WorkReader, operator_documents
@@ -58,6 +59,7 @@ class PageDocuments:
             "gangs": gangs,
             "reservations": ReservationsPanel(sources),
             "profiles": ProfilesPanel(sources),
+            "plans": PlansPanel(sources),
             "rates": rates,
             "watches": WatchesPanel(sources),
         }

@@ -16,6 +16,7 @@ from bayplan.kube.watches.informer import Informer
 from bayplan.kube.writes.api_dispatcher import WriteMetrics
 from bayplan.profiles.profile_status import ProfileReading
 from bayplan.reservations.reservation_list import ListedReservation
+from bayplan.resources.rebalance_plan import RebalancePlan
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.metrics.attempt_reports import AttemptHistory
 from scheduler_core.model.pod import Pod
@@ -67,6 +68,7 @@ class PageSources:
         server: Returns the version of the API server.
         informers: Informers by plural of the resource; none in a simulation.
         reservations: Returns the NodeReservations; None if they are not read.
+        plans: Returns the RebalancePlans with their last statuses; None if this process makes none.
     """
 
     scheduler: Scheduler
@@ -84,6 +86,7 @@ class PageSources:
     commands: Commands = Commands()
     informers: Mapping[str, Informer[Any]] = field(default_factory=dict)
     reservations: Callable[[], Iterable[ListedReservation]] | None = None
+    plans: Callable[[], Iterable[RebalancePlan]] | None = None
 
 
 class Turns:

@@ -21,6 +21,7 @@ from bayplan.page.node_map import NodeDevices, NodeMap, NodeRows, NodesPanel
 from bayplan.page.overview import OverviewPanel, WatchesPanel
 from bayplan.page.page_sources import Commands, PageSources, Turns
 from bayplan.page.pending_work import SHOWN, GangsPanel, PendingPanel, WaitingGangs
+from bayplan.page.plans_panel import PlansPanel
 from bayplan.page.profiles_panel import ProfilesPanel
 from bayplan.page.rates import RatesPanel
 from bayplan.page.reservations_panel import ReservationsPanel
@@ -300,6 +301,8 @@ async def operator_documents(sources: PageSources, rates: RatesPanel | None) -> 
     }
     if sources.reservations is not None:
         more["reservations"] = ReservationsPanel(sources).build
+    if sources.plans is not None:
+        more["plans"] = PlansPanel(sources).build
     if rates is not None:
         more["rates"] = rates.build
     panels = dict(found.panels)

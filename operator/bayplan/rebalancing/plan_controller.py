@@ -175,6 +175,15 @@ class RebalancePlans:
         self._entries.pop(plan.metadata.name, None)
         self.rooms.release(plan.metadata.name)
 
+    def plans(self) -> list[RebalancePlan]:
+        """Return the valid plans with their last statuses, written or not."""
+        found = list[RebalancePlan]()
+        for entry in self._entries.values():
+            plan = entry.model()
+            if isinstance(plan, RebalancePlan):
+                found.append(plan if entry.status is None else plan.model_copy(update={"status": entry.status}))
+        return found
+
     async def run(self, listed: asyncio.Event) -> None:
         """Make plans and moves until cancelled.
 

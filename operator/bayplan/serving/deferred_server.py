@@ -14,7 +14,7 @@ import hashlib
 import logging
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib import import_module
@@ -32,6 +32,7 @@ from bayplan.kube.watches.cluster_informers import ClusterInformers
 from bayplan.kube.writes.cluster_writer import KubeWriter
 from bayplan.process.copies import BackgroundDocuments
 from bayplan.profiles.profile_sources import ProfileSource
+from bayplan.resources.rebalance_plan import RebalancePlan
 from bayplan.serving import PAGE_PATH
 from bayplan.settings.feature_gates import FeatureGates
 from bayplan.settings.operator_settings import ServingSettings, TlsVersion
@@ -239,6 +240,7 @@ class ServedParts:
         attempts: The last attempts of pods and gangs; None if the page is not served.
         background: Builds explanations in a copy of the process; None to build them at once.
         reservations: The NodeReservations; None if they are not read.
+        plans: Returns the RebalancePlans with their last statuses; None without the feature gate.
     """
 
     scheduler: Scheduler
@@ -259,6 +261,7 @@ class ServedParts:
     attempts: AttemptHistory | None = None
     background: BackgroundDocuments | None = None
     reservations: ReservationController | None = None
+    plans: Callable[[], Iterable[RebalancePlan]] | None = None
 
 
 class DeferredServer:

@@ -127,6 +127,7 @@ class Endpoints:
             self._parts.selector,
             self._parts.support(),
             self._reservation_counts,
+            self._parts.plans,
         )
         return operator_status(sources, self._parts.started, limit, namespace)
 

@@ -419,6 +419,7 @@ def page_sources(parts: ServedParts, endpoints: Endpoints) -> PageSources:
         server=parts.support,
         informers=parts.informers.by_resource,
         reservations=None if parts.reservations is None else parts.reservations.readings,
+        plans=parts.plans,
     )
 
 

@@ -29,6 +29,7 @@ from tests.support.builders import node, pod
 from tests.support.gang_preemption import add_gang, running_pod, small_node, with_pod_groups
 from tests.support.gangs import group, key, members, settle
 from tests.support.presence import present
+from tests.support.rebalance_plans import plan_object
 from tests.support.scheduling import Rig, plugin_set, profile, rig
 
 
@@ -277,3 +278,30 @@ async def test_contested_nodes() -> None:
         assert words in text
     assert "and 1 more" in RENDERERS["table"](status_of(made, limit=1))
     assert status_of(made, namespace="other").contested_nodes[0].pods == ()
+
+
+async def test_plans_of_moves(world: Rig) -> None:
+    """The status has the plans by name, with progress, result and the first moves."""
+    moves = [(f"default/p{number}", "a", "b", "Moved" if number < 2 else "Pending") for number in range(5)]
+    condition = {
+        "type": "Completed",
+        "status": "False",
+        "reason": "Moving",
+        "message": "The moves are made: 1 node would be empty after 5 moves",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+        "observedGeneration": 1,
+    }
+    plans = [plan_object("night", *moves, moved=2, conditions=[condition]), plan_object("day", phase="Planned")]
+    sources = StatusSources(world.scheduler, Readiness(()), plans=lambda: plans)
+    status = operator_status(sources, world.clock.now() - 5, 3)
+    assert [(each.name, each.phase, each.moved, each.planned) for each in status.plans] == [
+        ("day", "Planned", 0, 0),
+        ("night", "Moving", 2, 5),
+    ]
+    night = status.plans[1]
+    assert ([each.state for each in night.moves], night.omitted) == (["Moved", "Moved", "Pending"], 2)
+    text = RENDERERS["table"](status)
+    assert "Plans of moves" in text
+    assert "2 of 5" in text
+    assert "The moves are made: 1 node would be empty after 5 moves" in " ".join(text.split())
+    assert "Plans of moves" not in RENDERERS["table"](status_of(world))

@@ -8,8 +8,8 @@ import { PANELS, parseRoute, routeTo } from './routing.mjs';
 import { count } from './text.mjs';
 import { appliedTheme, nextTheme, setTheme, storedTheme, watchTheme } from './theme.mjs';
 
-const STREAMED = ['overview', 'pending', 'gangs', 'reservations', 'nodes', 'profiles', 'rates', 'watches'];
-const TITLES = { pending: 'Pending', work: 'One pod or gang', gangs: 'Gangs', reservations: 'Reservations', nodes: 'Nodes', profiles: 'Profiles', rates: 'Rates', watches: 'Watches' };
+const STREAMED = ['overview', 'pending', 'gangs', 'reservations', 'nodes', 'profiles', 'plans', 'rates', 'watches'];
+const TITLES = { pending: 'Pending', work: 'One pod or gang', gangs: 'Gangs', reservations: 'Reservations', nodes: 'Nodes', profiles: 'Profiles', plans: 'Plans', rates: 'Rates', watches: 'Watches' };
 const READER = ['wheel', 'keydown', 'touchstart', 'pointerdown'];
 
 /**
@@ -118,13 +118,13 @@ class Page extends Component {
     const hasDocs = Object.keys(docs).length > 0;
     const parts = { source, route, isLive, theme: applied };
     const failure = (name) => (name in failures ? { error: failures[name], at: at[name] } : undefined);
-    const { overview: Overview, pending: Pending, work: Work, gangs: Gangs, reservations: Reservations, nodes: Nodes, profiles: Profiles, rates: Rates, watches: Watches } = panels;
+    const { overview: Overview, pending: Pending, work: Work, gangs: Gangs, reservations: Reservations, nodes: Nodes, profiles: Profiles, plans: Plans, rates: Rates, watches: Watches } = panels;
     return html`<div onClick=${this.again}>
       <header class="top">
         <h1>${source.title ?? 'Bayplan'} ${docs.overview?.version && html`<small>${docs.overview.version}${docs.overview.cluster.version ? `, Kubernetes ${docs.overview.cluster.version}` : ''}</small>`}</h1>
         <${Connection} connection=${connection} failed=${Object.keys(failures)} />
         <button type="button" class="small" onClick=${this.turn}>Theme: ${theme}</button>
-        <nav aria-label="Panels">${PANELS.filter((panel) => panels[panel]).map((panel) => html`<a key=${panel} href=${routeTo(panel)} aria-current=${route.panel === panel ? 'location' : undefined}>
+        <nav aria-label="Panels">${PANELS.filter((panel) => panels[panel] && (panel !== 'plans' || docs.plans?.isServed)).map((panel) => html`<a key=${panel} href=${routeTo(panel)} aria-current=${route.panel === panel ? 'location' : undefined}>
           ${TITLES[panel]}${badge(panel, docs)}</a>`)}</nav>
       </header>
       <main>
@@ -140,6 +140,7 @@ class Page extends Component {
           ${Reservations && html`<${Reservations} doc=${docs.reservations} failure=${failure('reservations')} />`}
           ${Nodes && html`<${Nodes} doc=${docs.nodes} failure=${failure('nodes')} ...${parts} />`}
           ${Profiles && html`<${Profiles} doc=${docs.profiles} failure=${failure('profiles')} chosen=${route.panel === 'profiles' ? route.path[0] : undefined} opened=${route.panel === 'profiles' ? route.path[1] : undefined} />`}
+          ${Plans && docs.plans?.isServed && html`<${Plans} doc=${docs.plans} failure=${failure('plans')} />`}
           ${Rates && html`<${Rates} doc=${docs.rates} failure=${failure('rates')} theme=${applied} isStatic=${source.isStatic} />`}
           ${Watches && html`<${Watches} doc=${docs.watches} failure=${failure('watches')} />`}`}
       </main>
@@ -159,6 +160,6 @@ function Connection({ connection, failed }) {
 }
 
 function badge(panel, docs) {
-  const number = { pending: docs.pending?.total, gangs: docs.gangs?.total, reservations: docs.reservations?.isOn ? docs.reservations.total : undefined, nodes: docs.nodes?.names?.length, profiles: docs.profiles?.profiles.length }[panel];
+  const number = { pending: docs.pending?.total, gangs: docs.gangs?.total, reservations: docs.reservations?.isOn ? docs.reservations.total : undefined, nodes: docs.nodes?.names?.length, profiles: docs.profiles?.profiles.length, plans: docs.plans?.plans.length }[panel];
   return number === undefined ? '' : html` <span class="badge number">${count(number)}</span>`;
 }

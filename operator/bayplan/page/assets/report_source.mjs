@@ -5,6 +5,7 @@ import { Gangs } from './panels/gangs.mjs';
 import { Nodes } from './panels/nodes.mjs';
 import { Overview } from './panels/overview.mjs';
 import { Pending } from './panels/pending.mjs';
+import { Plans } from './panels/plans.mjs';
 import { Profiles } from './panels/profiles.mjs';
 import { Reservations } from './panels/reservations.mjs';
 import { Watches } from './panels/watches.mjs';
@@ -12,7 +13,7 @@ import { Work } from './panels/work.mjs';
 import { parseRoute, routeTo } from './routing.mjs';
 
 /** Panels of all reports by name. */
-export const PANELS = { overview: Overview, pending: Pending, work: Work, gangs: Gangs, reservations: Reservations, nodes: Nodes, profiles: Profiles, watches: Watches };
+export const PANELS = { overview: Overview, pending: Pending, work: Work, gangs: Gangs, reservations: Reservations, nodes: Nodes, profiles: Profiles, plans: Plans, watches: Watches };
 
 /**
  * `facts` are [name, value] pairs about the report, and `summary` sentences with its result.

@@ -1,6 +1,6 @@
 // Permalinks: the fragment of the address names a panel and what it shows. Nothing of it is sent to the server.
 
-export const PANELS = ['pending', 'work', 'gangs', 'reservations', 'nodes', 'profiles', 'rates', 'watches'];
+export const PANELS = ['pending', 'work', 'gangs', 'reservations', 'nodes', 'profiles', 'plans', 'rates', 'watches'];
 
 /** Return {panel, path, query} of a fragment such as #/work/pod/ns/name?x=y; panel is "" for an unknown one. */
 export function parseRoute(fragment) {
