@@ -233,7 +233,7 @@ class FilterRun:
                 unresolvable(f"node(s) were reserved for {gang.holder}").of(GANG_SCHEDULING)
             )
             # A node that is unresolvable already keeps its own reason.
-            for verdict in np.unique(verdicts[blocked]).tolist():
+            for verdict in set(verdicts[blocked].tolist()):
                 if not verdict or self._decode(verdict).code is Code.UNSCHEDULABLE:
                     verdicts[blocked[verdicts[blocked] == verdict]] = reserved_verdict
                     self._reserved_for.add(gang)

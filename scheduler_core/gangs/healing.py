@@ -60,6 +60,8 @@ class Healing:
         self._report = report
         self._timers: dict[str, Timer] = {}
         """By UID of the lost member."""
+        self._priorities: dict[GroupKey, int | None] = {}
+        """Priority of the groups with lost members, which the rooms of these have."""
         self._count = 0
         """Number of lost members of all gangs."""
         gangs.on_member.append(self._member_changed)
@@ -125,6 +127,7 @@ class Healing:
             return None
         lost = LostMember(pod, node_name, owner_and_index(pod))
         gang.lost_members[uid] = lost
+        self._priorities.setdefault(gang.key, gang.group.priority)
         self._count += 1
         info = self._nodes.compile_pod(pod)
         info.priority = _priority_of(gang, pod)
@@ -198,6 +201,8 @@ class Healing:
         uid = lost.pod.metadata.uid
         if gang.lost_members.pop(uid, None) is not None:
             self._count -= 1
+        if not gang.lost_members:
+            self._priorities.pop(gang.key, None)
         timer = self._timers.pop(uid, None)
         if timer is not None:
             timer.cancel()
@@ -221,8 +226,10 @@ class Healing:
         if why:
             for lost in list(gang.lost_members.values()):
                 self._end(gang, lost, ENDED, why)
-        for uid, lost in list(gang.lost_members.items()):
-            self._reservations.held.set_priority(uid, _priority_of(gang, lost.pod))
+        if group is not None and self._priorities.get(gang.key) != group.priority:
+            self._priorities[gang.key] = group.priority
+            for uid, lost in list(gang.lost_members.items()):
+                self._reservations.held.set_priority(uid, _priority_of(gang, lost.pod))
 
 
 def _priority_of(gang: Gang, pod: Pod) -> int:

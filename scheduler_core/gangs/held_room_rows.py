@@ -120,11 +120,10 @@ class RoomRows:
         entries = np.flatnonzero(~fits & blocks[self._numbers])
         if not len(entries):
             return {}
-        numbers, starts = np.unique(self._numbers[entries], return_index=True)
-        rows, bounds = self._rows[entries], [*starts.tolist(), len(entries)]
-        return {
-            number: rows[start:end] for number, (start, end) in zip(numbers.tolist(), pairwise(bounds), strict=True)
-        }
+        # Entries are ordered by number.
+        numbers, rows = self._numbers[entries], self._rows[entries]
+        starts = [0, *(np.flatnonzero(numbers[1:] != numbers[:-1]) + 1).tolist()]
+        return {numbers.item(start): rows[start:end] for start, end in pairwise((*starts, len(entries)))}
 
     def crowded(self, pod: PodInfo, blocks: NDArray[np.bool_], own: Collection[int]) -> Iterator[tuple[int, bool]]:
         """Yield the shared rows that may lack room for a pod beside all reservations, and whether they do lack it.
