@@ -77,6 +77,8 @@ class ApiServer:
         on_device_request: Handles requests for resource claims, and the discovery of their API.
         on_group_request: Handles requests for PodGroups.
         on_reservation_request: Handles requests for NodeReservations.
+        on_plan_request: Handles requests for RebalancePlans.
+        on_eviction: Evicts a pod of a name and a UID.
         annotations: Annotations of pods by UID, which only a read returns.
     """
 
@@ -87,6 +89,8 @@ class ApiServer:
         self.on_event: Callable[[dict[str, Any]], None] = lambda _: None
         self.on_device_request: DeviceRequest = lambda _, path, __, ___: status_response(404, path)
         self.on_group_request: DeviceRequest = lambda _, path, __, ___: status_response(404, path)
+        self.on_plan_request: DeviceRequest = lambda _, path, __, ___: status_response(404, path)
+        self.on_eviction: Callable[[str, str], Response] = lambda name, _: status_response(404, name)
         self.on_reservation_request: DeviceRequest = lambda _, path, __, ___: status_response(404, path)
         self.annotations: dict[str, dict[str, str]] = {}
         self._collections: dict[str, Collection] = {}
@@ -195,6 +199,10 @@ class ApiServer:
             return self.on_group_request(method, path, document, client)
         if "/nodereservations" in path:
             return self.on_reservation_request(method, path, document, client)
+        if "/rebalanceplans" in path:
+            return self.on_plan_request(method, path, document, client)
+        if parts[-1] == "eviction":
+            return self.on_eviction(parts[-2], document["deleteOptions"]["preconditions"]["uid"])
         if method == "GET" and "/namespaces/" not in path:
             return self._list(path)
         if parts[-1] == "binding":

@@ -21,6 +21,7 @@ from tests.simulation.received import ReceivedFeed
 if TYPE_CHECKING:
     from tests.simulation.gang_checks import GangChecks
     from tests.simulation.node_reservations import NodeReservations
+    from tests.simulation.rebalance_plans import PlannedMoves
     from tests.simulation.records import Records
 
 _INJECTIONS_PER_POD = 1
@@ -58,6 +59,7 @@ class RunState:
         shadow: Revision of the shadow of the default profile; "" for none.
         false_successes: UID and node of each bind that was acknowledged but not performed.
         reservations: NodeReservations; None in a run without them.
+        plans: RebalancePlans; None in a run without them.
     """
 
     server: ApiServer
@@ -75,6 +77,7 @@ class RunState:
     shadow: str = ""
     false_successes: set[tuple[str, str]] = field(default_factory=set)
     reservations: NodeReservations | None = None
+    plans: PlannedMoves | None = None
 
     def acknowledge(self, uid: str, node_name: str) -> None:
         """Record a bind that is acknowledged but not performed: its binder has no reason to assume otherwise."""
@@ -83,8 +86,8 @@ class RunState:
 
 
 def is_hypothetical(uid: str, node_name: str) -> bool:
-    """Return whether a pod is one of a fit request, and does not exist, or a node one that a dry run has added."""
-    return uid.startswith("fit/") or "-new-" in node_name
+    """Return whether a pod is of a fit request or a planned replacement, or a node one that a dry run has added."""
+    return uid.startswith(("fit/", "moved/")) or "-new-" in node_name
 
 
 class ReservationLedger:

@@ -27,6 +27,8 @@ from tests.simulation.virtual_loop import PROCESS, LoopClock, VirtualLoop
 from tests.simulation.watch_lag import WatchLag
 
 _UNAVAILABLE = "the API server cannot be reached"
+_BEFORE_SUCCESSOR = ("claim", "evict", "plan")
+"""Kinds of requests that no killed process sends to the server of its successor."""
 _LATENCY_SECONDS = 0.02
 
 
@@ -190,8 +192,8 @@ class Network:
     def _arrive(self, sent: _SentRequest, outcome: asyncio.Future[Response]) -> None:
         request, fault = sent.request, sent.fault
         name = f"{request.method} {request.path}"
-        if self.is_unavailable or (sent.process != self.current_process and kind_of(request) == "claim"):
-            # Claim writes of a killed process arrive before its successor starts, because the Lease expires later.
+        if self.is_unavailable or (sent.process != self.current_process and kind_of(request) in _BEFORE_SUCCESSOR):
+            # These writes of a killed process arrive before its successor starts, because the Lease expires later.
             _complete(outcome, ServerUnavailableError(f"{name}: {_UNAVAILABLE}"))
         elif fault == "error before":
             _complete(outcome, (500, b'{"message":"etcdserver: request timed out"}'))

@@ -21,6 +21,8 @@ from bayplan.kube.writes.api_dispatcher import DispatcherOptions
 from bayplan.kube.writes.claim_writes import ClaimWrites, StorageWrites
 from bayplan.kube.writes.cluster_writer import KubeWriter, WriterOptions
 from bayplan.process.copies import BackgroundDocuments
+from bayplan.rebalancing.plan_api import ApiPlanRequests
+from bayplan.rebalancing.plan_controller import RebalancePlans
 from bayplan.reservations.reservation_controller import ReservationController, ReservationWrites
 
 from scheduler_core.config.profile_config import PreemptionSettings, ProfileConfig, ShadowSettings
@@ -48,8 +50,9 @@ from tests.simulation.node_reservations import ReservationWatch
 from tests.simulation.plugins import plugin_types
 from tests.simulation.pod_groups import GroupWatch, ReceivedGroups
 from tests.simulation.profiles import PROFILES, config_of, defaults, preemption_settings
+from tests.simulation.rebalance_plans import PlanWatch
 from tests.simulation.received import ReceivedFeed
-from tests.simulation.steps import has_owners
+from tests.simulation.steps import has_owners, has_plans
 from tests.simulation.virtual_loop import PROCESS, LoopClock, VirtualLoop
 from tests.support.moved_searches import AwaitedSearches
 from tests.support.presence import present
@@ -220,6 +223,7 @@ class OperatorProcess:
         if has_owners(options.seed):
             self.owner_groups = owner_groups(self.scheduler, self._groups.owned, connection, self.informers, clock)
         self._reservations = self._reservation_controller(run_state, clock)
+        self._plans = self._plan_controller(run_state, clock)
         self.instances: list[FrameworkInstance] = []
         self.is_scheduling = False
         self.is_over = False
@@ -227,6 +231,7 @@ class OperatorProcess:
         self._run: asyncio.Task[Any] | None = None
         self._owners_run: asyncio.Task[Any] | None = None
         self._reservations_run: asyncio.Task[Any] | None = None
+        self._plans_run: asyncio.Task[Any] | None = None
 
     def _reservation_controller(
         self, run_state: RunState, clock: LoopClock
@@ -236,6 +241,13 @@ class OperatorProcess:
         dry_run = FitDryRun(self.scheduler, BackgroundDocuments(self.scheduler.context, None))
         controller = ReservationController(self.scheduler, dry_run, ReservationWrites(self._connection), clock)
         return controller, ReservationWatch(run_state.reservations, controller, clock, f"{clock.now()}/{self.number}")
+
+    def _plan_controller(self, run_state: RunState, clock: LoopClock) -> tuple[RebalancePlans, PlanWatch] | None:
+        if run_state.plans is None:
+            return None
+        documents = BackgroundDocuments(self.scheduler.context, None)
+        plans = RebalancePlans(self.scheduler, documents, ApiPlanRequests(self._connection), clock)
+        return plans, PlanWatch(run_state.plans, plans, clock, f"{clock.now()}/{self.number}")
 
     def _make_scheduler(
         self, clock: LoopClock, run_state: RunState, options: ProcessOptions, ports: SchedulerPorts
@@ -281,6 +293,13 @@ class OperatorProcess:
             watch.start()
             self._reservations_run = self._spawn(controller.run())
             await controller.settle()
+        if self._plans is not None:
+            plans, plan_watch = self._plans
+            plan_watch.start()
+            listed = asyncio.Event()
+            listed.set()
+            self._plans_run = self._spawn(plans.run(listed))
+            await plans.restored.wait()
         self.is_scheduling = True
         self._run = self._spawn(self.scheduler.run())
 
@@ -323,7 +342,7 @@ class OperatorProcess:
     @property
     def fault(self) -> str:
         """Return why the scheduler's loop or a controller has ended unexpectedly; "" if none has."""
-        for run in (self._run, self._owners_run, self._reservations_run):
+        for run in (self._run, self._owners_run, self._reservations_run, self._plans_run):
             if run is not None and run.done() and not run.cancelled():
                 return repr(run.exception())
         return ""
@@ -361,6 +380,7 @@ def core_options(options: ProcessOptions) -> SchedulerOptions:
         seed=options.seed,
         max_unschedulable_seconds=float("inf"),
         confirm_after_seconds=SETTLE_SECONDS,
+        plans_moves=has_plans(options.seed),
         # Clusters are small, so that all pods would be moved at once by the default.
         moves=(MOVES, 3, 1)[(options.seed + options.number) % 3],
     )

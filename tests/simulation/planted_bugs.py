@@ -13,6 +13,7 @@ from typing import Any
 from bayplan.kube.watches.informer import Informer
 from bayplan.kube.writes.api_dispatcher import ApiDispatcher
 from bayplan.kube.writes.pod_writes import Binder
+from bayplan.rebalancing.pod_moves import PodMoves
 from bayplan.reservations.reservation_controller import ReservationController
 from msgspec.structs import replace
 
@@ -420,6 +421,17 @@ RESERVATION_BUGS: dict[str, Bug] = {
     ),
 }
 """Planted bugs in NodeReservations."""
+
+
+async def _succeeds(*_: Any) -> str:
+    return ""
+
+
+PLAN_BUGS: dict[str, Bug] = {
+    "the next move begins before the replacement is bound": lambda: _patched(PodMoves, "outcome", lambda _: _succeeds),
+    "a restart resumes no move": lambda: _patched(PodMoves, "resume", lambda _: _not_ended),
+}
+"""Planted bugs in RebalancePlans."""
 
 LIMIT_BUGS: dict[str, Bug] = {
     "a resize frees room before the kubelet makes it": lambda: _patched(

@@ -46,6 +46,10 @@ def kind_of(request: ApiRequest) -> str:
         return "event"
     if "/resourceclaims" in path and request.method != "GET":
         return "claim"
+    if path.endswith("/eviction"):
+        return "evict"
+    if "/rebalanceplans" in path:
+        return "plan"
     if "/podgroups" in path:
         return "group"
     if "/persistentvolume" in path:

@@ -45,12 +45,14 @@ from tests.simulation.operator_supervisor import OperatorSupervisor
 from tests.simulation.owner_steps import OwnerSteps
 from tests.simulation.pod_groups import PodGroups
 from tests.simulation.profiles import PROFILES
+from tests.simulation.rebalance_plans import PlannedMoves
 from tests.simulation.records import Records
 from tests.simulation.steps import (
     Step,
     generate_steps,
     has_devices,
     has_owners,
+    has_plans,
     has_reservations,
     has_watch_lag,
     shadow_revision,
@@ -141,6 +143,7 @@ class Simulation:
         network: The network between the API server and its clients.
         supervisor: Starts and stops the operator.
         cluster_steps: Performs the steps.
+        plans: RebalancePlans; None in a run without them.
     """
 
     def __init__(
@@ -165,6 +168,7 @@ class Simulation:
         self.server.on_event = self._on_event
         self.groups = PodGroups(self.network.log, lambda: str(self.server.version))
         reservations = NodeReservations(self.network, self._counts) if has_reservations(seed) else None
+        self.plans = PlannedMoves(self.network, self._report_problem) if has_plans(seed) else None
         self._run_state = RunState(
             self.server,
             self._counts,
@@ -180,6 +184,7 @@ class Simulation:
             records,
             shadow_revision(seed),
             reservations=reservations,
+            plans=self.plans,
         )
         self.supervisor = OperatorSupervisor(
             loop, self._counts, seed, lambda options: OperatorProcess(loop, self.network, self._run_state, options)
@@ -189,6 +194,8 @@ class Simulation:
         self.cluster_steps = ClusterSteps(context, self.groups)
         if reservations is not None:
             self.cluster_steps.add_actions(reservations.actions)
+        if self.plans is not None:
+            self.cluster_steps.add_actions(self.plans.actions)
         self._device_api = DeviceApi(self.server)
         self._bound_by_previous_process: set[str] = set()
         self._devices = DeviceSteps(context, self._device_api)
@@ -285,6 +292,8 @@ class Simulation:
                 self._check(self._owners.owners.check_idle(received))
                 self._check(self._owners.owned.check_idle())
                 self._check(self._check_reservations(is_idle=True))
+                if self.plans is not None:
+                    self._check(self.plans.check_idle(self.supervisor.process))
                 self._check(check_idle(self.supervisor, self.server, self.groups))
                 self._check(check_idle_gangs(self.supervisor, self.server, self.groups))
                 self._check(check_idle_trees(self.supervisor, self.groups))

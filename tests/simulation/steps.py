@@ -148,6 +148,14 @@ _HEALING = ("lose a member of a running gang",) * 12
 _RESIZES = ("shrink a running pod",) * 3
 """Further steps of a run in which kubelets make resizes late."""
 
+_EARLY = ("create replicas", "create replicas", "plan moves", "fail evictions", "plan moves", "create replicas")
+PLAN_STEPS = (
+    *_EARLY,
+    *("plan moves", "edit a plan", "fail evictions", "plan moves", "fail statuses of plans", "delete a plan"),
+    *("plan moves", "edit a plan", "plan moves"),
+)
+"""Kinds of steps in a run with RebalancePlans, in order."""
+
 _KINDS = tuple(_MIX)
 _WEIGHTS = tuple(_MIX.values())
 _FIRST_GANG_STEP = 1000
@@ -160,7 +168,9 @@ _FIRST_OWNER_STEP = 7000
 _FIRST_HEALING_STEP = 8000
 _FIRST_RESERVATION_STEP = 9000
 _FIRST_RESIZE_STEP = 9500
+_FIRST_PLAN_STEP = 10_000
 _FIRST_SEED_WITH_RESERVATIONS = 20
+_FIRST_SEED_WITH_PLANS = 114
 _WITH_RESERVATIONS = frozenset((12, 17, 22, 24, 30, 32, 34))
 _RARE = ("acknowledge binds without binding", "delete a profile during a cycle") * 4
 
@@ -208,6 +218,8 @@ def generate_steps(seed: int) -> tuple[Step, ...]:
     if has_reservations(seed):
         kinds = node_reservations.KINDS
         steps = (*steps, *_spread_steps(seed, "reservations", _FIRST_RESERVATION_STEP, kinds))
+    if has_plans(seed):
+        steps = (*steps, *_spread_steps(seed, "plans", _FIRST_PLAN_STEP, PLAN_STEPS))
     if seed % 5 == 2:
         steps = (*steps, *_rare_steps(seed))
     return tuple(sorted(steps, key=lambda step: step.at))
@@ -252,6 +264,11 @@ def has_reservations(seed: int) -> bool:
     """Return whether a run has NodeReservations."""
     # Not in the runs that found fixed or planted bugs, and in those that are recorded: held room is not recorded.
     return seed % 38 in _WITH_RESERVATIONS and seed >= _FIRST_SEED_WITH_RESERVATIONS
+
+
+def has_plans(seed: int) -> bool:
+    """Return whether a run with NodeReservations has RebalancePlans, too."""
+    return has_reservations(seed) and seed >= _FIRST_SEED_WITH_PLANS and seed // 38 % 2 == 1
 
 
 def has_watch_lag(seed: int) -> bool:

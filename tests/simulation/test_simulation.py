@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -16,14 +17,16 @@ import pytest
 
 from tests.simulation.campaign import Campaign, run_campaign
 from tests.simulation.fault_counts import FAULTS, FaultCounts, shares
-from tests.simulation.simulation import run_seed
-from tests.simulation.steps import generate_steps, has_trees
+from tests.simulation.simulation import Simulation, run_seed
+from tests.simulation.steps import generate_steps, has_plans, has_trees
+from tests.support.presence import present
 
 SEEDS = 60
 """Number of seeds of every test run; `make nightly` runs 3,000 others."""
 SEEDS_PER_TEST = 20
 SEEDS_IN_PROCESSES = 6
 TREE_SEEDS = 4
+FIRST_PLAN_SEED, PLAN_SEEDS = 114, 5
 ROOT = Path(__file__).parents[2]
 REPEATED_SEEDS = (11, 13, 193, 3_000_017)
 PRINT_DIGESTS = (
@@ -76,6 +79,17 @@ def test_trees_are_bound() -> None:
     ]
     assert max(bound_gangs) > 1
     assert sum(map(bool, bound_gangs)) * 2 > TREE_SEEDS
+
+
+def test_pods_are_moved() -> None:
+    """In runs with RebalancePlans, pods are moved, and plans are completed and stopped."""
+    total: Counter[str] = Counter()
+    simulations: list[Simulation] = []
+    for seed in [seed for seed in range(FIRST_PLAN_SEED, 2 * FIRST_PLAN_SEED) if has_plans(seed)][:PLAN_SEEDS]:
+        assert not run_seed(seed, observe=simulations.append).problems
+        total += present(simulations[-1].plans).counts
+    assert total["pod moved"] >= PLAN_SEEDS
+    assert total.keys() >= {"plan completed", "plan stopped"}
 
 
 def test_shares() -> None:
