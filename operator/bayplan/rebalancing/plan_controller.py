@@ -548,8 +548,14 @@ class _Run:
 
     async def _begin(self, number: int, awaited: AwaitedPod) -> None:
         if self._status.moves[number].awaited != awaited:
+            before = self._status
             self._mark(number, "Evicting", awaited)
-            await self._write("Moving")
+            try:
+                await self._write("Moving")
+            except ClusterWriteError:
+                # The next try must write it again: no pod is evicted before its move is in the stored status.
+                self._status = before
+                raise
 
     def _mark(self, number: int, state: str, awaited: AwaitedPod | None = None) -> None:
         moves = list(self._status.moves)

@@ -15,7 +15,7 @@ from bayplan.rebalancing.documents import PlannedMove
 from bayplan.resources.rebalance_plan import MAX_PODS_OF_NODE, AwaitedPod, PlannedMoveStatus, RebalancePlan
 from bayplan.resources.resource_model import API_VERSION
 from scheduler_core.dry_run_assembly import plan_search
-from scheduler_core.errors import ClusterWriteError, NotFoundError
+from scheduler_core.errors import ClusterWriteError, NotFoundError, SchedulerCoreError
 from scheduler_core.gangs.held_room import EndReason, HeldPod, HeldRoom, Holder, OwnPods, Terms
 from scheduler_core.model.meta import ObjectMeta, OwnerReference
 from scheduler_core.model.pod import Container, Pod, PodSpec, ResourceClaimReference, ResourceRequirements
@@ -32,6 +32,10 @@ CHANGED = "the plan has changed"
 
 class EvictionRefusedError(ClusterWriteError):
     """The API server refuses an eviction for now, because of a PodDisruptionBudget."""
+
+
+class _NotBegunError(SchedulerCoreError):
+    """What resumes a move after a restart cannot be written now."""
 
 
 class Evictions(Protocol):
@@ -141,10 +145,12 @@ class PodMoves:
             search = plan_search(self._scheduler.context, self._scheduler.reservations)
             reason, replacement = search.check(order.request, info, move.target)
             if replacement is not None:
-                made = await self._evicted(order, info, replacement, until)
-                if made is not None:
-                    return made
-                reason = "a PodDisruptionBudget allows no disruption"
+                try:
+                    return await self._evicted(order, info, replacement, until)
+                except EvictionRefusedError:
+                    reason = "a PodDisruptionBudget allows no disruption"
+                except _NotBegunError as error:
+                    reason = f"the status cannot be written, without which no pod is evicted: {error}"
             await self._clock.sleep(_LOOK_SECONDS)
         return reason if reason and order.is_current() else CHANGED
 
@@ -184,19 +190,24 @@ class PodMoves:
         nodes = sorted(set(placed.values()))
         return f"the replacement of pod {held.pod} is on node {', '.join(nodes) or 'none'} and not on {held.target}"
 
-    async def _evicted(self, order: MoveOrder, info: PodInfo, replacement: PodInfo, until: float) -> str | None:
-        """Hold the destination, evict the pod, and await the replacement; None if the eviction is refused for now."""
+    async def _evicted(self, order: MoveOrder, info: PodInfo, replacement: PodInfo, until: float) -> str:
+        """Hold the destination, evict the pod, and await the replacement; return why that failed, "" if it did not.
+
+        Raises:
+            EvictionRefusedError: The eviction is refused for now.
+            _NotBegunError: The pod is not evicted, because what resumes the move cannot be written now.
+        """
         move, meta = order.move, info.pod.metadata
         held = await self._hold(order.plan, move.pod, move.uid, HeldPod(replacement, "", move.target), until)
         if held is None:
             return f"the room on node {move.target} was taken"
         try:
-            await order.on_begin(self._awaited(info, move.target))
+            await self._begin(order, info)
             await self._evictions.evict(meta.namespace, meta.name, meta.uid)
             self._record(order)
             return await self.outcome(held)
         except EvictionRefusedError:
-            return None
+            raise
         except NotFoundError:
             return f"pod {move.pod} has ended"
         except ClusterWriteError as error:
@@ -211,6 +222,14 @@ class PodMoves:
         if uid:
             self._counted = {each for each in self._counted if self._scheduler.context.cache.get(each)} | {uid}
         return bool(uid)
+
+    async def _begin(self, order: MoveOrder, info: PodInfo) -> None:
+        try:
+            await order.on_begin(self._awaited(info, order.move.target))
+        except NotFoundError:
+            raise
+        except ClusterWriteError as error:
+            raise _NotBegunError(str(error)) from error
 
     def _awaited(self, info: PodInfo, target: str) -> AwaitedPod:
         pod, owner = info.pod, _controller_of(info.pod)

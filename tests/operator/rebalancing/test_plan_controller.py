@@ -254,6 +254,23 @@ async def test_a_status_that_cannot_be_written(cluster: PlannedCluster, phase: s
     assert cluster.evicted == (["p"] if phase == "Completed" else [])
 
 
+async def test_a_move_whose_status_cannot_be_written(cluster: PlannedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No pod is evicted before its move is in the status, and a failed write does not stop the plan."""
+    failures, write = [1, 2], cluster.write_status
+
+    async def fail_at_first(name: str, status: dict[str, Any]) -> None:
+        if failures and any(move["state"] == "Evicting" for move in status["moves"]):
+            failures.pop()
+            assert not cluster.evicted
+            raise WriteTimeoutError("no response")
+        await write(name, status)
+
+    monkeypatch.setattr(cluster, "write_status", fail_at_first)
+    cluster.plan()
+    assert (await cluster.until_phase("Completed"))["moved"] == 1
+    assert (cluster.evicted, failures) == (["p"], [])
+
+
 async def test_a_rejected_plan_whose_status_cannot_be_written(cluster: PlannedCluster) -> None:
     """The status of an invalid plan is written again, too."""
     cluster.failed_writes = 2
