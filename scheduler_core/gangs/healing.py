@@ -14,16 +14,17 @@ but scheduled again as a whole. A member whose bind failed after others were bou
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 
 import numpy as np
+from msgspec.structs import replace
 
 from scheduler_core.cycle.gang_constraints import Where
 from scheduler_core.gangs.held_room import HeldPod, HeldRoom, Holder, OwnPods, Terms
 from scheduler_core.gangs.reservation_lifecycle import GangReservations, Report
 from scheduler_core.model.devices import AllocationResult
-from scheduler_core.model.lost_members import LostMember, is_preempted, owner_and_index
+from scheduler_core.model.lost_members import LostMember, RecordedLoss, is_preempted, owner_and_index
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey
 from scheduler_core.placement.engine import Subsets
@@ -114,6 +115,42 @@ class Healing:
             lost.replacement = uid
             self._start_time(gang, lost)
 
+    def restore(self, key: GroupKey, recorded: RecordedLoss) -> bool:
+        """Hold the room of a member again that was lost before the process started; return whether it is held.
+
+        The lost pod is not known any more, so that the room is that of its replacement, or of a member that is like it.
+        Its devices are not known: other pods with claims do not get the node. Call it when all pods are known.
+        """
+        gang = self._gangs.get(key)
+        if gang is None or gang.group is None or not gang.placed or recorded.until <= self._clock.wall():
+            return False
+        if any(each.pod.metadata.name == recorded.name for each in gang.lost_members.values()):
+            return False
+        same = [pod for pod in gang.pods.values() if _is_same(pod, recorded) and not pod.is_terminal]
+        like = self._like(gang, recorded) if not same else same[0]
+        if like is None or any(pod.spec.node_name for pod in same):
+            return False
+        meta = replace(like.metadata, name=recorded.name, uid=f"{gang.group.uid} {recorded.name}")
+        pod = replace(like, metadata=meta, spec=replace(like.spec, node_name=recorded.node_name))
+        pod = replace(pod, status=replace(pod.status, resource_claim_statuses=()))
+        lost = self._begin(gang, pod, recorded.node_name, f"the replacement of {pod.key}")
+        if lost is None:
+            return False
+        lost.index = recorded.index
+        self._start_time(gang, lost, recorded.until)
+        for waiting in list(gang.pods.values()):
+            if not waiting.spec.node_name and not waiting.is_terminal:
+                self._recognise(gang, waiting)
+        return lost.has_room
+
+    def _like(self, gang: Gang, recorded: RecordedLoss) -> Pod | None:
+        """Return a member with the requests of a lost one: of its owner, else any one if all request the same."""
+        owner = recorded.index.rpartition("/")[0]
+        of_owner = [pod for pod in gang.pods.values() if owner and owner_and_index(pod).rpartition("/")[0] == owner]
+        found = of_owner or list(gang.pods.values())
+        is_equal = len({self._nodes.compile_pod(pod).fit for pod in found}) == 1
+        return found[0] if is_equal else None
+
     def _begin(self, gang: Gang, pod: Pod, node_name: str, for_whom: str) -> LostMember | None:
         """Hold the room of a member; return None if the group does not heal, or too many members are lost."""
         uid = pod.metadata.uid
@@ -183,11 +220,12 @@ class Healing:
 
     # -- time and end -------------------------------------------------------------------------------------------
 
-    def _start_time(self, gang: Gang, lost: LostMember) -> None:
-        """Start the time of a hold, because the room is free from now on."""
+    def _start_time(self, gang: Gang, lost: LostMember, until: datetime | None = None) -> None:
+        """Start the time of a hold, because the room is free from now on, or let it end at a time."""
         assert gang.group is not None
-        seconds, uid = gang.group.hold_seconds, lost.pod.metadata.uid
-        lost.until = self._clock.wall() + timedelta(seconds=seconds)
+        now, uid = self._clock.wall(), lost.pod.metadata.uid
+        lost.until = until or now + timedelta(seconds=gang.group.hold_seconds)
+        seconds = (lost.until - now).total_seconds()
         self._timers[uid] = self._clock.call_later(seconds, lambda: self._report(self._expire, gang.key, uid))
 
     def _expire(self, key: GroupKey, uid: str) -> None:
@@ -230,6 +268,13 @@ class Healing:
             self._priorities[gang.key] = group.priority
             for uid, lost in list(gang.lost_members.items()):
                 self._reservations.held.set_priority(uid, _priority_of(gang, lost.pod))
+
+
+def _is_same(pod: Pod, recorded: RecordedLoss) -> bool:
+    """Return whether a pod replaces a lost member, or is it."""
+    if recorded.index:
+        return owner_and_index(pod) == recorded.index
+    return pod.metadata.name in (recorded.name, recorded.replacement)
 
 
 def _priority_of(gang: Gang, pod: Pod) -> int:

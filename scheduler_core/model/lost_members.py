@@ -41,6 +41,17 @@ class LostMember:
     has_room: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class RecordedLoss:
+    """A lost member as a status has it; attributes as those of :class:`LostMember`."""
+
+    name: str
+    node_name: str
+    index: str
+    until: datetime
+    replacement: str = ""
+
+
 def owner_and_index(pod: Pod) -> str:
     """Return the owner and the index of a pod, which its replacement has, too; "" if it has no index."""
     labels, controller = pod.metadata.labels, _controller_of(pod)

@@ -303,3 +303,19 @@ def test_a_podgroup_that_a_second_job_uses(world: LiveGangs, operator: OperatorP
     world.job("second", 1, first=4, group="train")
     world.until(lambda: "second-4" in world.bound("second"), "the deleted member is replaced")
     assert world.status("train")["run"]["controllers"] == ["Job.batch/uid-of-second"]
+
+
+def test_room_of_a_lost_member_is_held_after_the_operator_is_killed(world: LiveGangs) -> None:
+    """The replacement gets the node; a pod that waits for longer does not."""
+    world.nodes("a", "b", cpu="1")
+    world.group("train", 2, healing={"holdSeconds": 300})
+    world.job("train", 2)
+    before = world.until_bound("train", 2)
+    world.delete("train-0")
+    world.until(lambda: any("until" in each for each in world.status("train").get("lost", ())), "the hold has an end")
+    world.operator.kill()
+    world.operator.start()
+    world.pod("other", requests={"cpu": "1"})
+    world.until_rejected("other", "node(s) were reserved for Pod")
+    world.job("train", 1)
+    assert world.until_bound("train", 2) == before

@@ -382,6 +382,7 @@ def _lost(gang: Gang) -> list[LostMemberStatus]:
                 held=lost.has_room,
                 until=lost.until,
                 replacement=None if replacement is None else replacement.metadata.name,
+                index=lost.index or None,
             )
         )
     return found

@@ -18,10 +18,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
+
+from pydantic import ValidationError
 
 from bayplan.gangs.group_phase import Phase
 from bayplan.gangs.group_status import (
@@ -42,9 +44,11 @@ from bayplan.gangs.group_status import (
 from bayplan.kube.http.api_request import TokenBucket
 from bayplan.kube.timing import delay_of_try
 from bayplan.kube.writes.api_dispatcher import WriteDroppedError
+from bayplan.resources.pod_group import LostMemberStatus
 from scheduler_core.errors import NotFoundError, Problem
 from scheduler_core.explain.findings import NewNodes
-from scheduler_core.model.pod_group import NEWEST_VERSIONS, GroupKey
+from scheduler_core.model.lost_members import RecordedLoss
+from scheduler_core.model.pod_group import NEWEST_VERSIONS, GroupKey, GroupSource
 from scheduler_core.ports import Clock, Event, ObjectReference, Timer
 from scheduler_core.queueing.gang_members import Gang, HealingOutcome
 from scheduler_core.queueing.gang_registry import Gangs
@@ -222,6 +226,21 @@ class GroupController:
         if key in self._records:
             self._dirty[key] = None
             self._has_dirty.set()
+
+    def recorded_losses(self) -> Iterator[tuple[GroupKey, RecordedLoss]]:
+        """Yield the lost members for which the statuses state that room is held until a time."""
+        for key, record in self._records.items():
+            if key.source is not GroupSource.BAYPLAN or not record.written.get("lost"):
+                continue
+            try:
+                lost = [LostMemberStatus.model_validate(each) for each in record.written["lost"]]
+            except ValidationError as problem:
+                log.warning("status.lost of PodGroup %s cannot be read, so no room is held again: %s", key, problem)
+                continue
+            for each in lost:
+                if each.held and each.until is not None:
+                    replacement, index = each.replacement or "", each.index or ""
+                    yield key, RecordedLoss(each.name, each.node, index, each.until, replacement)
 
     def take_over(self) -> None:
         """Reload the statuses from the objects, because another process has written them until now."""

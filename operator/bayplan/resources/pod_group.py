@@ -218,6 +218,11 @@ class LostMemberStatus(StatusModel):
         default=None, description="Time at which the hold ends. Not set while the lost pod still uses its room."
     )
     replacement: str | None = text("Name of the waiting pod that replaces it.", default=None)
+    index: str | None = text(
+        "Owner and index of the lost pod, which its replacement has, too. A restarted operator reads it.",
+        1024,
+        default=None,
+    )
 
 
 class HelpfulNodes(StatusModel):

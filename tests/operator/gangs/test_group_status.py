@@ -86,11 +86,19 @@ def test_lost_members() -> None:
     train = GroupScenario(min_member=2).add_members("a", "b", node_name="n").add_members("c")
     gang = train.gang
     first, second = (LostMember(gang.pods[f"uid-of-default-{name}"], "n", "") for name in "ab")
+    first.index = "Job/u/0"
     gang.lost_members = {"1": first, "2": second}
     first.has_room, first.until, first.replacement = True, NOW + timedelta(seconds=60), "uid-of-default-c"
     status = train.status()
     assert status["lost"] == [
-        {"name": "a", "node": "n", "held": True, "until": "2026-01-01T12:01:00Z", "replacement": "c"},
+        {
+            "name": "a",
+            "node": "n",
+            "held": True,
+            "until": "2026-01-01T12:01:00Z",
+            "replacement": "c",
+            "index": "Job/u/0",
+        },
         {"name": "b", "node": "n", "held": False},
     ]
     held = "room on n is held for default/a until 2026-01-01T12:01:00Z; no room is held for b"

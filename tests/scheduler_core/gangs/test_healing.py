@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from msgspec.structs import replace
 from scheduler_core.errors import ForbiddenError
 from scheduler_core.gangs.healing import ENDED, EXPIRED, HELD, MOST_OF_ALL, MOST_OF_GANG, REPLACED
 from scheduler_core.in_tree import default_plugins
+from scheduler_core.model.lost_members import RecordedLoss
 from scheduler_core.model.meta import OwnerReference
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupTopology, PodGroup
@@ -402,3 +404,71 @@ def test_room_ends_although_its_report_fails() -> None:
     made.clock.advance(HOLD_SECONDS)
     made.clock.advance(5.0)
     assert len(made.scheduler.reservations.held) == 0
+
+
+# -- after a restart --------------------------------------------------------------------------------------------------
+
+
+def restarted(*, index: int | None = 0, seconds: float = 30.0, waiting: bool = True) -> tuple[Rig, bool]:
+    """Return a scheduler that has not seen the lost member of node ``a``, and whether it holds the room again."""
+    made = with_pod_groups(rig(defaults=default_plugins()))
+    add_groups(made, group(min_member=3, hold_seconds=HOLD_SECONDS))
+    made.add(small_node("a", rack="a"))
+    for number, name in ((1, "b"), (2, "c")):
+        made.add(small_node(name, rack=name), indexed(f"train-{number}", number, node_name=name))
+    if waiting:
+        made.add(indexed("train-0-again", 0))
+    until = made.clock.wall() + timedelta(seconds=seconds)
+    owner = "" if index is None else f"Job/{JOB.uid}/{index}"
+    loss = RecordedLoss("train-0", "a", owner, until)
+    return made, made.scheduler.healing.restore(gang_of(made).key, loss)
+
+
+async def test_room_is_held_again_after_a_restart() -> None:
+    """Others do not get the room of the status until its time is over; the replacement does."""
+    made, is_held = restarted(waiting=False)
+    assert is_held
+    await settle(made, pod("other", requests={"cpu": "1"}))
+    assert not made.bound
+    await settle(made, indexed("train-0-again", 0))
+    assert made.bound == {"train-0-again": "a"}
+
+
+async def test_a_replacement_that_waits_at_the_restart_gets_the_room() -> None:
+    made, is_held = restarted()
+    assert is_held
+    await settle(made, pod("other", requests={"cpu": "1"}))
+    assert made.bound == {"train-0-again": "a"}
+
+
+async def test_room_that_is_held_again_ends_at_the_same_time() -> None:
+    made, is_held = restarted(waiting=False)
+    assert is_held
+    await settle(made, pod("other", requests={"cpu": "2"}), after=29)
+    assert not made.bound
+    made.clock.advance(2)
+    assert present(gang_of(made).healing).reason == EXPIRED
+    await settle(made, after=1)
+    assert made.bound == {"other": "a"}
+
+
+@table(
+    "fields",
+    ("its-time-is-over", {"seconds": 0.0}),
+    ("another-index-is-bound", {"index": 1}),
+)
+def test_room_is_not_held_again(fields: dict[str, Any]) -> None:
+    made, is_held = restarted(**fields)
+    assert not is_held
+    assert not gang_of(made).lost_members
+    assert not made.scheduler.reservations.by_gang
+
+
+def test_room_is_not_held_again_for_a_member_whose_requests_are_not_known() -> None:
+    """The members of its owner are not equal."""
+    made, _ = restarted(waiting=False, seconds=0.0)
+    made.add(
+        small_node("d"), member("train-3", owners=(JOB,), labels={INDEX: "3"}, requests={"cpu": "1"}, node_name="d")
+    )
+    loss = RecordedLoss("train-0", "a", f"Job/{JOB.uid}/0", made.clock.wall() + timedelta(seconds=30))
+    assert not made.scheduler.healing.restore(gang_of(made).key, loss)
