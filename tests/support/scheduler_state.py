@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from scheduler_core.change_log import ChangeLog
 from scheduler_core.framework.extension_points import Plugin
+from scheduler_core.gangs.held_room import HeldRooms
 from scheduler_core.model.pod_requests import CPU, MEMORY
 from scheduler_core.placement.reservations import Reservation
 from scheduler_core.queueing.group_trees import GangTree, GroupForest
@@ -39,6 +40,7 @@ _COMPUTED: Mapping[type, frozenset[str]] = {
     Reservation: frozenset(("rows", "_index", "_free", "_slots")),
     GangTree: frozenset(("_changed", "_settled", "_states", "_to_review")),
     GroupForest: frozenset(("_chains",)),
+    HeldRooms: frozenset(("_rows", "_strangers")),
 }
 """Attributes that are computed on the first read after a change, by type."""
 
