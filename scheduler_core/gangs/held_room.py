@@ -339,8 +339,8 @@ class HeldRooms:
         """Position of a room in ``_rows`` by UID of its holder."""
         self._resized: set[int] = set()
         """Numbers of rooms of which slots were taken or given back."""
-        self._strangers: dict[int, dict[str, PodInfo]] = {}
-        """Pods that may use no room, by row and UID, so that each is compared once."""
+        self._strangers: dict[int, dict[str, Pod]] = {}
+        """Pods that may use no room, by row and UID, so that each version is compared once."""
         self._position = 0
         self._on_row: dict[int, dict[str, str]] = {}
         """Pods that have a slot, or need none, by row: UID of the holder by UID of the pod."""
@@ -623,11 +623,11 @@ class HeldRooms:
                         self._note_resized(holder)
         for row in rows:
             name = nodes.names[row] or ""
-            known, has, strangers = self._strangers.get(row, {}), dict[str, str](), dict[str, PodInfo]()
+            known, has, strangers = self._strangers.get(row, {}), dict[str, str](), dict[str, Pod]()
             for uid, info in nodes.pods[row].items():
-                of = None if known.get(uid) is info else self._give(uid, info, row, name)
+                of = None if known.get(uid) is info.pod else self._give(uid, info, row, name)
                 if of is None:
-                    strangers[uid] = info
+                    strangers[uid] = info.pod
                 elif of:
                     has[uid] = of
             self._strangers[row] = strangers

@@ -450,6 +450,18 @@ async def test_rooms_on_one_node_add_up() -> None:
     assert await bound(cluster, *own) == {"own-a": "a", "own-b": "a"}
 
 
+def test_a_pod_on_a_node_whose_labels_change_takes_a_slot(cluster: Rig) -> None:
+    """A pod that got the labels of a holder later has a slot, and the room has one fewer."""
+    room = hold_on(cluster, reservation_of("r", OwnPods("default", (("app", "train"),))), ("main", "a"))
+    before, after = running_pod("web", "a"), running_pod("web", "a", labels={"app": "train"})
+    cluster.add(before)
+    held = cluster.scheduler.reservations.held
+    assert held.settle() == []
+    assert room.free == 1
+    cluster.scheduler.feed.pod_updated(before, after)
+    assert held.settle() == [room.holder]
+
+
 def test_room_of_higher_priority_displaces() -> None:
     """Room is held beside that of at least its priority; room of a lower priority does not stand any more."""
     cluster = cluster_of(2)
