@@ -35,6 +35,7 @@ from scheduler_core.framework.queued_pod import QueuedGang, QueuedPod
 from scheduler_core.gangs.failure_handler import of_rejection
 from scheduler_core.gangs.group_cycle import GangPlacing, refusal
 from scheduler_core.gangs.preemption import GangPreemption
+from scheduler_core.model.devices import AllocationResult
 from scheduler_core.model.pod_group import GroupKey
 from scheduler_core.placement.engine import Observer, Policy, at_once
 from scheduler_core.placement.requests import Placement, PlacementRequest
@@ -81,6 +82,7 @@ class TrialResult:
     Attributes:
         nodes: Node of each placed pod by UID, in the order of the placements; members of the same gangs that exist
             already are included.
+        devices: Devices of the placed pods for all their claims by UID of the pod, for pods whose claims have none yet.
         domains: Topology domain of each gang that has one.
         victims: Pods that are evicted, in the order of the evictions.
         awaited: Terminating pods whose end is awaited.
@@ -91,6 +93,7 @@ class TrialResult:
     """
 
     nodes: dict[str, str] = field(default_factory=dict)
+    devices: dict[str, tuple[AllocationResult, ...]] = field(default_factory=dict)
     domains: dict[GroupKey, str] = field(default_factory=dict)
     victims: list[PodInfo] = field(default_factory=list)
     awaited: list[PodInfo] = field(default_factory=list)
@@ -372,8 +375,13 @@ class Trial:
 
     def _placed(self, attempts: Iterable[Attempt]) -> None:
         for attempt in attempts:
-            self._found.nodes[attempt.info.uid] = attempt.node_name
-            self._parts.nominator.withdraw(attempt.info.uid)
+            info = attempt.info
+            self._found.nodes[info.uid] = attempt.node_name
+            self._parts.nominator.withdraw(info.uid)
+            if info.pod.spec.resource_claims:
+                chosen = self._nodes.devices.in_flight_of(info.uid)
+                if len(chosen) >= len(info.pod.spec.resource_claims):
+                    self._found.devices[info.uid] = tuple(each.allocation for each in chosen)
 
     def _note_waiting(self, infos: Iterable[PodInfo]) -> None:
         """Record why pods of the request were not tried."""

@@ -10,9 +10,10 @@ import pytest
 from bayplan.cli import bayplan
 from click.testing import CliRunner, Result
 
-from hack.controlplane.api_client import ApiClient
+from hack.controlplane.api_client import ApiClient, condition_of, status_of
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.schedulers import install_crds
+from tests.support.live_devices import live_devices
 from tests.support.live_world import LiveWorld
 from tests.support.operator_process import OperatorProcess
 
@@ -86,6 +87,39 @@ def test_room_from_the_object_to_the_bind(world: Reservations, control_plane: Co
     printed = control_plane.kubectl("get", "nodereservations", f"--namespace={world.namespace}")
     assert printed.split()[:6] == ["NAME", "PHASE", "COUNT", "BOUND", "NODES", "REASON"]
     assert printed.splitlines()[1].split()[:5] == ["room", "Consumed", "2", "2", "Consumed"]
+
+
+def test_devices(control_plane: ControlPlane, operator: OperatorProcess, namespace: str) -> None:
+    """Claims of a ResourceClaimTemplate are part of the search, and other pods get the devices that are left."""
+    with live_devices(control_plane, operator, namespace) as world:
+        world.profile({})
+        node = world.machine("a", {"name": "0"}, {"name": "1"})
+        claims = [{"name": "device", "resourceClaimTemplateName": "absent"}]
+        container = {"name": "c", "image": "i", "resources": {"claims": [{"name": "device"}]}}
+        spec = {"owner": {"labels": OWN}, "schedulerName": world.token}
+        template = {"spec": {"containers": [container], "resourceClaims": claims}}
+        world.namespaced_object(KIND, "room", VERSION, spec={**spec, "template": template})
+        path = f"/apis/{VERSION}/namespaces/{namespace}/nodereservations/room"
+
+        def reserved() -> dict[str, Any]:
+            return condition_of(world.api.get(path), "Reserved")
+
+        world.until(lambda: reserved().get("reason") == "NotFound", "the missing template is reported")
+        assert 'there is no ResourceClaimTemplate "absent"; create it' in reserved()["message"]
+        world.template("absent")
+        world.until(lambda: reserved().get("status") == "True", "room is reserved")
+        for name in ("other-0", "other-1"):
+            world.devices_claim(name)
+            world.user(name, claim=name)
+        world.until(lambda: len(world.allocated()) == 1, "one of the pods gets a device")
+        refused = "other-0" if not world.node_of("other-0") else "other-1"
+        world.until_rejected(refused, "cannot allocate all claims")
+        world.devices_claim("own")
+        world.pod("own", labels=OWN, spec={"resourceClaims": [{"name": "device", "resourceClaimName": "own"}]})
+        assert world.until_scheduled("own") == node
+        world.until(lambda: status_of(world.api.get(path)).get("phase") == "Consumed", "the room is consumed")
+        assert not world.node_of(refused)
+        world.api.delete({"apiVersion": VERSION, "kind": KIND, "metadata": {"name": "room", "namespace": namespace}})
 
 
 def test_the_command(world: Reservations, control_plane: ControlPlane) -> None:

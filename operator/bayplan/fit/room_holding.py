@@ -20,10 +20,11 @@ class RoomHolding:
         self._nodes = scheduler.context.cache.columns
 
     def room(self, holder: Holder, request: FitRequest, found: FitResult, terms: Terms) -> HeldRoom:
-        """Return room for the pods of a request, each with a slot on the node that a dry run found."""
+        """Return room for the pods of a request, each with a slot on the node and with the devices of a dry run."""
+        devices = found.devices or ((),) * len(found.nodes)
         slots = [
-            HeldPod(self._nodes.compile_pod(pod), holder.pods.slot_class(pod), node_name)
-            for pod, node_name in zip(request.pods, found.nodes, strict=True)
+            HeldPod(self._nodes.compile_pod(pod), holder.pods.slot_class(pod), node_name, of_pod)
+            for pod, node_name, of_pod in zip(request.pods, found.nodes, devices, strict=True)
         ]
         return HeldRoom(holder, slots, self._nodes, terms)
 

@@ -15,6 +15,7 @@ from scheduler_core.dry_run_assembly import fit_search
 from scheduler_core.errors import SchedulerCoreError
 from scheduler_core.fit.fit_search import FitAnswer, FitVerdict
 from scheduler_core.fit.requests import FitRequest
+from scheduler_core.model.devices import AllocationResult
 from scheduler_core.scheduler import Scheduler
 
 _STEPS_IN_COPY = 500_000
@@ -26,6 +27,8 @@ class FitResult(Struct, frozen=True):
 
     Attributes:
         nodes: Node of each pod of the request; empty if not all of them fit.
+        devices: Devices of each pod of the request for all its claims; () for a pod without claims, and if one of them
+            has devices already.
         ends: UIDs of the pods that are evicted, or whose end is awaited.
         message: The verdict in words, with the nearest miss if the pods do not fit.
         is_impossible: Whether they fit on no node, whatever pods end.
@@ -33,6 +36,7 @@ class FitResult(Struct, frozen=True):
     """
 
     nodes: tuple[str, ...] = ()
+    devices: tuple[tuple[AllocationResult, ...], ...] = ()
     ends: tuple[str, ...] = ()
     message: str = ""
     is_impossible: bool = False
@@ -109,7 +113,8 @@ def _result(answer: FitAnswer) -> FitResult:
             ends = tuple(info.uid for info in (*chosen.victims, *chosen.awaited))
             text = f"All {count} pods fit on {len(set(nodes))} nodes"
             text += f" after the end of {len(ends)} pods" if ends else ""
-            return FitResult(nodes, ends, f"{text}; their room is held until they are scheduled")
+            devices = tuple(chosen.devices.get(info.uid, ()) for info in answer.infos)
+            return FitResult(nodes, devices, ends, f"{text}; their room is held until they are scheduled")
         case FitVerdict.IMPOSSIBLE:
             return FitResult(message=f"The pods never fit on the present nodes: {answer.reason}", is_impossible=True)
         case FitVerdict.GAVE_UP:

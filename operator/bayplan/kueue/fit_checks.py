@@ -20,7 +20,7 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
@@ -28,6 +28,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
+from bayplan.fit.claim_templates import named_templates
 from bayplan.fit.room_holding import RoomHolding
 from bayplan.fit.room_search import FitDryRun
 from bayplan.kube.timing import delay_of_try
@@ -104,6 +105,9 @@ class CheckRequests(Protocol):
 
     async def priority_classes(self) -> Sequence[dict[str, Any]]:
         """Return the PriorityClasses of the cluster, as manifests."""
+
+    async def claim_templates(self, namespace: str, names: Collection[str]) -> Sequence[dict[str, Any]]:
+        """Return those of the named ResourceClaimTemplates that exist, as manifests."""
 
 
 @dataclass(slots=True)
@@ -347,7 +351,8 @@ class FitChecks:
                 pods = pods_of(workload, check, self._flavors, self._placed(workload))
                 if not pods:
                     return True, "All pods have nodes"
-                request = self._dry_run.read(f"Workload {workload.key}", pods, classes)
+                templates = await self._requests.claim_templates(workload.metadata.namespace, named_templates(pods))
+                request = self._dry_run.read(f"Workload {workload.key}", [*pods, *templates], classes)
                 found = await self._dry_run.search(request)
                 message = found.message
                 if not found.fits:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import datetime
 from typing import Any, TypeVar
 
 import msgspec
 
+from bayplan.fit.claim_templates import claim_template_manifests
 from bayplan.fit.room_search import FitDryRun
 from bayplan.gangs.group_sources import priority_class_manifests
 from bayplan.kube.http.api_request import APPLY_PATCH, METADATA_ONLY, ApiRequest, path_part
@@ -105,6 +106,10 @@ class KueueRequests:
     async def priority_classes(self) -> list[dict[str, Any]]:
         """Return the PriorityClasses of the cluster, as manifests."""
         return await priority_class_manifests(self._connection)
+
+    async def claim_templates(self, namespace: str, names: Collection[str]) -> list[dict[str, Any]]:
+        """Return those of the named ResourceClaimTemplates that exist, as manifests."""
+        return await claim_template_manifests(self._connection, namespace, names)
 
 
 class KueueAdmission:

@@ -17,12 +17,13 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from typing import Any, Protocol
 
+from bayplan.fit.claim_templates import claim_template_manifests, named_templates
 from bayplan.fit.room_holding import RoomHolding
 from bayplan.fit.room_search import FitDryRun, FitResult
 from bayplan.gangs.group_sources import priority_class_manifests
@@ -76,6 +77,9 @@ class ReservationRequests(Protocol):
 
     async def priority_classes(self) -> Sequence[dict[str, Any]]:
         """Return the PriorityClasses of the cluster, as manifests."""
+
+    async def claim_templates(self, namespace: str, names: Collection[str]) -> Sequence[dict[str, Any]]:
+        """Return those of the named ResourceClaimTemplates that exist, as manifests."""
 
 
 @dataclass(slots=True)
@@ -322,11 +326,13 @@ class ReservationController:
 
     async def _search(self, key: _Key, reservation: NodeReservation, record: _Record, lost: str) -> None:
         classes = await self._requests.priority_classes()
-        if missing := self._missing(reservation, record, classes):
+        named = named_templates([reservation.spec.template or {}])
+        templates = await self._requests.claim_templates(reservation.metadata.namespace, named)
+        if missing := self._missing(reservation, record, classes, templates):
             record.tried_at = self._clock.now(), self._scheduler.context.suspension.reported
             found, reason = FitResult(message=problems_message(missing)), "NotFound"
         else:
-            found, reason = await self._find(reservation, record, classes)
+            found, reason = await self._find(reservation, record, classes, templates)
         if record.held is not None:
             record.failures = 0
             self._event(reservation, "Normal", "RoomReserved", f"Room is held on {_names(record.held)}")
@@ -353,12 +359,16 @@ class ReservationController:
             self._event(reservation, "Warning", reason, message)
 
     async def _find(
-        self, reservation: NodeReservation, record: _Record, classes: Sequence[dict[str, Any]]
+        self,
+        reservation: NodeReservation,
+        record: _Record,
+        classes: Sequence[dict[str, Any]],
+        templates: Sequence[dict[str, Any]],
     ) -> tuple[FitResult, str]:
         """Search room and hold it; return the last result, and the reason of the condition if nothing is held."""
         found = FitResult()
         try:
-            request = self._request(reservation, record.remaining, classes)
+            request = self._request(reservation, record.remaining, classes, templates)
             for _ in range(_TRIES):
                 record.tried_at = self._clock.now(), self._scheduler.context.suspension.reported
                 found = await self._dry_run.search(request)
@@ -377,11 +387,20 @@ class ReservationController:
         return found, "Impossible" if found.is_impossible else "NoRoom"
 
     def _missing(
-        self, reservation: NodeReservation, record: _Record, classes: Sequence[dict[str, Any]]
+        self,
+        reservation: NodeReservation,
+        record: _Record,
+        classes: Sequence[dict[str, Any]],
+        templates: Sequence[dict[str, Any]],
     ) -> list[Problem]:
         """Return what the reservation names and does not exist, without which no room is searched."""
         names = [each["metadata"]["name"] for each in classes]
         found = list(missing_of_reservation(reservation, names, (), ()))
+        absent = named_templates([reservation.spec.template or {}]) - {each["metadata"]["name"] for each in templates}
+        found += (
+            Problem("spec.template.spec.resourceClaims", f'there is no ResourceClaimTemplate "{name}"; create it')
+            for name in sorted(absent)
+        )
         scheduler_name, path = scheduler_name_of(reservation)
         record.unserved = ""
         live = [instance.name for instance in self._scheduler.context.profiles]
@@ -390,9 +409,15 @@ class ReservationController:
             found.append(Problem(path, f'no live profile has the schedulerName "{scheduler_name}"{hint}; correct it'))
         return found
 
-    def _request(self, reservation: NodeReservation, count: int, classes: Sequence[dict[str, Any]]) -> FitRequest:
+    def _request(
+        self,
+        reservation: NodeReservation,
+        count: int,
+        classes: Sequence[dict[str, Any]],
+        templates: Sequence[dict[str, Any]] = (),
+    ) -> FitRequest:
         meta = reservation.metadata
-        objects = manifests_of(reservation, count)
+        objects = [*manifests_of(reservation, count), *templates]
         return prioritized(reservation, self._dry_run.read(f"{KIND} {meta.namespace}/{meta.name}", objects, classes))
 
     def _terms(self, reservation: NodeReservation, record: _Record, ends: Iterable[str] = ()) -> Terms:
@@ -583,6 +608,10 @@ class ReservationWrites:
     async def priority_classes(self) -> Sequence[dict[str, Any]]:
         """Return the PriorityClasses of the cluster, as manifests."""
         return await priority_class_manifests(self._connection)
+
+    async def claim_templates(self, namespace: str, names: Collection[str]) -> Sequence[dict[str, Any]]:
+        """Return those of the named ResourceClaimTemplates that exist, as manifests."""
+        return await claim_template_manifests(self._connection, namespace, names)
 
 
 def _names(room: HeldRoom) -> str:

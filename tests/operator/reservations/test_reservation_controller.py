@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -20,6 +20,9 @@ from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.meta import OwnerReference
 from scheduler_core.model.pod import Pod
 from tests.support.builders import pod
+from tests.support.device_preemption import idle, pending, served
+from tests.support.devices import claim, device, exactly, slice_of
+from tests.support.gang_devices import report
 from tests.support.gang_preemption import running_pod, small_node, with_pod_groups
 from tests.support.scheduling import Rig, rig
 from tests.support.tables import table
@@ -64,6 +67,12 @@ class Reservations:
     async def priority_classes(self) -> Sequence[dict[str, Any]]:
         api = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
         return [{**api, "metadata": {"name": "high"}, "value": 10}]
+
+    async def claim_templates(self, namespace: str, names: Collection[str]) -> Sequence[dict[str, Any]]:
+        metadata = {"name": "one", "namespace": namespace}
+        body = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": metadata}
+        request = {"name": "r", "exactly": {"deviceClassName": "gpu"}}
+        return [{**body, "spec": {"spec": {"devices": {"requests": [request]}}}}] if "one" in names else []
 
     def _deliver(self, name: str) -> None:
         self._version += 1
@@ -313,6 +322,12 @@ PLAIN = {"containers": [{"name": "main", "image": "main", "resources": {"request
         'spec.template.spec.schedulerName: no live profile has the schedulerName "absent"',
     ),
     (
+        "template of claims",
+        {"template": {"spec": {**PLAIN, "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "onne"}]}}},
+        "NotFound",
+        'spec.template.spec.resourceClaims: there is no ResourceClaimTemplate "onne"; create it',
+    ),
+    (
         "template",
         {"template": {"spec": {"containers": [{"name": "main"}]}}},
         "InvalidTemplate",
@@ -383,6 +398,23 @@ async def test_template(world: Reservations) -> None:
     assert world.status()["where"] == "b"
     await world.apply("more", count=1, template={"spec": spec})
     assert world.phase("more") == "Pending"
+
+
+async def test_devices_of_a_template() -> None:
+    """A claim for each pod is searched, and other pods get the devices that are left."""
+    made, writer = served(devices=False)
+    report(made, writer, small_node("a", 8), slice_of([device(f"d{number}") for number in range(3)], node="a"))
+    world = Reservations(made)
+    template = {"spec": {**PLAIN, "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one"}]}}
+    await world.apply("room", count=2, template=template)
+    assert world.phase() == "Reserved"
+    await world.apply("more", count=2, template=template)
+    assert world.phase("more") == "Pending"
+    async with made.running():
+        for name in ("other-0", "other-1", "other-2"):
+            report(made, writer, claim(exactly("r"), name=f"of-{name}"), pending(name, f"of-{name}", priority=0))
+        await idle(made)
+    assert len(made.bound) == 1
 
 
 async def test_a_node_that_is_gone(world: Reservations) -> None:
