@@ -170,9 +170,9 @@ class Operator:
         await parts.informers.synced.wait()
         await parts.groups.settle()
         parts.profiles.activate()
-        restored = [parts.scheduler.healing.restore(*each) for each in parts.group_statuses.recorded_losses()]
-        if any(restored):
-            log.info("Room of %d lost members of gangs is held again", sum(restored))
+        restored = parts.scheduler.healing.restore_all(parts.group_statuses.recorded_losses())
+        if restored:
+            log.info("Room of %d lost members of gangs is held again", restored)
         self._collector.freeze()
         if parts.kueue is not None:
             self._spawn("admission checks of Kueue", parts.kueue.run())

@@ -13,7 +13,8 @@ but scheduled again as a whole. A member whose bind failed after others were bou
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -21,6 +22,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from scheduler_core.cycle.gang_constraints import Where
+from scheduler_core.errors import SchedulerCoreError
 from scheduler_core.gangs.held_room import HeldPod, HeldRoom, Holder, OwnPods, Terms
 from scheduler_core.gangs.reservation_lifecycle import GangReservations, Report
 from scheduler_core.model.devices import AllocationResult
@@ -34,6 +36,9 @@ from scheduler_core.queueing.gang_members import Gang, HealingOutcome, controlle
 from scheduler_core.queueing.gang_registry import Gangs
 from scheduler_core.snapshot.cluster_cache import ClusterCache
 from scheduler_core.snapshot.held_claims import claim_keys
+from scheduler_core.snapshot.pod_info import PodInfo
+
+log = logging.getLogger(__name__)
 
 HELD = "RoomHeld"
 REPLACED = "MembersReplaced"
@@ -115,6 +120,21 @@ class Healing:
             lost.replacement = uid
             self._start_time(gang, lost)
 
+    def restore_all(self, losses: Iterable[tuple[GroupKey, RecordedLoss]]) -> int:
+        """Hold the room of members again that were lost before the process started; return of how many."""
+        count = 0
+        for key, recorded in losses:
+            try:
+                count += self.restore(key, recorded)
+            except Exception:
+                # The others are held again all the same, and scheduling starts.
+                log.exception(
+                    "Room of the lost member %s of group %s is not held again because of a bug; please report it",
+                    recorded.name,
+                    key,
+                )
+        return count
+
     def restore(self, key: GroupKey, recorded: RecordedLoss) -> bool:
         """Hold the room of a member again that was lost before the process started; return whether it is held.
 
@@ -147,12 +167,19 @@ class Healing:
         """Return a member with the requests of a lost one: of its owner, else any one if all request the same."""
         owner = recorded.index.rpartition("/")[0]
         of_owner = [pod for pod in gang.pods.values() if owner and owner_and_index(pod).rpartition("/")[0] == owner]
-        found = of_owner or list(gang.pods.values())
-        is_equal = len({self._nodes.compile_pod(pod).fit for pod in found}) == 1
-        return found[0] if is_equal else None
+        compiled = map(self._compiled, of_owner or gang.pods.values())
+        found = [info for info in compiled if info is not None]
+        return found[0].pod if len({info.fit for info in found}) == 1 else None
+
+    def _compiled(self, pod: Pod) -> PodInfo | None:
+        """Return a compiled member; None if it is invalid, which the feed reports when it reads the pod."""
+        try:
+            return self._nodes.compile_pod(pod)
+        except SchedulerCoreError:
+            return None
 
     def _begin(self, gang: Gang, pod: Pod, node_name: str, for_whom: str) -> LostMember | None:
-        """Hold the room of a member; return None if the group does not heal, or too many members are lost."""
+        """Hold the room of a member; return None if the group does not heal, too many are lost, or it is invalid."""
         uid = pod.metadata.uid
         if gang.group is None or not gang.group.hold_seconds or gang.tree is not None:
             return None
@@ -160,13 +187,13 @@ class Healing:
             if earlier.pod.metadata.name == pod.metadata.name:
                 # Another pod has the name since, and is lost now.
                 self._end(gang, earlier, ENDED, f"pod {pod.key} was lost again")
-        if len(gang.lost_members) >= MOST_OF_GANG or self._count >= MOST_OF_ALL:
+        info = self._compiled(pod)
+        if info is None or len(gang.lost_members) >= MOST_OF_GANG or self._count >= MOST_OF_ALL:
             return None
         lost = LostMember(pod, node_name, owner_and_index(pod))
         gang.lost_members[uid] = lost
         self._priorities.setdefault(gang.key, gang.group.priority)
         self._count += 1
-        info = self._nodes.compile_pod(pod)
         info.priority = _priority_of(gang, pod)
         own = OwnPods(gang.key.namespace, group=gang.key, matches=partial(_replaces, lost), are_new=True)
         holder = Holder("Pod", gang.key.namespace, pod.metadata.name, uid, own)
@@ -210,7 +237,8 @@ class Healing:
         """Return whether two pods have the same controller and equal requests."""
         if controller_of(lost) != controller_of(pod):
             return False
-        return self._nodes.compile_pod(lost).fit == self._nodes.compile_pod(pod).fit
+        before, now = self._compiled(lost), self._compiled(pod)
+        return before is not None and now is not None and before.fit == now.fit
 
     @staticmethod
     def _unassign(gang: Gang, uid: str) -> None:

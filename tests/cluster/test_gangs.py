@@ -306,11 +306,12 @@ def test_a_podgroup_that_a_second_job_uses(world: LiveGangs, operator: OperatorP
 
 
 def test_room_of_a_lost_member_is_held_after_the_operator_is_killed(world: LiveGangs) -> None:
-    """The replacement gets the node; a pod that waits for longer does not."""
+    """The replacement gets the node; a pod that waits for longer does not, and an invalid member stops nothing."""
     world.nodes("a", "b", cpu="1")
     world.group("train", 2, healing={"holdSeconds": 300})
     world.job("train", 2)
     before = world.until_bound("train", 2)
+    world.job("invalid", 1, group="train", spec={"nodeSelector": {f"k{number}": "v" for number in range(501)}})
     world.delete("train-0")
     world.until(lambda: any("until" in each for each in world.status("train").get("lost", ())), "the hold has an end")
     world.operator.kill()

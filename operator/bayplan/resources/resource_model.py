@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, ClassVar, Self
 
 from msgspec import Struct
-from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, WithJsonSchema
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, PlainSerializer, WithJsonSchema
 from pydantic.alias_generators import to_camel
 from pydantic.config import JsonDict
 
@@ -111,11 +111,11 @@ def format_time(moment: datetime) -> str:
 
 
 Timestamp = Annotated[
-    datetime,
+    AwareDatetime,
     PlainSerializer(format_time, return_type=str, when_used="json"),
     WithJsonSchema({"type": "string", "format": "date-time"}),
 ]
-"""Type of a status field with a time."""
+"""Type of a status field with a time, which has a time zone, as the API server requires."""
 
 
 class PrinterColumn(Struct, frozen=True):

@@ -271,3 +271,13 @@ async def test_a_bug_with_one_group_does_not_stop_the_others(
     await world.advance()
     assert world.sent() == ["Pending"]
     assert "please report it" in caplog.text
+
+
+@pytest.mark.parametrize(("until", "count"), [("2026-01-31T12:00:00Z", 1), ("2026-01-31T12:00:00", 0), ("soon", 0)])
+async def test_a_time_of_a_lost_member_has_a_time_zone(world: GroupWorld, until: str, count: int) -> None:
+    """A status that the API server would reject is not read, and does not hide those of other groups."""
+    lost = {"name": "train-0", "node": "a", "held": True}
+    world.add_group("first", {"lost": [{**lost, "until": until}]})
+    world.add_group("second", {"lost": [{**lost, "until": "2026-01-31T12:00:00Z"}]}, uid="uid-2")
+    found = [key.name for key, _ in world.controller.recorded_losses()]
+    assert found == ["first", "second"][1 - count :]

@@ -16,6 +16,7 @@ from scheduler_core.model.lost_members import RecordedLoss
 from scheduler_core.model.meta import OwnerReference
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupTopology, PodGroup
+from scheduler_core.snapshot.pod_info import MAX_DEMANDS
 from tests.support.builders import node, pod
 from tests.support.gang_preemption import small_node, terminating_pod, with_pod_groups
 from tests.support.gangs import add_groups, gang_of, group, member, members, settle
@@ -472,3 +473,48 @@ def test_room_is_not_held_again_for_a_member_whose_requests_are_not_known() -> N
     )
     loss = RecordedLoss("train-0", "a", f"Job/{JOB.uid}/0", made.clock.wall() + timedelta(seconds=30))
     assert not made.scheduler.healing.restore(gang_of(made).key, loss)
+
+
+# -- invalid members --------------------------------------------------------------------------------------------------
+
+INVALID = (
+    ("demands", {"node_selector": {f"k{number}": "v" for number in range(MAX_DEMANDS + 1)}}),
+    ("quantity", {"requests": {"cpu": "lots"}}),
+)
+
+
+@table("fields", *INVALID)
+async def test_an_invalid_member_does_not_prevent_that_room_is_held_again(fields: dict[str, Any]) -> None:
+    """It is never bound, so that it cannot be like the lost one."""
+    made, _ = restarted(waiting=False, seconds=0.0)
+    made.add(member("extra", owners=(JOB,), **{"requests": {"cpu": "2"}, **fields}))
+    loss = RecordedLoss("train-0", "a", "", made.clock.wall() + timedelta(seconds=30))
+    assert made.scheduler.healing.restore(gang_of(made).key, loss)
+    await settle(made, pod("other", requests={"cpu": "2"}))
+    assert not made.bound
+
+
+@table("fields", *INVALID)
+async def test_an_invalid_member_replaces_none(fields: dict[str, Any]) -> None:
+    """It is reported, and the room is held for a valid one."""
+    made = with_pod_groups(rig(defaults=default_plugins()))
+    add_groups(made, group(min_member=2, hold_seconds=HOLD_SECONDS))
+    for name in "ab":
+        made.add(small_node(name), member(f"m-{name}", owners=(REPLICAS,), requests={"cpu": "2"}, node_name=name))
+    made.scheduler.feed.pod_deleted(gang_of(made).pods["uid-of-default-m-a"])
+    made.add(member("invalid", owners=(REPLICAS,), **{"requests": {"cpu": "2"}, **fields}))
+    assert [event.regarding.name for event in made.writer.events] == ["invalid"]
+    await settle(made, member("m-c", owners=(REPLICAS,), requests={"cpu": "2"}))
+    assert made.bound == {"m-c": "a"}
+
+
+async def test_a_bug_in_the_restore_of_one_room_does_not_stop_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    """The scheduler starts, and the log names the lost member."""
+    made, _ = restarted(waiting=False, seconds=0.0)
+    made.add(small_node("d", rack="d"))
+    key, until = gang_of(made).key, made.clock.wall() + timedelta(seconds=30)
+    good = RecordedLoss("train-0", "a", f"Job/{JOB.uid}/0", until)
+    without_zone = RecordedLoss("train-3", "d", f"Job/{JOB.uid}/3", until.replace(tzinfo=None))
+    assert made.scheduler.healing.restore_all([(key, without_zone), (key, good)]) == 1
+    assert [each.node_name for each in gang_of(made).lost_members.values()] == ["a"]
+    assert "lost member train-3 of group default/train" in caplog.text
