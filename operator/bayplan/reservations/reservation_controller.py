@@ -32,6 +32,7 @@ from bayplan.kube.http.connection import ApiConnection
 from bayplan.kube.timing import delay_of_try
 from bayplan.reservations.reservation_list import ListedReservation, listed_reservation
 from bayplan.reservations.reserved_pods import KIND, holder_of, manifests_of, prioritized, without_searched_names
+from bayplan.reservations.room_restoring import RoomLeft, rooms_left
 from bayplan.resources.conditions import ConditionUpdate, find_condition, problems_message, set_condition
 from bayplan.resources.missing_references import missing_of_reservation, scheduler_name_of
 from bayplan.resources.node_reservation import (
@@ -126,7 +127,7 @@ class ReservationController:
     """Controller of NodeReservations; it runs only while this process leads.
 
     Attributes:
-        restored: Set when the room that was held before a restart is held again.
+        restored: Set when no room is left that was held before a restart and must be held again.
     """
 
     def __init__(self, scheduler: Scheduler, dry_run: FitDryRun, requests: ReservationRequests, clock: Clock) -> None:
@@ -141,6 +142,10 @@ class ReservationController:
         self._has_changed = asyncio.Event()
         self._by_namespace: dict[str, list[Pod]] | None = None
         """Pods that have nodes, by namespace, while room is held again after a restart."""
+        self._left: dict[str, dict[str, RoomLeft]] = {}
+        """What is left of the room by UID, by namespace, in the same look."""
+        self._classes: Sequence[dict[str, Any]] | ClusterWriteError | None = None
+        """The PriorityClasses in a look, or the error of the request; None until they are read."""
 
     # -- changes ------------------------------------------------------------------------------------------------
 
@@ -168,9 +173,11 @@ class ReservationController:
 
     async def settle(self) -> None:
         """Wait until :attr:`restored` is set, at most :data:`SETTLE_SECONDS`."""
-        with contextlib.suppress(TimeoutError):
+        try:
             async with asyncio.timeout(SETTLE_SECONDS):
                 await self.restored.wait()
+        except TimeoutError:
+            log.warning("Scheduling begins before the room of all NodeReservations is held again")
 
     # -- reconciling --------------------------------------------------------------------------------------------
 
@@ -178,7 +185,8 @@ class ReservationController:
         """Hold room and write statuses until cancelled."""
         while True:
             await self.look()
-            self.restored.set()
+            if all(record.is_restored for record in self._records.values()):
+                self.restored.set()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_LOOK_SECONDS):
                     await self._has_changed.wait()
@@ -188,7 +196,8 @@ class ReservationController:
         self._has_changed.clear()
         for key in sorted({*self._records, *map(_key, self._store.bodies())}, key=self._turn):
             await self._guarded(key)
-        self._by_namespace = None
+        self._by_namespace, self._classes = None, None
+        self._left.clear()
 
     def _turn(self, key: _Key) -> tuple[bool, int, str, _Key]:
         """Return the sort key: reservations whose room is held come first, then by priority and age."""
@@ -205,7 +214,7 @@ class ReservationController:
         except NotFoundError:
             return
         except ClusterWriteError as error:
-            log.warning("The status of %s %s/%s cannot be written: %s", KIND, *key, error)
+            log.warning("%s %s/%s is tried again, because a request failed: %s", KIND, *key, error)
             self._retry_write(key)
         except Exception:
             # The other reservations are answered all the same.
@@ -290,8 +299,9 @@ class ReservationController:
             return
         lost = ""
         if not record.is_restored:
-            record.is_restored = True
-            if await self._restore(reservation, record):
+            is_held = await self._restore(reservation, record)
+            record.is_restored, record.write_failures = True, 0
+            if is_held:
                 log.info("The room of %s %s/%s is held again", KIND, *key)
             else:
                 lost = "The room that was held before the restart is taken"
@@ -325,7 +335,7 @@ class ReservationController:
     # -- room ---------------------------------------------------------------------------------------------------
 
     async def _search(self, key: _Key, reservation: NodeReservation, record: _Record, lost: str) -> None:
-        classes = await self._requests.priority_classes()
+        classes = await self._priority_classes()
         named = named_templates([reservation.spec.template or {}])
         templates = await self._requests.claim_templates(reservation.metadata.namespace, named)
         if missing := self._missing(reservation, record, classes, templates):
@@ -437,49 +447,71 @@ class ReservationController:
         self._has_changed.set()
 
     async def _end(self, record: _Record) -> None:
+        record.is_restored = True
         if record.held is not None:
             room, record.held = record.held, None
             await self._holding.end(room)
 
     async def _restore(self, reservation: NodeReservation, record: _Record) -> bool:
         """Hold the room of the status again, without the part that pods have used since it was written."""
-        status, since = record.status, record.status.reserved_since
-        key_of, holder = self._scheduler.context.queue.gangs.key_of, holder_of(reservation)
-        own = [pod for pod in self._placed_pods(holder.namespace) if holder.pods.include(pod, key_of(pod))]
-        used = Counter(
-            each.spec.node_name
-            for each in own
-            if (created := each.metadata.creation_timestamp) is not None and since is not None and created >= since
-        )
-        free = Counter({each.name: each.pods for each in status.nodes})
-        surplus = used.total() - status.consumed
-        for name in [*used.elements(), *free.elements()]:
-            if surplus > 0 and free[name]:
-                free[name] -= 1
-                surplus -= 1
-        names = tuple(free.elements())
-        record.remaining = len(names)
-        if not names:
+        left, holder = self._rooms_left(reservation.metadata.namespace).get(record.uid), holder_of(reservation)
+        if left is None:
+            # The object was replaced after this look had begun.
+            return False
+        record.remaining = len(left.nodes)
+        if not left.nodes:
             self._on_end(record, EndReason.CONSUMED)
             return True
         try:
-            request = self._request(reservation, len(names), await self._requests.priority_classes())
+            request = self._request(reservation, len(left.nodes), await self._priority_classes())
         except ConfigError:
             return False
         # Its pods are known, so that no further scan is needed.
         holder = replace(holder, pods=replace(holder.pods, are_new=True))
-        room = self._holding.room(holder, request, FitResult(names), self._terms(reservation, record))
-        room.settled.update(pod.metadata.uid for pod in own)
+        room = self._holding.room(holder, request, FitResult(left.nodes), self._terms(reservation, record))
+        room.settled.update(left.own)
         return await self._hold(record, room)
 
-    def _placed_pods(self, namespace: str) -> list[Pod]:
-        """Return the pods of a namespace that have nodes, from one scan for all reservations that are restored."""
-        if self._by_namespace is None:
-            self._by_namespace = defaultdict(list)
-            for pods in self._scheduler.context.cache.columns.pods:
-                for info in pods.values():
-                    self._by_namespace[info.pod.metadata.namespace].append(info.pod)
-        return self._by_namespace.get(namespace, [])
+    def _rooms_left(self, namespace: str) -> dict[str, RoomLeft]:
+        """Return what is left of the room of a namespace's reservations, by UID, computed once in a look."""
+        if namespace not in self._left:
+            if self._by_namespace is None:
+                self._by_namespace = defaultdict(list)
+                for pods in self._scheduler.context.cache.columns.pods:
+                    for info in pods.values():
+                        self._by_namespace[info.pod.metadata.namespace].append(info.pod)
+            bodies = [body for body in self._store.bodies() if body["metadata"].get("namespace") == namespace]
+            found = [
+                each
+                for body in sorted(bodies, key=lambda body: self._turn(_key(body)))
+                if (each := self._read_status(body)) is not None
+            ]
+            key_of = self._scheduler.context.queue.gangs.key_of
+            self._left[namespace] = rooms_left(found, self._by_namespace.get(namespace, []), key_of)
+        return self._left[namespace]
+
+    def _read_status(self, body: Body) -> tuple[NodeReservation, NodeReservationStatus, bool] | None:
+        """Return a reservation, its last status, and whether its room must be held again; None if it is invalid."""
+        record = self._records.get(_key(body))
+        try:
+            reservation = NodeReservation.from_object(body)
+        except ConfigError:
+            return None
+        meta, status = reservation.metadata, reservation.status if record is None else record.status
+        is_current = status.observed_generation == meta.generation and not body["metadata"].get("deletionTimestamp")
+        is_open = is_current and (record is None or not record.is_restored)
+        return reservation, status, is_open and status.phase == "Reserved"
+
+    async def _priority_classes(self) -> Sequence[dict[str, Any]]:
+        """Return the PriorityClasses, from one request in a look; raises its error for each reservation."""
+        if self._classes is None:
+            try:
+                self._classes = await self._requests.priority_classes()
+            except ClusterWriteError as error:
+                self._classes = error
+        if isinstance(self._classes, ClusterWriteError):
+            raise self._classes
+        return self._classes
 
     async def _lost(self, record: _Record) -> str:
         """Return why the held room does not exist any more, and end it; "" if it exists."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
@@ -13,6 +14,7 @@ from bayplan.reservations import reservation_controller
 from bayplan.reservations.reservation_controller import ReservationController
 from bayplan.resources.node_reservation import NodeReservation, NodeReservationStatus
 from bayplan.resources.resource_model import format_time
+from msgspec.structs import replace
 
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.errors import ClusterWriteError
@@ -35,11 +37,13 @@ class Reservations:
 
     Attributes:
         failures: Number of next writes that fail.
+        failed_lists: Number of next lists of PriorityClasses that fail.
+        lists: Number of lists of PriorityClasses.
     """
 
     def __init__(self, made: Rig) -> None:
         self.rig = made
-        self.failures = 0
+        self.failures = self.failed_lists = self.lists = 0
         self._version = 0
         self.bodies: dict[str, dict[str, Any]] = {}
         self.controller = self._controller()
@@ -49,12 +53,16 @@ class Reservations:
         return ReservationController(self.rig.scheduler, dry_run, self, self.rig.clock)
 
     async def restart(self) -> None:
+        """Replace the controller as a new process does, and let it run once."""
+        self.replace_controller()
+        await self.controller.look()
+
+    def replace_controller(self) -> None:
         """Replace the controller as a new process does: nothing is held, and the objects are listed."""
         for room in self.rig.scheduler.reservations.held:
             self.rig.scheduler.reservations.held.end(room.holder.uid)
         self.controller = self._controller()
         self.controller.listed(NodeReservation, list(self.bodies.values()), str(self._version))
-        await self.controller.look()
 
     async def write_status(self, namespace: str, name: str, status: Mapping[str, Any]) -> None:
         assert namespace == "default"
@@ -65,6 +73,10 @@ class Reservations:
         self._deliver(name)
 
     async def priority_classes(self) -> Sequence[dict[str, Any]]:
+        self.lists += 1
+        if self.failed_lists:
+            self.failed_lists -= 1
+            raise ClusterWriteError("the API server does not respond")
         api = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
         return [{**api, "metadata": {"name": "high"}, "value": 10}]
 
@@ -459,6 +471,82 @@ async def test_restart(world: Reservations) -> None:
     assert (world.phase(), world.status()["consumed"]) == ("Consumed", 4)
     await world.restart()
     assert not len(world.rig.scheduler.reservations.held)
+
+
+@table(
+    "counts, used, consumed, deleted, expected",
+    ("first one", (2, 2), 2, 2, (), ("Consumed 2", "Reserved 0")),
+    ("both in part", (2, 2), 3, 3, (), ("Consumed 2", "Reserved 1")),
+    ("not yet counted", (2, 2), 2, 0, (), ("Consumed 2", "Reserved 0")),
+    ("one not yet counted", (2, 2), 3, 2, (), ("Consumed 2", "Reserved 1")),
+    ("one counted of two", (2, 1), 2, 1, (), ("Consumed 2", "Reserved 0")),
+    ("pods are gone", (2, 2), 2, 2, ("own-0", "own-1"), ("Consumed 2", "Reserved 0")),
+    ("pods after the end", (1, 3), 3, 1, ("own-0",), ("Consumed 1", "Reserved 2")),
+)
+async def test_restart_with_reservations_for_the_same_pods(
+    counts: tuple[int, int], used: int, consumed: int, deleted: Collection[str], expected: tuple[str, str]
+) -> None:
+    """Each pod has used the room of one of them, whatever the statuses counted before the restart."""
+    made = with_pod_groups(rig(defaults=default_plugins()))
+    made.add(small_node("a", 4), small_node("b", 4))
+    world = Reservations(made)
+    for number, count in enumerate(counts):
+        await world.apply(f"room-{number}", count=count)
+    world.rig.clock.advance(5)
+    placed = dict[str, Pod]()
+    for number in range(used + 1):
+        if number == consumed:
+            for _ in range(3):
+                await world.later()
+            for name in deleted:
+                made.scheduler.feed.pod_deleted(placed[name])
+        if number < used:
+            own = own_pod(f"own-{number}", created=world.rig.clock.wall())
+            await world.bound(own)
+            name = own.metadata.name
+            placed[name] = replace(own, spec=replace(own.spec, node_name=made.bound[name]))
+            made.scheduler.feed.pod_updated(own, placed[name])
+    await world.restart()
+    await world.later(0)
+    shown = [f"{world.phase(name)} {world.status(name)['consumed']}" for name in world.bodies]
+    assert tuple(shown) == expected
+    held = sum(room.free for room in world.rig.scheduler.reservations.held)
+    assert held == sum(counts) - used
+
+
+@table(
+    "failures, settles",
+    ("one request", 1, True),
+    ("all requests", 1000, False),
+)
+async def test_a_restart_without_priority_classes(
+    world: Reservations, failures: int, settles: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Scheduling begins when the room is held again, but not later than after some seconds."""
+    for number in range(2):
+        await world.apply(f"room-{number}", count=2)
+    before = [world.status(name)["nodes"] for name in world.bodies]
+    world.failed_lists, world.lists = failures, 0
+    monkeypatch.setattr(reservation_controller, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(reservation_controller, "SETTLE_SECONDS", 0.2)
+    world.replace_controller()
+    async with asyncio.TaskGroup() as group:
+        run = group.create_task(world.controller.run())
+        settling = group.create_task(world.controller.settle())
+        for _ in range(1000):
+            if world.lists > min(failures, 3):
+                break
+            assert not world.controller.restored.is_set()
+            assert not len(world.rig.scheduler.reservations.held)
+            world.rig.clock.advance(1)
+            await asyncio.sleep(0)
+        await settling
+        assert world.controller.restored.is_set() is settles
+        run.cancel()
+    world.failed_lists = 0
+    await world.later(30)
+    assert [world.status(name)["nodes"] for name in world.bodies] == before
+    assert [world.phase(name) for name in world.bodies] == ["Reserved", "Reserved"]
 
 
 async def test_writes_that_fail(world: Reservations) -> None:
