@@ -1,9 +1,14 @@
-"""Laws of RebalancePlans that are made among faults: refused evictions, lost and different replacements, and rivals.
+"""Laws of RebalancePlans that are made among faults and interruptions.
+
+Evictions are refused, replacements are lost or differ, rivals come, writes of the status fail or take long, and plans
+are deleted, suspended or changed while a move begins.
 
 - A pod is evicted only if the replacements of all pods that were evicted before are bound to their nodes, except those
   of the moves that may be made at the same time.
 - No PodDisruptionBudget is broken, no more pods are evicted than the budget of the plan allows, and no pod twice.
 - After a plan has stopped, nothing is evicted and nothing is held. After a completed one, a second plan has no moves.
+- Each move is in the stored status before its pod is evicted. After a plan was deleted, suspended or changed, and after
+  a move has failed, no pod is evicted; the status of a suspended plan has no move that is being made.
 """
 
 from __future__ import annotations
@@ -14,8 +19,10 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from bayplan.rebalancing.plan_controller import StoredPlan
 from bayplan.rebalancing.pod_moves import EvictionRefusedError
 
+from scheduler_core.errors import WriteTimeoutError
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.affinity import LabelSelector
 from scheduler_core.model.meta import ObjectMeta
@@ -27,7 +34,7 @@ from tests.support.planned_cluster import PlannedCluster, elsewhere, equal, none
 from tests.support.rebalancing import movable
 from tests.support.scheduling import Rig, rig
 
-CHUNKS, SEEDS = 2, 30
+CHUNKS, SEEDS = 2, 50
 ENDED = ("Completed", "Stopped")
 
 
@@ -36,6 +43,9 @@ class FaultyCluster(PlannedCluster):
 
     Attributes:
         kinds: Number of events of each kind.
+        broken: What does not hold at an eviction; the controller would log an exception, and continue.
+        interruption: How the plan is interrupted while a status is written that begins a move; "" if it is not.
+        is_interrupted: Whether that has happened.
 
     Args:
         most: Number of moves that may be made at the same time.
@@ -45,33 +55,67 @@ class FaultyCluster(PlannedCluster):
         super().__init__(made)
         self._most = most
         self.kinds: Counter[str] = Counter()
+        self.broken: list[AssertionError] = []
+        self.interruption, self.is_interrupted = "", False
+        self._writes = random.Random(rng.random())
+        self._begins, self._is_slow = self._writes.randint(1, 6), self._writes.random() < 0.5
         self._rng, self._faults = rng, faults
         self._targets: dict[str, str] = {}
         self._apps: dict[str, str] = {}
         self._rivals = 0
 
     async def evict(self, namespace: str, name: str, uid: str) -> None:
-        self.check_replacements()
+        try:
+            self._check_eviction(name, uid)
+        except AssertionError as error:
+            self.broken.append(error)
         if self._rng.random() < self._faults:
             self.kinds["refused"] += 1
             raise EvictionRefusedError("Cannot evict pod as it would violate the pod's disruption budget")
-        assert not name.endswith("-again")
         placed = self.rig.context.cache.get(uid)
         assert placed is not None
         budgets = self.rig.context.cache.columns.disruption_budgets.protecting(placed.info)
-        assert all(budget.disruptions_allowed > 0 for budget in budgets)
         labels = placed.info.pod.metadata.labels
         if any(self._disrupted(str(budget.name)) >= budget.disruptions_allowed for budget in budgets):
             self.kinds["budget"] += 1
             raise EvictionRefusedError("Cannot evict pod as it would violate the pod's disruption budget")
-        moves = self.statuses[-1]["moves"]
-        (target,) = [move["target"] for move in moves if move["uid"] == uid and move["state"] == "Evicting"]
+        (target,) = [move["target"] for move in self.statuses[-1]["moves"] if move["uid"] == uid]
         self._targets[f"{name}-again"] = target
         self._apps[f"{name}-again"] = labels["app"]
         self.replace = self._next_replacement()
         if self._rng.random() < self._faults:
             self._add_rival()
         await super().evict(namespace, name, uid)
+
+    def _check_eviction(self, name: str, uid: str) -> None:
+        self.check_replacements()
+        assert not self.is_interrupted
+        # After a failed write the plan is made again, for the present state.
+        assert not name.endswith("-again") or self.kinds["unwritten"]
+        placed = self.rig.context.cache.get(uid)
+        assert placed is not None
+        budgets = self.rig.context.cache.columns.disruption_budgets.protecting(placed.info)
+        assert all(budget.disruptions_allowed > 0 for budget in budgets)
+        moves = {move["uid"]: move for move in self.statuses[-1]["moves"]}
+        assert (moves[uid]["state"], "awaited" in moves[uid]) == ("Evicting", True)
+        assert all(move["state"] != "Failed" for move in moves.values())
+
+    async def write_status(self, name: str, status: dict[str, Any]) -> None:
+        assert not (self.is_interrupted and self.interruption == "delete")
+        if self._is_slow:
+            await self.rig.clock.sleep(self._writes.choice((0, 1, 3)))
+        self._begins -= any(move["state"] == "Evicting" for move in status.get("moves", ()))
+        if self.interruption and not self._begins and not self.is_interrupted:
+            self.is_interrupted = True
+            self.kinds[self.interruption] += 1
+            if self.interruption == "delete":
+                self.plans.plan_deleted(StoredPlan(ObjectMeta("plan")))
+            else:
+                self.plan(suspend=self.interruption == "suspend", dryRun=True)
+        if self._writes.random() < self._faults / 2:
+            self.kinds["unwritten"] += 1
+            raise WriteTimeoutError("no response")
+        await super().write_status(name, status)
 
     def _next_replacement(self) -> Any:
         if self._rng.random() >= self._faults / 2:
@@ -122,18 +166,30 @@ async def _lifetime(seed: int) -> Counter[str]:
         made.scheduler.workload_feed.added(_budget(name, rng.choice((0, 1, 1, 2))))
     most = rng.choice((1, 1, 3, 5))
     cluster = FaultyCluster(made, rng, rng.choice((0.0, 0.1, 0.3)), most)
+    cluster.interruption = rng.choice(("", "", "", "delete", "suspend", "change"))
     listed = asyncio.Event()
     listed.set()
     moves = rng.randint(1, 8)
     async with made.running(), asyncio.TaskGroup() as tasks:
         running = tasks.create_task(cluster.plans.run(listed))
         cluster.plan(budget={"moves": moves, "concurrentMoves": most}, moveTimeoutSeconds=60)
-        await cluster.until(lambda: bool(cluster.statuses) and cluster.statuses[-1]["phase"] in ENDED)
-        status, evicted = cluster.statuses[-1], list(cluster.evicted)
+        await cluster.until(
+            lambda: cluster.is_interrupted or (bool(cluster.statuses) and cluster.statuses[-1]["phase"] in ENDED)
+        )
+        evicted, ended = list(cluster.evicted), cluster.statuses[-1:]
         await cluster.until_later(300)
+        assert not cluster.broken, seed
         assert cluster.evicted == evicted
         assert not len(made.scheduler.reservations.held)
         assert len(evicted) == len(set(evicted)) <= moves
+        status = cluster.statuses[-1]
+        if cluster.is_interrupted:
+            phases = {"delete": ("Moving", *ENDED), "suspend": ("Suspended",), "change": ("Planned",)}
+            assert status["phase"] in phases[cluster.interruption]
+            assert status["phase"] == "Moving" or all(move["state"] != "Evicting" for move in status["moves"])
+            running.cancel()
+            return cluster.kinds
+        assert ended == [status]
         assert status["moved"] == len(evicted) - cluster.missing
         assert cluster.missing <= (most if status["phase"] == "Stopped" else 0)
         if status["phase"] == "Completed" and len(evicted) < moves and not cluster.kinds["rival"]:
@@ -159,4 +215,8 @@ async def test_plans_among_faults(chunk: int) -> None:
         "lost",
         "budget",
         "at the same time",
+        "unwritten",
+        "delete",
+        "suspend",
+        "change",
     }, total

@@ -2,7 +2,7 @@
 
 - After a completed plan, the gang is bound before each pod of equal or lower priority that fits only in its room.
 - Room that the gang does not use ends in its time, and then the rivals are bound. After a plan has stopped, nothing is
-  held.
+  held. Room that has ended is not in the status.
 """
 
 from __future__ import annotations
@@ -96,6 +96,7 @@ async def _lifetime(seed: int) -> Counter[str]:
             kinds["gangs"] += 1
         await cluster.until_later(HOLD_SECONDS)
         assert not len(made.scheduler.reservations.held), seed
+        assert cluster.statuses[-1].get("room") is None, seed
         running.cancel()
     return kinds + Counter({"unused": is_lost and status.get("room") is not None})
 

@@ -1,7 +1,7 @@
 """Room that plans make for gangs: it is held from the first move until the members are bound, for a bounded time.
 
 The pods that are still to be moved are in the way, so that each part of the room is held from the moment when it is
-free. Only the members use it, and pods of a higher priority than that of the gang.
+free. Only the members use it, and pods of a higher priority than the gang has now.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from scheduler_core.gangs.held_room import EndReason, HeldPod, HeldRoom, Holder,
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, GroupSource
 from scheduler_core.ports import Event, ObjectReference
+from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.scheduler import Scheduler
 
 _KIND = "PodGroup"
@@ -42,6 +43,7 @@ class GangRooms:
         self._scheduler = scheduler
         self._holding = RoomHolding(scheduler)
         self._entries: dict[str, _Entry] = {}
+        scheduler.context.queue.gangs.on_change.append(self._gang_changed)
 
     async def hold(
         self, plan: RebalancePlan, members: Iterable[MemberRoom], in_the_way: Collection[str], until: float
@@ -73,19 +75,26 @@ class GangRooms:
 
         own = OwnPods(key.namespace, group=key, slot_class=_uid_of)
         # Two plans for one gang hold room once.
-        holder = Holder(_KIND, key.namespace, key.name, f"{_KIND}/{key}", own)
+        holder = Holder(_KIND, key.namespace, key.name, _uid_of_holder(key), own)
         terms = Terms(frozenset(in_the_way), until, prefers_slots=True, on_end=on_end)
         room = HeldRoom(holder, slots, context.cache.columns, terms)
         room.reservation.priority = gang.priority
-        entry.room = room if await self._holding.hold(room) else None
-        self._entries[name] = entry
-        return entry.room is not None
+        is_held = await self._holding.hold(room)
+        self.release(name)
+        if is_held:
+            entry.room = room
+            self._entries[name] = entry
+        return is_held
 
     def extend(self, name: str, until: float) -> None:
         """Set the clock time at which the room of a plan ends."""
-        entry = self._entries.get(name)
-        if entry is not None and entry.room is not None and self._is_held(entry.room):
-            self._scheduler.reservations.held.extend(entry.room.holder.uid, until)
+        room = self._held(name)
+        if room is not None:
+            self._scheduler.reservations.held.extend(room.holder.uid, until)
+
+    def is_held(self, name: str) -> bool:
+        """Return whether the room of a plan is held."""
+        return self._held(name) is not None
 
     def ended(self, name: str) -> EndReason | None:
         """Return why the room of a plan has ended; None if it is held, or none was."""
@@ -107,6 +116,17 @@ class GangRooms:
         if self._is_held(room):
             self._scheduler.reservations.held.end(room.holder.uid)
 
+    def _gang_changed(self, gang: Gang) -> None:
+        group = gang.group
+        # Without a priority of the group, that of the members counts, which does not change.
+        if self._entries and group is not None and group.priority is not None:
+            self._scheduler.reservations.held.set_priority(_uid_of_holder(gang.key), group.priority)
+
+    def _held(self, name: str) -> HeldRoom | None:
+        entry = self._entries.get(name)
+        room = None if entry is None else entry.room
+        return room if room is not None and self._is_held(room) else None
+
     def _is_held(self, room: HeldRoom) -> bool:
         return self._scheduler.reservations.held.of(room.holder.uid) is room
 
@@ -119,6 +139,10 @@ class GangRooms:
             note = f"Gang {key} did not use its room in time; other pods may use it"
             event = Event(regarding, "Warning", "RoomExpired", "Rebalancing", note)
         self._scheduler.context.writer.record(event)
+
+
+def _uid_of_holder(key: GroupKey) -> str:
+    return f"{_KIND}/{key}"
 
 
 def _uid_of(pod: Pod) -> str:

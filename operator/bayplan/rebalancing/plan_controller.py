@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -168,6 +168,7 @@ class RebalancePlans:
         else:
             if entry.stored.metadata.generation != meta.generation:
                 entry.read = None
+                self.rooms.release(meta.name)
             entry.stored = plan
         self._has_changed.set()
 
@@ -231,7 +232,7 @@ class RebalancePlans:
             return
         members = [MemberRoom(each.pod, each.uid, each.node) for each in room.members]
         in_the_way = {each.uid for each in plan.status.moves if each.state in ("Pending", "Evicting")}
-        if await self.rooms.hold(plan, members, in_the_way, self._clock.now() + left):
+        if await self._hold(plan, members, in_the_way, left):
             log.info("RebalancePlan %s: the room of its gang is held again", plan.metadata.name)
 
     async def _guarded(self, name: str) -> None:
@@ -263,6 +264,9 @@ class RebalancePlans:
             status = await self._end_resumed(plan, status, resumed)
         entry.status = status
         if not self._is_due(plan, status):
+            if status.room is not None and not self.rooms.is_held(name):
+                self.rooms.release(name)
+                await self.write(name, plan.metadata.uid, status.model_copy(update={"room": None}))
             return
         run = _Run(self, plan, status)
         if plan.spec.suspend:
@@ -313,11 +317,15 @@ class RebalancePlans:
     # -- for one run --------------------------------------------------------------------------------------------
 
     async def write(self, name: str, uid: str, status: RebalancePlanStatus) -> None:
-        """Write the status of an object unless it is gone; after an error it is written again later."""
-        entry = self._entries.get(name)
-        if entry is None or entry.stored.metadata.uid != uid:
-            return
-        entry.status = status
+        """Write the status of an object; after an error it is written again later.
+
+        Raises:
+            NotFoundError: The object is gone.
+            ClusterWriteError: The status is not written, or that is not known.
+        """
+        entry = self.set_status(name, uid, status)
+        if entry is None:
+            raise NotFoundError(f"RebalancePlan {name} with UID {uid} is gone")
         written = {**_OPTIONAL, **status.model_dump(mode="json", by_alias=True, exclude_none=True)}
         if status.effect is not None:
             written["effect"] = status.effect.model_dump(mode="json", by_alias=True)
@@ -330,6 +338,14 @@ class RebalancePlans:
             entry.write_after = self._clock.now() + delay
             raise
         entry.write_failures = 0
+
+    def set_status(self, name: str, uid: str, status: RebalancePlanStatus) -> _Entry | None:
+        """Store the last status of an object; return what is known about the object, None if it is gone."""
+        entry = self._entries.get(name)
+        if entry is None or entry.stored.metadata.uid != uid:
+            return None
+        entry.status = status
+        return entry
 
     def is_current(self, plan: RebalancePlan) -> bool:
         """Return whether the object still has this spec."""
@@ -347,8 +363,17 @@ class RebalancePlans:
 
     async def hold(self, plan: RebalancePlan, found: PlanDocument, seconds: float) -> bool:
         """Hold the room of a gang for some seconds; return whether it exists."""
-        moved = {each.uid for each in found.moves}
-        return await self.rooms.hold(plan, found.room, moved, self._clock.now() + seconds)
+        return await self._hold(plan, found.room, {each.uid for each in found.moves}, seconds)
+
+    async def _hold(
+        self, plan: RebalancePlan, members: Sequence[MemberRoom], in_the_way: Collection[str], seconds: float
+    ) -> bool:
+        is_held = await self.rooms.hold(plan, members, in_the_way, self._clock.now() + seconds)
+        if self.is_current(plan):
+            return is_held
+        # The room may have begun after the release for the change.
+        self.rooms.release(plan.metadata.name)
+        return False
 
     def extend(self, plan: RebalancePlan, seconds: float) -> None:
         """Let the room of a gang end after some seconds."""
@@ -403,6 +428,8 @@ class _Run:
         except SchedulerCoreError as error:
             await self._end("Stopped", "False", "SearchFailed", f"The plan cannot be made: {error}")
             return
+        if not plans.is_current(self._plan):
+            return
         self._status = self._status.model_copy(
             update={
                 "planned": self._before + len(found.moves),
@@ -421,6 +448,8 @@ class _Run:
             }
         )
         is_held = not spec.dry_run and await self._hold_room(found)
+        if not plans.is_current(self._plan):
+            return
         if found.missing_nodes and not found.moves:
             await self._end("Stopped", "False", "NodesNotFound", _with_missing(found))
         elif spec.dry_run:
@@ -469,7 +498,11 @@ class _Run:
     async def suspend(self, before: RebalancePlanStatus) -> None:
         """Write that no moves are made; the moves of the earlier spec stay in the status."""
         self._plans.rooms.release(self._plan.metadata.name)
-        self._status = before.model_copy(update={"observed_generation": self._plan.metadata.generation, "room": None})
+        # The pods of the moves that are still Evicting were not evicted.
+        unmade = {"state": "Pending", "awaited": None}
+        moves = tuple(each.model_copy(update=unmade) if each.state == "Evicting" else each for each in before.moves)
+        generation = self._plan.metadata.generation
+        self._status = before.model_copy(update={"observed_generation": generation, "room": None, "moves": moves})
         self._conclude("False", "Suspended", "spec.suspend is true: no moves are made until it is false")
         await self._write("Suspended")
 
@@ -496,14 +529,15 @@ class _Run:
                 order = MoveOrder(self._plan, request, move, self._is_wanted, begin)
                 plans.moves.begin(move)
                 made.add(tasks.create_task(self._move(number, order)))
+        # Not all changes are written if the plan was changed, or after an error.
+        plans.set_status(self._plan.metadata.name, self._plan.metadata.uid, self._status)
+        # Unless it is current, the object is reconciled again, or it is gone.
+        if self._failures and plans.is_current(self._plan):
+            await self._end("Stopped", "False", "MoveFailed", self._failures[0])
         if self._error is not None:
             raise self._error
-        # Otherwise the object is reconciled again, or it is gone.
-        if plans.is_current(self._plan):
-            if self._failures:
-                await self._end("Stopped", "False", "MoveFailed", self._failures[0])
-            elif not await self._is_over():
-                await self._end("Completed", "True", "Moved", _with_missing(found))
+        if not self._failures and plans.is_current(self._plan) and not await self._is_over():
+            await self._end("Completed", "True", "Moved", _with_missing(found))
 
     async def _move(self, number: int, order: MoveOrder) -> None:
         """Make a move. Errors are raised when the other moves that are made at the same time have ended."""
@@ -547,14 +581,14 @@ class _Run:
             await self._plans.pause(min(max(seconds, 0.0), 60 / rate + 1))
 
     async def _begin(self, number: int, awaited: AwaitedPod) -> None:
-        if self._status.moves[number].awaited != awaited:
-            before = self._status
+        before = self._status.moves[number]
+        if before.awaited != awaited:
             self._mark(number, "Evicting", awaited)
             try:
                 await self._write("Moving")
             except ClusterWriteError:
                 # The next try must write it again: no pod is evicted before its move is in the stored status.
-                self._status = before
+                self._mark(number, before.state, before.awaited)
                 raise
 
     def _mark(self, number: int, state: str, awaited: AwaitedPod | None = None) -> None:
@@ -577,8 +611,8 @@ class _Run:
         self._status = self._status.model_copy(update={"conditions": tuple(conditions)})
 
     async def _end(self, phase: str, status: str, reason: str, message: str) -> None:
-        gang = self._plan.spec.gang
-        if phase == COMPLETED and gang is not None and gang.hold_seconds and self._status.room is not None:
+        gang, is_held = self._plan.spec.gang, self._plans.rooms.is_held(self._plan.metadata.name)
+        if phase == COMPLETED and gang is not None and gang.hold_seconds and is_held:
             self._extend_room(gang.hold_seconds)
         else:
             self._plans.rooms.release(self._plan.metadata.name)

@@ -55,7 +55,7 @@ class MoveOrder:
     """A move that is to be made.
 
     Attributes:
-        is_current: Returns whether the move is still wanted; called before each try to evict the pod.
+        is_current: Returns whether the move is still wanted; called before each try, and last before the eviction.
         on_begin: Writes what is needed to resume the move; called before the eviction.
     """
 
@@ -203,6 +203,8 @@ class PodMoves:
             return f"the room on node {move.target} was taken"
         try:
             await self._begin(order, info)
+            if not order.is_current():
+                return CHANGED
             await self._evictions.evict(meta.namespace, meta.name, meta.uid)
             self._record(order)
             return await self.outcome(held)
@@ -226,8 +228,6 @@ class PodMoves:
     async def _begin(self, order: MoveOrder, info: PodInfo) -> None:
         try:
             await order.on_begin(self._awaited(info, order.move.target))
-        except NotFoundError:
-            raise
         except ClusterWriteError as error:
             raise _NotBegunError(str(error)) from error
 

@@ -186,8 +186,9 @@ GATES: tuple[FeatureGate, ...] = (
         Stage.ALPHA,
         "0.1",
         "RebalancePlans (bayplan.dev) plan moves of running pods that empty nodes or make room for a gang, and make "
-        "them if spec.dryRun is false: pods are evicted through the Eviction API, one after the other. Annotations and "
-        "all volumes of pods are decoded. When off, RebalancePlans have no effect.",
+        "them if spec.dryRun is false: pods are evicted through the Eviction API, at most spec.budget.concurrentMoves "
+        "(1) at the same time. Annotations and all volumes of pods are decoded. When off, RebalancePlans have no "
+        "effect.",
     ),
     FeatureGate(
         RESULT_CACHE,

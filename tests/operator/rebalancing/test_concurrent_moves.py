@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from bayplan.rebalancing.plan_controller import StoredPlan
 from msgspec.structs import replace
 
 from scheduler_core.errors import WriteTimeoutError
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.affinity import Affinity, LabelSelector, PodAffinity, PodAffinityTerm
-from scheduler_core.model.meta import OwnerReference
+from scheduler_core.model.meta import ObjectMeta, OwnerReference
 from scheduler_core.model.pod import Pod, TopologySpreadConstraint
 from tests.support.gang_preemption import running_pod, small_node, with_pod_groups
 from tests.support.planned_cluster import PlannedCluster, none
@@ -133,3 +135,90 @@ async def test_an_error_of_one_move(cluster: PlannedCluster) -> None:
     status = await cluster.until_phase("Stopped")
     assert [each["state"] for each in status["moves"]] == ["Moved", "Failed", "Pending"]
     assert len(cluster.evicted) == 1
+
+
+@dataclass(slots=True)
+class BeginWrites:
+    """The writes that begin moves: the first one waits for a gate, and may fail.
+
+    Attributes:
+        evicted: For each evicted pod, the moves that were begun in the stored status.
+    """
+
+    cluster: PlannedCluster
+    fails: bool = False
+    gate: asyncio.Event = field(default_factory=asyncio.Event)
+    has_begun: bool = False
+    evicted: dict[str, list[str]] = field(default_factory=dict)
+
+    def install(self) -> None:
+        """Replace the requests of the cluster."""
+        write, evict = self.cluster.write_status, self.cluster.evict
+
+        async def write_status(name: str, status: dict[str, Any]) -> None:
+            is_first = not self.has_begun and any(each["state"] == "Evicting" for each in status["moves"])
+            self.has_begun |= is_first
+            if is_first:
+                await self.gate.wait()
+            if is_first and self.fails:
+                raise WriteTimeoutError("no response")
+            await write(name, status)
+
+        async def evict_pod(namespace: str, name: str, uid: str) -> None:
+            moves = self.cluster.statuses[-1]["moves"]
+            self.evicted[name] = [each["pod"].partition("/")[2] for each in moves if "awaited" in each]
+            await evict(namespace, name, uid)
+
+        self.cluster.write_status = write_status  # type: ignore[method-assign]
+        self.cluster.evict = evict_pod  # type: ignore[method-assign]
+
+
+async def test_a_begin_that_cannot_be_written(cluster: PlannedCluster) -> None:
+    """The moves that begin at the same time stay in the status, so that a restart resumes them."""
+    cluster.rig.add(*(movable(f"p{number}", "a") for number in range(3)))
+    writes = BeginWrites(cluster, fails=True)
+    writes.install()
+    plan(cluster, 3)
+    await cluster.until(lambda: writes.has_begun)
+    await cluster.until_later(3)
+    writes.gate.set()
+    await cluster.until_phase("Completed")
+    assert len(writes.evicted) == 3
+    assert all(name in stored for name, stored in writes.evicted.items())
+
+
+@table(
+    "change",
+    ("deleted", lambda cluster: cluster.plans.plan_deleted(StoredPlan(ObjectMeta("plan")))),
+    ("suspended", lambda cluster: plan(cluster, 3, suspend=True)),
+    ("changed", lambda cluster: plan(cluster, 3, dryRun=True)),
+)
+async def test_a_change_while_moves_begin(cluster: PlannedCluster, change: Any) -> None:
+    """No pod is evicted, although the writes that begin the moves succeed later."""
+    cluster.rig.add(*(movable(f"p{number}", "a") for number in range(3)))
+    writes = BeginWrites(cluster)
+    writes.install()
+    plan(cluster, 3)
+    await cluster.until(lambda: writes.has_begun)
+    await cluster.until_later(3)
+    change(cluster)
+    writes.gate.set()
+    await cluster.until_later(20)
+    assert not cluster.evicted
+    assert not len(cluster.rig.scheduler.reservations.held)
+    if cluster.statuses[-1]["phase"] == "Suspended":
+        assert [each["state"] for each in cluster.statuses[-1]["moves"]] == ["Pending"] * 3
+
+
+async def test_a_move_that_fails_while_another_one_begins(cluster: PlannedCluster) -> None:
+    """The pod whose move is written at that time is not evicted."""
+    cluster.rig.add(*(movable(f"p{number}", "a") for number in range(3)))
+    writes = BeginWrites(cluster)
+    writes.install()
+    plan(cluster, 3)
+    await cluster.until(lambda: writes.has_begun)
+    cluster.error = WriteTimeoutError("no response")
+    writes.gate.set()
+    status = await cluster.until_phase("Stopped")
+    assert sorted(each["state"] for each in status["moves"]) == ["Failed", "Pending", "Pending"]
+    assert len(writes.evicted) == 1

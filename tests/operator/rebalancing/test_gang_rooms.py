@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+from bayplan.rebalancing.documents import PlanDocument
 from bayplan.rebalancing.plan_controller import StoredPlan
 
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.pod import Pod
+from scheduler_core.rebalance.requests import RebalanceRequest
 from tests.support.builders import pod
 from tests.support.gang_preemption import running_pod, small_node, with_pod_groups
 from tests.support.gangs import add_groups, group, key, member
@@ -210,3 +213,84 @@ async def test_room_is_held_again_after_a_restart() -> None:
         assert restarted.rig.bound == {"worker": "a"}
         task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+@table(
+    "change",
+    ("deleted", lambda cluster: cluster.plans.plan_deleted(StoredPlan(ObjectMeta("plan")))),
+    ("changed", lambda cluster: cluster.plan(suspend=True)),
+)
+async def test_a_change_during_the_search(change: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No room is held for a plan that was deleted or changed while it was searched."""
+    async with Cluster() as cluster:
+        search, is_found, gate = cluster.plans.search, asyncio.Event(), asyncio.Event()
+
+        async def slow(request: RebalanceRequest) -> PlanDocument:
+            found = await search(request)
+            is_found.set()
+            await gate.wait()
+            return found
+
+        monkeypatch.setattr(cluster.plans, "search", slow)
+        cluster.create(WORKER)
+        cluster.plan()
+        await cluster.until(is_found.is_set)
+        change(cluster)
+        gate.set()
+        await cluster.until_later(5)
+        assert (cluster.held_for, cluster.evicted) == ([], [])
+
+
+async def test_a_plan_that_is_deleted_when_its_room_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The room that begins ends again."""
+    async with Cluster() as cluster:
+        hold = cluster.plans.rooms.hold
+
+        async def delayed(*arguments: Any) -> bool:
+            cluster.plans.plan_deleted(StoredPlan(ObjectMeta("plan")))
+            return await hold(*arguments)
+
+        monkeypatch.setattr(cluster.plans.rooms, "hold", delayed)
+        cluster.create(WORKER)
+        cluster.plan()
+        await cluster.until_later(5)
+        assert (cluster.held_for, cluster.evicted) == ([], [])
+
+
+async def test_room_ends_at_once_with_its_spec() -> None:
+    """A change of the spec ends it when it is seen, not when the plan is reconciled."""
+    async with Cluster() as cluster:
+        cluster.create(WORKER)
+        cluster.refusals = 10_000
+        cluster.plan()
+        await cluster.until(lambda: "PodGroup default/train" in cluster.held_for)
+        cluster.plan(suspend=True)
+        assert "PodGroup default/train" not in cluster.held_for
+
+
+async def test_the_room_has_the_priority_of_the_group() -> None:
+    """A change of the PodGroup counts for room that is held."""
+    async with Cluster() as cluster:
+        await with_waiting_room(cluster)
+        (room,) = cluster.rig.scheduler.reservations.held
+        assert room.reservation.priority == 0
+        add_groups(cluster.rig, group(min_member=1, priority=7))
+        assert room.reservation.priority == 7
+        cluster.create(pod("rival", requests={"cpu": "1"}, priority=5))
+        await cluster.until_later(5)
+        assert "rival" not in cluster.rig.bound
+
+
+async def test_the_status_has_no_room_that_has_ended() -> None:
+    """It is removed when the gang is bound, and when the room has expired."""
+    async with Cluster() as cluster:
+        cluster.create(WORKER)
+        cluster.plan()
+        await cluster.until_phase("Completed")
+        await cluster.until_later(5)
+        assert (cluster.rig.bound["worker"], cluster.statuses[-1]["room"]) == ("a", None)
+    async with Cluster() as cluster:
+        assert (await with_waiting_room(cluster))["room"] is not None
+        await cluster.until_later(310)
+        status = cluster.statuses[-1]
+        assert (status["phase"], status["room"], status["moved"]) == ("Completed", None, 1)
