@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from bayplan.kube.credentials import from_kubeconfig, from_service_account, open_connection
-from bayplan.kube.custom_resources import ControllerRevision, ControllerRevisions
+from bayplan.kube.custom_resources import ControllerRevision, ControllerRevisions, ObjectPath, replace_status
 from bayplan.kube.http.connection import (
     METADATA_ONLY,
     STRATEGIC_MERGE_PATCH,
@@ -208,6 +208,34 @@ async def test_status_patch_of_another_uid(connection: ApiConnection, namespace:
     wrong = PodStatusPatch(namespace, "a", "00000000-0000-0000-0000-000000000000", UNSCHEDULABLE)
     with pytest.raises(ConflictError, match="UID"):
         await PodWrites(connection, CLOCK, None, 5.0).patch_status(wrong)
+
+
+@pytest.mark.usefixtures("plane")
+async def test_status_of_another_uid(connection: ApiConnection) -> None:
+    """A status of a custom resource is replaced as a whole, and only if the object has the UID."""
+    collection = "/apis/bayplan.dev/v1alpha1/rebalanceplans"
+    resource = ObjectPath("bayplan.dev", "v1alpha1", "rebalanceplans", "created-again")
+    body = {
+        "apiVersion": "bayplan.dev/v1alpha1",
+        "kind": "RebalancePlan",
+        "metadata": {"name": resource.name},
+        "spec": {"objective": "Consolidate"},
+    }
+    created = json.loads(await connection.request(ApiRequest("POST", collection, json.dumps(body).encode())))
+    uid = created["metadata"]["uid"]
+    try:
+        await replace_status(connection, resource, uid, {"phase": "Moving", "moved": 1})
+        await replace_status(connection, resource, uid, {"planned": 2})
+        with pytest.raises(NotFoundError):
+            await replace_status(connection, resource, "00000000-0000-0000-0000-000000000000", {"moved": 3})
+        with pytest.raises(ForbiddenError):
+            await replace_status(connection, resource, uid, {"phase": "Unknown"})
+        found = json.loads(await connection.request(ApiRequest("GET", resource.path)))
+        assert status_of(found) == {"planned": 2}
+    finally:
+        await connection.request(ApiRequest("DELETE", resource.path))
+    with pytest.raises(NotFoundError):
+        await replace_status(connection, resource, uid, {"moved": 1})
 
 
 async def test_deletion(connection: ApiConnection, namespace: str, writer: KubeWriter) -> None:

@@ -100,7 +100,7 @@ class FaultyCluster(PlannedCluster):
         assert (moves[uid]["state"], "awaited" in moves[uid]) == ("Evicting", True)
         assert all(move["state"] != "Failed" for move in moves.values())
 
-    async def write_status(self, name: str, status: dict[str, Any]) -> None:
+    async def write_status(self, name: str, uid: str, status: dict[str, Any]) -> None:
         assert not (self.is_interrupted and self.interruption == "delete")
         if self._is_slow:
             await self.rig.clock.sleep(self._writes.choice((0, 1, 3)))
@@ -115,7 +115,7 @@ class FaultyCluster(PlannedCluster):
         if self._writes.random() < self._faults / 2:
             self.kinds["unwritten"] += 1
             raise WriteTimeoutError("no response")
-        await super().write_status(name, status)
+        await super().write_status(name, uid, status)
 
     def _next_replacement(self) -> Any:
         if self._rng.random() >= self._faults / 2:

@@ -81,9 +81,9 @@ class _Cluster(PlannedCluster):
             if node_name is not None:
                 self.pods[uid] = replace(pod, spec=replace(pod.spec, node_name=node_name))
 
-    async def write_status(self, name: str, status: dict[str, Any]) -> None:
+    async def write_status(self, name: str, uid: str, status: dict[str, Any]) -> None:
         self.step()
-        await super().write_status(name, status)
+        await super().write_status(name, uid, status)
         self.step()
 
     def check_replacements(self, but: int = 0) -> None:

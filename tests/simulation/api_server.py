@@ -10,7 +10,7 @@ stopped it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -34,7 +34,7 @@ DELETION_TIME = datetime(2026, 1, 1, tzinfo=UTC)
 Response = tuple[int, bytes]
 """Status code and body."""
 
-DeviceRequest = Callable[[str, str, dict[str, Any], str], Response]
+DeviceRequest = Callable[[str, str, Any, str], Response]
 """Handles a request: method, path, body and client."""
 
 _ENCODE = msgspec.json.Encoder().encode
@@ -189,7 +189,7 @@ class ApiServer:
     def respond(self, method: str, path: str, body: bytes | None, client: str = OPERATOR) -> Response:
         """Process one request, except for watches."""
         parts = path.split("/")
-        document = _DECODE(body) if body else {}
+        document: Any = _DECODE(body) if body else {}
         if "/events.k8s.io/" in path:
             self.on_event(document)
             return 201, b"{}"
@@ -316,3 +316,19 @@ def status_response(code: int, message: str) -> Response:
 
 def _with_condition(conditions: tuple[PodCondition, ...], new: PodCondition) -> tuple[PodCondition, ...]:
     return (*(each for each in conditions if each.type != new.type), new)
+
+
+def replaced_status(
+    method: str, path: str, bodies: Mapping[str, dict[str, Any]], operations: Sequence[dict[str, Any]]
+) -> Response | dict[str, Any]:
+    """Return the object with the status of a JSON patch that tests the UID, or the response to another request."""
+    name = path.removesuffix("/status").split("/")[-1]
+    body = bodies.get(name)
+    if body is None:
+        return status_response(404, f'"{name}" not found')
+    if method == "GET":
+        return 200, msgspec.json.encode(body)
+    test, add = operations
+    if body["metadata"]["uid"] != test["value"]:
+        return status_response(422, "the server rejected our request due to an error in our request")
+    return {**body, "status": add["value"]}

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from scheduler_core.model.pod import Pod
 from tests.simulation import cluster_objects
-from tests.simulation.api_server import NAMESPACE, PODS, Response, status_response
+from tests.simulation.api_server import NAMESPACE, PODS, Response, replaced_status
 from tests.simulation.cluster_objects import happens, one_of
 from tests.simulation.fault_counts import FaultCounts
 from tests.simulation.network import Network
@@ -73,16 +73,15 @@ class NodeReservations:
 
     # -- API ----------------------------------------------------------------------------------------------------
 
-    def _respond(self, method: str, path: str, document: dict[str, Any], client: str) -> Response:
-        del method, client
-        name = path.split("/")[-2]
-        body = self.bodies.get(name)
-        if body is None:
-            return status_response(404, f'nodereservations "{name}" not found')
-        if document["status"].get("phase") == "Reserved":
+    def _respond(self, method: str, path: str, document: Any, client: str) -> Response:
+        del client
+        body = replaced_status(method, path, self.bodies, document)
+        if not isinstance(body, dict):
+            return body
+        if body["status"].get("phase") == "Reserved":
             self._counts.add("room reserved")
-        self._put({**body, "status": document["status"]})
-        return 200, msgspec.json.encode(self.bodies[name])
+        self._put(body)
+        return 200, msgspec.json.encode(body)
 
     def _put(self, body: dict[str, Any]) -> None:
         self._server.version += 1

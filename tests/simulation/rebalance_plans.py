@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from scheduler_core.model.meta import OwnerReference
 from scheduler_core.model.pod import Pod
 from tests.simulation import cluster_objects
-from tests.simulation.api_server import BUDGETS, NODES, PODS, Change, Response, status_response
+from tests.simulation.api_server import BUDGETS, NODES, PODS, Change, Response, replaced_status, status_response
 from tests.simulation.cluster_objects import happens, one_of
 from tests.simulation.network import Network
 from tests.simulation.plain_fit import APP
@@ -83,16 +83,14 @@ class PlannedMoves:
 
     # -- API ----------------------------------------------------------------------------------------------------
 
-    def _respond(self, method: str, path: str, document: dict[str, Any], client: str) -> Response:
-        del method, client
-        name = path.split("/")[-2]
-        body = self.bodies.get(name)
-        if body is None:
-            return status_response(404, f'rebalanceplans "{name}" not found')
-        merged = {**body.get("status", {}), **document["status"]}
-        self._put({**body, "status": {key: value for key, value in merged.items() if value is not None}})
-        self._check_status(self.bodies[name])
-        return 200, msgspec.json.encode(self.bodies[name])
+    def _respond(self, method: str, path: str, document: Any, client: str) -> Response:
+        del client
+        body = replaced_status(method, path, self.bodies, document)
+        if not isinstance(body, dict):
+            return body
+        self._put(body)
+        self._check_status(body)
+        return 200, msgspec.json.encode(body)
 
     def _put(self, body: dict[str, Any]) -> None:
         self._server.version += 1

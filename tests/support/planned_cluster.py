@@ -94,8 +94,10 @@ class PlannedCluster:
             spec = replace(pod.spec, node_name=bound[pod.metadata.name])
             self.rig.scheduler.feed.pod_updated(pod, replace(pod, spec=spec))
 
-    async def write_status(self, name: str, status: dict[str, Any]) -> None:
+    async def write_status(self, name: str, uid: str, status: dict[str, Any]) -> None:
         del name
+        if uid != self.uid:
+            raise NotFoundError(uid)
         if self.failed_writes:
             self.failed_writes -= 1
             raise WriteTimeoutError("no response")

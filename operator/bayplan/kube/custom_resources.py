@@ -9,6 +9,7 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Struct
 
+from bayplan.kube.http.api_request import JSON_PATCH, InvalidRequestError
 from bayplan.kube.http.connection import (
     MERGE_PATCH,
     METADATA_ONLY,
@@ -23,7 +24,13 @@ from bayplan.resources.resource_model import GROUP, VERSION
 from scheduler_core.errors import ClusterWriteError, NotFoundError
 from scheduler_core.model.meta import AnnotatedMeta, OwnerReference
 
+
+class _WithUid(Struct, frozen=True):
+    metadata: AnnotatedMeta
+
+
 _LIST = ObjectJsonDecoder(ListPage[dict[str, Any]])
+_WITH_UID = ObjectJsonDecoder(_WithUid)
 
 
 class ObjectPath(Struct, frozen=True):
@@ -57,6 +64,29 @@ async def patch_status(connection: ApiConnection, resource: ObjectPath, status: 
             accept=METADATA_ONLY,
         )
     )
+
+
+async def replace_status(connection: ApiConnection, resource: ObjectPath, uid: str, status: Mapping[str, Any]) -> None:
+    """Replace the status of the object with this UID, and not that of a later object of the same name.
+
+    The UID in a merge patch for a custom resource has no effect, but the one of a test operation has.
+
+    Raises:
+        NotFoundError: The object is gone.
+    """
+    operations = [
+        {"op": "test", "path": "/metadata/uid", "value": uid},
+        {"op": "add", "path": "/status", "value": status},
+    ]
+    body, path = msgspec.json.encode(operations), f"{resource.path}/status"
+    try:
+        await connection.request(ApiRequest("PATCH", path, body, JSON_PATCH, timeout=10.0, accept=METADATA_ONLY))
+    except InvalidRequestError as error:
+        # The response is the same for a failed test and for some invalid statuses.
+        answer = await connection.request(ApiRequest("GET", resource.path, timeout=10.0, accept=METADATA_ONLY))
+        if _WITH_UID.decode(answer).metadata.uid != uid:
+            raise NotFoundError(f"{resource.path}: the object with UID {uid} is gone") from error
+        raise
 
 
 class CustomResources:

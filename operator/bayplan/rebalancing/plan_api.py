@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from bayplan.kube.custom_resources import CustomResources
+from bayplan.kube.custom_resources import ObjectPath, replace_status
 from bayplan.kube.http.api_request import ApiRequest, path_part
 from bayplan.kube.http.connection import ApiConnection
 from bayplan.kube.watches.cluster_informers import ClusterInformers, FeedSink
@@ -35,7 +35,6 @@ class ApiPlanRequests:
 
     def __init__(self, connection: ApiConnection) -> None:
         self._connection = connection
-        self._resources = CustomResources(connection)
 
     async def evict(self, namespace: str, name: str, uid: str) -> None:
         """Evict a pod; raises what :meth:`PlanRequests.evict` raises."""
@@ -52,8 +51,8 @@ class ApiPlanRequests:
             # 429 for a budget without allowed disruptions, and 500 if several budgets select the pod.
             raise EvictionRefusedError(str(error)) from error
 
-    async def write_status(self, name: str, status: dict[str, Any]) -> None:
-        await self._resources.patch_status(_PLURAL, name, status)
+    async def write_status(self, name: str, uid: str, status: dict[str, Any]) -> None:
+        await replace_status(self._connection, ObjectPath(GROUP, VERSION, _PLURAL, name), uid, status)
 
 
 class RebalancePlanSource:

@@ -79,7 +79,6 @@ _STEPS_IN_COPY = 10_000_000
 _WRITE_INITIAL_SECONDS, _WRITE_MAXIMUM_SECONDS = 1.0, 30.0
 COMPLETED = "Completed"
 _LONGEST_GAIN = 1024
-_OPTIONAL = {str(field.alias): None for field in RebalancePlanStatus.model_fields.values() if field.default is None}
 
 
 class StoredPlan(Struct, frozen=True):
@@ -93,8 +92,8 @@ class StoredPlan(Struct, frozen=True):
 class PlanRequests(Evictions, Protocol):
     """Requests of the controller."""
 
-    async def write_status(self, name: str, status: dict[str, Any]) -> None:
-        """Replace the status of a plan."""
+    async def write_status(self, name: str, uid: str, status: dict[str, Any]) -> None:
+        """Replace the status of a plan; raises NotFoundError if the plan with this UID is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,12 +325,9 @@ class RebalancePlans:
         entry = self.set_status(name, uid, status)
         if entry is None:
             raise NotFoundError(f"RebalancePlan {name} with UID {uid} is gone")
-        written = {**_OPTIONAL, **status.model_dump(mode="json", by_alias=True, exclude_none=True)}
-        if status.effect is not None:
-            written["effect"] = status.effect.model_dump(mode="json", by_alias=True)
+        written = status.model_dump(mode="json", by_alias=True, exclude_none=True)
         try:
-            # The status is merged: None removes what an earlier plan wrote.
-            await self._requests.write_status(name, written)
+            await self._requests.write_status(name, uid, written)
         except ClusterWriteError:
             entry.write_failures += 1
             delay = delay_of_try(entry.write_failures, _WRITE_INITIAL_SECONDS, _WRITE_MAXIMUM_SECONDS)

@@ -27,7 +27,7 @@ from bayplan.fit.claim_templates import claim_template_manifests, named_template
 from bayplan.fit.room_holding import RoomHolding
 from bayplan.fit.room_search import FitDryRun, FitResult
 from bayplan.gangs.group_sources import priority_class_manifests
-from bayplan.kube.custom_resources import ObjectPath, patch_status
+from bayplan.kube.custom_resources import ObjectPath, replace_status
 from bayplan.kube.http.connection import ApiConnection
 from bayplan.kube.timing import delay_of_try
 from bayplan.reservations.reservation_list import ListedReservation, listed_reservation
@@ -73,8 +73,8 @@ _Key = tuple[str, str]
 class ReservationRequests(Protocol):
     """Requests of the controller."""
 
-    async def write_status(self, namespace: str, name: str, status: Mapping[str, Any]) -> None:
-        """Merge a status into that of a NodeReservation; raises NotFoundError if it is gone."""
+    async def write_status(self, namespace: str, name: str, uid: str, status: Mapping[str, Any]) -> None:
+        """Replace the status of a NodeReservation; raises NotFoundError if the one with this UID is gone."""
 
     async def priority_classes(self) -> Sequence[dict[str, Any]]:
         """Return the PriorityClasses of the cluster, as manifests."""
@@ -616,8 +616,8 @@ class ReservationController:
         )
         if status == old:
             return
-        written = status.model_dump(by_alias=True, mode="json")
-        await self._requests.write_status(*key, written)
+        written = status.model_dump(by_alias=True, mode="json", exclude_none=True)
+        await self._requests.write_status(*key, record.uid, written)
         record.status, record.write_failures = status, 0
 
     def _event(self, reservation: NodeReservation, kind: str, reason: str, note: str) -> None:
@@ -632,10 +632,10 @@ class ReservationWrites:
     def __init__(self, connection: ApiConnection) -> None:
         self._connection = connection
 
-    async def write_status(self, namespace: str, name: str, status: Mapping[str, Any]) -> None:
-        """Merge a status into that of a NodeReservation; raises NotFoundError if it is gone."""
+    async def write_status(self, namespace: str, name: str, uid: str, status: Mapping[str, Any]) -> None:
+        """Replace the status of a NodeReservation; raises NotFoundError if the one with this UID is gone."""
         path = ObjectPath(GROUP, VERSION, NodeReservation.definition.plural, name, namespace)
-        await patch_status(self._connection, path, status)
+        await replace_status(self._connection, path, uid, status)
 
     async def priority_classes(self) -> Sequence[dict[str, Any]]:
         """Return the PriorityClasses of the cluster, as manifests."""

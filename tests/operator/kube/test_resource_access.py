@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from bayplan.kube.custom_resources import ControllerRevision, ControllerRevisions, ObjectPath, patch_status
+from bayplan.kube.custom_resources import (
+    ControllerRevision,
+    ControllerRevisions,
+    ObjectPath,
+    patch_status,
+    replace_status,
+)
 from bayplan.kube.http.connection import ApiConnection
 
-from scheduler_core.errors import ClusterWriteError
+from scheduler_core.errors import ClusterWriteError, ForbiddenError, NotFoundError
 from scheduler_core.model.meta import AnnotatedMeta, OwnerReference
 from tests.support.fake_api import FakeApi, Response, error_response
 from tests.support.tables import table
@@ -80,3 +86,20 @@ async def test_status_patch(api: FakeApi, connection: ApiConnection, namespace: 
     await patch_status(connection, resource, {"pending": 3, "lastError": None})
     assert api.received[0].headers["Content-Type"] == "application/merge-patch+json"
     assert api.received[0].json == {"status": {"pending": 3, "lastError": None}}
+
+
+async def test_a_replaced_status(api: FakeApi, connection: ApiConnection) -> None:
+    """The request tests the UID; if that fails, the object is gone, and otherwise the status is invalid."""
+    resource = ObjectPath("bayplan.dev", "v1alpha1", "rebalanceplans", "x")
+    api.on("PATCH", f"{resource.path}/status", Response(), *[error_response(422, "invalid")] * 3)
+    found = [Response(body={"metadata": {"name": "x", "uid": uid}}) for uid in ("other", "u")]
+    api.on("GET", resource.path, *found, error_response(404, "not found"))
+    await replace_status(connection, resource, "u", {"moved": 3})
+    assert api.received[0].headers["Content-Type"] == "application/json-patch+json"
+    assert api.received[0].json == [
+        {"op": "test", "path": "/metadata/uid", "value": "u"},
+        {"op": "add", "path": "/status", "value": {"moved": 3}},
+    ]
+    for error in (NotFoundError, ForbiddenError, NotFoundError):
+        with pytest.raises(error):
+            await replace_status(connection, resource, "u", {"moved": 3})

@@ -155,14 +155,14 @@ class BeginWrites:
         """Replace the requests of the cluster."""
         write, evict = self.cluster.write_status, self.cluster.evict
 
-        async def write_status(name: str, status: dict[str, Any]) -> None:
+        async def write_status(name: str, uid: str, status: dict[str, Any]) -> None:
             is_first = not self.has_begun and any(each["state"] == "Evicting" for each in status["moves"])
             self.has_begun |= is_first
             if is_first:
                 await self.gate.wait()
             if is_first and self.fails:
                 raise WriteTimeoutError("no response")
-            await write(name, status)
+            await write(name, uid, status)
 
         async def evict_pod(namespace: str, name: str, uid: str) -> None:
             moves = self.cluster.statuses[-1]["moves"]

@@ -17,7 +17,7 @@ from bayplan.resources.resource_model import format_time
 from msgspec.structs import replace
 
 from scheduler_core.config.profile_config import ProfileConfig
-from scheduler_core.errors import ClusterWriteError
+from scheduler_core.errors import ClusterWriteError, NotFoundError
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.meta import OwnerReference
 from scheduler_core.model.pod import Pod
@@ -64,11 +64,13 @@ class Reservations:
         self.controller = self._controller()
         self.controller.listed(NodeReservation, list(self.bodies.values()), str(self._version))
 
-    async def write_status(self, namespace: str, name: str, status: Mapping[str, Any]) -> None:
+    async def write_status(self, namespace: str, name: str, uid: str, status: Mapping[str, Any]) -> None:
         assert namespace == "default"
         if self.failures:
             self.failures -= 1
             raise ClusterWriteError("the API server does not respond")
+        if self.bodies[name]["metadata"]["uid"] != uid:
+            raise NotFoundError(name)
         self.bodies[name] = {**self.bodies[name], "status": dict(status)}
         self._deliver(name)
 
@@ -635,3 +637,21 @@ async def test_two_reservations_do_not_count_on_the_same_room(world: Reservation
     await world.delete("first")
     await world.later(61)
     assert world.phase("second") == "Reserved"
+
+
+async def test_a_reservation_that_is_created_again_before_the_watch_reports_it(world: Reservations) -> None:
+    """The status of the deleted reservation is not written to the new one, which then gets its own."""
+    await world.apply("room", count=1, ttlSeconds=60)
+    old = world.bodies["room"]
+    created = format_time(world.rig.clock.wall() + timedelta(seconds=61))
+    metadata = {**old["metadata"], "uid": "uid-of-another", "generation": 1, "creationTimestamp": created}
+    world.bodies["room"] = {**{name: value for name, value in old.items() if name != "status"}, "metadata": metadata}
+    world.rig.clock.advance(61)
+    await world.controller.look()
+    await world.controller.look()
+    assert "status" not in world.bodies["room"]
+    world.controller.gone(NodeReservation, old)
+    world.controller.seen(NodeReservation, world.bodies["room"])
+    for _ in range(3):
+        await world.later()
+    assert world.phase() == "Reserved"
