@@ -143,7 +143,14 @@ class Cycles:
         cache, queue, clock = context.cache, context.queue, context.clock
         nodes, nominator, writer, metrics = cache.columns, queue.nominator, context.writer, context.metrics
         preemptions = context.services.preemptions
-        nominated = NominatedDevices(cache, queue, context.profiles, preemptions, reservations.devices_held_from)
+        nominated = NominatedDevices(
+            cache,
+            queue,
+            context.profiles,
+            preemptions,
+            others=reservations.devices_held_from,
+            priority_of=reservations.priority_of,
+        )
         nodes.devices.holds.append(nominated.held_from)
         self.freed = freed = FreedCapacity(queue, reservations, nominated)
         nodes.devices.on_freed.append(freed.devices_freed)

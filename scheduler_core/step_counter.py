@@ -39,6 +39,7 @@ class StepCounter:
         spent: Steps of the attempt in progress, or of the last one.
         stored: Steps since the start whose results later attempts use again.
         limit: Steps that the attempt or dry run in progress may take; :data:`NO_LIMIT` without one.
+        dry_runs: Number of dry runs that have begun, by which what is stored in one of them is recognised.
         is_dry: Whether a dry run is in progress, which must not change what live attempts are charged for.
         on_slice_end: Called when a slice is used up; None if nothing can run between two slices.
         on_long_search: Called first if the step that used it up does not refresh shared state; may raise to end the
@@ -49,6 +50,7 @@ class StepCounter:
         "_left",
         "attempt_steps",
         "dry_run_steps",
+        "dry_runs",
         "is_dry",
         "limit",
         "on_long_search",
@@ -67,7 +69,7 @@ class StepCounter:
         self.slice_steps = slice_steps
         self.attempt_steps = attempt_steps
         self.dry_run_steps = dry_run_steps
-        self.spent = self.stored = 0
+        self.spent = self.stored = self.dry_runs = 0
         self.is_dry = False
         self.on_slice_end: Callable[[], None] | None = None
         self.on_long_search: Callable[[], None] | None = None
@@ -153,6 +155,7 @@ class StepCounter:
             yield
             return
         before = self.spent, self._left
+        self.dry_runs += 1
         self.spent, self._left, self.is_dry = 0, self.slice_steps, True
         self.limit = limit or (self.attempt_steps if in_slices else self.dry_run_steps)
         try:

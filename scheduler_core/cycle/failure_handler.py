@@ -188,8 +188,12 @@ class FailedAttempts:
         pod, nominator = queued.info.pod, self.queue.nominator
         node_name, nominated = nominator.node_of(queued.uid), nominator.nomination_of(queued.uid)
         self.queue.failed(queued, failure.given_up_steps)
-        if nominated is not None and not nominator.node_of(queued.uid):
-            self.freed.nomination_ended(nominated, node_name)
+        if nominated is not None:
+            if not nominator.node_of(queued.uid):
+                self.freed.nomination_ended(nominated, node_name)
+            else:
+                # It may be nominated to another node than before.
+                self.freed.nominated_devices_freed(queued.uid)
         if pod.has_deferred_resize:
             # The pod runs: PodScheduled=False or FailedScheduling would be false.
             return

@@ -45,7 +45,7 @@ class FreedCapacity:
 
     def nomination_unused(self, info: PodInfo, nominated: str, node_name: str) -> None:
         """Report that a pod got another node than its nominated one, whose room is free again."""
-        self.nominated_devices_freed(info)
+        self.nominated_devices_freed(info.uid)
         if nominated != node_name:
             # kube-scheduler reports nothing here, so there pods that fit now wait for another event.
             self.nomination_ended(info, nominated)
@@ -56,20 +56,26 @@ class FreedCapacity:
         Args:
             exclude: UID of what is not requeued: the entry of the gang whose member it was; "" for the pod itself.
         """
-        self.nominated_devices_freed(info)
+        exclude = exclude or info.uid
+        self.nominated_devices_freed(info.uid, exclude)
         gone = on_node(node_name, info.pod)
         # The nomination rejected no pods of higher priority.
-        self.queue.on_event(ASSIGNED_POD_DELETE, gone, None, exclude=exclude or info.uid, max_priority=info.priority)
+        self.queue.on_event(ASSIGNED_POD_DELETE, gone, None, exclude=exclude, max_priority=info.priority)
 
     def devices_freed(self, allocated: ResourceClaim, claim: ResourceClaim) -> None:
         """Report devices of an allocation that was given up before it was written, as if the claim had lost them."""
         # kube-scheduler reports nothing here, so there pods that need the devices wait for another event.
         self.queue.on_event(CLAIM_UPDATE, allocated, claim)
 
-    def nominated_devices_freed(self, info: PodInfo) -> None:
-        """Report devices that were held for a pod whose nomination has ended; the pod may have got others."""
-        if self.devices is not None and self.devices.end(info.uid):
-            self.queue.on_event(CLAIM_UPDATE, *FREED, exclude=info.uid, max_priority=info.priority)
+    def nominated_devices_freed(self, uid: str, exclude: str = "") -> None:
+        """Report devices that were held for a pod whose nomination has ended or changed; the pod may have got others.
+
+        Args:
+            exclude: UID of what is not requeued, see :meth:`nomination_ended`.
+        """
+        highest = None if self.devices is None else self.devices.end(uid)
+        if highest is not None:
+            self.queue.on_event(CLAIM_UPDATE, *FREED, exclude=exclude or uid, max_priority=highest)
 
 
 def on_node(node_name: str, pod: Pod) -> Pod:

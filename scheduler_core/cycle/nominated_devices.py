@@ -9,7 +9,8 @@ kube-scheduler does not preempt for devices, and holds none for nominated pods.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections import ChainMap
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 
 from msgspec import Struct
 
@@ -25,9 +26,10 @@ from scheduler_core.snapshot.pod_info import PodInfo
 
 
 class _Held(Struct, frozen=True):
-    """Devices of a nominated pod, chosen for the nomination that was made at a version."""
+    """Devices of a nominated pod, chosen for the nomination that was made at a version with a priority."""
 
     node_name: str
+    priority: int
     version: int
     allocations: tuple[AllocationResult, ...]
 
@@ -37,6 +39,7 @@ class NominatedDevices:
 
     Args:
         others: Returns the devices that a nominated pod may not use, because they are held for other reasons.
+        priority_of: Returns the priority of a pod, or of its group, by which nominations count, too.
     """
 
     def __init__(
@@ -45,34 +48,59 @@ class NominatedDevices:
         queue: SchedulingQueue,
         profiles: ProfileTable,
         preemptions: PreemptionsUnderWay,
-        others: Callable[[PodInfo], Iterable[HeldDevices]] = lambda _: (),
+        *,
+        others: Callable[[PodInfo], Iterable[HeldDevices]],
+        priority_of: Callable[[PodInfo], int],
     ) -> None:
         self._cache = cache
         self._nodes = cache.columns
+        self._queue = queue
         self._nominator = queue.nominator
         self._profiles = profiles
         self._preemptions = preemptions
         self._others = others
+        self._priority_of = priority_of
         self._by_uid: dict[str, _Held] = {}
+        self._in_dry_run: MutableMapping[str, _Held] = {}
+        """Those of the last dry run, which has made its own choices for nominations that have none."""
+        self._dry_run = 0
 
     def held_from(self, pod: PodInfo) -> list[HeldDevices]:
         """Return the devices that are held for other pods of at least a pod's priority."""
         if not self._nominator.node_by_uid:
             return []
-        others = (each for each in self._nominated() if each.priority >= pod.priority and each.uid != pod.uid)
+        priority = self._priority_of(pod)
+        others = (each for each in self._nominated() if each.priority >= priority and each.uid != pod.uid)
         return [
             HeldDevices(f"nominated pod {other.key}", allocations)
             for other in others
             if (allocations := self._of(other))
         ]
 
-    def end(self, uid: str) -> bool:
-        """Drop what is held for a pod if its nomination has ended; return whether devices were."""
+    def end(self, uid: str) -> int | None:
+        """Drop what is held for a pod if its nomination has ended, is to another node, or has a lower priority.
+
+        Returns:
+            The highest priority of the pods that the devices were held from; None if none were.
+        """
         held = self._by_uid.get(uid)
-        if held is None or held.node_name == self._nominator.node_of(uid):
-            return False
+        if held is None:
+            return None
+        nominated, node_name = self._nominator.nomination_of(uid), self._nominator.node_of(uid)
+        if nominated is not None and node_name == held.node_name and nominated.priority >= held.priority:
+            return None
         del self._by_uid[uid]
-        return bool(held.allocations)
+        return held.priority if held.allocations else None
+
+    @property
+    def _chosen_for(self) -> MutableMapping[str, _Held]:
+        """What is held by UID; choices that a dry run makes end with it."""
+        steps = self._nodes.steps
+        if not steps.is_dry:
+            return self._by_uid
+        if self._dry_run != steps.dry_runs:
+            self._dry_run, self._in_dry_run = steps.dry_runs, ChainMap({}, self._by_uid)
+        return self._in_dry_run
 
     def _nominated(self) -> Iterator[PodInfo]:
         nominator = self._nominator
@@ -83,17 +111,19 @@ class NominatedDevices:
                     yield other
 
     def _of(self, nominated: PodInfo) -> tuple[AllocationResult, ...]:
-        version = self._nominator.made_at[nominated.uid]
-        held = self._by_uid.get(nominated.uid)
-        if held is None or held.version != version:
-            held = _Held(self._nominator.node_of(nominated.uid), version, self._chosen(nominated))
-            if not self._nodes.steps.is_dry:
-                for uid in [uid for uid in self._by_uid if uid not in self._nominator.made_at]:
-                    del self._by_uid[uid]
-                self._by_uid[nominated.uid] = held
+        uid, chosen = nominated.uid, self._chosen_for
+        version, node_name = self._nominator.made_at[uid], self._nominator.node_of(uid)
+        held = chosen.get(uid)
+        # A dry run may nominate a pod to several nodes at the same version, one after the other.
+        if held is None or held.version != version or held.node_name != node_name:
+            held = _Held(node_name, nominated.priority, version, self._choice(nominated))
+            if chosen is self._by_uid:
+                for gone in [each for each in chosen if self._queue.find(each) is None]:
+                    del chosen[gone]
+            chosen[uid] = held
         return held.allocations
 
-    def _chosen(self, nominated: PodInfo) -> tuple[AllocationResult, ...]:
+    def _choice(self, nominated: PodInfo) -> tuple[AllocationResult, ...]:
         instance = self._profiles.get(nominated.pod.spec.scheduler_name)
         chooser = None if instance is None else device_chooser(instance)
         if instance is None or chooser is None or not instance.config.preemption.devices:
@@ -109,11 +139,12 @@ class NominatedDevices:
             if claim.status.allocation is not None
         ]
         # Of pods that are equal, the one whose devices are chosen first has the first choice.
+        chosen = self._chosen_for
         beside = [
             allocation
             for other in self._nominated()
             if other.uid != nominated.uid and other.priority >= nominated.priority
-            if (held := self._by_uid.get(other.uid)) is not None and held.version == self._nominator.made_at[other.uid]
+            if (held := chosen.get(other.uid)) is not None and held.version == self._nominator.made_at[other.uid]
             for allocation in held.allocations
         ]
         beside += allocations_of(self._others(nominated))

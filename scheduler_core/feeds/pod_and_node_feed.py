@@ -567,8 +567,9 @@ class PodAndNodeFeed:
         Only pods of the same or a lower priority than that by which it counted were rejected; only they are requeued.
         Nominations of other schedulers are not counted here.
         """
-        if nominated is not None:
-            self._freed.nominated_devices_freed(nominated)
+        if nominated is not None or pod.status.nominated_node_name:
+            # A preemption may have withdrawn the nomination before.
+            self._freed.nominated_devices_freed(pod.metadata.uid)
         if pod.status.nominated_node_name and pod.spec.scheduler_name in self._profiles:
             highest = (pod.spec.priority or 0) if nominated is None else nominated.priority
             self._queue.on_event(ASSIGNED_POD_DELETE, pod, None, max_priority=highest)

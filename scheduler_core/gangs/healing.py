@@ -292,7 +292,7 @@ class Healing:
         if why:
             for lost in list(gang.lost_members.values()):
                 self._end(gang, lost, ENDED, why)
-        if group is not None and self._priorities.get(gang.key) != group.priority:
+        elif group is not None and self._priorities.get(gang.key) != group.priority:
             self._priorities[gang.key] = group.priority
             for uid, lost in list(gang.lost_members.items()):
                 self._reservations.held.set_priority(uid, _priority_of(gang, lost.pod))

@@ -342,8 +342,8 @@ class HeldRooms:
         self._strangers: dict[int, dict[str, Pod]] = {}
         """Pods that may use no room, by row and UID, so that each version is compared once."""
         self._position = 0
-        self._on_row: dict[int, dict[str, str]] = {}
-        """Pods that have a slot, or need none, by row: UID of the holder by UID of the pod."""
+        self._on_row: dict[int, dict[str, tuple[str, Pod]]] = {}
+        """Pods that have a slot, or need none, by row and UID, each with the UID of the holder."""
 
     def __len__(self) -> int:
         return len(self._by_uid)
@@ -390,7 +390,6 @@ class HeldRooms:
             self._refresh()
         else:
             self._position = self._nodes.changes.position
-            self._on_row.clear()
         self._strangers.clear()
         if not holder.pods.are_new:
             room.settled.update(self._uids_on_nodes(holder.pods))
@@ -448,6 +447,9 @@ class HeldRooms:
         self._names -= Counter(ended.reservation.plan.node_names)
         self._rows = None
         self._table.pop(holder.key, None)
+        if not self._by_uid:
+            self._strangers.clear()
+            self._on_row.clear()
         self._on_change(ended.reservation)
 
     def settle(self) -> list[Holder]:
@@ -576,11 +578,12 @@ class HeldRooms:
         if not rooms:
             return []
         self._refresh()
-        own = {room.holder.uid for room in self._rooms_of(pod.pod)}
+        own, is_admitted = {room.holder.uid for room in self._rooms_of(pod.pod)}, is_of_admitted(pod.pod)
         return [
             HeldDevices(room.holder.key.holder, tuple(room.devices))
             for room in rooms
-            if room.holder.uid not in own and room.reservation.priority >= priority
+            if room.holder.uid not in own
+            and (room.reservation.priority >= priority or (is_admitted and room.terms.is_admitted))
         ]
 
     def preferred_rows(self, pod: Pod) -> NDArray[np.intp]:
@@ -615,21 +618,23 @@ class HeldRooms:
         rows = range(len(nodes.pods)) if changed is None else sorted(set(changed))
         for row in rows:
             before, now = self._on_row.get(row), nodes.pods[row]
-            for uid, holder in list(before.items()) if before else ():
-                if uid not in now:
-                    del self._on_row[row][uid]
-                    if holder in self._by_uid:
-                        self._by_uid[holder].give_back(uid)
-                        self._note_resized(holder)
+            for uid, (holder, pod) in list(before.items()) if before else ():
+                room, info = self._by_uid.get(holder), now.get(uid)
+                if info is not None and (info.pod is pod or room is None or room in self._rooms_of(info.pod)):
+                    continue
+                del self._on_row[row][uid]
+                if room is not None:
+                    room.give_back(uid)
+                    self._note_resized(holder)
         for row in rows:
             name = nodes.names[row] or ""
-            known, has, strangers = self._strangers.get(row, {}), dict[str, str](), dict[str, Pod]()
+            known, has, strangers = self._strangers.get(row, {}), dict[str, tuple[str, Pod]](), dict[str, Pod]()
             for uid, info in nodes.pods[row].items():
                 of = None if known.get(uid) is info.pod else self._give(uid, info, row, name)
                 if of is None:
                     strangers[uid] = info.pod
                 elif of:
-                    has[uid] = of
+                    has[uid] = of, info.pod
             self._strangers[row] = strangers
             if has:
                 self._on_row[row] = has
@@ -648,7 +653,7 @@ class HeldRooms:
             The UID of the holder that has given it one, or whose pod needs none; "" if no slot is left; None for a pod
             that may use no room.
         """
-        known = self._on_row.get(row, {}).get(uid, "")
+        known, _ = self._on_row.get(row, {}).get(uid, ("", None))
         if known in self._by_uid:
             return known
         rooms = self._rooms_of(info.pod)

@@ -119,7 +119,11 @@ class GangReservations:
         """Return the devices that are held for pods that do not exist yet, and that a pod may not use."""
         if not len(self.held):
             return []
-        return self.held.devices_held_from(pod, self._priority_of(self._queue.gangs.key_of(pod.pod), pod))
+        return self.held.devices_held_from(pod, self.priority_of(pod))
+
+    def priority_of(self, pod: PodInfo) -> int:
+        """Return the priority of a pod's group; that of the pod if it has no group, or this has no priority."""
+        return self._priority_of(self._queue.gangs.key_of(pod.pod), pod)
 
     def _priority_of(self, group: GroupKey | None, pod: PodInfo) -> int:
         gang = None if group is None else self._queue.gangs.get(group)

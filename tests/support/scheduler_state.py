@@ -34,13 +34,13 @@ from tests.support.columns_state import Queries, by_name
 _PLAIN = frozenset((str, int, float, bytes, bool, type(None)))
 _NOT_STATE = (NodeColumns, ChangeLog, FrameworkInstance, Plugin, Recorder, RecordedWriter)
 _OWN = ("scheduler_core.", "bayplan.")
-_COUNTERS = frozenset(("_version", "_position"))
+_COUNTERS = frozenset(("_version", "_position", "dry_runs"))
 """Attributes by which a reader finds out whether it must recompute."""
 _COMPUTED: Mapping[type, frozenset[str]] = {
     Reservation: frozenset(("rows", "_index", "_free", "_slots")),
     GangTree: frozenset(("_changed", "_settled", "_states", "_to_review")),
     GroupForest: frozenset(("_chains",)),
-    HeldRooms: frozenset(("_rows", "_strangers")),
+    HeldRooms: frozenset(("_rows", "_ordered", "_numbers", "_resized", "_strangers")),
 }
 """Attributes that are computed on the first read after a change, by type."""
 

@@ -407,6 +407,14 @@ def test_room_ends_although_its_report_fails() -> None:
     assert len(made.scheduler.reservations.held) == 0
 
 
+async def test_no_priority_is_stored_for_a_gang_without_lost_members() -> None:
+    """All holds have ended, because no member has a node."""
+    made = training(priority=5)
+    delete(made, 0, 1, 2)
+    assert not gang_of(made).lost_members
+    assert not made.scheduler.healing._priorities
+
+
 # -- after a restart --------------------------------------------------------------------------------------------------
 
 

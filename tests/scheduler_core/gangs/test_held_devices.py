@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
-from scheduler_core.gangs.held_room import HeldPod, HeldRoom, Holder, OwnPods
+from scheduler_core.gangs.held_room import WORKLOAD_LABEL, HeldPod, HeldRoom, Holder, OwnPods, Terms, admitted_workload
 from scheduler_core.model.meta import OwnerReference
 from scheduler_core.model.pod import Pod
 from tests.support.device_preemption import deallocate, held, idle, pending, served
@@ -130,3 +131,19 @@ async def test_each_pod_of_a_holder_gets_devices_whichever_it_takes() -> None:
 
 def _labelled(user: Pod, labels: dict[str, str]) -> Pod:
     return replace(user, metadata=replace(user.metadata, labels=labels))
+
+
+@pytest.mark.parametrize(("labels", "is_blocked"), [({WORKLOAD_LABEL: "uid-of-other"}, True), ({}, False)])
+async def test_an_admitted_workload_gets_no_devices_of_another_one(labels: dict[str, str], is_blocked: bool) -> None:
+    """Whatever its priority is, as for other room; a pod that is not admitted passes by a higher priority."""
+    made, writer = served(devices=False)
+    report(made, writer, small_node("a", 8), slice_of([device("d0")], node="a"))
+    nodes = made.context.cache.columns
+    devices = (present(held("of", "d0").status.allocation),)
+    slot = HeldPod(nodes.compile_pod(pending("slot", "template", priority=1)), "", "a", devices)
+    room = HeldRoom(admitted_workload("ns", "w", "uid-of-w"), [slot], nodes, Terms(is_admitted=True))
+    assert made.scheduler.reservations.hold(room)
+    async with made.running():
+        report(made, writer, claim(exactly("r"), name="c"), _labelled(pending("other", "c", priority=5), labels))
+        await idle(made)
+    assert (made.bound == {}) is is_blocked

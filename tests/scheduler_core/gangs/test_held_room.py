@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -460,6 +461,31 @@ def test_a_pod_on_a_node_whose_labels_change_takes_a_slot(cluster: Rig) -> None:
     assert room.free == 1
     cluster.scheduler.feed.pod_updated(before, after)
     assert held.settle() == [room.holder]
+
+
+def test_a_pod_on_a_node_that_loses_the_labels_gives_its_slot_back(cluster: Rig) -> None:
+    """Its other changes leave it the slot."""
+    room = hold_on(cluster, reservation_of("r", OwnPods("default", (("app", "train"),))), ("main", "a"))
+    own = {"app": "train"}
+    versions = [running_pod("web", "a", labels=labels) for labels in (own, {**own, "tier": "1"}, {"tier": "1"})]
+    cluster.add(versions[0])
+    held, feed, free = cluster.scheduler.reservations.held, cluster.scheduler.feed, list[int]()
+    for before, now in pairwise(versions):
+        free.append(present(held.of(room.holder.uid)).free)
+        feed.pod_updated(before, now)
+    assert [*free, present(held.of(room.holder.uid)).free] == [0, 0, 1]
+
+
+def test_no_pods_are_stored_without_room(cluster: Rig) -> None:
+    """The versions of pods that may use no room are stored only while there is room to compare them with."""
+    room = hold_on(cluster, reservation_of("r", OwnPods("default", (("app", "train"),))), ("main", "a"))
+    cluster.add(running_pod("web", "b"), running_pod("own", "a", labels={"app": "train"}))
+    held = cluster.scheduler.reservations.held
+    assert present(held.of(room.holder.uid)).free == 0
+    assert any(held._strangers.values())
+    held.end(room.holder.uid)
+    assert not held._strangers
+    assert not held._on_row
 
 
 def test_room_of_higher_priority_displaces() -> None:
