@@ -277,17 +277,19 @@ class RebalancePlans:
         self, plan: RebalancePlan, status: RebalancePlanStatus, resumed: Sequence[_Resumed]
     ) -> RebalancePlanStatus:
         """Await the replacements, and return the status with the moves; if one has failed, the plan stops."""
-        moves, failures = list(status.moves), list[str]()
+        moves, failures, cost = list(status.moves), list[str](), status.moved_cost
         for each in resumed:
             failure = each.held if isinstance(each.held, str) else await self.moves.outcome(each.held)
             failures += [failure] if failure else []
             state = "Failed" if failure else "Moved"
+            cost += 0 if failure else moves[each.number].cost
             moves[each.number] = moves[each.number].model_copy(update={"state": state, "awaited": None})
         # Not written: the status of the next plan has the counts, and until then a restart finds the replacement.
         status = status.model_copy(
             update={
                 "moves": tuple(moves),
                 "moved": status.moved + len(resumed) - len(failures),
+                "moved_cost": cost,
                 "last_moved_at": _full_second(self.now()),
             }
         )
@@ -404,9 +406,11 @@ class _Run:
         is_resumed = status.phase == "Moving" and status.observed_generation == plan.metadata.generation
         self._before = status.moved if is_resumed else 0
         """Moves that count against the budget already."""
+        self._cost_before = status.moved_cost if is_resumed else 0
         self._status = RebalancePlanStatus(
             observed_generation=plan.metadata.generation,
             moved=self._before,
+            moved_cost=self._cost_before,
             last_moved_at=status.last_moved_at,
             room=status.room if is_resumed else None,
             conditions=status.conditions,
@@ -415,11 +419,12 @@ class _Run:
     async def make(self) -> None:
         spec, plans = self._plan.spec, self._plans
         left = spec.budget.moves - self._before
-        if left <= 0:
+        cost = None if spec.budget.cost is None else spec.budget.cost - self._cost_before
+        if left <= 0 or (cost is not None and cost <= 0):
             await self._end("Completed", "True", "BudgetUsed", "All moves of the budget are made")
             return
         try:
-            request = request_of(spec, left)
+            request = request_of(spec, Limits(left, cost))
             found = await plans.search(request)
         except SchedulerCoreError as error:
             await self._end("Stopped", "False", "SearchFailed", f"The plan cannot be made: {error}")
@@ -431,14 +436,16 @@ class _Run:
                 "planned": self._before + len(found.moves),
                 "gain": found.headline[:_LONGEST_GAIN],
                 "effect": _effect_of(found.gain),
-                "cost": found.cost,
+                "cost": self._cost_before + found.cost,
                 "left_alone": tuple(
                     LeftAlonePods(reason=each.reason[:_LONGEST_GAIN], count=each.count, pods=each.pods[:MAX_NAMED_PODS])
                     for each in found.left_alone[:MAX_REASONS]
                 ),
                 "planned_at": plans.now(),
                 "moves": tuple(
-                    PlannedMoveStatus(pod=each.pod, uid=each.uid, source=each.source, target=each.target)
+                    PlannedMoveStatus(
+                        pod=each.pod, uid=each.uid, source=each.source, target=each.target, cost=each.cost
+                    )
                     for each in found.moves[:MAX_MOVES]
                 ),
             }
@@ -545,9 +552,7 @@ class _Run:
                 self._mark(number, "Failed")
                 self._failures.append(failure)
             else:
-                self._mark(number, "Moved")
-                moved, now = self._status.moved + 1, _full_second(self._plans.now())
-                self._status = self._status.model_copy(update={"moved": moved, "last_moved_at": now})
+                self._mark_moved(number)
                 if any(each.state != "Moved" for each in self._status.moves):
                     await self._write("Moving")
         except Exception as error:  # noqa: BLE001 - raised later
@@ -592,6 +597,14 @@ class _Run:
         moves[number] = moves[number].model_copy(update={"state": state, "awaited": awaited})
         self._status = self._status.model_copy(update={"moves": tuple(moves)})
 
+    def _mark_moved(self, number: int) -> None:
+        self._mark(number, "Moved")
+        status = self._status
+        # After a restart, no other move takes this replacement for its own.
+        moves = tuple(self._plans.moves.with_replacements(each) for each in status.moves)
+        update = {"moves": moves, "moved": status.moved + 1, "moved_cost": status.moved_cost + moves[number].cost}
+        self._status = status.model_copy(update={**update, "last_moved_at": _full_second(self._plans.now())})
+
     async def _write(self, phase: str) -> None:
         self._status = self._status.model_copy(update={"phase": phase})
         meta = self._plan.metadata
@@ -621,11 +634,11 @@ class _Run:
         await self._write(phase)
 
 
-def request_of(spec: RebalancePlanSpec, moves: int) -> RebalanceRequest:
+def request_of(spec: RebalancePlanSpec, limits: Limits) -> RebalanceRequest:
     """Return the request of a spec.
 
     Args:
-        moves: Moves that are left of the budget.
+        limits: What is left of the budget.
     """
     scope = Scope(
         frozenset(spec.scope.profiles),
@@ -633,7 +646,7 @@ def request_of(spec: RebalancePlanSpec, moves: int) -> RebalanceRequest:
         None if not spec.scope.pod_labels else equality_matcher(spec.scope.pod_labels),
         None if not spec.scope.node_labels else equality_matcher(spec.scope.node_labels),
     )
-    return RebalanceRequest(_objective(spec), scope, Limits(moves, spec.budget.cost))
+    return RebalanceRequest(_objective(spec), scope, limits)
 
 
 def _objective(spec: RebalancePlanSpec) -> Objective:

@@ -101,8 +101,8 @@ class PodMoves:
         self._holding = RoomHolding(scheduler)
         self._begun: dict[str, _Begun] = {}
         """Moves that are made now, by UID of the pod."""
-        self._counted: set[str] = set()
-        """UIDs of replacements: a pod replaces one other."""
+        self._counted: dict[str, str] = {}
+        """Replaced pods by UID of the replacement: a pod replaces one other."""
 
     def may_begin(self, move: PlannedMove) -> bool:
         """Return whether a move may be made at the same time as those that are made now.
@@ -167,7 +167,7 @@ class PodMoves:
         if running is not None and not running.is_leaving:
             return None
         namespace = move.pod.partition("/")[0]
-        if self._count(self._own_pods_on(move.target, namespace, awaited.owner) - set(awaited.others)):
+        if self._count(self._own_pods_on(move.target, namespace, awaited.owner) - set(awaited.others), move.pod):
             return ""
         info = self._scheduler.context.cache.columns.compile_pod(_expected_pod(move, awaited))
         until = self._clock.now() + plan.spec.move_timeout_seconds
@@ -183,9 +183,9 @@ class PodMoves:
         if reason is EndReason.EXPIRED:
             return f"no replacement of pod {held.pod} was bound within {held.plan.spec.move_timeout_seconds} s"
         cache = self._scheduler.context.cache
-        found = {uid: cache.get(uid) for uid in held.room.settled - held.before - self._counted}
+        found = {uid: cache.get(uid) for uid in held.room.settled - held.before - self._counted.keys()}
         placed = {uid: each.info.node_name for uid, each in found.items() if each is not None}
-        if self._count(uid for uid, name in placed.items() if name == held.target):
+        if self._count((uid for uid, name in placed.items() if name == held.target), held.pod):
             return ""
         nodes = sorted(set(placed.values()))
         return f"the replacement of pod {held.pod} is on node {', '.join(nodes) or 'none'} and not on {held.target}"
@@ -218,11 +218,12 @@ class PodMoves:
         finally:
             await self._holding.end(held.room)
 
-    def _count(self, uids: Iterable[str]) -> bool:
-        """Let one of some pods be a replacement; return False if each of them is the one of another move."""
-        uid = min(set(uids) - self._counted, default="")
+    def _count(self, uids: Iterable[str], replaced: str) -> bool:
+        """Let one of some pods replace a pod; return False if each of them is the replacement of another one."""
+        uid = min(set(uids) - self._counted.keys(), default="")
         if uid:
-            self._counted = {each for each in self._counted if self._scheduler.context.cache.get(each)} | {uid}
+            cache = self._scheduler.context.cache
+            self._counted = {each: pod for each, pod in self._counted.items() if cache.get(each)} | {uid: replaced}
         return bool(uid)
 
     async def _begin(self, order: MoveOrder, info: PodInfo) -> None:
@@ -242,6 +243,16 @@ class PodMoves:
             has_claims=bool(pod.spec.resource_claims),
             others=tuple(sorted(others)[:MAX_PODS_OF_NODE]),
         )
+
+    def with_replacements(self, move: PlannedMoveStatus) -> PlannedMoveStatus:
+        """Return a move whose awaited pod is none of those that replace other pods."""
+        awaited = move.awaited
+        if awaited is None:
+            return move
+        pods = self._own_pods_on(move.target, move.pod.partition("/")[0], awaited.owner)
+        replacements = {uid for uid in pods if self._counted.get(uid, move.pod) != move.pod}
+        others = sorted(replacements.union(awaited.others))[:MAX_PODS_OF_NODE]
+        return move.model_copy(update={"awaited": awaited.model_copy(update={"others": tuple(others)})})
 
     def _running(self, uid: str, source: str) -> PodInfo | None:
         placed = self._scheduler.context.cache.get(uid)

@@ -227,7 +227,9 @@ class AwaitedPod(StatusModel):
     priority: int = Field(default=0, ge=-INT32_MAX - 1, le=INT32_MAX, description="Priority of the pod.")
     has_claims: bool = Field(default=False, description="Whether the pod has resource claims.")
     others: tuple[Annotated[str, Field(max_length=64)], ...] = entries(
-        "UIDs of the pods of the controller that were on the node before the eviction.", MAX_PODS_OF_NODE
+        "UIDs of the pods of the controller on the node that are not the replacement: those that were there before the "
+        "eviction, and replacements of other pods.",
+        MAX_PODS_OF_NODE,
     )
 
 
@@ -238,6 +240,7 @@ class PlannedMoveStatus(StatusModel):
     uid: str = text("UID of the pod.", 64, default="")
     source: str = text("Node that the pod leaves.")
     target: str = text("Node of its replacement.")
+    cost: int = count("1, and the pod-deletion-cost of the pod.", default=1, limit=INT64_MAX)
     state: MoveState = Field(
         default="Pending",
         description="Pending: not begun. Evicting: the room is held, and the replacement is awaited. Moved: the "
@@ -299,6 +302,9 @@ class RebalancePlanStatus(StatusModel):
     )
     planned: int = count("Number of moves of the plan.", default=0)
     moved: int = count("Number of moves that were made for this spec.", default=0)
+    moved_cost: int = count(
+        "Sum of the costs of these moves, which count against budget.cost.", default=0, limit=INT64_MAX
+    )
     gain: str | None = text("What the moves reach.", 1024, default=None)
     effect: PlanEffect | None = Field(default=None, description="What the moves reach, as numbers.")
     cost: int = count("Sum of the costs of the moves.", default=0, limit=INT64_MAX)

@@ -222,3 +222,23 @@ async def test_a_move_that_fails_while_another_one_begins(cluster: PlannedCluste
     status = await cluster.until_phase("Stopped")
     assert sorted(each["state"] for each in status["moves"]) == ["Failed", "Pending", "Pending"]
     assert len(writes.evicted) == 1
+
+
+async def test_a_restart_while_one_of_two_replacements_waits(cluster: PlannedCluster) -> None:
+    """The move that was not over does not take the replacement of the other one for its own."""
+    cluster.rig.add(of_one_owner("p0"), of_one_owner("p1"), running_pod("q", "c", cpus=4))
+    replaced = cluster.replace
+    cluster.replace = lambda pod: replaced(pod) if pod.metadata.name == "p0" else None
+    plan(cluster, 2)
+    await cluster.until(lambda: bool(cluster.statuses) and cluster.statuses[-1]["moved"] == 1)
+    status = cluster.statuses[-1]
+    (waiting,) = [each["pod"] for each in status["moves"] if each["state"] == "Evicting"]
+    restarted = PlannedCluster(cluster.rig)
+    plan(restarted, 2, status=status)
+    listed = asyncio.Event()
+    listed.set()
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(restarted.plans.run(listed))
+        (condition,) = (await restarted.until_phase("Stopped"))["conditions"]
+        assert condition["message"] == f"no replacement of pod {waiting} was bound within 60 s"
+        running.cancel()

@@ -359,3 +359,22 @@ async def test_a_plan_that_is_created_again_before_the_watch_reports_it(cluster:
     cluster.statuses.clear()
     await cluster.until_later(400)
     assert not cluster.statuses
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+async def test_the_cost_of_the_moves_that_are_made(cluster: PlannedCluster, *, is_restarted: bool) -> None:
+    """It counts against the budget when the plan is made again, after a failed write or a restart."""
+    cluster.rig.add(
+        *(small_node(name, 8, pool="d") for name in "de"), *(movable(f"d{number}", "d") for number in range(4))
+    )
+    if is_restarted:
+        move = {"pod": "default/gone", "uid": "gone", "source": "d", "target": "e", "cost": 2, "state": "Moved"}
+        status = {"observedGeneration": 1, "phase": "Moving", "moved": 1, "movedCost": 2, "moves": [move]}
+        cluster.plan(status, objective="Drain", drain={"nodes": ["d"]}, budget={"cost": 3})
+    else:
+        cluster.plan(objective="Drain", drain={"nodes": ["d"]}, budget={"cost": 3})
+        await cluster.until(lambda: bool(cluster.evicted))
+        cluster.failed_writes = 1
+    status = await cluster.until_phase("Completed")
+    assert len(cluster.evicted) == (1 if is_restarted else 3)
+    assert (status["movedCost"], status["cost"]) == (3, 3)
