@@ -36,7 +36,9 @@ from scheduler_core.recording.recorded_ports import (
     RecordedProcesses,
     RecordedWriter,
     record_feed,
+    record_rooms,
     recorded_extenders,
+    replay_room,
 )
 from scheduler_core.recording.recorder import Recorder
 from scheduler_core.recording.replayed_input import RecordedInput, ReplayedTiming
@@ -64,10 +66,11 @@ def recorded_ports(recorder: Recorder, clock: Clock, ports: SchedulerPorts) -> S
 
 
 def record_feeds(recorder: Recorder, scheduler: Scheduler) -> None:
-    """Record the calls of a scheduler's feeds; call it before anything uses them."""
+    """Record the calls of a scheduler's feeds, and of what holds room; call it before anything uses them."""
     recorder.objects = ObjectTypes(scheduler.decoded)
     for name, feed in feeds_of(scheduler).items():
         record_feed(recorder, name, feed)
+    record_rooms(recorder, scheduler.reservations, scheduler.healing)
 
 
 def header_of(options: SchedulerOptions, ports: SchedulerPorts, registry: Registry, version: str) -> RecordHeader:
@@ -265,6 +268,11 @@ class Replay:
             case entries.SearchEnded():
                 ended, recorded.on_search_ended = recorded.on_search_ended, None
                 self._call(entry, ended, entry.result)
+            case entries.RoomHeld() | entries.RoomChanged():
+                scheduler = self._scheduler
+                replay_room(entry, recorded.objects, scheduler.reservations, scheduler.context.cache.columns)
+            case entries.LossRestored():
+                self._scheduler.healing.restore_all([(entry.gang, entry.loss)])
             case entries.Begun():
                 self._running = asyncio.get_running_loop().create_task(self._scheduler.run())
             case entries.Ended():

@@ -136,6 +136,10 @@ class _MovablePod(Pod, gc=False, frozen=True, omit_defaults=True, rename="camel"
     spec: MovableSpec = MovableSpec()
 
 
+# Records have the name of a type, and find its decoder by it.
+_MovablePod.__name__ = Pod.__name__
+
+
 def _fields(
     declared: Iterable[tuple[str, tuple[StatusField, ...]]], status: type[Struct]
 ) -> tuple[tuple[str, Any, Any], ...]:

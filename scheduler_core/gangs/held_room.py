@@ -62,7 +62,9 @@ class OwnPods:
     """Pods that may use held room: those in a namespace that meet every condition.
 
     Attributes:
-        matches: Condition beside the others; a holder that has only this one is looked up by namespace.
+        owner: Kind and name of an owner reference.
+        matches: Condition beside the others. A holder that has only this one, or only an owner, is looked up by
+            namespace.
         slot_class: Returns the slot class of a pod, such as its pod set or index; if no slot has it, the pod takes a
             slot of any class.
         are_new: Whether no pod that is on a node now is one of them, so that none is searched.
@@ -75,6 +77,7 @@ class OwnPods:
     matches: Callable[[Pod], bool] | None = None
     slot_class: Callable[[Pod], str] = _only_class
     are_new: bool = False
+    owner: tuple[str, str] | None = None
 
     @property
     def mark(self) -> Hashable:
@@ -91,6 +94,7 @@ class OwnPods:
             meta.namespace == self.namespace
             and all(meta.labels.get(key) == value for key, value in self.labels)
             and (not self.owner_uid or any(owner.uid == self.owner_uid for owner in meta.owner_references))
+            and (self.owner is None or any((each.kind, each.name) == self.owner for each in meta.owner_references))
             and self.group in (None, group)
         )
 
@@ -129,6 +133,15 @@ def _pod_set(pod: Pod) -> str:
     return pod.metadata.labels.get(POD_SET_LABEL, "")
 
 
+def own_slot(pod: Pod) -> str:
+    """Return the slot class of a pod that exists: room was searched for each of them, and a replaced one takes any."""
+    return pod.metadata.uid
+
+
+SLOT_CLASSES: tuple[Callable[[Pod], str], ...] = (_only_class, _pod_set, own_slot)
+"""Functions of :attr:`OwnPods.slot_class`; a record has their positions."""
+
+
 @dataclass(frozen=True, slots=True)
 class HeldPod:
     """A pod that does not exist yet, and its node.
@@ -163,6 +176,7 @@ class Terms:
         is_admitted: Whether another controller has admitted the holder for this room: its pods and those of other
             admitted workloads are blocked from each other's room whatever their priority is. Other pods of a higher
             priority than that of the slots pass.
+        follows_group: Whether the room always has the priority of the holder's group, if the group has one.
         on_end: Called between two cycles when the room has ended by itself; without it, only the caller settles it.
     """
 
@@ -170,6 +184,7 @@ class Terms:
     until: float | None = None
     prefers_slots: bool = False
     is_admitted: bool = False
+    follows_group: bool = False
     on_end: Callable[[EndReason], None] | None = None
 
 
@@ -365,6 +380,10 @@ class HeldRooms:
             self._refresh()
         return self._by_uid.get(uid)
 
+    def held_now(self, uid: str) -> HeldRoom | None:
+        """Return the room of the holder with this UID, of which pods on nodes may not have taken their slots yet."""
+        return self._by_uid.get(uid)
+
     def on_node(self, node_name: str) -> list[HeldRoom]:
         """Return the rooms with free slots on a node."""
         if self._by_uid:
@@ -428,6 +447,12 @@ class HeldRooms:
             self._rows = None
         if priority < before:
             self._on_change(room.reservation)
+
+    def group_changed(self, key: GroupKey, priority: int) -> None:
+        """Set the priority of the room that follows the priority of a group."""
+        for uid, room in list(self._by_mark.get(key, {}).items()):
+            if room.terms.follows_group:
+                self.set_priority(uid, priority)
 
     def end(self, uid: str) -> None:
         """End what is held for a holder, if anything, and activate the pods that it blocked."""

@@ -158,6 +158,14 @@ class GangReservations:
             self._look_later()
         return began
 
+    def release(self, room: HeldRoom) -> None:
+        """End room, unless it has ended or other room has replaced it, at once or when no cycle is suspended."""
+        self._report(self._release, room)
+
+    def _release(self, room: HeldRoom) -> None:
+        if self.held.held_now(room.holder.uid) is room:
+            self.held.end(room.holder.uid)
+
     def stands(self, room: HeldRoom) -> bool:
         """Return whether the room of all free slots exists, beside what is reserved or held with a higher priority."""
         return room.reservation.fits_then(self._beside(room, at_least=room.reservation.priority + 1))
@@ -305,6 +313,8 @@ class GangReservations:
             self._planned_after.pop(gang.key, None)
             self._hopeless.pop(gang.key, None)
             self._awaiting_turn.pop(gang.key, None)
+        elif gang.group.priority is not None:
+            self.held.group_changed(gang.key, gang.group.priority)
         held = self.by_gang.get(gang.key)
         if held is None:
             return

@@ -119,25 +119,25 @@ def redacted(shown: Any) -> Any:
     if isinstance(shown, ResourceClaim):
         return _redacted_claim(shown)
     if isinstance(shown, DeviceClass) and shown.spec.config:
-        return replace(shown, spec=replace(shown.spec, config=_without_parameters(shown.spec.config)))
+        return replace(shown, spec=replace(shown.spec, config=without_parameters(shown.spec.config)))
     return shown
 
 
 def _redacted_claim(claim: ResourceClaim) -> ResourceClaim:
     devices, status = claim.spec.devices, claim.status
     if devices.config:
-        config = _without_parameters(devices.config)
+        config = without_parameters(devices.config)
         claim = replace(claim, spec=replace(claim.spec, devices=replace(devices, config=config)))
     allocation = status.allocation
     if allocation is not None and allocation.devices.config:
-        allocated = replace(allocation.devices, config=_without_parameters(allocation.devices.config))
+        allocated = replace(allocation.devices, config=without_parameters(allocation.devices.config))
         status = replace(status, allocation=replace(allocation, devices=allocated))
     if status.devices:
         status = replace(status, devices=tuple(map(_without_data, status.devices)))
     return claim if status is claim.status else replace(claim, status=status)
 
 
-def _without_parameters(config: tuple[Any, ...]) -> tuple[Any, ...]:
+def without_parameters(config: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(
         each
         if each.opaque is None

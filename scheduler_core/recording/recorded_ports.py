@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, cast
 
+import msgspec
+
 from scheduler_core.config.profile_config import Extender
 from scheduler_core.cycle.failure_handler import FAILED_SCHEDULING
+from scheduler_core.gangs.healing import Healing
+from scheduler_core.gangs.held_room import HeldRoom
+from scheduler_core.gangs.reservation_lifecycle import GangReservations
 from scheduler_core.model.pod import Pod
 from scheduler_core.ports import (
     Binding,
@@ -20,8 +25,11 @@ from scheduler_core.ports import (
     StorageWriter,
 )
 from scheduler_core.recording import record_entries as entries
+from scheduler_core.recording.held_room_content import HeldRoomContent, content_of, room_of
+from scheduler_core.recording.object_types import ObjectTypes
 from scheduler_core.recording.recorder import WRITER, Recorder
 from scheduler_core.recording.replayed_input import RecordedInput
+from scheduler_core.snapshot.node_columns import NodeColumns
 
 _UPDATED = ("pod_updated", "node_updated", "updated")
 _KEPT: entries.Content = ("", cast("Any", None))
@@ -98,6 +106,60 @@ def _recorded(
         recorder.inside(call, *args)
 
     return recorded
+
+
+def record_rooms(recorder: Recorder, reservations: GangReservations, healing: Healing) -> None:
+    """Record the calls of callers outside the core that hold, change and end room for pods."""
+    held: Any = reservations.held
+
+    def replaced(part: Any, method: str, entry: Callable[..., entries.Entry | None]) -> None:
+        call = getattr(part, method)
+
+        def recorded(*args: Any) -> Any:
+            if not recorder.is_inside and recorder.is_recording and (made := entry(*args)) is not None:
+                recorder.write(made)
+                return recorder.inside(call, *args)
+            return call(*args)
+
+        setattr(part, method, recorded)
+
+    def released(room: HeldRoom) -> entries.Entry | None:
+        # Other room of the same holder is not released.
+        uid = room.holder.uid
+        return entries.RoomChanged("release", uid) if held.held_now(uid) is room else None
+
+    replaced(reservations, "hold", lambda room: entries.RoomHeld(cast("Any", content_of(room, recorder.objects))))
+    replaced(reservations, "release", released)
+    replaced(held, "end", lambda uid: entries.RoomChanged("end", uid))
+    replaced(held, "extend", lambda uid, until: entries.RoomChanged("extend", uid, until))
+    replaced(held, "set_priority", lambda uid, priority: entries.RoomChanged("set_priority", uid, priority))
+    replaced(held, "settle", lambda: entries.RoomChanged("settle"))
+    replaced(healing, "restore", entries.LossRestored)
+
+
+def replay_room(
+    entry: entries.RoomHeld | entries.RoomChanged,
+    objects: ObjectTypes,
+    reservations: GangReservations,
+    nodes: NodeColumns,
+) -> None:
+    """Hold, change or end room as recorded. Raises RecordError: a pod cannot be decoded."""
+    held = reservations.held
+    if isinstance(entry, entries.RoomHeld):
+        reservations.hold(room_of(msgspec.json.decode(entry.room, type=HeldRoomContent), objects, nodes))
+        return
+    room = held.held_now(entry.uid)
+    match entry.method:
+        case "settle":
+            held.settle()
+        case "release" if room is not None:
+            reservations.release(room)
+        case "end":
+            held.end(entry.uid)
+        case "extend" if room is not None:
+            held.extend(entry.uid, entry.value)
+        case "set_priority":
+            held.set_priority(entry.uid, int(entry.value or 0))
 
 
 Record = Recorder | RecordedInput

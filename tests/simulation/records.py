@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from scheduler_core.framework.registry import Registry
 from scheduler_core.in_tree import in_tree_registry
 from scheduler_core.record_assembly import ReplayLoop, header_of, replay_of
-from scheduler_core.recording.record_entries import Entry
+from scheduler_core.recording.record_entries import Entry, RoomHeld
 from scheduler_core.recording.record_file import RecordHeader, RecordReader, frame_of, start_of_file
 from scheduler_core.recording.replayed_input import Difference
 from scheduler_core.scheduler_options import SchedulerOptions, SchedulerPorts
@@ -97,6 +97,11 @@ def replay_process(content: bytes, name: str = "record") -> tuple[int, Differenc
     finally:
         logging.disable(logging.NOTSET)
     return recorded.decisions, recorded.difference
+
+
+def holds_room(content: bytes) -> bool:
+    """Return whether a record contains room that is held for pods that do not exist yet."""
+    return any(isinstance(entry, RoomHeld) for entry in _entries(RecordReader(io.BytesIO(content), "record")))
 
 
 def _entries(reader: RecordReader) -> Iterator[Entry]:

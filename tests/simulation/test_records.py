@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.records import Records, replay_process
+from tests.simulation.records import Records, holds_room, replay_process
 from tests.simulation.simulation import run_seed
 
 SEEDS = 20
 """Number of recorded seeds."""
-REPEATED = (11, 13)
+WITH_ROOM = (62, 88, 131)
+"""Seeds of runs with NodeReservations; the last one has RebalancePlans, too."""
+REPEATED = (11, 13, 131)
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", [*range(SEEDS), *WITH_ROOM])
 def test_every_process_replays_equally(seed: int) -> None:
     """A replay computes every recorded decision again."""
     records = Records()
@@ -20,6 +22,7 @@ def test_every_process_replays_equally(seed: int) -> None:
     replays = [replay_process(process.content) for process in records.processes]
     assert [difference for _, difference in replays if difference is not None] == []
     assert sum(decisions for decisions, _ in replays) > outcome.bound > 0
+    assert (seed in WITH_ROOM) == any(holds_room(process.content) for process in records.processes)
 
 
 @pytest.mark.parametrize("seed", REPEATED)

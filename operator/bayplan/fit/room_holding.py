@@ -42,9 +42,7 @@ class RoomHolding:
     async def end(self, room: HeldRoom) -> None:
         """End room, unless it has ended or other room has replaced it."""
         await self._suspension.over()
-        held = self._reservations.held
-        if held.of(room.holder.uid) is room:
-            self._suspension.run_or_defer(held.end, room.holder.uid)
+        self._reservations.release(room)
 
     def node_states(self, names: Iterable[str]) -> dict[str, object]:
         """Return what decides whether pods may use nodes, by name; None for a node that does not exist."""

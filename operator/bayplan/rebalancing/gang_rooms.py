@@ -13,11 +13,9 @@ from bayplan.fit.room_holding import RoomHolding
 from bayplan.rebalancing.documents import MemberRoom
 from bayplan.resources.rebalance_plan import RebalancePlan
 from bayplan.resources.resource_model import API_VERSION
-from scheduler_core.gangs.held_room import EndReason, HeldPod, HeldRoom, Holder, OwnPods, Terms
-from scheduler_core.model.pod import Pod
+from scheduler_core.gangs.held_room import EndReason, HeldPod, HeldRoom, Holder, OwnPods, Terms, own_slot
 from scheduler_core.model.pod_group import GroupKey, GroupSource
 from scheduler_core.ports import Event, ObjectReference
-from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.scheduler import Scheduler
 
 _KIND = "PodGroup"
@@ -43,7 +41,6 @@ class GangRooms:
         self._scheduler = scheduler
         self._holding = RoomHolding(scheduler)
         self._entries: dict[str, _Entry] = {}
-        scheduler.context.queue.gangs.on_change.append(self._gang_changed)
 
     async def hold(
         self, plan: RebalancePlan, members: Iterable[MemberRoom], in_the_way: Collection[str], until: float
@@ -73,10 +70,10 @@ class GangRooms:
             entry.room, entry.ended = None, reason
             self._record(plan, key, reason)
 
-        own = OwnPods(key.namespace, group=key, slot_class=_uid_of)
+        own = OwnPods(key.namespace, group=key, slot_class=own_slot)
         # Two plans for one gang hold room once.
-        holder = Holder(_KIND, key.namespace, key.name, _uid_of_holder(key), own)
-        terms = Terms(frozenset(in_the_way), until, prefers_slots=True, on_end=on_end)
+        holder = Holder(_KIND, key.namespace, key.name, f"{_KIND}/{key}", own)
+        terms = Terms(frozenset(in_the_way), until, prefers_slots=True, follows_group=True, on_end=on_end)
         room = HeldRoom(holder, slots, context.cache.columns, terms)
         room.reservation.priority = gang.priority
         is_held = await self._holding.hold(room)
@@ -110,17 +107,7 @@ class GangRooms:
         """End the room of a plan, if any."""
         entry = self._entries.pop(name, None)
         if entry is not None and entry.room is not None:
-            self._scheduler.context.suspension.run_or_defer(self._end, entry.room)
-
-    def _end(self, room: HeldRoom) -> None:
-        if self._is_held(room):
-            self._scheduler.reservations.held.end(room.holder.uid)
-
-    def _gang_changed(self, gang: Gang) -> None:
-        group = gang.group
-        # Without a priority of the group, that of the members counts, which does not change.
-        if self._entries and group is not None and group.priority is not None:
-            self._scheduler.reservations.held.set_priority(_uid_of_holder(gang.key), group.priority)
+            self._scheduler.reservations.release(entry.room)
 
     def _held(self, name: str) -> HeldRoom | None:
         entry = self._entries.get(name)
@@ -139,12 +126,3 @@ class GangRooms:
             note = f"Gang {key} did not use its room in time; other pods may use it"
             event = Event(regarding, "Warning", "RoomExpired", "Rebalancing", note)
         self._scheduler.context.writer.record(event)
-
-
-def _uid_of_holder(key: GroupKey) -> str:
-    return f"{_KIND}/{key}"
-
-
-def _uid_of(pod: Pod) -> str:
-    """Return the slot class of a member: the room was searched for each of them, and a replaced one takes any."""
-    return pod.metadata.uid

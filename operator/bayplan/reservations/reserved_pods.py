@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import structs
 
-from bayplan.resources.node_reservation import NodeReservation, ReservationOwnerReference
+from bayplan.resources.node_reservation import NodeReservation
 from bayplan.resources.pod_group import POD_GROUP_LABEL
 from bayplan.resources.resource_model import API_VERSION
 from scheduler_core.fit.requests import FitRequest
@@ -31,19 +31,9 @@ def holder_of(reservation: NodeReservation) -> Holder:
         labels=tuple(sorted((owner.labels or {}).items())),
         owner_uid="" if reference is None else reference.uid or "",
         group=None if owner.pod_group is None else GroupKey(GroupSource.BAYPLAN, meta.namespace, owner.pod_group),
-        matches=None if reference is None else _Owned(reference),
+        owner=None if reference is None else (reference.kind, reference.name),
     )
     return Holder(KIND, meta.namespace, meta.name, meta.uid, own)
-
-
-class _Owned:
-    """Whether a pod has an owner reference."""
-
-    def __init__(self, reference: ReservationOwnerReference) -> None:
-        self._kind, self._name = reference.kind, reference.name
-
-    def __call__(self, pod: Pod) -> bool:
-        return any(each.kind == self._kind and each.name == self._name for each in pod.metadata.owner_references)
 
 
 def manifests_of(reservation: NodeReservation, count: int) -> list[dict[str, Any]]:
