@@ -275,6 +275,7 @@ STRICT_DECODERS = {
     "operator/bayplan/extenders/json_bodies.py": "accepts null by its own types, and names in any case",
     "operator/bayplan/extenders/raw_objects.py": "fields as raw JSON, of any type",
     "operator/bayplan/kube/credentials.py": "a kubeconfig that is not plain is read by the client library",
+    "operator/bayplan/fit/claim_templates.py": "untyped JSON, a manifest that is decoded later",
     "operator/bayplan/fit/room_search.py": "answers of Bayplan itself",
     "operator/bayplan/gangs/helpful_node_search.py": "answers of Bayplan itself",
     "operator/bayplan/fit/claim_templates.py": "untyped JSON",
