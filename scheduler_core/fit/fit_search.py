@@ -4,7 +4,7 @@
 
     no evictions ──fits──▶ FitsNow
         │ does not fit
-        ├─▶ with the evictions that the profiles allow ──▶ FitsAfterEvictions
+        ├─▶ with the evictions that the profiles allow, unless a bound excludes it ──▶ FitsAfterEvictions
         ├─▶ with n new nodes, n from a proved bound upwards ──▶ FitsWithNewNodes
         └─▶ bounds, and the static rejections of each class ──▶ Impossible, else DoesNotFit
 
@@ -132,15 +132,17 @@ class FitSearch:
             # Neither evictions nor nodes change that.
             return
         limits: list[AttemptLimitError] = []
-        if request.may_evict:
+        bounds = NodeBounds(parts.cache.columns, parts.profiles, request.template)
+        adds_nodes = request.template is not None and request.max_new > 0
+        # The search with evictions is by far the longest, and pods that exceed the bounds fit after none.
+        if request.may_evict and (adds_nodes or not bounds.impossible(request, infos)):
             try:
                 evicting = Trial(self.make_parts(), request, evicts=True).run(infos)
             except AttemptLimitError as limit:
                 limits.append(limit)
             else:
                 answer.after_evictions = evicting if evicting.places(infos) else None
-        bounds = NodeBounds(parts.cache.columns, parts.profiles, request.template)
-        if request.template is not None and request.max_new > 0 and not limits:
+        if adds_nodes and not limits:
             try:
                 self._find_new_nodes(request, bounds, answer)
             except AttemptLimitError as limit:

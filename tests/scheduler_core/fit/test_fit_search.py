@@ -73,6 +73,16 @@ def test_pods_count_on_their_nodes(cluster: Rig) -> None:
     assert answer(cluster, *pods, pod("more", requests=cpus(1))).verdict is FitVerdict.IMPOSSIBLE
 
 
+def test_no_evictions_are_searched_for_pods_that_never_fit(cluster: Rig) -> None:
+    """A bound is read before the long search with evictions, also if that would be given up."""
+    cluster.add(*(running_pod(f"v-{name}", name) for name in "abc"))
+    pods = [pod(f"p{number}", requests=cpus(1), priority=10) for number in range(7)]
+    without, evicting = (answer(cluster, *pods, may_evict=may_evict) for may_evict in (False, True))
+    assert without.verdict is evicting.verdict is FitVerdict.IMPOSSIBLE
+    assert evicting.steps == without.steps
+    assert answer(cluster, *pods[:4], may_evict=True).verdict is FitVerdict.FITS_AFTER_EVICTIONS
+
+
 def test_a_gang_in_its_domain(cluster: Rig) -> None:
     """A gang that requires one domain gets nodes of it, and the answer names it."""
     found = answer(cluster, *members(4), groups=(group(min_member=4, topology=ZONE),))
