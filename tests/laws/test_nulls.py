@@ -278,7 +278,6 @@ STRICT_DECODERS = {
     "operator/bayplan/fit/claim_templates.py": "untyped JSON, a manifest that is decoded later",
     "operator/bayplan/fit/room_search.py": "answers of Bayplan itself",
     "operator/bayplan/gangs/helpful_node_search.py": "answers of Bayplan itself",
-    "operator/bayplan/fit/claim_templates.py": "untyped JSON",
     "operator/bayplan/kube/http/deep_json.py": "the decoders themselves",
     "operator/bayplan/kube/leader_election.py": "an annotation that Bayplan wrote",
     "operator/bayplan/kube/watches/watch_stream.py": "envelopes; the object inside is decoded by ObjectJsonDecoder",
