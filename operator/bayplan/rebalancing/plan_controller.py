@@ -191,8 +191,13 @@ class RebalancePlans:
             listed: Set when all plans are listed for the first time.
         """
         await listed.wait()
-        for name in sorted(self._entries):
-            await self._restore(name, self._entries[name])
+        for name, entry in sorted(self._entries.items()):
+            try:
+                if self._entries.get(name) is entry:
+                    await self._restore(name, entry)
+            except Exception:
+                # The room of the others is held again all the same, and scheduling starts.
+                log.exception("Room of RebalancePlan %s is not held again because of a bug; please report it", name)
         self.restored.set()
         # The first cycles come before the first search.
         self._has_changed.clear()

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from bayplan.rebalancing.documents import PlanDocument
 from bayplan.rebalancing.plan_controller import StoredPlan
+from bayplan.resources.rebalance_plan import RebalancePlan
 
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.meta import ObjectMeta
@@ -294,3 +295,30 @@ async def test_the_status_has_no_room_that_has_ended() -> None:
         await cluster.until_later(310)
         status = cluster.statuses[-1]
         assert (status["phase"], status.get("room"), status["moved"]) == ("Completed", None, 1)
+
+
+async def test_no_plan_stops_that_the_room_of_others_is_held_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither one that is deleted meanwhile, nor one whose room cannot be held because of a bug."""
+    plans, names = GangCluster(made_rig()).plans, list[str]()
+    for name in "abc":
+        spec = {"objective": "MakeRoom", "gang": GANG, "dryRun": False}
+        plans.plan_changed(StoredPlan(ObjectMeta(name, uid=f"uid-of-{name}", generation=1), spec, {}))
+
+    async def restore(plan: RebalancePlan) -> None:
+        names.append(plan.metadata.name)
+        if plan.metadata.name == "a":
+            plans.plan_deleted(StoredPlan(ObjectMeta("b", uid="uid-of-b")))
+            raise RuntimeError
+
+    monkeypatch.setattr(plans, "_restore_gang_room", restore)
+    listed = asyncio.Event()
+    listed.set()
+    task = asyncio.create_task(plans.run(listed))
+    async with asyncio.timeout(5):
+        await plans.restored.wait()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert names == ["a", "c"]
+    assert "Room of RebalancePlan a is not held again" in caplog.text
