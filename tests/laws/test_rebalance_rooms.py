@@ -2,7 +2,8 @@
 
 - After a completed plan, the gang is bound before each pod of equal or lower priority that fits only in its room.
 - Room that the gang does not use ends in its time, and then the rivals are bound. After a plan has stopped, nothing is
-  held. Room that has ended is not in the status.
+  held. Room that has ended is not in the status. A plan that is deleted or changed while it is searched or its room
+  begins holds nothing and evicts nothing.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from typing import Any
 
 import pytest
 from bayplan.rebalancing.gang_rooms import GangRooms
+from bayplan.rebalancing.plan_controller import StoredPlan
 
 from scheduler_core.in_tree import default_plugins
+from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.pod_group import GroupTopology
 from tests.support.builders import pod
 from tests.support.gang_preemption import small_node, with_pod_groups
@@ -101,6 +104,48 @@ async def _lifetime(seed: int) -> Counter[str]:
     return kinds + Counter({"unused": is_lost and status.get("room") is not None})
 
 
+async def _interrupted_lifetime(seed: int, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Run a plan that is deleted or changed before its first move, and return what happened."""
+    made = with_pod_groups(rig(defaults=default_plugins()))
+    made.add(*(small_node(f"n{number}", 4) for number in range(2)), movable("p", "n0"), movable("q", "n1", 2))
+    add_groups(made, group(min_member=1))
+    rng = random.Random(seed)
+    cluster = _RivalledCluster(made, rng=rng)
+    where, how = rng.choice(("search", "hold")), rng.choice(("delete", "suspend", "dry run"))
+    gang = {"namespace": "default", "name": "train"}
+    spec: dict[str, Any] = {"objective": "MakeRoom", "gang": gang, "moveTimeoutSeconds": 60}
+    place: Any = cluster.plans if where == "search" else cluster.plans.rooms
+    real, count = getattr(place, where), 0
+
+    async def interrupted(*arguments: Any) -> Any:
+        nonlocal count
+        count += 1
+        is_late = rng.random() < 0.5
+        found = await real(*arguments) if is_late else None
+        if count == 1:
+            if how == "delete":
+                cluster.plans.plan_deleted(StoredPlan(ObjectMeta("plan")))
+            else:
+                cluster.plan(**spec | {"suspend": how == "suspend", "dryRun": True})
+        return found if is_late else await real(*arguments)
+
+    monkeypatch.setattr(place, where, interrupted)
+    listed = asyncio.Event()
+    listed.set()
+    async with made.running(), asyncio.TaskGroup() as tasks:
+        cluster.create(member("worker", requests={"cpu": "4"}))
+        running = tasks.create_task(cluster.plans.run(listed))
+        cluster.plan(**spec)
+        await cluster.until(lambda: count > 0)
+        await cluster.until_later(5)
+        assert not len(made.scheduler.reservations.held), (seed, where, how)
+        assert not cluster.evicted
+        phases = {"delete": [], "suspend": ["Suspended"], "dry run": ["Planned"]}
+        assert [each["phase"] for each in cluster.statuses] == phases[how]
+        running.cancel()
+    return Counter({f"{how} during {where}": 1})
+
+
 async def _all_lifetimes() -> Counter[str]:
     total: Counter[str] = Counter()
     for seed in range(SEEDS):
@@ -125,3 +170,12 @@ async def test_room_that_is_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(GangRooms, "hold", hold)
     with pytest.raises((AssertionError, ExceptionGroup)):
         await _all_lifetimes()
+
+
+async def test_plans_that_are_interrupted_before_their_first_move() -> None:
+    """No room is left, and all interruptions occur."""
+    total: Counter[str] = Counter()
+    for seed in range(SEEDS):
+        with pytest.MonkeyPatch.context() as patch:
+            total += await _interrupted_lifetime(seed, patch)
+    assert len(total) == 6, total
