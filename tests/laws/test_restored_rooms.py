@@ -1,0 +1,117 @@
+"""Law of NodeReservations after a restart: no room is lost, whatever the statuses counted before it.
+
+Random histories: several reservations select the same pods, each pod uses the room of one of them, statuses are written
+late, and pods end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from random import Random
+from typing import Any
+
+import pytest
+from bayplan.reservations import room_restoring
+from bayplan.reservations.room_restoring import rooms_left
+from bayplan.resources.node_reservation import NodeReservation
+from bayplan.resources.resource_model import API_VERSION, format_time
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scheduler_core.model.pod import Pod
+from tests.support.builders import pod
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+NODES = "ab"
+
+
+class _Room:
+    """Room of a reservation as it is, and its status as it was written last."""
+
+    def __init__(self, number: int, count: int, since: datetime, random: Random) -> None:
+        self.name, self.count, self.since, self.used = f"room-{number}", count, since, 0
+        self.free = [random.choice(NODES) for _ in range(count)]
+        self.status: dict[str, Any] = {}
+        self.write(since)
+
+    def use(self, node_name: str) -> None:
+        self.free.remove(node_name if node_name in self.free else self.free[0])
+        self.used += 1
+
+    def write(self, now: datetime) -> None:
+        if self.status.get("phase") == "Consumed":
+            return
+        phase, reason = ("Reserved", "RoomHeld") if self.free else ("Consumed", "PodsBound")
+        condition = {"type": phase, "status": "True", "reason": reason, "lastTransitionTime": format_time(now)}
+        self.status = {
+            "observedGeneration": 1,
+            "phase": phase,
+            "consumed": self.used,
+            "nodes": [{"name": name, "pods": self.free.count(name)} for name in sorted({*self.free})],
+            "reservedSince": format_time(self.since) if self.free else None,
+            "conditions": [condition],
+        }
+
+    @property
+    def read(self) -> NodeReservation:
+        metadata = {"name": self.name, "namespace": "default", "uid": self.name, "generation": 1}
+        spec = {"count": self.count, "resources": {"cpu": 1}, "owner": {"labels": {"app": "x"}}}
+        body = {"apiVersion": API_VERSION, "kind": "NodeReservation", "metadata": metadata, "spec": spec}
+        return NodeReservation.from_object({**body, "status": self.status})
+
+
+def live(seed: int) -> None:
+    """Run a history, and compare the room that is held again with the room that was left."""
+    random, now = Random(seed), START
+    rooms, pods, has_ended = list[_Room](), dict[str, Pod](), False
+    for number in range(random.randint(4, 16)):
+        now += timedelta(seconds=random.randint(0, 2))
+        usable = [room for room in rooms if room.free]
+        step = random.choice(("room", "pod", "pod", "write", "write", "end"))
+        if step == "room" and len(rooms) < 4:
+            rooms.append(_Room(number, random.randint(1, 3), now, random))
+        elif step == "pod" and usable:
+            name, node_name = f"p{number}", random.choice(NODES)
+            random.choice(usable).use(node_name)
+            pods[name] = pod(name, labels={"app": "x"}, node_name=node_name, created=now)
+        elif step == "write" and rooms:
+            random.choice(rooms).write(now)
+        elif step == "end" and pods and seed % 2:
+            has_ended = True
+            del pods[random.choice(sorted(pods))]
+    given_rooms = [(room.read, room.read.status, room.status["phase"] == "Reserved") for room in rooms]
+    left = rooms_left(given_rooms, list(pods.values()), lambda _: None)
+    held, free = sum(len(each.nodes) for each in left.values()), sum(len(room.free) for room in rooms)
+    assert held >= free, "room is lost"
+    created = [each.metadata.creation_timestamp or START for each in pods.values()]
+    are_all_late = all(room.since <= each for room in rooms for each in created)
+    if not has_ended and are_all_late:
+        assert held == free, "room that pods have used is held again"
+
+
+@given(st.integers(0, 2**32))
+def test_no_room_is_lost(seed: int) -> None:
+    """At least the room that no pod has used is held again, and no more if all pods still exist."""
+    live(seed)
+
+
+def _counts_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room_restoring, "_leave_out_counted", lambda *_: None)
+
+
+def _counts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room_restoring, "_leave_out_counted", lambda _, __, late, ___: late.clear())
+
+
+def _live_often() -> None:
+    for seed in range(200):
+        live(seed)
+
+
+@pytest.mark.parametrize("plant", [_counts_for_all, _counts_nothing])
+def test_planted_bugs_are_found(plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each bug breaks the law in a few histories."""
+    plant(monkeypatch)
+    with pytest.raises(AssertionError):
+        _live_often()
