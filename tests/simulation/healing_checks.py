@@ -138,7 +138,9 @@ class HealingChecks:
         for uid, pod in before.items():
             # Its end may be delivered only with its deletion.
             now = known.get(uid) or self.received.removed.get(uid, pod)
-            is_lost = uid not in self._running and now.status.phase != "Succeeded" and not is_preempted(now)
+            # The response to an eviction shows its condition, and the watch may have ended before.
+            was_evicted = is_preempted(now) or uid in self.ledger.evicted
+            is_lost = uid not in self._running and now.status.phase != "Succeeded" and not was_evicted
             # A group without a member that has a node all the time is not healed.
             if not is_lost or group_key_of(pod) not in stayed or not self._heals(pod) or uid in lost:
                 continue

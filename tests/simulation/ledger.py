@@ -98,6 +98,7 @@ class ReservationLedger:
         bound_elsewhere: Pods that another scheduler has bound, as a read but no watch has shown, by UID.
         requested: Node of each pod of a dry run that is reserved now, by UID, if the pod or the node does not exist.
             The pod may be in the place of victims; it is released before the response.
+        evicted: UIDs of the pods whose eviction for a preemptor was acknowledged, also before a watch shows it.
         is_stopping: Whether attempts are being cancelled.
         is_closed: Whether the process is over, so that nothing is checked any more.
         gangs: Checks of gangs; None for a ledger without a scheduler.
@@ -110,6 +111,7 @@ class ReservationLedger:
         self.reservations: dict[str, Reservation] = {}
         self.bound_elsewhere: dict[str, Reservation] = {}
         self.requested: dict[str, str] = {}
+        self.evicted: set[str] = set()
         self.is_closed = False
         self.is_stopping = False
         self._received: ReceivedFeed | None = None

@@ -112,7 +112,13 @@ class WatchedWriter(KubeWriter):
     def delete_pod(self, deletion: PodDeletion, done: Callable[[Exception | None], None]) -> None:
         """Delete a pod."""
         self.evictions.sent()
-        super().delete_pod(deletion, done)
+
+        def noted(error: Exception | None) -> None:
+            if error is None:
+                self.ledger.evicted.add(deletion.uid)
+            done(error)
+
+        super().delete_pod(deletion, noted)
 
     async def bind(self, binding: Binding) -> None:
         """Bind a pod."""
@@ -166,6 +172,7 @@ class OperatorProcess:
         received_groups: PodGroups that the core has received.
         owner_groups: Controller of the PodGroups of owners; None in a run without owners.
         instances: All framework instances that were built.
+        has_profiles: Whether changes of profiles are activated; those before are read at the start.
         is_scheduling: Whether the first cycle may have begun.
         is_over: Whether the process was killed or has stopped.
         reads_delayed_until: Last time at which a cycle that waited for an extender delayed the effect of reads.
@@ -225,7 +232,7 @@ class OperatorProcess:
         self._reservations = self._reservation_controller(run_state, clock)
         self._plans = self._plan_controller(run_state, clock)
         self.instances: list[FrameworkInstance] = []
-        self.is_scheduling = False
+        self.has_profiles = self.is_scheduling = False
         self.is_over = False
         self.reads_delayed_until = 0.0
         self._run: asyncio.Task[Any] | None = None
@@ -283,6 +290,7 @@ class OperatorProcess:
         await self.writer.start()
         await self.informers.synced.wait()
         self.activate(*profiles.items())
+        self.has_profiles = True
         if self._shadow:
             instance = self.scheduler.build_planned(self.plan(PROFILES[0], self._shadow), is_shadow=True)
             self.scheduler.shadows.serve({_SHADOW: (instance, ShadowSettings(PROFILES[0], calls_extenders=True))})
@@ -334,7 +342,7 @@ class OperatorProcess:
         if self._run is not None:
             self._run.cancel()
             await asyncio.gather(self._run, return_exceptions=True)
-        self.is_scheduling = False
+        self.has_profiles = self.is_scheduling = False
         self.ledger.is_stopping = True
         await self.scheduler.stop(grace_seconds * 0.4)
         await self.writer.stop(grace_seconds * 0.4)

@@ -92,7 +92,7 @@ class OperatorSupervisor:
 
     @property
     def _is_serving(self) -> bool:
-        return self.process.is_scheduling and not self.process.is_over
+        return self.process.has_profiles and not self.process.is_over
 
     def edit_profile(self, rng: random.Random) -> None:
         """Edit a profile."""
