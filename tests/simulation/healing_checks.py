@@ -18,7 +18,7 @@ from scheduler_core.gangs.held_room import HeldRoom, HeldRooms
 from scheduler_core.model.lost_members import LostMember, is_preempted
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
-from scheduler_core.model.pod_group import group_key_of
+from scheduler_core.model.pod_group import GroupKey, group_key_of
 from scheduler_core.queueing.gang_members import Gang, HealingOutcome
 from tests.simulation.ledger import ReservationLedger
 from tests.simulation.node_reservations import is_owned
@@ -46,6 +46,8 @@ class HealingChecks:
     held: HeldRooms
     _running: dict[str, Pod] = field(default_factory=dict)
     """Members that were bound and had not ended when they were checked last, by UID."""
+    _group_uids: dict[GroupKey, str] = field(default_factory=dict)
+    """UIDs of the groups at that time."""
     _reports: list[str] = field(default_factory=list)
     """What the core has reported since then."""
     _problems: dict[str, str] = field(default_factory=dict)
@@ -134,7 +136,10 @@ class HealingChecks:
         known = {pod.metadata.uid: pod for pod in self.received.pods.values()}
         self._running = {uid: pod for uid, pod in known.items() if self._heals(pod) and _runs(pod)}
         self._reports = []
+        uids, self._group_uids = self._group_uids, {key: each.uid for key, each in self.groups.groups.items()}
         stayed = {group_key_of(pod) for uid, pod in before.items() if uid in self._running}
+        # The deletion of a group ends its holds, and their end is reported only if there was room.
+        stayed = {key for key in stayed if key is not None and uids.get(key) == self._group_uids.get(key)}
         for uid, pod in before.items():
             # Its end may be delivered only with its deletion.
             now = known.get(uid) or self.received.removed.get(uid, pod)

@@ -66,6 +66,7 @@ class Workload:
         replicas: Jobs of each of the two replicated jobs of a JobSet, or replicas of a LeaderWorkerSet.
         recreates_unit: Whether all pods of a JobSet or a replica are recreated if one is lost.
         sizes: Every number of members that its gangs have had, also before the first pod.
+        gangs: Keys of the gangs of its pods, also of those that are deleted.
         made: Names of the slots whose pods were created, by unit; empty while the unit is being recreated.
     """
 
@@ -79,6 +80,7 @@ class Workload:
     is_suspended: bool = False
     recreates_unit: bool = False
     sizes: set[int] = field(default_factory=set)
+    gangs: set[GroupKey] = field(default_factory=set)
     made: dict[str, set[str]] = field(default_factory=dict)
 
     @property
@@ -168,8 +170,8 @@ class Owners:
         if path is not None:
             self._owned.owner_uids.add(workload.uid)
             self._server.put(path, workload.document())
-        for pod in self.pods(workload):
-            self._note_size(workload, pod)
+        for key in workload.gangs:
+            self._owned.sizes[key].add(workload.size)
         self._network.log(f"{workload.kind} {workload.name} ({workload.uid}) has gangs of {workload.size}")
         self._sync_later()
 
@@ -200,6 +202,7 @@ class Owners:
     def _note_size(self, workload: Workload, pod: Pod) -> None:
         key = gang_key(pod)
         if key is not None:
+            workload.gangs.add(key)
             self._owned.sizes[key] |= workload.sizes
 
     def _delete(self, pod: Pod) -> None:
