@@ -141,10 +141,19 @@ def test_the_room_for_a_gang_is_held(world: PlannedMoves, plane: ControlPlane) -
     world.batch_job("train", 1, template=template)
     world.until(lambda: world.reason("train") == "Unschedulable", "the gang waits")
     world.plan("room", objective="MakeRoom", gang={"namespace": NAMESPACE, "name": "train"}, dryRun=False)
-    status = world.until_phase("room", "Completed")
+    path, rooms = f"{PLANS}/{world.token}-room", list[list[str]]()
+
+    def is_completed() -> bool:
+        found = status_of(world.api.get(path))
+        rooms.append([each["node"] for each in found.get("room", {}).get("members", ())])
+        return bool(found.get("phase") == "Completed")
+
+    world.until(is_completed, "plan room is Completed")
+    status = status_of(world.api.get(path))
     assert [(each["source"], each["target"], each["state"]) for each in status["moves"]] == [(a, b, "Moved")]
-    assert [each["node"] for each in status["room"]["members"]] == [a]
+    assert [a] in rooms
     world.until(lambda: world.nodes_of("train") == [a], "the gang is bound")
+    world.until(lambda: "room" not in status_of(world.api.get(path)), "the status has no room that has ended")
     assert world.nodes_of("rival") == [""]
     events = plane.kubectl("get", "events", "--field-selector=involvedObject.kind=RebalancePlan")
     assert "GangBound" in events
