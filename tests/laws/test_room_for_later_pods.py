@@ -134,8 +134,10 @@ class World:
         own = [each for each in self.held if each.app == app and not each.ends]
         smallest = min((size for each in own for size in _sizes(each.room.reservation.plan.slots)), default=cpu)
         for each in self.held:
-            # A pod that is larger than a slot that it takes uses the room of another one.
-            each.is_disturbed |= cpu > smallest if each.app == app else each.priority < priority
+            # A pod that is larger than a slot that it takes uses the room of another one. A pod of a higher priority
+            # may take a slot of one room of its application, and be bound to a node of another one.
+            is_displaced = each.priority < priority and (each.app != app or len(own) > 1)
+            each.is_disturbed |= is_displaced or (each.app == app and cpu > smallest)
 
     async def end_pod(self) -> None:
         """End a bound pod."""
