@@ -3,8 +3,9 @@
 A caller constructs a :class:`HeldRoom` from slots (a pod, its slot class and node, as a dry run found them), and calls
 :meth:`GangReservations.hold`, then :meth:`HeldRooms.extend` or :meth:`HeldRooms.end`; the room ends by itself when each
 slot is taken or its time is over (``on_end``). Taken slots follow from the pods that nodes have now, so that
-hypothetical pods take slots, too, until they are undone. A pod of the holder may use any node, as long as the other
-slots keep their room; other pods are blocked as by the reservation of a gang of the slots' priority.
+hypothetical pods take slots, too, until they are undone; then each pod has the slot that it had before. A pod of the
+holder may use any node, as long as the other slots keep their room; other pods are blocked as by the reservation of a
+gang of the slots' priority.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from math import inf
+from typing import NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
@@ -31,6 +33,7 @@ from scheduler_core.ports import Clock
 from scheduler_core.snapshot.cluster_cache import ClusterCache, Placement
 from scheduler_core.snapshot.indexes.device_index import HeldDevices
 from scheduler_core.snapshot.node_columns import NodeColumns
+from scheduler_core.snapshot.overlay import ColumnsOverlay
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 
 WORKLOAD_LABEL = "bayplan.dev/admitted-workload"
@@ -43,6 +46,9 @@ SEARCHED_FOR_LABEL = "bayplan.dev/room-searched-for"
 
 _SHOWN_NODES = 3
 _NO_ROWS: NDArray[np.intp] = np.empty(0, dtype=np.intp)
+
+TakenSlot = tuple[Slot, str]
+"""A slot, and the node of the pod that has taken it."""
 
 
 class EndReason(StrEnum):
@@ -207,8 +213,7 @@ class HeldRoom:
         self._nodes = nodes
         self._free: dict[str, dict[str, list[Slot]]] = defaultdict(lambda: defaultdict(list))
         """Slots that no pod has taken, by slot class and node."""
-        self._taken: dict[str, tuple[Slot, str]] = {}
-        """Slots that pods have taken, by UID, each with the node of the pod."""
+        self._taken: dict[str, TakenSlot] = {}
         for slot in slots:
             self._free[str(slot.pod_class)][slot.node_name].append(slot)
 
@@ -256,7 +261,11 @@ class HeldRoom:
         refused = self.reservation.refused_rows(pod, nominator)
         return np.setdiff1d(refused, self.own_rows(pod.pod)) if len(refused) else refused
 
-    def take(self, uid: str, pod: Pod, node_name: str, *, elsewhere: bool = True) -> bool:
+    def covers(self, pod: PodInfo, node_name: str) -> bool:
+        """Return whether a free slot of a node has the room that a pod of the holder requests."""
+        return any(_covers(slot, pod) for slot in self.slots_on(node_name, pod.pod))
+
+    def take(self, uid: str, info: PodInfo, node_name: str, *, elsewhere: bool = True) -> bool:
         """Give a pod of the holder that got a node the slot there, or another one of its class.
 
         Returns:
@@ -264,12 +273,13 @@ class HeldRoom:
         """
         if uid in self.settled or uid in self._taken:
             return True
-        classes = self._slots_of(self.holder.pods.slot_class(pod))
+        classes = self._slots_of(self.holder.pods.slot_class(info.pod))
         others = (slots for by_node in classes for slots in by_node.values() if slots and elsewhere)
-        slots = self.slots_on(node_name, pod) or next(others, [])
+        slots = self.slots_on(node_name, info.pod) or next(others, [])
         if not slots:
             return False
-        slot = slots.pop()
+        slot = slot_for(info, slots[::-1])
+        del slots[next(number for number, each in enumerate(slots) if each is slot)]
         self._taken[uid] = slot, node_name
         self.reservation.give_up(slot)
         return True
@@ -280,6 +290,24 @@ class HeldRoom:
         if slot is not None:
             self._free[str(slot.pod_class)][slot.node_name].append(slot)
             self.reservation.take_back(slot)
+
+    @property
+    def taken(self) -> Mapping[str, TakenSlot]:
+        """Slots that pods have taken and may release, by UID."""
+        return self._taken
+
+    def reset(self, taken: Mapping[str, TakenSlot]) -> bool:
+        """Let the pods have the slots that they had at an earlier time; return whether any changes."""
+        changed = [uid for uid, each in self._taken.items() if taken.get(uid) is not each]
+        for uid in changed:
+            self.give_back(uid)
+        again = [(uid, each) for uid, each in taken.items() if uid not in self._taken and uid not in self.settled]
+        for uid, (slot, _) in again:
+            free = self._free[str(slot.pod_class)][slot.node_name]
+            del free[next(number for number, each in enumerate(free) if each is slot)]
+            self._taken[uid] = taken[uid]
+            self.reservation.give_up(slot)
+        return bool(changed or again)
 
     def settle(self, is_bound: Callable[[str], bool]) -> tuple[set[str], bool]:
         """Give up the slots of bound pods for good.
@@ -312,6 +340,35 @@ def room_words(room: HeldRoom, clock: Clock) -> str:
         end = clock.wall() + timedelta(seconds=room.until - clock.now() + 0.5)
         until = f" until {end:%Y-%m-%dT%H:%M:%SZ}"
     return f"room on {', '.join(names[:_SHOWN_NODES])}{more} is reserved for {room.holder.key.holder}{until}"
+
+
+def slot_for(pod: PodInfo, slots: Sequence[Slot]) -> Slot:
+    """Return the slot that a pod takes: the smallest one that has the room that it requests, else the first one."""
+    names = sorted(pod.requests.accounted)
+    fitting = [slot for slot in slots if _covers(slot, pod)]
+    return min(fitting or slots[:1], key=lambda slot: [slot.info.requests.accounted.get(name, 0) for name in names])
+
+
+def _covers(slot: Slot, pod: PodInfo) -> bool:
+    has = slot.info.requests.accounted
+    return all(has.get(name, 0) >= amount for name, amount in pod.requests.accounted.items())
+
+
+class _Assignment(NamedTuple):
+    """Which pods had which slots when an overlay was entered.
+
+    Attributes:
+        depth, overlay: Number of overlays with it, and the overlay.
+        taken: Slots that pods had taken, by UID of the holder.
+        position, on_row, strangers: As in :class:`HeldRooms`.
+    """
+
+    depth: int
+    overlay: ColumnsOverlay
+    taken: dict[str, dict[str, TakenSlot]]
+    position: int
+    on_row: dict[int, dict[str, tuple[str, Pod]]]
+    strangers: dict[int, dict[str, Pod]]
 
 
 class HeldRooms:
@@ -359,6 +416,8 @@ class HeldRooms:
         self._position = 0
         self._on_row: dict[int, dict[str, tuple[str, Pod]]] = {}
         """Pods that have a slot, or need none, by row and UID, each with the UID of the holder."""
+        self._before: list[_Assignment] = []
+        """What was assigned before each overlay that is entered, the outermost one first."""
 
     def __len__(self) -> int:
         return len(self._by_uid)
@@ -475,6 +534,7 @@ class HeldRooms:
         if not self._by_uid:
             self._strangers.clear()
             self._on_row.clear()
+            self._before.clear()
         self._on_change(ended.reservation)
 
     def settle(self) -> list[Holder]:
@@ -585,16 +645,14 @@ class HeldRooms:
     ) -> bool:
         """Return whether a pod has room on a node beside all that is held there but the slot that it would take."""
         name = self._nodes.node_name(row)
-        members, leaving, takes = [pod], dict[str, PodInfo](), False
+        members, leaving = [pod], dict[str, PodInfo]()
         for each in [*(room.reservation for room in rooms), *([gang] if gang is not None else [])]:
             members += each.members_on(name)
             leaving |= {info.uid: info for info in each.leaving(row)}
-        for room in rooms:
-            if not takes and self._numbers[room.holder.uid] in own:
-                slots = room.slots_on(name, pod.pod)
-                takes = bool(slots)
-                if slots:
-                    members.remove(slots[-1].info)
+        of_own = (room.slots_on(name, pod.pod) for room in rooms if self._numbers[room.holder.uid] in own)
+        slots = [slot for each in of_own for slot in reversed(each)]
+        if slots:
+            members.remove(slot_for(pod, slots).info)
         return has_room(self._nodes, row, members, leaving.values())
 
     def devices_held_from(self, pod: PodInfo, priority: int) -> list[HeldDevices]:
@@ -638,6 +696,8 @@ class HeldRooms:
     def _refresh(self) -> None:
         """Let the pods that nodes have now take slots, and free the slots of others."""
         nodes = self._nodes
+        if nodes.overlays or self._before:
+            self._follow_overlays()
         changed = nodes.changes.since(self._position)
         self._position = nodes.changes.position
         rows = range(len(nodes.pods)) if changed is None else sorted(set(changed))
@@ -666,6 +726,24 @@ class HeldRooms:
             else:
                 self._on_row.pop(row, None)
 
+    def _follow_overlays(self) -> None:
+        """Store which pods have which slots when an overlay is entered, and restore it when the overlay is undone.
+
+        A pod that a dry run removes has its own slot again afterwards, not that of another pod.
+        """
+        overlays, before = self._nodes.overlays, self._before
+        while before and (len(overlays) < before[-1].depth or overlays[before[-1].depth - 1] is not before[-1].overlay):
+            was = before.pop()
+            for uid, taken in was.taken.items():
+                if uid in self._by_uid and self._by_uid[uid].reset(taken):
+                    self._note_resized(uid)
+            self._position, self._on_row, self._strangers = was.position, was.on_row, was.strangers
+        if len(overlays) > (before[-1].depth if before else 0):
+            all_taken = {uid: dict(room.taken) for uid, room in self._by_uid.items()}
+            on_row = {row: dict(pods) for row, pods in self._on_row.items()}
+            strangers = dict(self._strangers)
+            before.append(_Assignment(len(overlays), overlays[-1], all_taken, self._position, on_row, strangers))
+
     def _note_resized(self, uid: str) -> None:
         number = self._numbers.get(uid)
         if number is not None:
@@ -686,9 +764,11 @@ class HeldRooms:
             return None
         if any(uid in room.settled for room in rooms):
             return rooms[0].holder.uid
+        if len(rooms) > 1:
+            rooms.sort(key=lambda room: not room.covers(info, node_name))
         for elsewhere in (False, True):
             for room in rooms:
-                if room.take(uid, info.pod, node_name, elsewhere=elsewhere):
+                if room.take(uid, info, node_name, elsewhere=elsewhere):
                     self._note_resized(room.holder.uid)
                     return room.holder.uid
         return ""

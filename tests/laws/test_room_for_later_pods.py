@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from scheduler_core.dry_run_assembly import fit_search
@@ -112,6 +112,8 @@ class World:
         assert not has_room or name in self.made.bound, "a pod of the holder has room"
 
     def _has_slot(self, held: Held, cpus: int) -> bool:
+        # A pod that has just been bound takes its slot when the room is read.
+        self.made.scheduler.reservations.held.of(held.room.holder.uid)
         sizes = _sizes(held.room.free_slots)
         return not held.ends and bool(sizes) and min(sizes) >= cpus * 1000
 
@@ -214,6 +216,9 @@ async def live(seed: int, steps: int = 40) -> None:
 
 
 @given(st.integers(0, 2**32))
+@example(1126)
+@example(1498)
+@example(2251)
 async def test_lifetimes(seed: int) -> None:
     """All laws hold after each step."""
     await live(seed)

@@ -40,7 +40,7 @@ _COMPUTED: Mapping[type, frozenset[str]] = {
     Reservation: frozenset(("rows", "_index", "_free", "_slots")),
     GangTree: frozenset(("_changed", "_settled", "_states", "_to_review")),
     GroupForest: frozenset(("_chains",)),
-    HeldRooms: frozenset(("_rows", "_ordered", "_numbers", "_resized", "_strangers")),
+    HeldRooms: frozenset(("_before", "_rows", "_ordered", "_numbers", "_resized", "_strangers")),
 }
 """Attributes that are computed on the first read after a change, by type."""
 

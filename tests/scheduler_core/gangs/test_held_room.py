@@ -451,6 +451,35 @@ async def test_rooms_on_one_node_add_up() -> None:
     assert await bound(cluster, *own) == {"own-a": "a", "own-b": "a"}
 
 
+async def test_a_dry_run_that_evicts_a_pod_leaves_it_its_slot(cluster: Rig) -> None:
+    """The slot that a pod on another node has taken is the same after a search that removes the pod."""
+    own = OwnPods("default", (("app", "train"),))
+    first = hold_on(cluster, reservation_of("first", own), ("main", "b"))
+    cluster.add(running_pod("other", "b"), running_pod("taker", "a", labels={"app": "train"}))
+    held = cluster.scheduler.reservations.held
+    assert held.of(first.holder.uid) is first
+    second = hold_on(cluster, reservation_of("second", own), ("main", "a"))
+    assert ([*first.taken], first.free, second.free) == (["uid-of-default-taker"], 0, 1)
+    assert fit(cluster, pod("large", requests={"cpu": "2"}, priority=9)).verdict is FitVerdict.FITS_AFTER_EVICTIONS
+    assert held.of(first.holder.uid) is first
+    assert ([*first.taken], first.free, second.free) == (["uid-of-default-taker"], 0, 1)
+
+
+async def test_a_pod_takes_the_slot_that_covers_it() -> None:
+    """Of two holders whose pods it is, it uses the room of the one whose slot is large enough."""
+    cluster = cluster_of(3)
+    own, nodes = OwnPods("default", (("app", "train"),)), cluster.context.cache.columns
+    rooms = []
+    for name, cpus in (("small", 1), ("large", 2)):
+        info = nodes.compile_pod(pod(f"held-{name}", requests={"cpu": str(cpus)}))
+        rooms.append(HeldRoom(reservation_of(name, own), [HeldPod(info, "", "a")], nodes))
+        assert cluster.scheduler.reservations.hold(rooms[-1])
+    made = pod("own", requests={"cpu": "2"}, labels={"app": "train"})
+    assert await bound(cluster, made) == {"own": "a"}
+    held = cluster.scheduler.reservations.held
+    assert [present(held.of(room.holder.uid)).free for room in rooms] == [1, 0]
+
+
 def test_a_pod_on_a_node_whose_labels_change_takes_a_slot(cluster: Rig) -> None:
     """A pod that got the labels of a holder later has a slot, and the room has one fewer."""
     room = hold_on(cluster, reservation_of("r", OwnPods("default", (("app", "train"),))), ("main", "a"))

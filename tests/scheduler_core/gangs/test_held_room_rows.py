@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler_core.gangs.held_room import WORKLOAD_LABEL, HeldPod, HeldRoom, Holder, OwnPods, Terms
+from scheduler_core.gangs.held_room import WORKLOAD_LABEL, HeldPod, HeldRoom, Holder, OwnPods, Terms, slot_for
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.affinity import Affinity
 from scheduler_core.model.pod import Pod
@@ -138,11 +138,10 @@ class Cluster:
         name, members = self.nodes.node_name(row), [info]
         reservations = [room.reservation for room in rooms] + ([gang] if gang is not None else [])
         members += [each for reservation in reservations for each in reservation.members_on(name)]
-        for room in rooms:
-            slots = room.slots_on(name, info.pod) if room.holder.pods.include(info.pod, None) else []
-            if slots:
-                members.remove(slots[-1].info)
-                break
+        own = [room for room in rooms if room.holder.pods.include(info.pod, None)]
+        slots = [slot for room in own for slot in reversed(room.slots_on(name, info.pod))]
+        if slots:
+            members.remove(slot_for(info, slots).info)
         leaving = {each.uid: each for reservation in reservations for each in reservation.leaving(row)}
         return has_room(self.nodes, row, members, leaving.values())
 
