@@ -55,6 +55,7 @@ FOUND_BY_FEW_SEEDS: dict[str, int] = {
     "evictions that budgets do not show are not counted": 24,
     "a resize frees room before the kubelet makes it": 72,
     "pods of equal priority use the room of a lost member": 37,
+    "members that wait as single pods are not regrouped": 361,
     "a restart resumes no move": 131,
     "the next move begins before the replacement is bound": 131,
 }
