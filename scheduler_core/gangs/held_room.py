@@ -360,7 +360,7 @@ class _Assignment(NamedTuple):
     Attributes:
         depth, overlay: Number of overlays with it, and the overlay.
         taken: Slots that pods had taken, by UID of the holder.
-        position, on_row, strangers: As in :class:`HeldRooms`.
+        position, on_row: As in :class:`HeldRooms`. Pods that may use no room are compared again only if they change.
     """
 
     depth: int
@@ -368,7 +368,6 @@ class _Assignment(NamedTuple):
     taken: dict[str, dict[str, TakenSlot]]
     position: int
     on_row: dict[int, dict[str, tuple[str, Pod]]]
-    strangers: dict[int, dict[str, Pod]]
 
 
 class HeldRooms:
@@ -737,12 +736,11 @@ class HeldRooms:
             for uid, taken in was.taken.items():
                 if uid in self._by_uid and self._by_uid[uid].reset(taken):
                     self._note_resized(uid)
-            self._position, self._on_row, self._strangers = was.position, was.on_row, was.strangers
+            self._position, self._on_row = was.position, was.on_row
         if len(overlays) > (before[-1].depth if before else 0):
             all_taken = {uid: dict(room.taken) for uid, room in self._by_uid.items()}
             on_row = {row: dict(pods) for row, pods in self._on_row.items()}
-            strangers = dict(self._strangers)
-            before.append(_Assignment(len(overlays), overlays[-1], all_taken, self._position, on_row, strangers))
+            before.append(_Assignment(len(overlays), overlays[-1], all_taken, self._position, on_row))
 
     def _note_resized(self, uid: str) -> None:
         number = self._numbers.get(uid)

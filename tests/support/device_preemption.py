@@ -49,6 +49,13 @@ def deallocate(made: Rig, writer: RecordingClaimWriter, name: str) -> None:
     made.scheduler.device_feed.updated(old, new)
 
 
+def end_victims(made: Rig, writer: RecordingClaimWriter, victims: Sequence[Pod]) -> None:
+    """Report that the victims of a preemption are deleted, and that their claim ``shared`` has lost its devices."""
+    for each in victims:
+        made.scheduler.feed.pod_deleted(each)
+    deallocate(made, writer, "shared")
+
+
 async def idle(made: Rig) -> None:
     """Wait until the running scheduler is idle; the clock advances while pods are bound."""
     task = asyncio.get_running_loop().create_task(made.scheduler.until_idle())

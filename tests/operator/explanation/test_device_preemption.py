@@ -6,7 +6,7 @@ import pytest
 from bayplan.explanation.gang_building import explain_gang
 from bayplan.explanation.pod_building import explain_pod
 
-from tests.support.device_preemption import deallocate, held, holder, idle, pending, served, shared_by_two
+from tests.support.device_preemption import end_victims, held, holder, idle, pending, served, shared_by_two
 from tests.support.devices import claim, device, exactly, slice_of
 from tests.support.gang_devices import claimant, gang, report
 from tests.support.gang_preemption import small_node
@@ -44,9 +44,7 @@ async def test_an_explanation_names_the_pod_for_which_devices_are_held() -> None
     made, writer, victims = shared_by_two(devices=True)
     async with made.running():
         await idle(made)
-        for each in victims:
-            made.scheduler.feed.pod_deleted(each)
-        deallocate(made, writer, "shared")
+        end_victims(made, writer, victims)
         report(made, writer, claim(exactly("r"), name="late"))
         found = explain_pod(made.scheduler, pending("late", "late"))
     (node,) = found.nearest

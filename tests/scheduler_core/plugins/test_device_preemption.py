@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from tests.support.device_preemption import deallocate, held, holder, idle, pending, served, shared_by_two
+from tests.support.device_preemption import deallocate, end_victims, held, holder, idle, pending, served, shared_by_two
 from tests.support.devices import claim, device, exactly, slice_of
 from tests.support.gang_devices import claimant, gang, report
 from tests.support.gang_preemption import evicted, small_node
@@ -116,9 +116,7 @@ async def test_freed_devices_are_held_for_the_preemptor() -> None:
     made, writer, victims = shared_by_two(devices=True)
     async with made.running():
         await idle(made)
-        for each in victims:
-            made.scheduler.feed.pod_deleted(each)
-        deallocate(made, writer, "shared")
+        end_victims(made, writer, victims)
         # The preemptor is in backoff.
         report(made, writer, claim(exactly("r"), name="late"), pending("late", "late"))
         await idle(made)
@@ -149,9 +147,7 @@ async def test_a_pod_of_higher_priority_gets_devices_that_are_held_for_a_nominat
     made, writer, victims = shared_by_two(devices=True)
     async with made.running():
         await idle(made)
-        for each in victims:
-            made.scheduler.feed.pod_deleted(each)
-        deallocate(made, writer, "shared")
+        end_victims(made, writer, victims)
         report(made, writer, claim(exactly("r"), name="top"), pending("top", "top", priority=2))
         await idle(made)
     assert made.bound == {"top": "a"}
