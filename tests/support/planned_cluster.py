@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 from bayplan.process.copies import BackgroundDocuments
@@ -63,6 +64,16 @@ class PlannedCluster:
         self.plans = RebalancePlans(made.scheduler, BackgroundDocuments(made.context, None), self, made.clock)
         self.uid = "uid-of-plan"
         self._generation = 0
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Run the scheduler and the controller, which has received the list of plans."""
+        listed = asyncio.Event()
+        listed.set()
+        async with self.rig.running(), asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(self.plans.run(listed))
+            yield
+            running.cancel()
 
     async def evict(self, namespace: str, name: str, uid: str) -> None:
         del namespace

@@ -34,12 +34,8 @@ async def cluster() -> AsyncIterator[PlannedCluster]:
     made = with_pod_groups(rig(defaults=default_plugins()))
     made.add(*(small_node(name, 4, pool=name) for name in "abc"))
     cluster = PlannedCluster(made)
-    listed = asyncio.Event()
-    listed.set()
-    async with made.running(), asyncio.TaskGroup() as tasks:
-        running = tasks.create_task(cluster.plans.run(listed))
+    async with cluster.running():
         yield cluster
-        running.cancel()
 
 
 def plan(cluster: PlannedCluster, most: int, **spec: Any) -> None:

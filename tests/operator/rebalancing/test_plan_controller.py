@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -26,12 +25,8 @@ async def cluster() -> AsyncIterator[PlannedCluster]:
     made = with_pod_groups(rig(defaults=default_plugins()))
     made.add(*(small_node(name, 4, pool=name) for name in "abc"), movable("p", "a"), running_pod("q", "b", cpus=2))
     cluster = PlannedCluster(made)
-    listed = asyncio.Event()
-    listed.set()
-    async with made.running(), asyncio.TaskGroup() as tasks:
-        running = tasks.create_task(cluster.plans.run(listed))
+    async with cluster.running():
         yield cluster
-        running.cancel()
 
 
 def message(status: dict[str, Any]) -> str:
