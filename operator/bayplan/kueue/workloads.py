@@ -17,7 +17,7 @@ from msgspec import Struct
 from bayplan.fit.workload_pods import MAX_PODS
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.gangs.held_room import POD_SET_LABEL, WORKLOAD_LABEL
-from scheduler_core.model.meta import ObjectMeta, OwnerReference
+from scheduler_core.model.meta import ObjectCondition, ObjectMeta, OwnerReference
 
 GROUP = "kueue.x-k8s.io"
 CONTROLLER = "bayplan.dev/fit"
@@ -28,17 +28,6 @@ _NOT_OF_PODS = frozenset((_JOB_SET, _REPLICAS, _POD))
 """Kinds of the owners of Workloads that do not control the pods."""
 
 PENDING, READY, RETRY = "Pending", "Ready", "Retry"
-
-
-class Condition(Struct, frozen=True, rename="camel"):
-    """Condition of an object of Kueue."""
-
-    type: str
-    status: str
-    reason: str = ""
-    message: str = ""
-    last_transition_time: datetime | None = None
-    observed_generation: int = 0
 
 
 class CheckState(Struct, frozen=True, rename="camel"):
@@ -104,7 +93,7 @@ class ReclaimablePods(Struct, frozen=True):
 class WorkloadStatus(Struct, frozen=True, rename="camel"):
     """``status`` of a Workload."""
 
-    conditions: list[Condition] | None = None
+    conditions: list[ObjectCondition] | None = None
     admission: Admission | None = None
     admission_checks: list[CheckState] | None = None
     reclaimable_pods: list[ReclaimablePods] | None = None
@@ -149,7 +138,7 @@ class CheckSpec(Struct, frozen=True, rename="camel"):
 class CheckStatus(Struct, frozen=True):
     """``status`` of an AdmissionCheck."""
 
-    conditions: list[Condition] | None = None
+    conditions: list[ObjectCondition] | None = None
 
 
 class AdmissionCheck(Struct, frozen=True):
