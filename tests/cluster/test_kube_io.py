@@ -303,7 +303,14 @@ async def test_controller_revisions(connection: ApiConnection, namespace: str) -
     with pytest.raises(ConflictError, match="already exists"):
         await revisions.create(found[0])
     await revisions.delete(found[0].metadata.name, found[0].metadata.uid)
-    await revisions.delete(found[0].metadata.name)
+    await revisions.delete(found[0].metadata.name, found[0].metadata.uid)
+    left = found[1].metadata
+    await revisions.annotate(left.name, left.uid, {"a": "b"})
+    another = "00000000-0000-0000-0000-000000000000"
+    await revisions.delete(left.name, another)
+    with pytest.raises(NotFoundError):
+        await revisions.annotate(left.name, another, {"a": "c"})
+    assert (await revisions.list({}))[0].metadata.annotations == {"a": "b"}
     assert [one.revision for one in await revisions.list({})] == [2]
 
 

@@ -23,6 +23,7 @@ class FakeRevisions:
     def __init__(self) -> None:
         self.stored: dict[str, ControllerRevision] = {}
         self.failures: list[ClusterWriteError] = []
+        self._created = 0
 
     async def list(self, labels: Mapping[str, str]) -> list[ControllerRevision]:
         """Return the revisions that have all labels."""
@@ -34,22 +35,25 @@ class FakeRevisions:
         self._raise_next_failure()
         if revision.metadata.name in self.stored:
             raise ConflictError("taken")
-        self.stored[revision.metadata.name] = revision
-        return revision
+        self._created += 1
+        metadata = replace(revision.metadata, uid=f"uid-of-revision-{self._created}")
+        self.stored[revision.metadata.name] = created = replace(revision, metadata=metadata)
+        return created
 
-    async def annotate(self, name: str, annotations: Mapping[str, str]) -> None:
+    async def annotate(self, name: str, uid: str, annotations: Mapping[str, str]) -> None:
         """Set annotations of a revision."""
         self._raise_next_failure()
-        if name not in self.stored:
+        if name not in self.stored or self.stored[name].metadata.uid != uid:
             raise NotFoundError("gone")
         one = self.stored[name]
         metadata = replace(one.metadata, annotations={**one.metadata.annotations, **annotations})
         self.stored[name] = replace(one, metadata=metadata)
 
-    async def delete(self, name: str, uid: str = "") -> None:
+    async def delete(self, name: str, uid: str) -> None:
         """Delete a revision."""
         self._raise_next_failure()
-        self.stored.pop(name, None)
+        if name in self.stored and self.stored[name].metadata.uid == uid:
+            del self.stored[name]
 
     def _raise_next_failure(self) -> None:
         if self.failures:
@@ -61,24 +65,26 @@ class FakeStatuses:
 
     Attributes:
         statuses: Statuses by plural and name.
-        patches: Plural, name and body of every patch, in order.
-        failures: Errors of the next patches, one for each.
+        patches: Plural, name and changed fields of every write, in order; None for removed fields.
+        uids: UID of the object of every write.
+        failures: Errors of the next writes, one for each.
     """
 
     def __init__(self) -> None:
         self.statuses: dict[tuple[str, str], dict[str, Any]] = {}
         self.patches: list[tuple[str, str, dict[str, Any]]] = []
+        self.uids: list[str] = []
         self.failures: list[ClusterWriteError] = []
 
-    async def patch_status(self, plural: str, name: str, patch: Mapping[str, Any]) -> None:
-        """Merge a patch."""
+    async def replace_status(self, plural: str, name: str, uid: str, status: Mapping[str, Any]) -> None:
+        """Replace a status."""
         if self.failures:
             raise self.failures.pop(0)
-        self.patches.append((plural, name, dict(patch)))
-        status = self.statuses.setdefault((plural, name), {})
-        status.update(patch)
-        for field in [field for field, value in status.items() if value is None]:
-            del status[field]
+        self.uids.append(uid)
+        old = self.statuses.get((plural, name), {})
+        changed = {field: value for field, value in status.items() if old.get(field) != value}
+        self.patches.append((plural, name, changed | {field: None for field in old if field not in status}))
+        self.statuses[plural, name] = dict(status)
 
     def profile(self, name: str) -> dict[str, Any]:
         """Return the status of a SchedulerProfile."""

@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from bayplan.gangs.group_phase import Phase, Tally, Verdict, evaluate_gang
 from bayplan.gangs.group_translation import NATIVE_VERSIONS, NativeVersion
-from bayplan.kube.custom_resources import ObjectPath
+from bayplan.kube.custom_resources import ObjectPath, replace_status
 from bayplan.kube.http.connection import MERGE_PATCH, METADATA_ONLY, STRATEGIC_MERGE_PATCH, ApiConnection, ApiRequest
 from bayplan.kube.writes.api_dispatcher import ApiDispatcher, Rank, Write
 from bayplan.resources.conditions import (
@@ -544,6 +544,7 @@ class GroupStatusWrite:
     Attributes:
         make: Returns the patch; called for each attempt to send it. An empty patch is not sent.
         done: Called with the result: None for success, or the error after which the write was given up.
+        written: Returns the status to which the patch applies.
     """
 
     key: GroupKey
@@ -551,6 +552,7 @@ class GroupStatusWrite:
     make: Callable[[], Mapping[str, Any]]
     done: Callable[[Exception | None], None]
     version: str = ""
+    written: Callable[[], Mapping[str, Any]] = dict
 
 
 class GroupStatusWrites:
@@ -581,9 +583,9 @@ class _QueuedStatus(Write):
     async def carry_out(self) -> None:
         """Send the patch unless it is empty.
 
-        With the UID the native API rejects the patch if the object was recreated. For custom resources the API server
-        does not compare the UID in a status patch, so ``make`` returns an empty patch for a recreated object. Volcano's
-        definition has no subresource, so its status is written to the object itself.
+        With the UID the API server rejects the patch if the object was recreated. Volcano's definition has no
+        subresource, so its status is written to the object itself. In a patch of the status of other custom resources
+        the UID has no effect, so the status, of which no other controller owns fields, is replaced.
         """
         patch = self._write.make()
         if not patch:
@@ -593,7 +595,12 @@ class _QueuedStatus(Write):
             key.source.value, self._write.version or NEWEST_VERSIONS[key.source], _PLURAL, key.name, key.namespace
         )
         is_native = key.source is GroupSource.NATIVE
-        subresource = "" if key.source is GroupSource.VOLCANO else "/status"
+        if not is_native and key.source is not GroupSource.VOLCANO:
+            status = {**self._write.written(), **patch}
+            present = {name: value for name, value in status.items() if value is not None}
+            await replace_status(self._connection, resource, self._write.uid, present)
+            return
+        subresource = "/status" if is_native else ""
         await self._connection.request(
             ApiRequest(
                 "PATCH",

@@ -366,6 +366,7 @@ class GroupController:
                 partial(self._patch, key, record, sent),
                 partial(self._ended, key, record, sent),
                 record.version,
+                lambda: record.written,
             )
         )
 

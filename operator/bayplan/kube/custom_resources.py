@@ -21,16 +21,20 @@ from bayplan.kube.http.connection import (
 )
 from bayplan.kube.http.deep_json import ObjectJsonDecoder
 from bayplan.resources.resource_model import GROUP, VERSION
-from scheduler_core.errors import ClusterWriteError, NotFoundError
-from scheduler_core.model.meta import AnnotatedMeta, OwnerReference
+from scheduler_core.errors import ClusterWriteError, ConflictError, NotFoundError
+from scheduler_core.model.meta import AnnotatedMeta, ObjectMeta, OwnerReference
 
 
 class _WithUid(Struct, frozen=True):
-    metadata: AnnotatedMeta
+    metadata: ObjectMeta
+
+
+class _UidList(Struct, frozen=True):
+    items: list[_WithUid] = []
 
 
 _LIST = ObjectJsonDecoder(ListPage[dict[str, Any]])
-_WITH_UID = ObjectJsonDecoder(_WithUid)
+_UIDS = ObjectJsonDecoder(_UidList)
 
 
 class ObjectPath(Struct, frozen=True):
@@ -43,27 +47,13 @@ class ObjectPath(Struct, frozen=True):
     namespace: str | None = None
 
     @property
-    def path(self) -> str:
+    def collection(self) -> str:
         scope = "" if self.namespace is None else f"/namespaces/{quote(self.namespace, safe='')}"
-        return f"/apis/{self.group}/{self.version}{scope}/{self.plural}/{quote(self.name, safe='')}"
+        return f"/apis/{self.group}/{self.version}{scope}/{self.plural}"
 
-
-async def patch_status(connection: ApiConnection, resource: ObjectPath, status: Mapping[str, Any]) -> None:
-    """Merge ``status`` into the object's status; None removes a field, lists are replaced as a whole.
-
-    Raises:
-        NotFoundError: The object is gone.
-    """
-    await connection.request(
-        ApiRequest(
-            "PATCH",
-            f"{resource.path}/status",
-            msgspec.json.encode({"status": status}),
-            content_type=MERGE_PATCH,
-            timeout=10.0,
-            accept=METADATA_ONLY,
-        )
-    )
+    @property
+    def path(self) -> str:
+        return f"{self.collection}/{quote(self.name, safe='')}"
 
 
 async def replace_status(connection: ApiConnection, resource: ObjectPath, uid: str, status: Mapping[str, Any]) -> None:
@@ -82,9 +72,11 @@ async def replace_status(connection: ApiConnection, resource: ObjectPath, uid: s
     try:
         await connection.request(ApiRequest("PATCH", path, body, JSON_PATCH, timeout=10.0, accept=METADATA_ONLY))
     except InvalidRequestError as error:
-        # The response is the same for a failed test and for some invalid statuses.
-        answer = await connection.request(ApiRequest("GET", resource.path, timeout=10.0, accept=METADATA_ONLY))
-        if _WITH_UID.decode(answer).metadata.uid != uid:
+        # The response is the same for a failed test and for some invalid statuses. A list, because the operator has no
+        # right to get these objects.
+        named = (("fieldSelector", f"metadata.name={resource.name}"),)
+        found = _UIDS.decode(await connection.request(ApiRequest("GET", resource.collection, params=named)))
+        if all(each.metadata.uid != uid for each in found.items):
             raise NotFoundError(f"{resource.path}: the object with UID {uid} is gone") from error
         raise
 
@@ -107,13 +99,13 @@ class CustomResources:
             version = page.metadata.resource_version
         return items, version
 
-    async def patch_status(self, plural: str, name: str, patch: Mapping[str, Any]) -> None:
-        """Merge ``patch`` over an object's status.
+    async def replace_status(self, plural: str, name: str, uid: str, status: Mapping[str, Any]) -> None:
+        """Replace the status of the object with this UID.
 
         Raises:
             NotFoundError: The object is gone.
         """
-        await patch_status(self._connection, ObjectPath(GROUP, VERSION, plural, name), patch)
+        await replace_status(self._connection, ObjectPath(GROUP, VERSION, plural, name), uid, status)
 
 
 class ControllerRevision(Struct, frozen=True, rename="camel"):
@@ -190,28 +182,29 @@ class ControllerRevisions:
         except msgspec.DecodeError as error:
             raise ClusterWriteError(f"POST {self._path}: the response cannot be read: {error}") from error
 
-    async def annotate(self, name: str, annotations: Mapping[str, str]) -> None:
-        """Set annotations of a revision; other annotations stay.
+    async def annotate(self, name: str, uid: str, annotations: Mapping[str, str]) -> None:
+        """Set annotations of the revision with this UID; other annotations stay.
 
         Raises:
             NotFoundError: The revision is gone.
         """
-        body = msgspec.json.encode({"metadata": {"annotations": annotations}})
+        body = msgspec.json.encode({"metadata": {"uid": uid, "annotations": annotations}})
         path = f"{self._path}/{quote(name, safe='')}"
-        await self._connection.request(ApiRequest("PATCH", path, body, MERGE_PATCH, timeout=self._seconds))
+        try:
+            await self._connection.request(ApiRequest("PATCH", path, body, MERGE_PATCH, timeout=self._seconds))
+        except (InvalidRequestError, ConflictError) as error:
+            # The response depends on the version of the API server.
+            if uid in str(error):
+                raise NotFoundError(f"{path}: the object with UID {uid} is gone") from error
+            raise
 
-    async def delete(self, name: str, uid: str = "") -> None:
-        """Delete a revision, only with this ``uid`` if it is given; a revision that is gone is no error.
-
-        Raises:
-            ConflictError: The revision has another UID.
-        """
-        options = {"preconditions": {"uid": uid}} if uid else {}
-        body = msgspec.json.encode({"apiVersion": "v1", "kind": "DeleteOptions", **options})
+    async def delete(self, name: str, uid: str) -> None:
+        """Delete the revision with this UID; one that is gone is no error."""
+        body = msgspec.json.encode({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}})
         path = f"{self._path}/{quote(name, safe='')}"
         try:
             await self._connection.request(ApiRequest("DELETE", path, body, timeout=self._seconds))
-        except NotFoundError:
+        except (NotFoundError, ConflictError):
             return
 
 

@@ -23,6 +23,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import Enum
 from functools import partial
 from typing import Any, Protocol
 
@@ -55,7 +56,7 @@ from scheduler_core.gangs.held_room import (
     Terms,
     admitted_workload,
 )
-from scheduler_core.ports import Clock, Event, ObjectReference
+from scheduler_core.ports import Clock, Event, ObjectReference, Timer
 from scheduler_core.scheduler import Scheduler
 
 log = logging.getLogger(__name__)
@@ -72,15 +73,20 @@ _RETRY_MAXIMUM_SECONDS = 30
 _WRITE_INITIAL_SECONDS, _WRITE_MAXIMUM_SECONDS = 0.5, 30.0
 _LONGEST_MESSAGE = 1024
 
+_ALL_HELD = "the Workloads with held room"
 ACTIVE = "Active"
 _ACTIVE_MESSAGE = "Bayplan answers whether the pods of Workloads fit"
 
 
 class StateWrite(Struct, frozen=True):
-    """New state of the check of one Workload, valid for the version of the Workload that it was determined for."""
+    """New state of the checks of one Workload, valid for the version of the Workload that it was determined for.
+
+    Attributes:
+        checks: Names of all checks of the Workload that Bayplan answers; a queue may have more than one.
+    """
 
     workload: Workload
-    check: str
+    checks: tuple[str, ...]
     state: str
     message: str
     since: datetime
@@ -98,10 +104,10 @@ class CheckRequests(Protocol):
     version: str
 
     async def write_state(self, write: StateWrite) -> None:
-        """Write the state of a check; raises ConflictError if the Workload has changed."""
+        """Write the state of the checks; raises ConflictError if the Workload has changed."""
 
     async def write_active(self, check: AdmissionCheck, message: str, since: datetime) -> None:
-        """Write the condition Active of an AdmissionCheck."""
+        """Write the condition Active of an AdmissionCheck; raises ConflictError if it has changed."""
 
     async def priority_classes(self) -> Sequence[dict[str, Any]]:
         """Return the PriorityClasses of the cluster, as manifests."""
@@ -119,7 +125,6 @@ class _Record:
         done: Time at which the check became Ready in the admission for which nothing is held any more; None for none.
         held_until: Time at which the room ends.
         planned: State of the nodes on which room is held, by name.
-        failures: Number of failed writes in succession.
         answered: Resource version of the Workload for which a state was written; the watch may lag behind the write.
     """
 
@@ -128,7 +133,22 @@ class _Record:
     done: datetime | None = None
     held_until: float = 0.0
     planned: dict[str, object] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Retry:
+    """Failures in succession, and the timer of the next try."""
+
     failures: int = 0
+    timer: Timer | None = None
+
+
+class _Part(Enum):
+    """What may fail for one key."""
+
+    CHECK = "an AdmissionCheck"
+    WORKLOAD = "the answer to a Workload"
+    ROOM = "the look at held room"
 
 
 class FitChecks:
@@ -152,6 +172,7 @@ class FitChecks:
         self._records: dict[str, _Record] = {}
         self._dirty: dict[str, None] = {}
         self._dirty_checks: dict[str, None] = {}
+        self._retries: dict[tuple[_Part, str], _Retry] = {}
         self._has_dirty = asyncio.Event()
 
     # -- changes ------------------------------------------------------------------------------------------------
@@ -213,11 +234,11 @@ class FitChecks:
                     await self._has_dirty.wait()
             self._has_dirty.clear()
             for name in self._taken(self._dirty_checks):
-                await self._guarded(name, self._announce)
+                await self._guarded(_Part.CHECK, name, self._announce)
             await self._look_at_held()
             dirty = self._taken(self._dirty)
             for key in sorted(dirty, key=self._turn):
-                await self._guarded(key, self._reconcile)
+                await self._guarded(_Part.WORKLOAD, key, self._reconcile)
             self.restored.set()
 
     def _taken(self, marks: dict[str, None]) -> list[str]:
@@ -233,28 +254,47 @@ class FitChecks:
         is_ready = any(each.state == READY for each in workload.checks)
         return not is_ready, -(workload.spec.priority or 0), str(workload.metadata.creation_timestamp)
 
-    async def _guarded(self, key: str, act: Callable[[str], Awaitable[None]]) -> None:
+    async def _guarded(self, part: _Part, key: str, act: Callable[[str], Awaitable[None]]) -> None:
         try:
             await act(key)
         except NotFoundError:
-            return
+            pass
         except ClusterWriteError as error:
             log.warning("The admission check of %s cannot be written: %s", key, error)
-            self._retry_write(key)
+            self._retry_later(part, key)
+            return
         except Exception:
             # The other Workloads are answered all the same.
             log.exception("The admission check of %s failed because of a bug; please report it", key)
-            self._retry_write(key)
+            self._retry_later(part, key)
+            return
+        retry = self._retries.pop((part, key), None)
+        if retry is not None and retry.timer is not None:
+            retry.timer.cancel()
 
-    def _retry_write(self, key: str) -> None:
-        record = self._records.get(key)
-        failures = 1
-        if record is not None:
-            record.failures = failures = record.failures + 1
-        delay = delay_of_try(failures, _WRITE_INITIAL_SECONDS, _WRITE_MAXIMUM_SECONDS)
-        if key in self._checks:
+    def _retry_later(self, part: _Part, key: str) -> None:
+        retry = self._retries.setdefault((part, key), _Retry())
+        if retry.timer is not None:
+            # One timer for each: a change of a Workload is handled at once, and may fail, too.
+            retry.timer.cancel()
+        retry.failures += 1
+        delay = delay_of_try(retry.failures, _WRITE_INITIAL_SECONDS, _WRITE_MAXIMUM_SECONDS)
+        retry.timer = self._clock.call_later(delay, partial(self._retry_now, part, key))
+
+    def _retry_now(self, part: _Part, key: str) -> None:
+        retry = self._retries.get((part, key))
+        if retry is not None:
+            retry.timer = None
+        if part is _Part.CHECK:
             self._dirty_checks[key] = None
-        self._clock.call_later(delay, partial(self._mark, key))
+        elif part is _Part.WORKLOAD:
+            self._dirty[key] = None
+        self._has_dirty.set()
+
+    def _waits(self, key: str) -> bool:
+        """Return whether a look at held room has failed, and is not due again."""
+        retry = self._retries.get((_Part.ROOM, key))
+        return retry is not None and retry.timer is not None
 
     async def _announce(self, name: str) -> None:
         check = self._checks.get(name)
@@ -271,6 +311,7 @@ class FitChecks:
         if record is not None and (workload is None or workload.metadata.uid != record.uid):
             await self._end(record.uid)
             del self._records[key]
+            self._retries.pop((_Part.ROOM, key), None)
             record = None
         state = None if workload is None else self._own_state(workload)
         if workload is None or state is None or not workload.has_quota or state.state not in (PENDING, READY):
@@ -285,7 +326,7 @@ class FitChecks:
         if workload.metadata.resource_version == record.answered:
             return
         record.done = None
-        waits = [each.name for each in workload.checks if each.name != state.name and each.state != READY]
+        waits = [each.name for each in workload.checks if each.name not in self._checks and each.state != READY]
         if waits:
             await self._end(record.uid)
             await self._write_pending(workload, state, f"Waits until admission check {waits[0]} is Ready")
@@ -293,18 +334,27 @@ class FitChecks:
         await self._answer(workload, record, state)
 
     def _own_state(self, workload: Workload) -> CheckState | None:
-        return next((each for each in workload.checks if each.name in self._checks), None)
+        """Return the state of Bayplan's check; of several, one that is not Ready."""
+        own = [each for each in workload.checks if each.name in self._checks]
+        ended = (each for each in own if each.state not in (PENDING, READY))
+        return next(ended, next((each for each in own if each.state == PENDING), next(iter(own), None)))
+
+    def _own_checks(self, workload: Workload) -> tuple[str, ...]:
+        return tuple(each.name for each in workload.checks if each.name in self._checks)
 
     async def _answer(self, workload: Workload, record: _Record, state: CheckState) -> None:
-        fits, message = await self._hold(workload, record, state.name)
+        fits, message = await self._hold(workload, record)
         if fits is None:
+            # Not answered: it is looked at again with the next change of a flavor.
             await self._write_pending(workload, state, message)
-        elif fits:
+            return
+        if fits:
             updates = [
                 {"name": pod_set.name, "labels": labels_of(workload, pod_set.name)}
                 for pod_set in workload.spec.pod_sets or ()
             ]
-            write = StateWrite(workload, state.name, READY, message, self._clock.wall(), None, updates)
+            own = self._own_checks(workload)
+            write = StateWrite(workload, own, READY, message, self._clock.wall(), None, updates)
             try:
                 await self._requests.write_state(write)
             except ClusterWriteError:
@@ -313,19 +363,19 @@ class FitChecks:
             log.info("Workload %s fits: %s", workload.key, message)
         else:
             await self._write_retry(workload, state, message)
-        record.failures, record.answered = 0, workload.metadata.resource_version
+        record.answered = workload.metadata.resource_version
 
     async def _write_pending(self, workload: Workload, state: CheckState, message: str) -> None:
         if state.message != message or state.state != PENDING:
-            await self._requests.write_state(StateWrite(workload, state.name, PENDING, message, self._clock.wall()))
+            own = self._own_checks(workload)
+            await self._requests.write_state(StateWrite(workload, own, PENDING, message, self._clock.wall()))
 
     async def _write_retry(self, workload: Workload, state: CheckState, message: str) -> None:
         await self._end(workload.metadata.uid)
         delay = min(_RETRY_INITIAL_SECONDS * 2 ** min(state.retry_count or 0, 16), _RETRY_MAXIMUM_SECONDS)
         log.info("Workload %s is queued again after %d s: %s", workload.key, delay, message)
-        write = StateWrite(
-            workload, state.name, RETRY, message[:_LONGEST_MESSAGE], self._clock.wall(), requeue_after_seconds=delay
-        )
+        own, message_in_state = self._own_checks(workload), message[:_LONGEST_MESSAGE]
+        write = StateWrite(workload, own, RETRY, message_in_state, self._clock.wall(), requeue_after_seconds=delay)
         await self._requests.write_state(write)
         # Kueue soon replaces the message of the check.
         meta = workload.metadata
@@ -336,7 +386,7 @@ class FitChecks:
 
     # -- held room ----------------------------------------------------------------------------------------------
 
-    async def _hold(self, workload: Workload, record: _Record, check: str) -> tuple[bool | None, str]:
+    async def _hold(self, workload: Workload, record: _Record) -> tuple[bool | None, str]:
         """Hold room for the pods of a Workload that have no nodes; what was held before ends.
 
         Returns:
@@ -348,7 +398,7 @@ class FitChecks:
         try:
             classes = await self._requests.priority_classes()
             for _ in range(_TRIES):
-                pods = pods_of(workload, check, self._flavors, self._placed(workload))
+                pods = pods_of(workload, self._checks, self._flavors, self._placed(workload))
                 if not pods:
                     return True, "All pods have nodes"
                 templates = await self._requests.claim_templates(workload.metadata.namespace, named_templates(pods))
@@ -396,7 +446,7 @@ class FitChecks:
         record.done = since
         if age >= HOLD_SECONDS:
             return
-        fits, message = await self._hold(workload, record, state.name)
+        fits, message = await self._hold(workload, record)
         if fits:
             record.held_until = self._clock.now() + HOLD_SECONDS - age
             log.info("The room of Workload %s is held again", workload.key)
@@ -415,6 +465,14 @@ class FitChecks:
         """End room that all pods have taken or whose time is over, and search other room for what is lost."""
         if not len(self._held):
             return
+        if not self._waits(_ALL_HELD):
+            await self._guarded(_Part.ROOM, _ALL_HELD, self._settle_held)
+        for room in [room for room in self._held if room.terms.is_admitted]:
+            key = f"{room.holder.namespace}/{room.holder.name}"
+            if key not in self._dirty and not self._waits(key):
+                await self._guarded(_Part.ROOM, key, partial(self._look_at, room))
+
+    async def _settle_held(self, _: str) -> None:
         suspension, complete = self._scheduler.context.suspension, list[Holder]()
         await suspension.over()
         suspension.run_or_defer(lambda: complete.extend(self._held.settle()))
@@ -422,11 +480,10 @@ class FitChecks:
             if each.kind == "Workload":
                 log.info("All pods of Workload %s/%s have nodes", each.namespace, each.name)
                 self._done(f"{each.namespace}/{each.name}")
-        for room in [room for room in self._held if room.terms.is_admitted]:
-            key = f"{room.holder.namespace}/{room.holder.name}"
-            if key in self._dirty or not self._needs_answer(key, room):
-                continue
-            await self._guarded(key, self._look_again)
+
+    async def _look_at(self, room: HeldRoom, key: str) -> None:
+        if self._needs_answer(key, room):
+            await self._look_again(key)
 
     def _needs_answer(self, key: str, room: HeldRoom) -> bool:
         record = self._records.get(key)
@@ -448,7 +505,7 @@ class FitChecks:
                 await self._write_retry(workload, state, message)
             return
         until = record.held_until
-        fits, message = await self._hold(workload, record, state.name)
+        fits, message = await self._hold(workload, record)
         if fits:
             record.held_until = until
         else:

@@ -57,25 +57,28 @@ class KueueRequests:
         self.version = VERSIONS[0]
 
     async def write_state(self, write: StateWrite) -> None:
-        """Write the state of a check; raises ConflictError if the Workload has changed."""
+        """Write the state of the checks; raises ConflictError if the Workload has changed."""
         meta = write.workload.metadata
         state: dict[str, Any] = {
-            "name": write.check,
             "state": write.state,
             "lastTransitionTime": _written(write.since),
             "message": write.message,
         }
         if write.requeue_after_seconds is not None:
             state["requeueAfterSeconds"] = write.requeue_after_seconds
+        # All of them, because an apply removes the fields that this manager has set in the states that it leaves out.
+        states = [{"name": check, **state} for check in write.checks]
         if write.pod_set_updates is not None:
-            state["podSetUpdates"] = write.pod_set_updates
+            # Once is enough: Kueue merges the updates of all checks.
+            states[0]["podSetUpdates"] = write.pod_set_updates
         metadata = {
             "name": meta.name, "namespace": meta.namespace, "uid": meta.uid, "resourceVersion": meta.resource_version,
         }  # fmt: skip
         path = f"namespaces/{path_part(meta.namespace)}/workloads/{path_part(meta.name)}"
-        await self._apply("Workload", path, metadata, {"admissionChecks": [state]})
+        await self._apply("Workload", path, metadata, {"admissionChecks": states})
 
     async def write_active(self, check: AdmissionCheck, message: str, since: datetime) -> None:
+        """Write the condition Active of an AdmissionCheck; raises ConflictError if it has changed."""
         meta = check.metadata
         condition = {
             "type": ACTIVE,
@@ -85,7 +88,8 @@ class KueueRequests:
             "lastTransitionTime": _written(since),
             "observedGeneration": meta.generation,
         }
-        metadata = {"name": meta.name, "uid": meta.uid}
+        # With the version, because the UID has no effect in an apply to the status of a custom resource.
+        metadata = {"name": meta.name, "uid": meta.uid, "resourceVersion": meta.resource_version}
         path = f"admissionchecks/{path_part(meta.name)}"
         await self._apply("AdmissionCheck", path, metadata, {"conditions": [condition]})
 

@@ -7,7 +7,8 @@ checks add. References: Kueue v0.17.0, ``apis/kueue/v1beta2/workload_types.go`` 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import hashlib
+from collections.abc import Container, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -26,6 +27,9 @@ CONTROLLER = "bayplan.dev/fit"
 _JOB_SET, _REPLICAS, _POD = "JobSet", "LeaderWorkerSet", "Pod"
 _NOT_OF_PODS = frozenset((_JOB_SET, _REPLICAS, _POD))
 """Kinds of the owners of Workloads that do not control the pods."""
+
+_NAME_PART = 180
+"""Maximum length of a Workload's name in those of its pods, which have the name of the pod set and a number, too."""
 
 PENDING, READY, RETRY = "Pending", "Ready", "Retry"
 
@@ -173,12 +177,12 @@ def labels_of(workload: Workload, pod_set: str) -> dict[str, str]:
 
 
 def pods_of(
-    workload: Workload, check: str, flavors: Mapping[str, ResourceFlavor], placed: Mapping[str, int]
+    workload: Workload, checks: Container[str], flavors: Mapping[str, ResourceFlavor], placed: Mapping[str, int]
 ) -> list[dict[str, Any]]:
     """Return manifests of the pods that a Workload with quota still has to create.
 
     Args:
-        check: Name of Bayplan's check; what the others add counts.
+        checks: Names of Bayplan's checks; what the others add counts.
         flavors: The ResourceFlavors by name.
         placed: Number of pods that have nodes already, by pod set.
 
@@ -199,7 +203,7 @@ def pods_of(
         if len(found) + left > MAX_PODS:
             where = f"Workload {workload.key}: spec.podSets[{pod_set.name}].count"
             raise ConfigError([Problem(where, f"more than {MAX_PODS} pods cannot be evaluated; use smaller Workloads")])
-        template = _template(workload, pod_set, assignment, check, flavors)
+        template = _template(workload, pod_set, assignment, checks, flavors)
         labels = {
             **template["labels"],
             **_labels_of_gang(workload, owner, pod_set.name),
@@ -208,7 +212,7 @@ def pods_of(
         specs = _specs(workload, pod_set, assignment, template["spec"])
         for number in range(left):
             meta = {
-                "name": f"{workload.metadata.name}-{pod_set.name}-{number}",
+                "name": f"{workload.metadata.name[:_NAME_PART]}-{pod_set.name}-{number}",
                 "namespace": workload.metadata.namespace,
                 "labels": labels,
                 "annotations": template["annotations"],
@@ -239,8 +243,8 @@ def _labels_of_gang(workload: Workload, owner: OwnerReference | None, pod_set: s
             "jobset.sigs.k8s.io/replicatedjob-name": pod_set,
         }
     if owner.kind == _REPLICAS:
-        name = workload.metadata.name
-        return {"leaderworkerset.sigs.k8s.io/name": owner.name, "leaderworkerset.sigs.k8s.io/group-key": name}
+        key = hashlib.sha1(workload.metadata.name.encode(), usedforsecurity=False).hexdigest()
+        return {"leaderworkerset.sigs.k8s.io/name": owner.name, "leaderworkerset.sigs.k8s.io/group-key": key}
     if owner.kind == _POD and not owner.controller:
         return {"kueue.x-k8s.io/pod-group-name": workload.metadata.name}
     return {}
@@ -250,7 +254,7 @@ def _template(
     workload: Workload,
     pod_set: PodSet,
     assignment: PodSetAssignment,
-    check: str,
+    checks: Container[str],
     flavors: Mapping[str, ResourceFlavor],
 ) -> dict[str, Any]:
     meta = pod_set.template.get("metadata") or {}
@@ -264,7 +268,7 @@ def _template(
         selector |= flavor.spec.node_labels or {}
         tolerations += flavor.spec.tolerations or ()
     for state in workload.checks:
-        for update in state.pod_set_updates or () if state.name != check else ():
+        for update in state.pod_set_updates or () if state.name not in checks else ():
             if update.get("name") == pod_set.name:
                 labels |= update.get("labels") or {}
                 annotations |= update.get("annotations") or {}

@@ -374,7 +374,7 @@ class StatusChange(Struct, frozen=True):
     """Difference between a status and the written one.
 
     Attributes:
-        patch: Merge patch of the status; empty if nothing differs.
+        patch: Fields that differ, None for those to remove.
         counts: Whether counts differ that were written before.
     """
 

@@ -62,6 +62,7 @@ class StoredRevision:
 
     name: str
     namespace: str
+    uid: str
     number: int
     created: datetime | None
     profile: str
@@ -149,6 +150,7 @@ def read_revision(found: ControllerRevision) -> StoredRevision:
     return StoredRevision(
         name=meta.name,
         namespace=meta.namespace,
+        uid=meta.uid,
         number=found.revision,
         created=meta.creation_timestamp,
         profile=owner.name if owner else "",
@@ -233,11 +235,11 @@ class RevisionStore(Protocol):
     async def create(self, revision: ControllerRevision) -> ControllerRevision:
         """Create a revision."""
 
-    async def annotate(self, name: str, annotations: Mapping[str, str]) -> None:
-        """Set annotations of a revision."""
+    async def annotate(self, name: str, uid: str, annotations: Mapping[str, str]) -> None:
+        """Set annotations of the revision with this UID; raises NotFoundError if it is gone."""
 
-    async def delete(self, name: str, uid: str = "") -> None:
-        """Delete a revision."""
+    async def delete(self, name: str, uid: str) -> None:
+        """Delete the revision with this UID; one that is gone is no error."""
 
 
 class RevisionHistory:
@@ -340,7 +342,7 @@ class RevisionHistory:
         newer: set[str] = set()
         for one in sorted(self.of(profile_uid), key=lambda one: -one.number):
             if one.hash in newer or len(newer) == REVISION_HISTORY_LIMIT:
-                await self._store.delete(one.name)
+                await self._store.delete(one.name, one.uid)
                 self._stored.pop(one.name, None)
             else:
                 newer.add(one.hash)
@@ -350,7 +352,7 @@ class RevisionHistory:
         for one in self.of(profile_uid):
             if one.hash == revision and one.origin.cause != cause:
                 try:
-                    await self._store.annotate(one.name, {CHANGE_CAUSE: cause})
+                    await self._store.annotate(one.name, one.uid, {CHANGE_CAUSE: cause})
                 except NotFoundError:
                     # Deleted by a user; it is stored again when it goes live again.
                     self._stored.pop(one.name, None)

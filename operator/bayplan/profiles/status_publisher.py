@@ -108,8 +108,8 @@ def _factory(resource: type[CustomResource], meta: ObjectMeta) -> _EventFactory:
 class StatusWriter(Protocol):
     """Interface for writing statuses of cluster-scoped custom resources."""
 
-    async def patch_status(self, plural: str, name: str, patch: Mapping[str, Any]) -> None:
-        """Merge ``patch`` over an object's status."""
+    async def replace_status(self, plural: str, name: str, uid: str, status: Mapping[str, Any]) -> None:
+        """Replace the status of the object with this UID; raises NotFoundError if it is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +194,7 @@ class StatusPublisher:
         due = counts_too or now - written.counts_at >= COUNT_INTERVAL_SECONDS
         if not change.patch or not (change.at_once or due):
             return
-        await self._writer.patch_status(source.plural, source.meta.name, change.patch)
+        await self._writer.replace_status(source.plural, source.meta.name, source.meta.uid, wanted)
         before, written.status = written.status, wanted
         if change.counts:
             written.counts_at = now

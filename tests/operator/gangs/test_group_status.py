@@ -307,21 +307,26 @@ def test_which_process_writes_a_status(names: list[str], serves: dict[str, bool]
 
 
 @table(
-    "source, path, content_type",
+    "source, path, content_type, body",
     (
         "bayplan",
         GroupSource.BAYPLAN,
         "/apis/bayplan.dev/v1alpha1/namespaces/default/podgroups/train/status",
-        "application/merge-patch+json",
+        "application/json-patch+json",
+        [
+            {"op": "test", "path": "/metadata/uid", "value": "uid-1"},
+            {"op": "add", "path": "/status", "value": {"members": 3, "phase": "Pending"}},
+        ],
     ),
     (
         "native",
         GroupSource.NATIVE,
         "/apis/scheduling.k8s.io/v1beta1/namespaces/default/podgroups/train/status",
         "application/strategic-merge-patch+json",
+        {"metadata": {"uid": "uid-1"}, "status": {"phase": "Pending", "gated": None}},
     ),
 )
-async def test_a_write_as_sent(source: GroupSource, path: str, content_type: str) -> None:
+async def test_a_write_as_sent(source: GroupSource, path: str, content_type: str, body: object) -> None:
     """A write is one patch with the UID, computed when it is sent, and is not sent if it is empty."""
     clock = VirtualClock()
     dispatcher = ApiDispatcher(DispatcherOptions(), clock, lambda: False)
@@ -338,11 +343,12 @@ async def test_a_write_as_sent(source: GroupSource, path: str, content_type: str
         writes = GroupStatusWrites(connection, dispatcher)
         key = GroupKey(source, "default", "train")
         writes.write(GroupStatusWrite(key, "uid-1", dict, end))
-        writes.write(GroupStatusWrite(key, "uid-1", lambda: {"phase": "Pending"}, end))
+        patch, written = {"phase": "Pending", "gated": None}, {"members": 3, "gated": 1}
+        writes.write(GroupStatusWrite(key, "uid-1", lambda: patch, end, written=lambda: written))
         async with asyncio.timeout(60):
             await all_ended.wait()
         await dispatcher.close()
     assert ended == [None, None]
     (request,) = api.requests("PATCH")
-    assert request.json == {"metadata": {"uid": "uid-1"}, "status": {"phase": "Pending"}}
+    assert request.json == body
     assert request.headers["Content-Type"] == content_type

@@ -7,7 +7,6 @@ from bayplan.kube.custom_resources import (
     ControllerRevision,
     ControllerRevisions,
     ObjectPath,
-    patch_status,
     replace_status,
 )
 from bayplan.kube.http.connection import ApiConnection
@@ -59,7 +58,12 @@ async def test_create_sends_labels_owner_and_data(api: FakeApi, connection: ApiC
     }
 
 
-@table("response", ("exists", Response()), ("gone", error_response(404, "no")))
+@table(
+    "response",
+    ("exists", Response()),
+    ("gone", error_response(404, "no")),
+    ("created again", error_response(409, "Precondition failed: UID in precondition: u, UID in object meta: v")),
+)
 async def test_delete_by_uid(api: FakeApi, connection: ApiConnection, response: Response) -> None:
     """A revision is deleted by UID, and a missing revision is no error."""
     api.on("DELETE", f"{PATH}/r", response)
@@ -79,21 +83,21 @@ async def test_an_unreadable_list_is_an_error(api: FakeApi, connection: ApiConne
     ("cluster-scoped", None, "/apis/bayplan.dev/v1alpha1/schedulerprofiles/x/status"),
     ("namespaced", "n", "/apis/bayplan.dev/v1alpha1/namespaces/n/schedulerprofiles/x/status"),
 )
-async def test_status_patch(api: FakeApi, connection: ApiConnection, namespace: str | None, path: str) -> None:
-    """A status is merged through the status subresource."""
+async def test_status_path(api: FakeApi, connection: ApiConnection, namespace: str | None, path: str) -> None:
+    """A status is replaced through the status subresource."""
     api.on("PATCH", path, Response())
     resource = ObjectPath("bayplan.dev", "v1alpha1", "schedulerprofiles", "x", namespace)
-    await patch_status(connection, resource, {"pending": 3, "lastError": None})
-    assert api.received[0].headers["Content-Type"] == "application/merge-patch+json"
-    assert api.received[0].json == {"status": {"pending": 3, "lastError": None}}
+    await replace_status(connection, resource, "u", {"pending": 3})
+    (request,) = api.received
+    assert request.path == path
 
 
 async def test_a_replaced_status(api: FakeApi, connection: ApiConnection) -> None:
     """The request tests the UID; if that fails, the object is gone, and otherwise the status is invalid."""
     resource = ObjectPath("bayplan.dev", "v1alpha1", "rebalanceplans", "x")
     api.on("PATCH", f"{resource.path}/status", Response(), *[error_response(422, "invalid")] * 3)
-    found = [Response(body={"metadata": {"name": "x", "uid": uid}}) for uid in ("other", "u")]
-    api.on("GET", resource.path, *found, error_response(404, "not found"))
+    found = [[{"metadata": {"name": "x", "uid": uid}}] for uid in ("other", "u")]
+    api.on("GET", resource.collection, *(Response(body={"items": items}) for items in (*found, [])))
     await replace_status(connection, resource, "u", {"moved": 3})
     assert api.received[0].headers["Content-Type"] == "application/json-patch+json"
     assert api.received[0].json == [
@@ -103,3 +107,4 @@ async def test_a_replaced_status(api: FakeApi, connection: ApiConnection) -> Non
     for error in (NotFoundError, ForbiddenError, NotFoundError):
         with pytest.raises(error):
             await replace_status(connection, resource, "u", {"moved": 3})
+    assert api.requests("GET")[0].query == {"fieldSelector": "metadata.name=x"}

@@ -176,7 +176,7 @@ async def _queued(write: Callable[[], None]) -> None:
     ),
     (
         "profile status",
-        lambda connection, _: CustomResources(connection).patch_status("schedulerprofiles", "p", {"pending": 1}),
+        lambda connection, _: CustomResources(connection).replace_status("schedulerprofiles", "p", "u", {"pending": 1}),
     ),
     (
         "revision",
@@ -184,7 +184,7 @@ async def _queued(write: Callable[[], None]) -> None:
             ControllerRevision(AnnotatedMeta(name="r"), 1, {})
         ),
     ),
-    ("old revision", lambda connection, _: ControllerRevisions(connection, "n").delete("r")),
+    ("old revision", lambda connection, _: ControllerRevisions(connection, "n").delete("r", "u")),
     (
         "claim",
         lambda connection, _: StorageWrites(connection, 10).select_node(

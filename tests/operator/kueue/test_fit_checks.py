@@ -12,13 +12,13 @@ import msgspec
 import pytest
 from bayplan.fit.room_search import FitDryRun
 from bayplan.kueue.fit_checks import HOLD_SECONDS, FitChecks, StateWrite
-from bayplan.kueue.workloads import AdmissionCheck, Workload, labels_of
+from bayplan.kueue.workloads import AdmissionCheck, ResourceFlavor, Workload, labels_of
 from bayplan.process.copies import BackgroundDocuments
 
 from scheduler_core.config.gang_owners import GangSettings
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.config.validation import validate
-from scheduler_core.errors import ConflictError
+from scheduler_core.errors import ConflictError, ForbiddenError
 from scheduler_core.gangs.held_room import HeldPod, HeldRoom, Holder, OwnPods
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.meta import OwnerReference
@@ -37,6 +37,7 @@ class Kueue:
     Attributes:
         written: States in their order, as ``workload: state``.
         conflicts: Number of next writes that are rejected because the Workload has changed.
+        active_failures: Number of next writes of the condition of an AdmissionCheck that are forbidden.
     """
 
     def __init__(self, made: Rig) -> None:
@@ -45,6 +46,7 @@ class Kueue:
         self.writes: list[StateWrite] = []
         self.active: list[str] = []
         self.conflicts = 0
+        self.active_failures = 0
         self.version = "v1beta2"
         self.checks = self.controller()
         self._bodies: dict[str, dict[str, Any]] = {}
@@ -73,10 +75,13 @@ class Kueue:
         name = write.workload.metadata.name
         self.written.append(f"{name}: {write.state}")
         self.writes.append(write)
-        self.change(name, write.state, write.since, message=write.message)
+        self.change(name, write.state, write.since, message=write.message, checks=write.checks)
 
     async def write_active(self, check: AdmissionCheck, message: str, since: datetime) -> None:
         del message, since
+        if self.active_failures:
+            self.active_failures -= 1
+            raise ForbiddenError("no permission")
         self.active.append(check.metadata.name)
 
     async def priority_classes(self) -> Sequence[dict[str, Any]]:
@@ -127,13 +132,31 @@ class Kueue:
         }
         self.deliver(name)
 
-    def change(self, name: str, state: str, since: datetime, *conditions: str, message: str = "") -> None:
+    def change(
+        self,
+        name: str,
+        state: str,
+        since: datetime,
+        *conditions: str,
+        message: str = "",
+        checks: Collection[str] = ("fit",),
+    ) -> None:
         """Set the state of the check, and conditions that are True in addition to QuotaReserved."""
         status = self._bodies[name]["status"]
-        status["admissionChecks"][0] = {
-            "name": "fit", "state": state, "lastTransitionTime": since, "message": message,
-        }  # fmt: skip
+        for each in status["admissionChecks"]:
+            if each["name"] in checks:
+                each |= {"state": state, "lastTransitionTime": since, "message": message}
         status["conditions"] = [{"type": each, "status": "True"} for each in ("QuotaReserved", *conditions)]
+        self.deliver(name)
+
+    def assign(self, name: str, flavor: str) -> None:
+        """Assign a flavor to a Workload."""
+        self._bodies[name]["status"]["admission"]["podSetAssignments"][0]["flavors"] = {"cpu": flavor}
+        self.deliver(name)
+
+    def add_check(self, name: str, check: str) -> None:
+        """Add a check to a Workload, as Kueue does when its queue gets one."""
+        self._bodies[name]["status"]["admissionChecks"].append({"name": check, "state": "Pending"})
         self.deliver(name)
 
     def deliver(self, name: str) -> None:
@@ -395,3 +418,96 @@ async def test_pods_that_do_not_come(kueue: Kueue) -> None:
     kueue.rig.clock.advance(HOLD_SECONDS)
     await kueue.until(lambda: kueue.written == ["job: Ready", "job: Retry"])
     assert kueue.held == []
+
+
+async def test_two_checks_of_one_workload(kueue: Kueue) -> None:
+    """A Workload with two checks of Bayplan gets one answer for both, and room is held once."""
+    body = {"metadata": {"name": "also-fit"}, "spec": {"controllerName": "bayplan.dev/fit"}}
+    kueue.checks.check_changed(msgspec.convert(body, AdmissionCheck))
+    kueue.add("job", 3, others=[{"name": "also-fit", "state": "Pending"}])
+    await kueue.until(lambda: kueue.written == ["job: Ready"])
+    assert kueue.writes[0].checks == ("fit", "also-fit")
+    assert kueue.held == ["job"]
+
+
+async def test_a_second_check_that_is_added_later(kueue: Kueue) -> None:
+    """A check of Bayplan that a queue gets later is answered, too."""
+    kueue.add("job", 3)
+    await kueue.until(lambda: kueue.written == ["job: Ready"])
+    body = {"metadata": {"name": "also-fit"}, "spec": {"controllerName": "bayplan.dev/fit"}}
+    kueue.checks.check_changed(msgspec.convert(body, AdmissionCheck))
+    kueue.add_check("job", "also-fit")
+    await kueue.until(lambda: kueue.written == ["job: Ready"] * 2)
+    assert kueue.writes[1].checks == ("fit", "also-fit")
+    assert kueue.held == ["job"]
+
+
+@table(
+    "part",
+    ("look at held room", "_needs_answer"),
+    ("nodes of held room", "_states_of"),
+)
+async def test_a_bug_in_one_workload(
+    kueue: Kueue, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, part: str
+) -> None:
+    """A bug in what is done for one Workload does not prevent the answers to the others."""
+    kueue.add("broken", 1)
+    await kueue.until(lambda: kueue.held == ["broken"])
+
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("planted")
+
+    monkeypatch.setattr(kueue.checks, part, fail)
+    async with kueue.running():
+        await kueue.wait(lambda: "planted" in caplog.text)
+        kueue.rig.add(running_pod("one", "a"), running_pod("two", "b"))
+        kueue.add("next", 1, cpu=2)
+        await kueue.wait(lambda: "next: Retry" in kueue.written)
+
+
+async def test_a_bug_in_the_look_at_all_rooms(
+    kueue: Kueue, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """If held room cannot be settled, Workloads are answered, and the log has one line for each try."""
+    kueue.add("job", 1)
+    await kueue.until(lambda: kueue.held == ["job"])
+
+    def fail() -> list[Holder]:
+        raise ZeroDivisionError("planted")
+
+    monkeypatch.setattr(kueue.rig.scheduler.reservations.held, "settle", fail)
+    async with kueue.running():
+        for number in range(3):
+            kueue.add(f"job-{number}", 1)
+            await kueue.wait(lambda number=number: f"job-{number}: Ready" in kueue.written)  # type: ignore[misc]
+    assert caplog.text.count("please report it") == 1
+
+
+async def test_a_check_that_cannot_be_written(kueue: Kueue) -> None:
+    """The condition of an AdmissionCheck is tried again after a delay that grows, however often Workloads change."""
+    kueue.active_failures = 99
+    async with kueue.running():
+        for number in range(5):
+            kueue.add(f"job-{number}", 9)
+            await kueue.wait(lambda number=number: f"job-{number}: Retry" in kueue.written)  # type: ignore[misc]
+        assert kueue.active_failures == 98
+        for left, too_early, later in ((97, 0.2, 0.4), (96, 0.4, 0.7), (95, 0.9, 1.2)):
+            kueue.rig.clock.advance(too_early)
+            await asyncio.sleep(0.05)
+            assert kueue.active_failures == left + 1
+            kueue.rig.clock.advance(later)
+            await kueue.wait(lambda left=left: kueue.active_failures == left)  # type: ignore[misc]
+        kueue.active_failures = 0
+        kueue.rig.clock.advance(4)
+        await kueue.wait(lambda: kueue.active == ["fit"])
+
+
+async def test_a_flavor_that_comes_late(kueue: Kueue) -> None:
+    """A Workload whose flavor is not known yet is answered when the flavor is, although the Workload is unchanged."""
+    kueue.add("job", 1)
+    kueue.assign("job", "spot")
+    await kueue.until(lambda: kueue.written == ["job: Pending"])
+    async with kueue.running():
+        await asyncio.sleep(0.05)
+        kueue.checks.flavor_changed(msgspec.convert({"metadata": {"name": "spot"}}, ResourceFlavor))
+        await kueue.wait(lambda: kueue.written == ["job: Pending", "job: Ready"])

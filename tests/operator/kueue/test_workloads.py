@@ -45,13 +45,13 @@ def assigned(**fields: Any) -> dict[str, Any]:
 )
 def test_the_number_of_pods(status: dict[str, Any], placed: dict[str, int], expected: int) -> None:
     """The number of an admission counts, without pods that have ended or have nodes."""
-    assert len(pods_of(workload({"count": 4}, **status), "fit", {}, placed)) == expected
+    assert len(pods_of(workload({"count": 4}, **status), ["fit"], {}, placed)) == expected
 
 
 def test_labels_of_the_pods() -> None:
     """Each pod has labels of its Workload and pod set, beside those of its template."""
     template = {"metadata": {"labels": {"app": "web"}}, "spec": CPU}
-    pods = pods_of(workload({"name": "driver", "template": template}, {"name": "worker"}), "fit", {}, {})
+    pods = pods_of(workload({"name": "driver", "template": template}, {"name": "worker"}), ["fit"], {}, {})
     assert [pod["metadata"]["labels"] for pod in pods] == [
         {"app": "web", "bayplan.dev/admitted-workload": "u1", "bayplan.dev/admitted-pod-set": "driver"},
         {"bayplan.dev/admitted-workload": "u1", "bayplan.dev/admitted-pod-set": "worker"},
@@ -72,7 +72,7 @@ def test_what_makes_pods_a_gang(kind: str, api_version: str, references: list[st
     owner = {"kind": kind, "apiVersion": api_version, "name": "train", "uid": "u2", "controller": True}
     body = msgspec.to_builtins(workload({"name": "worker"}))
     body["metadata"]["ownerReferences"] = [owner, {**owner, "name": "other", "controller": False}]
-    (pod,) = pods_of(msgspec.convert(body, Workload), "fit", {}, {})
+    (pod,) = pods_of(msgspec.convert(body, Workload), ["fit"], {}, {})
     assert [each["name"] for each in pod["metadata"]["ownerReferences"]] == references
     found = {key: value for key, value in pod["metadata"]["labels"].items() if key.startswith("jobset")}
     assert found == {f"jobset.sigs.k8s.io/{key}": value for key, value in labels.items()}
@@ -90,12 +90,12 @@ def test_flavors_and_other_checks() -> None:
     ]
     spec = {**CPU, "nodeSelector": {"own": "1"}, "schedulingGates": [{"name": "kueue.x-k8s.io/topology"}]}
     given = workload({"template": {"spec": spec}}, **assigned(flavors={"cpu": "spot"}), admissionChecks=checks)
-    (pod,) = pods_of(given, "fit", {"spot": flavor}, {})
+    (pod,) = pods_of(given, ["fit"], {"spot": flavor}, {})
     assert pod["spec"]["nodeSelector"] == {"own": "1", "pool": "spot", "claim": "a"}
     assert pod["spec"]["tolerations"] == [{"key": "spot"}]
     assert "schedulingGates" not in pod["spec"]
     with pytest.raises(MissingFlavorError, match="ResourceFlavor spot is not known"):
-        pods_of(given, "fit", {}, {})
+        pods_of(given, ["fit"], {}, {})
 
 
 SLICES = {
@@ -125,7 +125,7 @@ DOMAINS = {
 @table("assignment", ("v1beta2", SLICES), ("v1beta1", DOMAINS))
 def test_topology_assignments(assignment: dict[str, Any]) -> None:
     """Each pod selects the topology domain that Kueue assigned to it."""
-    pods = pods_of(workload({"count": 4}, **assigned(topologyAssignment=assignment)), "fit", {}, {})
+    pods = pods_of(workload({"count": 4}, **assigned(topologyAssignment=assignment)), ["fit"], {}, {})
     found = [(pod["spec"]["nodeSelector"]["block"], pod["spec"]["nodeSelector"]["host"]) for pod in pods]
     assert found == [("b1", "h1x"), ("b1", "h2x"), ("b1", "h2x"), ("b2", "h9")]
 
@@ -134,11 +134,23 @@ def test_an_unreadable_topology_assignment() -> None:
     """A form that a newer version may introduce is an error, not a placement without the topology."""
     broken = {"levels": ["host"], "slices": [{"domainCount": 1, "valuesPerLevel": [{"new": "x"}], "podCounts": {}}]}
     with pytest.raises(ConfigError, match="topologyAssignment: cannot be read"):
-        pods_of(workload({"count": 1}, **assigned(topologyAssignment=broken)), "fit", {}, {})
+        pods_of(workload({"count": 1}, **assigned(topologyAssignment=broken)), ["fit"], {}, {})
 
 
 def test_too_many_pods() -> None:
     """A count of any size costs nothing: no pod is made for a Workload with too many."""
     for sets in (({"count": 2**31 - 1},), ({"count": MAX_PODS}, {"name": "more", "count": 1})):
         with pytest.raises(ConfigError, match=r"count: more than 5000 pods cannot be evaluated"):
-            pods_of(workload(*sets), "fit", {}, {})
+            pods_of(workload(*sets), ["fit"], {}, {})
+
+
+def test_a_long_name() -> None:
+    """The names and labels of the pods are valid, however long the name of the Workload is."""
+    body = msgspec.to_builtins(workload({"name": "p" * 63, "count": 2}))
+    owner = {"kind": "LeaderWorkerSet", "apiVersion": "leaderworkerset.x-k8s.io/v1", "name": "train", "uid": "u2"}
+    body["metadata"] |= {"name": "w" * 253, "ownerReferences": [owner]}
+    pods = pods_of(msgspec.convert(body, Workload), ["fit"], {}, {})
+    assert len({pod["metadata"]["name"] for pod in pods}) == 2
+    for each in pods:
+        assert len(each["metadata"]["name"]) <= 253
+        assert all(len(value) <= 63 for value in each["metadata"]["labels"].values())

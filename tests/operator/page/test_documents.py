@@ -450,7 +450,9 @@ def stored(number: int, seconds: int, manager: str = "kubectl-edit") -> StoredRe
     """Return a stored revision with a maximum backoff."""
     config = ProfileConfig(scheduler_name="pack", pod_max_backoff_seconds=seconds)
     origin = Origin(cause="faster" if number == 2 else "", manager=manager)
-    return StoredRevision(f"pack-{number}", "", number, None, "pack", "uid", config.revision(), config, origin)
+    return StoredRevision(
+        f"pack-{number}", "", f"uid-{number}", number, None, "pack", "uid", config.revision(), config, origin
+    )
 
 
 async def test_revisions_of_a_profile() -> None:

@@ -31,11 +31,11 @@ class PublishedStatus:
     def _new_publisher(self) -> StatusPublisher:
         return StatusPublisher(self.statuses, self.clock, lambda event: self.recorded.append(event.note))
 
-    async def publish(self, *, counts_too: bool = False, **wanted: Any) -> None:
+    async def publish(self, *, counts_too: bool = False, uid: str = "u", **wanted: Any) -> None:
         """Set the status and publish it."""
         self.wanted = wanted
         seen = dict(self.statuses.statuses.get(("schedulerprofiles", "batch"), {}))
-        meta = ObjectMeta(name="batch", uid="u")
+        meta = ObjectMeta(name="batch", uid=uid)
         source = StatusSource("schedulerprofiles", meta, seen, self._make, self._events)
         await self._publisher.publish([source], counts_too=counts_too)
 
@@ -100,3 +100,11 @@ async def test_an_unchanged_object_is_not_written() -> None:
         published.restart()
         await published.publish(activeRevision="a", pending=1, counts_too=True)
     assert published.statuses.patches == []
+
+
+async def test_a_write_names_the_object_that_it_is_about() -> None:
+    """The status of a deleted object is not written to a later one of the same name."""
+    published = PublishedStatus()
+    await published.publish(activeRevision="a")
+    await published.publish(uid="u2", activeRevision="b")
+    assert published.statuses.uids == ["u", "u2"]
