@@ -22,7 +22,7 @@ from scheduler_core.runtime.profile_table import ProfileTable
 from scheduler_core.snapshot.cluster_cache import ClusterCache
 from scheduler_core.snapshot.held_claims import ending_claims
 from scheduler_core.snapshot.indexes.device_index import HeldDevices, allocations_of
-from scheduler_core.snapshot.pod_info import PodInfo
+from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 
 
 class _Held(Struct, frozen=True):
@@ -133,9 +133,13 @@ class NominatedDevices:
         def is_ending(info: PodInfo) -> bool:
             return info.is_leaving or info.uid in evicted
 
+        node_name = self._nominator.node_of(nominated.uid)
+        row = self._nodes.row_of(node_name)
+        if row == NO_ROW:
+            return ()
         freed = [
             claim.status.allocation
-            for claim in ending_claims(self._nodes, is_ending)
+            for claim in ending_claims(self._nodes, row, is_ending)
             if claim.status.allocation is not None
         ]
         # Of pods that are equal, the one whose devices are chosen first has the first choice.
@@ -148,4 +152,4 @@ class NominatedDevices:
             for allocation in held.allocations
         ]
         beside += allocations_of(self._others(nominated))
-        return chooser.devices_without(nominated, self._nominator.node_of(nominated.uid), freed, beside)
+        return chooser.devices_without(nominated, node_name, freed, beside)

@@ -68,6 +68,7 @@ class NodeDryRun:
         self._steps = steps
         self._overlay = ColumnsOverlay(nodes, frees_shared_ports=frees_shared_ports, held=held)
         self._is_local = held is None or held.is_local
+        self._counts_pods = any(True for _ in extended(instance, self._state))
 
     def __enter__(self) -> Self:
         self._overlay.__enter__()
@@ -81,7 +82,7 @@ class NodeDryRun:
     @property
     def is_row_local(self) -> bool:
         """Whether every filter that runs reads only its own row, and no plugin counts pods over several rows."""
-        if not self._is_local or any(True for _ in extended(self._instance, self._state)):
+        if not self._is_local or self._counts_pods:
             return False
         return all(
             plugin.name in self._state.skip_filter
@@ -112,14 +113,16 @@ class NodeDryRun:
             # Read before the removal, after which a pod has no row.
             row = info.row
             self._overlay.remove([info])
-            pod_removed(self._instance, self._state, self._pod, (info, row), self._nodes)
+            if self._counts_pods:
+                pod_removed(self._instance, self._state, self._pod, (info, row), self._nodes)
 
     def restore(self, *running: PodInfo) -> None:
         """Put removed pods back on their rows."""
         for info in running:
             self._steps.spend(steps_of_removal(info))
             self._overlay.restore([info])
-            pod_added(self._instance, self._state, self._pod, info, self._nodes)
+            if self._counts_pods:
+                pod_added(self._instance, self._state, self._pod, info, self._nodes)
 
     def run_filters(self, rows: NDArray[np.intp]) -> Verdicts:
         """Run the filters on rows, with and without the pods that are nominated to these nodes."""

@@ -65,6 +65,11 @@ class _Pool:
         self.views.clear()
         self.has_network_slices = any(not one.target.node_name for one in self.slices.values())
 
+    @property
+    def is_local(self) -> bool:
+        """Whether all devices belong to one node."""
+        return not self.has_network_slices and len({one.target.node_name for one in self.slices.values()}) == 1
+
 
 @dataclass(slots=True, eq=False)
 class NodePools:
@@ -82,6 +87,7 @@ class DeviceInventory:
     Attributes:
         changed: Names of nodes whose devices, or devices in use, changed.
         shared_changes: Number of changes of the use of devices that several nodes reach; these are not in the log.
+        spread: Keys of pools whose devices do not all belong to one node.
     """
 
     def __init__(self, features: DeviceFeatures, steps: StepCounter | None = None) -> None:
@@ -89,6 +95,7 @@ class DeviceInventory:
         self._steps = StepCounter() if steps is None else steps
         self.changed: ChangeLog[str] = ChangeLog(_CHANGES)
         self.shared_changes = 0
+        self.spread: set[PoolKey] = set()
         self.revision = 0
         """Number of changes; results computed at a revision are valid until it changes."""
         self._interner = RecordInterner(features)
@@ -197,13 +204,6 @@ class DeviceInventory:
             if node is not None:
                 self.changed.append(node)
 
-    def is_local(self, key: PoolKey) -> bool:
-        """Return whether all devices of a pool belong to one node; an unknown pool belongs to none."""
-        pool = self._pools.get(key)
-        if pool is None:
-            return True
-        return not pool.has_network_slices and len({one.target.node_name for one in pool.slices.values()}) == 1
-
     def slice_key(self, name: str) -> PoolKey | None:
         """Return the pool of a slice; None for an unknown name."""
         found = self._slices.get(name)
@@ -299,7 +299,7 @@ class DeviceInventory:
         try:
             yield
         except Exception:
-            for index in (self._pools, self._by_node, self._network, self._views):
+            for index in (self._pools, self._by_node, self._network, self._views, self.spread):
                 index.clear()
             self._skipping = {name for name, pooled in self._slices.items() if pooled.skips_operations}
             for pooled in self._slices.values():
@@ -345,6 +345,10 @@ class DeviceInventory:
         self._invalidate(pooled.pool_key, pooled)
         if not pool.slices:
             del self._pools[pooled.pool_key]
+        if pool.slices and not pool.is_local:
+            self.spread.add(pooled.pool_key)
+        else:
+            self.spread.discard(pooled.pool_key)
 
     def _invalidate(self, key: PoolKey, changed: PooledSlice | None = None) -> None:
         pool = self._pools[key]

@@ -256,15 +256,19 @@ class Holder:
     Attributes:
         claim: ``namespace/name``; the pod, as in ``nominated pod ml/train-0``, if the device is held.
         pods: Names of the pods that it is reserved for; empty while the allocation is not written.
+        groups: Names of the PodGroups that it is reserved for; preemption frees no device of such a claim.
     """
 
     claim: str
     pods: tuple[str, ...]
     is_held: bool = False
+    groups: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
-        """The claim with its pods: ``ml/train (pod train-0)``."""
+        """The claim with its pods: ``ml/train (pod train-0)``, or with its PodGroup."""
+        if self.groups:
+            return f"{self.claim} (PodGroup {', '.join(self.groups)}; not preempted)"
         if not self.pods:
             return self.claim
         named = ", ".join(self.pods[:_MAX_PODS_NAMED])
@@ -551,7 +555,7 @@ def problem_text(problem: DeviceProblem, holders: Sequence[Holder]) -> str:
 def device_holders(devices: DeviceIndex, held: Iterable[HeldDevices] = ()) -> Mapping[DeviceKey, tuple[Holder, ...]]:
     """Return the claims that have each device that is in use, and the pods for which devices are held."""
     found: dict[DeviceKey, list[Holder]] = {}
-    uses = [(Holder(claim.key, _pods(claim)), allocation) for claim, allocation in devices.allocations()]
+    uses = [(_holder(claim), allocation) for claim, allocation in devices.allocations()]
     uses += ((Holder(each.holder, (), is_held=True), allocation) for each in held for allocation in each.allocations)
     for holder, allocation in uses:
         for result in allocation.devices.results:
@@ -562,8 +566,12 @@ def device_holders(devices: DeviceIndex, held: Iterable[HeldDevices] = ()) -> Ma
     return {device: tuple(holders) for device, holders in found.items()}
 
 
-def _pods(claim: ResourceClaim) -> tuple[str, ...]:
-    return tuple(each.name for each in claim.status.reserved_for if each.resource == "pods")
+def _holder(claim: ResourceClaim) -> Holder:
+    pods, groups = (
+        tuple(each.name for each in claim.status.reserved_for if each.resource == resource)
+        for resource in ("pods", "podgroups")
+    )
+    return Holder(claim.key, pods, groups=groups)
 
 
 def _is_used(problems: Problems) -> bool:

@@ -522,12 +522,19 @@ class VictimWorld(SearchWorld):
         here = frozenset(rows)
         # A unit that filters of other rows do not read can only affect the members on its own rows.
         is_local = self._is_row_local and all(info.terms.is_empty for info in unit.pods)
-        moved: list[tuple[Attempt, str]] = []
         affected = (each for row in here for each in self._by_row[row].values()) if is_local else self._by_uid.values()
-        for attempt in list(affected):
-            moved.append((attempt, attempt.node_name))
-            self._release_member(attempt)
-            if not self._reassume(*moved[-1], is_minimal=is_local and self._is_minimal(unit, here)):
+        left = [(attempt, attempt.node_name) for attempt in affected]
+        moved: list[tuple[Attempt, str]] = []
+        if self._request.held is not None:
+            # All of them first: a claim that members share keeps its devices until the last one is released.
+            moved = left
+            for attempt, _ in left:
+                self._release_member(attempt)
+        for attempt, node_name in left:
+            if self._request.held is None:
+                moved.append((attempt, node_name))
+                self._release_member(attempt)
+            if not self._reassume(attempt, node_name, is_minimal=is_local and self._is_minimal(unit, here)):
                 self._return_to(unit, moved)
                 return False
         return True

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from scheduler_core.model.devices import ResourceClaim, ResourceClaimStatus
 from scheduler_core.model.pod import Pod, PodResourceClaimStatus, PodStatus
-from scheduler_core.snapshot.held_claims import devices_of, has_claims
-from scheduler_core.snapshot.indexes.device_index import DeviceIndex
+from scheduler_core.snapshot.held_claims import has_claims
+from scheduler_core.snapshot.indexes.device_index import DeviceIndex, pools_of
 from scheduler_core.snapshot.overlay import ColumnsOverlay
 
 _NEW = "moved/"
@@ -41,12 +41,8 @@ def _ending(pod: Pod, devices: DeviceIndex) -> Iterator[ResourceClaim]:
         if claim is None or claim.status.allocation is None or devices.has_unwritten_consumers(claim):
             continue
         is_only_user = [consumer.uid for consumer in claim.status.reserved_for] == [uid]
-        pools = ((result.driver, result.pool) for result in devices_of(claim))
-        if (
-            is_only_user
-            and claim.metadata.is_controlled_by(uid)
-            and all(map(devices.hardware.inventory.is_local, pools))
-        ):
+        is_local = devices.hardware.inventory.spread.isdisjoint(pools_of(claim))
+        if is_only_user and claim.metadata.is_controlled_by(uid) and is_local:
             yield claim
 
 

@@ -9,13 +9,14 @@ allocation then.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from scheduler_core.devices.pools import PoolKey
 from scheduler_core.errors import AllocationError
 from scheduler_core.model.devices import DeviceRequestResult, ResourceClaim
 from scheduler_core.model.pod import Pod
+from scheduler_core.snapshot.indexes.device_index import pools_of
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 
@@ -45,6 +46,8 @@ class HeldClaim:
 class HeldClaims:
     """The claims that end when pods are evicted, at one moment.
 
+    Claims of one pod on devices of one node, which are most of them, are looked up when the pod is first of interest.
+
     Args:
         may_leave: Returns whether a pod may be evicted.
         kept: Keys of claims that must stay allocated, such as those of the preemptor.
@@ -52,33 +55,56 @@ class HeldClaims:
 
     def __init__(self, nodes: NodeColumns, may_leave: Callable[[PodInfo], bool], kept: Container[str] = ()) -> None:
         self._nodes = nodes
-        self._of_pod: defaultdict[str, list[HeldClaim]] = defaultdict(list)
+        self._may_leave = may_leave
+        self._kept = kept
+        self._of_pod: dict[str, list[HeldClaim]] = {}
+        self._wide: dict[str, HeldClaim | None] = {}
+        """Claims that several pods hold or that use devices of several nodes, by key; None for one that frees none."""
         self._of_pool: defaultdict[PoolKey, list[HeldClaim]] = defaultdict(list)
-        placed = _placed_with_claims(nodes)
-        for claim in nodes.devices.claims:
-            if claim.status.allocation is None or claim.key in kept:
-                continue
+        claims, spread = nodes.devices.claims, nodes.devices.hardware.inventory.spread
+        wide = claims.in_order(claims.shared | claims.in_pools(spread))
+        placed = _placed_with_claims(nodes, len(wide)) if wide else {}
+        for claim in wide:
             holders = _holders(nodes, claim, placed)
-            if holders and all(map(may_leave, holders)):
-                is_local = len({info.row for info in holders}) == 1
-                is_local = is_local and all(map(nodes.devices.hardware.inventory.is_local, _pools(claim)))
-                self._add(HeldClaim(claim, holders, is_local))
+            is_local = len({info.row for info in holders}) == 1 and spread.isdisjoint(pools_of(claim))
+            held = self._wide[claim.key] = self._held(claim, holders, is_local=is_local)
+            if held is not None and not is_local:
+                for pool in pools_of(claim):
+                    self._of_pool[pool].append(held)
         self.is_local = not self._of_pool
         """Whether an eviction on one node frees devices of that node only."""
+        self._frees_devices = self._is_any()
 
     def __bool__(self) -> bool:
-        return bool(self._of_pod)
+        return self._frees_devices
 
-    def _add(self, held: HeldClaim) -> None:
-        for info in held.holders:
-            self._of_pod[info.uid].append(held)
-        if not held.is_local:
-            for pool in _pools(held.claim):
-                self._of_pool[pool].append(held)
+    def of(self, info: PodInfo) -> list[HeldClaim]:
+        """Return the claims that a pod holds, which is or was on a node."""
+        found = self._of_pod.get(info.uid)
+        if found is None:
+            claims = self._nodes.devices.claims.of_consumer(info.uid) if has_claims(info.pod) else ()
+            of_pod = (self._wide[each.key] if each.key in self._wide else self._alone(each, info) for each in claims)
+            found = self._of_pod[info.uid] = [held for held in of_pod if held is not None]
+        return found
 
-    def of(self, pod_uid: str) -> Iterable[HeldClaim]:
-        """Return the claims that a pod holds."""
-        return self._of_pod.get(pod_uid, ())
+    def _alone(self, claim: ResourceClaim, info: PodInfo) -> HeldClaim | None:
+        return self._held(claim, _holders(self._nodes, claim, {info.uid: info}), is_local=True)
+
+    def _held(self, claim: ResourceClaim, holders: tuple[PodInfo, ...], *, is_local: bool) -> HeldClaim | None:
+        if not holders or claim.key in self._kept or not all(map(self._may_leave, holders)):
+            return None
+        return HeldClaim(claim, holders, is_local)
+
+    def _is_any(self) -> bool:
+        looked_at = 0
+        try:
+            for pods in self._nodes.pods if len(self._nodes.devices.claims) else ():
+                looked_at += 1 + len(pods)
+                if any(self.of(info) for info in pods.values() if has_claims(info.pod) and self._may_leave(info)):
+                    return True
+            return False
+        finally:
+            self._nodes.steps.pass_by(1 + looked_at // _CLAIMS_PER_STEP)
 
     def beyond(self, row: int, running: Iterable[PodInfo]) -> list[PodInfo]:
         """Return pods of other rows whose eviction may free devices for a row.
@@ -88,7 +114,7 @@ class HeldClaims:
         """
         if self.is_local:
             return []
-        claims = [held for info in running for held in self.of(info.uid)]
+        claims = [held for info in running for held in self.of(info)]
         claims += (held for pool in _pools_of_row(self._nodes, row) for held in self._of_pool.get(pool, ()))
         found = {info.uid: info for held in claims for info in held.holders if info.row not in (row, NO_ROW)}
         return list(found.values())
@@ -97,13 +123,13 @@ class HeldClaims:
 
     def removed(self, info: PodInfo) -> None:
         """Free the devices of claims whose last holder was removed from its row."""
-        for held in self.of(info.uid):
+        for held in self.of(info):
             if held.is_free:
                 self._nodes.devices.hardware.allocated.remove_claim(held.claim.metadata.uid)
 
     def restored(self, info: PodInfo) -> None:
         """Undo :meth:`removed`: the claims of a pod have their devices again."""
-        for held in self.of(info.uid):
+        for held in self.of(info):
             self._nodes.devices.hardware.allocated.put_claim(held.claim)
 
 
@@ -127,37 +153,38 @@ def are_ending(nodes: NodeColumns, row: int, is_ending: Callable[[PodInfo], bool
 
     These are devices of claims whose holders are gone or end, and whose allocation the API server has not removed yet.
     """
-    pools = set(_pools_of_row(nodes, row))
-    if not pools:
-        return False
-    ending = ending_claims(nodes, is_ending)
-    return any(not pools.isdisjoint(_pools(claim)) for claim in ending)
+    return any(True for _ in ending_claims(nodes, row, is_ending))
 
 
-def ending_claims(nodes: NodeColumns, is_ending: Callable[[PodInfo], bool]) -> Iterator[ResourceClaim]:
-    """Yield the allocated claims all of whose holders are gone or end."""
-    placed = _placed_with_claims(nodes)
-    for claim in nodes.devices.claims:
-        if claim.status.allocation is None:
-            continue
+def ending_claims(nodes: NodeColumns, row: int, is_ending: Callable[[PodInfo], bool]) -> Iterator[ResourceClaim]:
+    """Yield the allocated claims with devices that a row reaches and all of whose holders are gone or end."""
+    claims = nodes.devices.claims
+    of_row = claims.in_order(claims.in_pools(_pools_of_row(nodes, row)))
+    here = nodes.pods[row]
+    elsewhere: dict[str, PodInfo] | None = None
+    nodes.steps.pass_by(1 + len(of_row) // _CLAIMS_PER_STEP)
+    for claim in of_row:
         consumers = claim.status.reserved_for
         if not consumers and claim.metadata.deletion_timestamp is None:
             continue
         if any(each.resource != _PODS for each in consumers) or nodes.devices.has_unwritten_consumers(claim):
             continue
+        if elsewhere is None and any(each.uid not in here for each in consumers):
+            elsewhere = _placed_with_claims(nodes)
+        placed = here if elsewhere is None else elsewhere
         holders = (placed.get(each.uid) for each in consumers)
         if all(info is None or is_ending(info) for info in holders):
             yield claim
 
 
-def _placed_with_claims(nodes: NodeColumns) -> dict[str, PodInfo]:
-    """Return the pods on nodes that have claims, by UID; count the steps of this and of a look at all claims."""
+def _placed_with_claims(nodes: NodeColumns, claims: int = 0) -> dict[str, PodInfo]:
+    """Return the pods on nodes that have claims, by UID; count the steps of this and of a look at some claims."""
     placed = {info.uid: info for pods in nodes.pods for info in pods.values() if has_claims(info.pod)}
-    nodes.steps.pass_by(1 + (nodes.size + len(placed) + len(nodes.devices.claims)) // _CLAIMS_PER_STEP)
+    nodes.steps.pass_by(1 + (nodes.size + len(placed) + claims) // _CLAIMS_PER_STEP)
     return placed
 
 
-def _holders(nodes: NodeColumns, claim: ResourceClaim, placed: dict[str, PodInfo]) -> tuple[PodInfo, ...]:
+def _holders(nodes: NodeColumns, claim: ResourceClaim, placed: Mapping[str, PodInfo]) -> tuple[PodInfo, ...]:
     """Return the holders of a claim; none if they are not all known."""
     consumers = claim.status.reserved_for
     if nodes.devices.has_unwritten_consumers(claim) or any(each.resource != _PODS for each in consumers):
@@ -173,10 +200,6 @@ def devices_of(claim: ResourceClaim) -> Iterator[DeviceRequestResult]:
     for result in () if allocation is None else allocation.devices.results:
         if not result.admin_access:
             yield result
-
-
-def _pools(claim: ResourceClaim) -> Iterator[PoolKey]:
-    return ((result.driver, result.pool) for result in devices_of(claim))
 
 
 def _pools_of_row(nodes: NodeColumns, row: int) -> Iterator[PoolKey]:

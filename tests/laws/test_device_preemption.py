@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import combinations
 from random import Random
 
@@ -15,16 +15,29 @@ from scheduler_core.config.profile_config import PreemptionSettings
 from scheduler_core.framework.extension_points import PostFilterPreview
 from scheduler_core.model.devices import ResourceClaim
 from scheduler_core.model.pod import Pod
-from scheduler_core.snapshot.held_claims import HeldClaim
-from scheduler_core.snapshot.pod_info import NO_ROW
+from scheduler_core.snapshot.held_claims import HeldClaim, HeldClaims, claim_keys
+from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 from tests.support.builders import pod
-from tests.support.devices import DRIVER, Body, claim, device, device_class, exactly, slice_of, using, with_reserved
+from tests.support.devices import (
+    DRIVER,
+    Body,
+    claim,
+    device,
+    device_class,
+    exactly,
+    group_consumer,
+    slice_of,
+    using,
+    with_group,
+    with_reserved,
+)
 from tests.support.gang_preemption import small_node
 from tests.support.preemption import PreemptionWorld, budget, started
 
 CASES = int(os.environ.get("BAYPLAN_DEVICE_PREEMPTION_CASES", "300"))
 PREEMPTOR_PRIORITY = 3
 NETWORK = "net"
+OF_GROUP = group_consumer("train")
 DeviceKey = tuple[str, int]
 """Pool and number of the device."""
 
@@ -42,7 +55,11 @@ class Holder(Struct, frozen=True):
 
 
 class Scenario(Struct, frozen=True):
-    """A cluster: CPUs by node, number of devices by pool, devices by claim, and a pod that needs devices."""
+    """A cluster: CPUs by node, number of devices by pool, devices by claim, and a pod that needs devices.
+
+    Attributes:
+        of_groups: Numbers of the claims that are reserved for a PodGroup, and not for the pods that use them.
+    """
 
     cpus: dict[str, int]
     pools: dict[str, int]
@@ -51,12 +68,17 @@ class Scenario(Struct, frozen=True):
     wanted: int
     wanted_cpus: int
     allowed: int
+    of_groups: frozenset[int] = frozenset()
 
     def holders_of(self, number: int) -> list[Holder]:
         return [each for each in self.holders if number in each.claims]
 
     def may_leave(self, holder: Holder) -> bool:
         return holder.priority < PREEMPTOR_PRIORITY
+
+    def ends(self, number: int, gone: Collection[str]) -> bool:
+        """Return whether a claim ends once some pods are gone; that of a PodGroup stays until the group is deleted."""
+        return number not in self.of_groups and {each.name for each in self.holders_of(number)} <= set(gone)
 
 
 def random_scenario(seed: int) -> Scenario:
@@ -126,10 +148,7 @@ def random_scenario(seed: int) -> Scenario:
 def free_devices(scenario: Scenario, node: str, gone: frozenset[str]) -> int:
     """Return the number of devices that a node reaches and no claim has once some pods are gone."""
     used = {
-        each
-        for number, devices in enumerate(scenario.claims)
-        if not {holder.name for holder in scenario.holders_of(number)} <= gone
-        for each in devices
+        each for number, devices in enumerate(scenario.claims) if not scenario.ends(number, gone) for each in devices
     }
     return sum((pool, number) not in used for pool in (node, NETWORK) for number in range(scenario.pools.get(pool, 0)))
 
@@ -144,6 +163,7 @@ def relevant(scenario: Scenario, node: str) -> list[Holder]:
     names = {each.name for each in scenario.holders if each.node == node}
     numbers = {number for each in scenario.holders if each.name in names for number in each.claims}
     numbers |= {number for number, devices in enumerate(scenario.claims) if any(key[0] == NETWORK for key in devices)}
+    numbers -= scenario.of_groups
     freed = [holders for number in numbers if all(map(scenario.may_leave, holders := scenario.holders_of(number)))]
     names |= {each.name for holders in freed for each in holders}
     return [each for each in scenario.holders if each.name in names and scenario.may_leave(each)]
@@ -202,6 +222,8 @@ def allocated(scenario: Scenario, number: int) -> ResourceClaim:
         for pool, index in scenario.claims[number]
     ]
     made = claim(exactly("r"), name=f"claim-{number}", allocation={"devices": {"results": results}})
+    if number in scenario.of_groups:
+        return with_group(made, "train")
     return with_reserved(made, *(each.name for each in scenario.holders_of(number)))
 
 
@@ -235,9 +257,17 @@ def chosen_victims(scenario: Scenario, preview: PostFilterPreview) -> tuple[str,
     return node, [by_name[info.pod.metadata.name] for info in chosen.victims]
 
 
-def check(seed: int) -> None:
+def with_claims_of_groups(scenario: Scenario, seed: int) -> Scenario:
+    """Return the same cluster, in which some claims are reserved for a PodGroup."""
+    draw = Random(f"groups/{seed}")
+    return replace(scenario, of_groups=frozenset(each for each in range(len(scenario.claims)) if draw.random() < 0.4))
+
+
+def check(seed: int, *, has_groups: bool = False) -> None:
     """Compare the victims of one random cluster with those of the plain search."""
     scenario = random_scenario(seed)
+    if has_groups:
+        scenario = with_claims_of_groups(scenario, seed)
     world = world_of(scenario)
     preview = world.preview(preemptor(scenario))
     found = list(sets_of_victims(scenario))
@@ -253,9 +283,9 @@ def check(seed: int) -> None:
     assert rank(scenario, node, victims) == min(rank(scenario, *each) for each in found), seed
 
 
-def check_all(seeds: Iterable[int]) -> None:
+def check_all(seeds: Iterable[int], *, has_groups: bool = False) -> None:
     for seed in seeds:
-        check(seed)
+        check(seed, has_groups=has_groups)
 
 
 @pytest.mark.parametrize("block", range(10))
@@ -268,6 +298,26 @@ def test_a_holder_that_is_left_out_is_found(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(HeldClaim, "is_free", property(lambda held: any(info.row == NO_ROW for info in held.holders)))
     with pytest.raises(AssertionError):
         check_all(range(100))
+
+
+def test_no_pod_is_evicted_for_devices_of_a_claim_of_a_pod_group() -> None:
+    """The victims are those of the plain search, in which such a claim never ends."""
+    check_all(range(CASES), has_groups=True)
+
+
+def test_a_claim_of_a_pod_group_that_ends_with_its_pods_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The law finds that pods are evicted for devices that their PodGroup keeps."""
+    of = HeldClaims.of
+
+    def named(held: HeldClaims, info: PodInfo) -> list[HeldClaim]:
+        claims = (each for each in held._nodes.devices.claims if each.status.reserved_for[0:1] == (OF_GROUP,))
+        keys = claim_keys((info.pod,))
+        return of(held, info) + [HeldClaim(each, (info,), is_local=True) for each in claims if each.key in keys]
+
+    monkeypatch.setattr(HeldClaims, "of", named)
+    check_all(range(20))
+    with pytest.raises(AssertionError):
+        check_all(range(CASES), has_groups=True)
 
 
 def crowded_scenario(seed: int) -> Scenario:

@@ -106,6 +106,16 @@ def with_reserved(of: ResourceClaim, *pods: str) -> ResourceClaim:
     return replace(of, status=replace(of.status, reserved_for=consumers))
 
 
+def group_consumer(name: str) -> ClaimConsumer:
+    """Return what a claim of a PodGroup is reserved for."""
+    return ClaimConsumer("podgroups", name, f"uid-of-{name}", "scheduling.k8s.io")
+
+
+def with_group(of: ResourceClaim, name: str) -> ResourceClaim:
+    """Return a claim that is reserved for a PodGroup."""
+    return replace(of, status=replace(of.status, reserved_for=(group_consumer(name),)))
+
+
 def taint_rule(name: str, taint: Body, selector: Body | None) -> DeviceTaintRule:
     """Return a taint rule."""
     return decoded({"metadata": {"name": name}, "spec": {"taint": taint, "deviceSelector": selector}}, DeviceTaintRule)

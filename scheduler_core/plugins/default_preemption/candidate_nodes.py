@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import chain
 
 import msgspec
@@ -231,8 +232,8 @@ class PreemptionTrial:
             for outcome, pods in zip(outcomes, leaving, strict=True)
             if not outcome.verdict
         ]
-        # On sums of one row, all pods restored are the row as it is.
-        _reprieve(removal, reprieves, is_filtered=self.is_filtered and removal is not dry_run)
+        # With all pods restored, a row is as it is, unless pods of other rows were removed, too.
+        _reprieve(removal, reprieves, is_filtered=self.is_filtered and dry_run.is_row_local)
         for reprieve in reprieves:
             if reprieve.protected and len(reprieve.order) > reprieve.protected:
                 reprieve.outcome.victims.sort(key=self.importance)
@@ -240,8 +241,9 @@ class PreemptionTrial:
 
     def protected_on(self, row: int) -> set[str]:
         """Return the UIDs of the pods that violate a budget if all pods that may leave are evicted."""
-        has_budgets = len(self.nodes.disruption_budgets) > 0
-        ordered, count = self._in_order(self.leaving(row), has_budgets=has_budgets)
+        if not len(self.nodes.disruption_budgets):
+            return set()
+        ordered, count = self._in_order(self.leaving(row), has_budgets=True)
         return {info.uid for info in ordered[:count]}
 
     def leaving(self, row: int) -> list[PodInfo]:
@@ -423,8 +425,7 @@ def _with_least_victims(
             best = harm if best is None else min(best, harm)
         row = trial.nodes.row_of(candidate.node_name)
         protected = trial.protected_on(row)
-        with trial.dry_run(handle, state) as dry_run:
-            victims = search.better(dry_run, row, trial.leaving(row), best)
+        victims = search.better(partial(trial.dry_run, handle, state), row, trial.leaving(row), best)
         if victims is not None:
             improved[candidate.node_name] = better = evicting(candidate.node_name, victims)
             best = harm_of(better, now)

@@ -10,6 +10,7 @@ holders of the fewest devices first, and keeps the better victims of both reprie
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Any
@@ -46,7 +47,9 @@ class VictimSearch:
     tries: int = MOST_TRIED
     compared: int = 0
 
-    def better(self, dry_run: DryRun, row: int, pods: Sequence[PodInfo], bound: Any) -> list[PodInfo] | None:
+    def better(
+        self, open_dry_run: Callable[[], AbstractContextManager[DryRun]], row: int, pods: Sequence[PodInfo], bound: Any
+    ) -> list[PodInfo] | None:
         """Return victims with which the pod of the dry run fits on a row and whose harm is below a bound.
 
         Args:
@@ -56,9 +59,16 @@ class VictimSearch:
         Returns:
             The least harmful victims, perhaps not of all if the search reached its limit; None if none were found.
         """
-        if self.tries <= 0:
+        items = self._items(pods, bound) if self.tries > 0 else []
+        # On most rows every victim does at least the harm of the best candidate.
+        if not items:
             return None
-        items = self._items(pods, bound)
+        with open_dry_run() as dry_run:
+            return self._search(dry_run, row, pods, items, bound)
+
+    def _search(
+        self, dry_run: DryRun, row: int, pods: Sequence[PodInfo], items: Sequence[dict[str, PodInfo]], bound: Any
+    ) -> list[PodInfo] | None:
         rows = np.array([row], dtype=np.intp)
         removed: dict[str, PodInfo] = {}
         tried: set[frozenset[str]] = set()
@@ -111,12 +121,12 @@ class VictimSearch:
 
     def _order(self, info: PodInfo) -> tuple[int, int, float]:
         violations: int = self.harm_of((info,))[0]
-        shares = (sum(1 for _ in devices_of(held.claim)) / len(held.holders) for held in self.held.of(info.uid))
+        shares = (sum(1 for _ in devices_of(held.claim)) / len(held.holders) for held in self.held.of(info))
         return -violations, -info.priority, sum(shares)
 
     def _items(self, pods: Sequence[PodInfo], bound: Any) -> list[dict[str, PodInfo]]:
         """Return the sets whose unions are tried: each pod, and all holders of each claim."""
         found = [{info.uid: info} for info in pods]
-        claims = {id(held): held for info in pods for held in self.held.of(info.uid) if len(held.holders) > 1}
+        claims = {id(held): held for info in pods for held in self.held.of(info) if len(held.holders) > 1}
         found += ({info.uid: info for info in held.holders} for held in claims.values())
         return [item for item in found if bound is None or self.harm_of(item.values()) < bound]

@@ -10,9 +10,10 @@ Follows kube-scheduler v1.37.1, ``plugins/dynamicresources/dynamicresources.go``
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from datetime import datetime
-from itertools import count
+from itertools import chain, count
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -23,7 +24,7 @@ from numpy.typing import NDArray
 from scheduler_core.config.plugin_args import DynamicResourcesArgs
 from scheduler_core.devices.allocator import Allocator, NodeAllocation
 from scheduler_core.devices.behaviours import BehaviourTable
-from scheduler_core.devices.pools import PoolView
+from scheduler_core.devices.pools import PoolKey, PoolView
 from scheduler_core.devices.search import size_ranks
 from scheduler_core.errors import (
     AllocationError,
@@ -87,6 +88,7 @@ class NodeClasses:
         self._entries: dict[tuple[PoolView, ...] | str, int] = {}
         self._pools: list[tuple[PoolView, ...] | str] = [""]
         self._shared: list[int] = []
+        self._entries_of: defaultdict[PoolKey, list[int]] = defaultdict(list)
         self._classes: NDArray[np.int64] = np.full(self._nodes.size + 1, NO_NODE, dtype=np.int64)
         self._numbers.clear()
 
@@ -113,9 +115,8 @@ class NodeClasses:
         if not allocator.changed_pools:
             return self._classes[self._pools_of_row]
         classes = self._classes.copy()
-        for entry, pools in enumerate(self._pools):
-            if not isinstance(pools, str) and any(view.key in allocator.changed_pools for view in pools):
-                classes[entry] = _FIRST_CHANGED - entry
+        for entry in chain.from_iterable(self._entries_of.get(key, ()) for key in allocator.changed_pools):
+            classes[entry] = _FIRST_CHANGED - entry
         return classes[self._pools_of_row]
 
     def _enter(self, row: int) -> int:
@@ -141,8 +142,13 @@ class NodeClasses:
         self._pools.append(pools)
         if len(self._pools) > len(self._classes):
             self._classes = np.resize(self._classes, 2 * len(self._pools))
-        if not isinstance(pools, str) and any(view.is_shared for view in pools):
-            self._shared.append(len(self._pools) - 1)
+        if isinstance(pools, str):
+            return
+        entry = len(self._pools) - 1
+        for view in pools:
+            self._entries_of[view.key].append(entry)
+        if any(view.is_shared for view in pools):
+            self._shared.append(entry)
 
     def _number(self, allocator: Allocator, pools: tuple[PoolView, ...] | str) -> int:
         key = pools if isinstance(pools, str) else allocator.pools_key(pools)

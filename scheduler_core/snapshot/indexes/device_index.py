@@ -20,9 +20,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Generator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -52,6 +52,8 @@ from scheduler_core.snapshot.pod_info import PodInfo
 from scheduler_core.step_counter import StepCounter
 
 log = logging.getLogger(__name__)
+
+K = TypeVar("K")
 
 
 class WaitingConsumer(Struct, frozen=True, gc=False):
@@ -184,14 +186,30 @@ class CreatedClaim(Struct):
     seconds: float
 
 
-class ClaimTable:
-    """Claims in their newest version."""
+def pools_of(claim: ResourceClaim) -> set[PoolKey]:
+    """Return the pools of the devices that a claim uses, without those to which it has admin access."""
+    allocation = claim.status.allocation
+    results = () if allocation is None else allocation.devices.results
+    return {(each.driver, each.pool) for each in results if not each.admin_access}
 
-    __slots__ = ("_claims", "_for_resources")
+
+class ClaimTable:
+    """Claims in their newest version, in the order in which they were first seen.
+
+    Attributes:
+        shared: Keys of the allocated claims with several consumers.
+    """
+
+    __slots__ = ("_claims", "_for_resources", "_numbers", "_of_consumer", "_of_pool", "_seen", "shared")
 
     def __init__(self) -> None:
         self._claims: dict[str, ResourceClaim] = {}
         self._for_resources: dict[str, dict[str, ResourceClaim]] = {}
+        self._numbers: dict[str, int] = {}
+        self._seen = 0
+        self._of_consumer: dict[str, set[str]] = {}
+        self._of_pool: dict[PoolKey, set[str]] = {}
+        self.shared: set[str] = set()
 
     def __iter__(self) -> Iterator[ResourceClaim]:
         return iter(self._claims.values())
@@ -209,7 +227,11 @@ class ClaimTable:
             return False
         if stored is not None:
             self._unindex(stored)
+        else:
+            self._seen += 1
+            self._numbers[claim.key] = self._seen
         self._claims[claim.key] = claim
+        self._index(claim)
         if EXTENDED_RESOURCE_CLAIM in claim.metadata.annotations:
             for owner in claim.metadata.owner_references:
                 self._for_resources.setdefault(owner.uid, {})[claim.key] = claim
@@ -226,13 +248,44 @@ class ClaimTable:
         if stored is None or stored.metadata.uid != claim.metadata.uid:
             return False
         self._unindex(stored)
-        del self._claims[claim.key]
+        del self._claims[claim.key], self._numbers[claim.key]
         return True
+
+    def in_order(self, keys: Collection[str]) -> list[ResourceClaim]:
+        """Return claims in the order of the table."""
+        return [self._claims[key] for key in (sorted(keys, key=self._numbers.__getitem__) if len(keys) > 1 else keys)]
+
+    def of_consumer(self, uid: str) -> list[ResourceClaim]:
+        """Return the allocated claims that are reserved for a pod or PodGroup."""
+        return self.in_order(self._of_consumer.get(uid, ()))
+
+    def in_pools(self, pools: Iterable[PoolKey]) -> set[str]:
+        """Return the keys of the claims that use a device of some pools, without admin access."""
+        found = [keys for pool in pools if (keys := self._of_pool.get(pool)) is not None]
+        return set[str]().union(*found)
 
     def for_resources_of(self, owner_uid: str) -> tuple[ResourceClaim, ...]:
         return tuple(self._for_resources.get(owner_uid, {}).values())
 
+    def _index(self, claim: ResourceClaim) -> None:
+        """Enter an allocated claim in the indexes of allocations."""
+        if claim.status.allocation is None:
+            return
+        key, consumers = claim.key, claim.status.reserved_for
+        for each in consumers:
+            self._of_consumer.setdefault(each.uid, set()).add(key)
+        for pool in pools_of(claim):
+            self._of_pool.setdefault(pool, set()).add(key)
+        if len(consumers) > 1:
+            self.shared.add(key)
+
     def _unindex(self, stored: ResourceClaim) -> None:
+        if stored.status.allocation is not None:
+            for each in stored.status.reserved_for:
+                _drop(self._of_consumer, each.uid, stored.key)
+            for pool in pools_of(stored):
+                _drop(self._of_pool, pool, stored.key)
+            self.shared.discard(stored.key)
         if EXTENDED_RESOURCE_CLAIM not in stored.metadata.annotations:
             return
         for owner in stored.metadata.owner_references:
@@ -240,6 +293,13 @@ class ClaimTable:
             claims.pop(stored.key, None)
             if not claims:
                 self._for_resources.pop(owner.uid, None)
+
+
+def _drop(index: dict[K, set[str]], key: K, value: str) -> None:
+    values = index.get(key, set())
+    values.discard(value)
+    if not values:
+        index.pop(key, None)
 
 
 class DeviceIndex:

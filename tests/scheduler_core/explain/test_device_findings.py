@@ -15,6 +15,7 @@ from tests.support.devices import (
     first_available,
     slice_of,
     taint_rule,
+    with_group,
     with_reserved,
 )
 from tests.support.rejected_claims import A100, H100, DeviceObject, RejectedPod, gpus
@@ -178,6 +179,12 @@ def test_obstacles_count_their_nodes() -> None:
             with_reserved(allocated_claim({"device": "d0"}, {"device": "d1"}), "train-0", "train-1"),
         ],
         [(2, ["in use by claim ns/held (pods train-0, train-1)"])],
+    ),
+    (
+        "in use by a claim of a PodGroup",
+        exactly("r"),
+        [gpus("a100"), with_group(allocated_claim({"device": "d0"}), "train")],
+        [(1, ["in use by claim ns/held (PodGroup train; not preempted)"])],
     ),
     (
         "taint of the driver",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from tests.support.device_preemption import deallocate, end_victims, held, holder, idle, pending, served, shared_by_two
-from tests.support.devices import claim, device, exactly, slice_of
+from tests.support.devices import claim, device, exactly, slice_of, with_group
 from tests.support.gang_devices import claimant, gang, report
 from tests.support.gang_preemption import evicted, small_node
 
@@ -106,6 +106,44 @@ async def test_a_gang_evicts_the_holders_whose_devices_it_needs_and_no_others() 
         await idle(made)
     assert sorted(made.bound) == ["train-0", "train-1"]
     assert evicted(made) == {"v0", "v1", "v2"}
+
+
+async def test_a_gang_evicts_the_holder_of_devices_for_the_claim_that_its_members_share() -> None:
+    made, writer = served(devices=True)
+    gang(made, 2)
+    report(made, writer, small_node("a", 4), slice_of([device("d0"), device("d1")], node="a"))
+    for number in range(2):
+        report(made, writer, held(f"c{number}", f"d{number}", f"v{number}"), holder(f"v{number}", "a", f"c{number}"))
+    report(made, writer, claim(exactly("r"), name="shared"))
+    for number in range(2):
+        report(made, writer, *claimant(f"train-{number}", shared=["shared"], priority=2, requests={"cpu": "100m"}))
+    async with made.running():
+        await idle(made)
+        (victim,) = evicted(made)
+        made.scheduler.feed.pod_deleted(holder(victim, "a", f"c{victim[1:]}"))
+        deallocate(made, writer, f"c{victim[1:]}")
+        made.clock.advance(60.0)
+        await idle(made)
+    assert sorted(made.bound) == ["train-0", "train-1"]
+    assert evicted(made) == {victim}
+
+
+async def test_no_pod_of_a_pod_group_is_evicted_for_devices_of_the_claim_of_its_group() -> None:
+    """The devices stay in use when its pods are gone, and are free when the PodGroup has ended."""
+    made, writer = served(devices=True)
+    report(made, writer, small_node("a"), slice_of([device("d0")], node="a"))
+    report(made, writer, with_group(held("shared", "d0"), "other"), holder("m0", "a", "shared"))
+    report(made, writer, claim(exactly("r"), name="own"), pending("high", "own"))
+    async with made.running():
+        await idle(made)
+        made.scheduler.feed.pod_deleted(holder("m0", "a", "shared"))
+        made.clock.advance(60.0)
+        await idle(made)
+        assert (evicted(made), made.bound) == (set(), {})
+        deallocate(made, writer, "shared")
+        made.clock.advance(60.0)
+        await idle(made)
+    assert (evicted(made), made.bound) == (set(), {"high": "a"})
 
 
 # -- devices of nominated pods ----------------------------------------------------------------------------------------
