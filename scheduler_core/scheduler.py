@@ -146,6 +146,7 @@ class Scheduler:
             metrics.devices,
             ports.journal,
             steps,
+            suspension,
             self.options.seed,
         )
         self.context = CycleContext(

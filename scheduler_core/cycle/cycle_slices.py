@@ -46,7 +46,8 @@ class CycleSlices:
 
     def cycle_ended(self) -> None:
         """Apply the changes that were deferred while the cycle was interrupted."""
-        if self.has_suspended:
+        # A change that is applied here may use up a slice, which suspends again.
+        while self.has_suspended:
             self.has_suspended = False
             self._suspension.end()
 

@@ -128,6 +128,7 @@ class PluginServices:
     device_metrics: DeviceMetrics
     journal: Journal
     steps: StepCounter
+    suspension: Suspension
     seed: int = 0
     declared: defaultdict[str, KindStore[Any]] = field(default_factory=lambda: defaultdict(KindStore))
     metrics: dict[str, RecordedPluginMetrics] = field(default_factory=dict)
@@ -187,6 +188,9 @@ class PluginHandle:
             PluginError: The profile is not built yet.
         """
         return self._instance().config.preemption
+
+    def after_suspension(self, act: Callable[[], None]) -> None:
+        self._services.suspension.run_afterwards(act)
 
     def activate(self, pods: Iterable[PodInfo]) -> None:
         self._services.queue.activate([pod.uid for pod in pods])

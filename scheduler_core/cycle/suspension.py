@@ -41,6 +41,7 @@ class Suspension:
         self.reported = self.failed = 0
         self.on_error: Callable[[], None] | None = None
         self._deferred: deque[tuple[Callable[[], None], Callable[[], None] | None]] = deque()
+        self._afterwards: deque[Callable[[], None]] = deque()
         self._over = asyncio.Event()
         self.waiting_tasks = 0
 
@@ -56,6 +57,13 @@ class Suspension:
             except Exception:
                 self.failed += 1
                 raise
+
+    def run_afterwards(self, act: Callable[[], None]) -> None:
+        """Call a function at once, or when the suspended cycle has ended and all buffered changes are applied."""
+        if self.is_on:
+            self._afterwards.append(act)
+        else:
+            act()
 
     @contextmanager
     def of_cycle(self) -> Iterator[None]:
@@ -104,7 +112,16 @@ class Suspension:
                 log.exception("a change that arrived while a cycle was suspended could not be applied; it is repeated")
                 self.failed += 1
                 self._repeat(take, on_error)
-        self._over.set()
+        while self._afterwards:
+            act = self._afterwards.popleft()
+            try:
+                act()
+            except Exception:
+                log.exception("what a suspended cycle has decided could not be done; please report it")
+                self.failed += 1
+        if not self.is_on:
+            # A change may have used up a slice of the cycle, which suspends again.
+            self._over.set()
 
     def _repeat(self, take: Callable[[], None], on_error: Callable[[], None] | None) -> None:
         try:

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from scheduler_core.fit.requests import FitRequest, NodeTemplate
-from scheduler_core.framework.extension_points import SumsFilter
 from scheduler_core.model.pod_group import GroupKey, PodGroup, group_key_of
 from scheduler_core.model.pod_requests import amount_text
-from scheduler_core.placement.subsets import candidate_domains, counted_amounts, member_room
+from scheduler_core.placement.subsets import candidate_domains, counted_amounts, exempted_resources, member_room
 from scheduler_core.runtime.profile_table import ProfileTable
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.overlay import ColumnsOverlay
@@ -89,8 +88,7 @@ class NodeBounds:
         """Return whether all profiles of the pods reject nodes with too little of a resource."""
         for name in {info.pod.spec.scheduler_name for info in infos}:
             instance = self.profiles.get(name)
-            counts = () if instance is None else instance.filters
-            if not any(isinstance(each, SumsFilter) and not each.exempts_resources for each in counts):
+            if instance is None or exempted_resources(instance) is not None:
                 return False
         return True
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import AbstractContextManager
 from enum import Enum
 from typing import Any, Protocol, TypeVar
@@ -170,6 +170,12 @@ class Handle(Protocol):
     @property
     def groups(self) -> GroupViews:
         """The pod groups."""
+
+    def after_suspension(self, act: Callable[[], None]) -> None:
+        """Call a function at once, or when the suspended cycle has ended and the columns show what arrived meanwhile.
+
+        A cycle that waits for an extender, or that runs in slices, reads the state from before that.
+        """
 
     def activate(self, pods: Iterable[PodInfo]) -> None:
         """Move unschedulable or backing-off pods into the active queue, regardless of what rejected them."""

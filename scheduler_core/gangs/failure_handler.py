@@ -31,7 +31,7 @@ from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, PodGroup
 from scheduler_core.model.pod_requests import amount_text
 from scheduler_core.placement.requests import Placement, PlacementRequest, Rejection
-from scheduler_core.placement.subsets import count_domains, member_room
+from scheduler_core.placement.subsets import count_domains, exempted_resources, member_room
 from scheduler_core.ports import Clock, ClusterWriter
 from scheduler_core.queueing.gang_members import Gang, GangOutcome
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
@@ -365,7 +365,7 @@ def _lasting_problem(nodes: NodeColumns, request: PlacementRequest, rejection: R
             why = why or f"{infos[0].key}: {problem}"
     if pinned.infos:
         # Members of several classes may have room one by one, and not together.
-        together = len(pinned.infos) - _room_of(nodes, pinned.infos, sorted(pinned.rows))
+        together = len(pinned.infos) - _room_of(nodes, request.instance, pinned.infos, sorted(pinned.rows))
         if together > stuck:
             stuck, why = together, why or f"{pinned.infos[0].key}: {_OF_NAMED_NODES}"
     return why if len(request.members) - stuck < request.needed else ""
@@ -413,7 +413,7 @@ def _problem_of(
         rows = [row for row in rows if nodes.names[row] in outcome.node_names]
     pinned.infos += infos
     pinned.rows.update(rows)
-    room = _room_of(nodes, infos, rows)
+    room = _room_of(nodes, request.instance, infos, rows)
     if room >= len(infos):
         return 0, ""
     some = f", which have room for {room} of {len(infos)} such members" if room else ""
@@ -430,9 +430,9 @@ def _decides_alone(plugin: Plugin, *, is_tried: bool) -> bool:
     return Reads.DOMAINS not in reads if is_tried else reads.is_row_local
 
 
-def _room_of(nodes: NodeColumns, infos: Sequence[PodInfo], rows: Sequence[int]) -> int:
+def _room_of(nodes: NodeColumns, instance: FrameworkInstance, infos: Sequence[PodInfo], rows: Sequence[int]) -> int:
     """Return how many members have room on some rows at most."""
-    return int(member_room(nodes, infos)[list(rows)].sum())
+    return int(member_room(nodes, infos, exempts=exempted_resources(instance))[list(rows)].sum())
 
 
 def is_pinned(pod: Pod) -> bool:

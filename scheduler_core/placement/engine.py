@@ -466,7 +466,8 @@ class _Search:
         members = [(attempt, attempt.node_name) for attempt in found.placed[begun:]]
         # The members that are assumed are among those with a node.
         count = sum(len(gang.placed) for gang in group.gangs)
-        share = 0 if rows is None else allocated_share(self._world.nodes, rows)
+        has_share = rows is not None and (group.exempts is None or not group.exempts.shares)
+        share = allocated_share(self._world.nodes, rows) if rows is not None and has_share else 0
         if self._tree is None:
             self._observer.stored(found, self._order)
         self._undo(begun)

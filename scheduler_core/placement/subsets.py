@@ -32,8 +32,24 @@ _MOST_POINTS = 100
 _UNBOUNDED = 1 << 62
 """Room of all nodes, which is not computed."""
 
-Exempts = Callable[[str], bool]
-"""Returns whether a profile ignores a resource, so that a node may have too little of it."""
+_PORTS = "NodePorts"
+
+
+@dataclass(frozen=True, slots=True)
+class Exempts:
+    """What the filters of a profile ignore, so that a node may have too little of it.
+
+    Attributes:
+        resource: Returns whether a resource is ignored.
+        amounts: Whether all resources and the number of pods are ignored.
+        ports: Whether host ports are ignored.
+        shares: Whether placements are not scored by their allocated share, either.
+    """
+
+    resource: Callable[[str], bool]
+    amounts: bool = False
+    ports: bool = False
+    shares: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +91,7 @@ def candidate_domains(
         placed: Members that have a node already; if one domain is required, it is theirs.
         within: bool per row, the only nodes of the domains; None for all nodes.
         when_empty: Whether their room is that without the pods that are on the nodes.
-        exempts: Resources that do not count; None if all count.
+        exempts: What does not count; None if all counts.
     """
     room = member_room(nodes, members, when_empty=when_empty, exempts=exempts)
     allowed = domain_of_members(nodes, topology, placed) if topology.is_required else None
@@ -87,7 +103,7 @@ def candidate_domains(
             outside = of_level[0].subset.of.touched(~allowed.mask)
             of_level = [domain for domain in of_level if domain.subset.number not in outside]
         if topology.prefers_allocated:
-            scores = _placement_scores(nodes, of_level, members, needed)
+            scores = _placement_scores(nodes, of_level, members, needed, exempts)
             # kube-scheduler chooses randomly among equal scores.
             of_level.sort(key=lambda domain: (-scores[domain.value], domain.value))
             found += of_level
@@ -122,12 +138,17 @@ def too_small_domains(
 
 
 def _placement_scores(
-    nodes: NodeColumns, domains: Sequence[Domain], members: Sequence[PodInfo], needed: int
+    nodes: NodeColumns,
+    domains: Sequence[Domain],
+    members: Sequence[PodInfo],
+    needed: int,
+    exempts: Exempts | None,
 ) -> dict[str, int]:
     """Score domains by the number of members that have room and the resulting allocated share of CPU and memory.
 
     Follows kube-scheduler v1.37.1, plugins PodGroupPodsCount (``plugins/podgrouppodscount``) and NodeResourcesFit
-    (``plugins/noderesources/resource_allocation.go``, ``scorePlacement``) with their default args.
+    (``plugins/noderesources/resource_allocation.go``, ``scorePlacement``) with their default args. A profile without
+    NodeResourcesFit has no score of the share.
 
     Returns:
         The score by the domain's value.
@@ -140,7 +161,8 @@ def _placement_scores(
     scores = {}
     for domain in domains:
         count = counts[domain.value]
-        share = allocated_share(nodes, domain.subset.rows, (cpu[count], memory[count]))
+        added = cpu[count], memory[count]
+        share = 0 if exempts is not None and exempts.shares else allocated_share(nodes, domain.subset.rows, added)
         scores[domain.value] = placement_score(count, most, share)
     return scores
 
@@ -174,7 +196,7 @@ class Group:
         topology: Its topology; None for none.
         gangs: The gangs below the group, or itself.
         needed: How many of them must be placed.
-        exempts: Resources that the profile ignores; None for none.
+        exempts: What the profile ignores; None for nothing.
     """
 
     key: GroupKey
@@ -316,11 +338,18 @@ def _domains(
 
 
 def exempted_resources(instance: FrameworkInstance) -> Exempts | None:
-    """Return which resources the filters of a profile ignore; None if they ignore none."""
+    """Return what the filters of a profile ignore; None if they ignore nothing."""
     filters = [each for each in instance.filters if isinstance(each, SumsFilter)]
-    if not any(each.exempts_resources for each in filters):
+    has_ports = any(each.name == _PORTS for each in instance.filters)
+    if filters and has_ports and not any(each.exempts_resources for each in filters):
         return None
-    return lambda name: all(each.exempts(name) for each in filters)
+    return Exempts(
+        # Without such a filter all resources.
+        lambda name: all(each.exempts(name) for each in filters),
+        amounts=not filters,
+        ports=not has_ports,
+        shares=not any(isinstance(each, SumsFilter) for each in instance.plugins.values()),
+    )
 
 
 def member_room(
@@ -328,20 +357,24 @@ def member_room(
 ) -> NDArray[np.int64]:
     """Return the room of each node in members, int64 per row, by resources, pod count and host ports; an upper bound.
 
-    A resource that a device class serves limits only nodes that offer some of it, as in NodeResourcesFit.
+    A resource that a device class serves limits only nodes that offer some of it, as in NodeResourcesFit. A node that
+    no filter counts has room for all members.
 
     Args:
         when_empty: Whether to compute the room without the pods that are on the nodes.
-        exempts: Resources that do not count; None if all count.
+        exempts: What does not count; None if all counts.
     """
     smallest = counted_amounts(nodes, members[0], exempts) if members else {}
-    ports = set(members[0].host_ports) if members else set()
+    ports = set(members[0].host_ports) if members and (exempts is None or not exempts.ports) else set()
     # The smallest request of each resource counts: room may be too much, and never too little.
     for info in members:
         amounts = counted_amounts(nodes, info, exempts)
         smallest = {column: min(amount, amounts[column]) for column, amount in smallest.items() if column in amounts}
         ports.intersection_update(info.host_ports)
-    free_slots = nodes.allowed_pods - (0 if when_empty else nodes.pod_count)
+    if exempts is not None and exempts.amounts:
+        free_slots = np.full(nodes.size, len(members), dtype=np.int64)
+    else:
+        free_slots = nodes.allowed_pods - (0 if when_empty else nodes.pod_count)
     # Members that have a host port in common need a node each.
     room = np.clip(free_slots, 0, 1 if ports else None).astype(np.int64)
     for (column, is_by_devices), amount in smallest.items():
@@ -359,7 +392,7 @@ def counted_amounts(nodes: NodeColumns, info: PodInfo, exempts: Exempts | None =
     return {
         (column, devices.class_of_resource(name) is not None): amount
         for (column, amount), name in zip(info.fit, info.fit_names, strict=True)
-        if exempts is None or not exempts(name)
+        if exempts is None or not exempts.resource(name)
     }
 
 

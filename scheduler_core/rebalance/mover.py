@@ -17,11 +17,10 @@ from numpy.typing import NDArray
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.gang_constraints import Where, only
 from scheduler_core.errors import AttemptLimitError, SchedulerCoreError
-from scheduler_core.framework.extension_points import SumsFilter
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.model.movable_pod import cost_of_move
 from scheduler_core.model.pod import PodStatus
-from scheduler_core.placement.subsets import member_room
+from scheduler_core.placement.subsets import exempted_resources, member_room
 from scheduler_core.placement.worlds import SearchWorld, for_dry_run, without_extenders
 from scheduler_core.rebalance.replaced_claims import replace_claims
 from scheduler_core.rebalance.requests import Limits, Move
@@ -204,7 +203,7 @@ class Mover:
             return None
         try:
             replacement = self._replacement(info, overlay)
-            rows = among & (member_room(self.nodes, [replacement]) > 0) if _counts_amounts(instance) else among
+            rows = among & (member_room(self.nodes, [replacement], exempts=exempted_resources(instance)) > 0)
             if not rows.any():
                 return None
             attempt = self._world.begin(instance, QueuedPod(replacement, 0.0, 0), Where(rows, _REASON))
@@ -240,8 +239,3 @@ class Mover:
                 return None
             found = self._instances[name] = without_extenders(for_dry_run(live))
         return found
-
-
-def _counts_amounts(instance: FrameworkInstance) -> bool:
-    """Return whether a profile rejects nodes with too little of a resource."""
-    return any(isinstance(each, SumsFilter) and not each.exempts_resources for each in instance.filters)

@@ -61,13 +61,17 @@ class EvictionChecks:
     _evicted: dict[str, Pod] = field(default_factory=dict)
     """Victims of earlier preemptions, by UID."""
 
-    def sent(self) -> None:
-        """Check the preemption whose first victim is evicted now; the last one is evicted after the others."""
+    def sent(self, uid: str) -> None:
+        """Check the preemption whose first victim is evicted now; the last one is evicted after the others.
+
+        One that was planned in a suspended cycle evicts nothing before that cycle has ended.
+        """
         under_way = list(self.preemptions)
+        self._checked = [each for each in self._checked if each in under_way]
         for preemption in under_way:
-            if preemption not in self._checked:
+            if preemption not in self._checked and any(info.uid == uid for info in preemption.victims):
                 self._begun(preemption)
-        self._checked = under_way
+                self._checked.append(preemption)
 
     def _begun(self, preemption: Preemption) -> None:
         """Check the victims of a preemption that begins."""

@@ -111,7 +111,7 @@ class WatchedWriter(KubeWriter):
 
     def delete_pod(self, deletion: PodDeletion, done: Callable[[Exception | None], None]) -> None:
         """Delete a pod."""
-        self.evictions.sent()
+        self.evictions.sent(deletion.uid)
 
         def noted(error: Exception | None) -> None:
             if error is None:

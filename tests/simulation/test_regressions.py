@@ -67,6 +67,7 @@ from tests.support.tables import table
     ("member-is-deleted-while-a-cycle-waits-and-its-profile-goes-live", 9300414),
     ("victim-terminates-on-a-deleted-node-when-another-is-evicted", 76),
     ("group-is-deleted-during-an-attempt-of-its-nominated-gang", 325),
+    ("a-pod-of-the-budget-is-deleted-while-an-extender-answers-a-preemption", 9310784),
 )
 def test_a_fixed_bug_does_not_return(seed: int) -> None:
     """A run that once failed passes."""

@@ -167,6 +167,10 @@ class FakeHandle:
         """Run a coroutine in a task."""
         return asyncio.get_running_loop().create_task(work)
 
+    def after_suspension(self, act: Callable[[], None]) -> None:
+        """Call the function at once."""
+        act()
+
     def activate(self, pods: Iterable[PodInfo]) -> None:
         """Record the pods."""
         self.activated.extend(pods)

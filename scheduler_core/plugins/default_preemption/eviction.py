@@ -12,6 +12,10 @@ may be tried already, so it does not miss that event.
 
 A preemption that begins also ends, whatever raises: until its end the preemptor is gated.
 
+The limits of a profile on victims, and the pods of groups that are disrupted as a whole, are checked again when the
+evictions begin, because the plan may be older: it was made in another process, or by a cycle that was suspended. If it
+does not hold any more, nothing is evicted, and the preemptor is activated.
+
 A gang preempts like a pod; its preemption is stored under the key of the gang and gates whichever member represents it
 in the queue.
 
@@ -27,7 +31,8 @@ from functools import partial
 
 from scheduler_core.errors import NotFoundError
 from scheduler_core.framework.extension_points import PreemptionCandidate
-from scheduler_core.framework.gang_preemptor import GangEviction
+from scheduler_core.framework.gang_preemptor import EvictionLimits, GangEviction
+from scheduler_core.framework.group_view import DisruptionUnits
 from scheduler_core.framework.handle import Handle
 from scheduler_core.framework.ongoing_preemptions import Preemption, Preemptor, holder_of, pod_preemptor
 from scheduler_core.model.pod import PodCondition
@@ -100,34 +105,74 @@ class Evictions:
         waiting_for = len(victims) - 1
         self._begin(
             Preemption(pod_preemptor(preemptor), candidate.node_name, len(candidate.victims), waiting_for, victims),
-            victims,
-            self.to_be_withdrawn(preemptor, candidate),
+            (candidate.node_name,),
         )
 
     def start_for_gang(self, eviction: GangEviction) -> None:
-        withdrawn = self._losing_nominations(eviction.preemptor.priority, eviction.node_names)
         self._begin(
             Preemption(eviction.preemptor, "", len(eviction.victims), len(eviction.victims) - 1, eviction.victims),
-            eviction.victims,
-            [info for info in withdrawn if info.uid not in eviction.members],
+            eviction.node_names,
+            eviction.members,
         )
 
-    def _begin(self, preemption: Preemption, victims: Sequence[PodInfo], withdrawn: Iterable[PodInfo]) -> None:
+    def _begin(self, preemption: Preemption, node_names: Sequence[str], members: frozenset[str] = frozenset()) -> None:
+        """Begin a preemption: from now on the preemptor is gated.
+
+        Args:
+            members: UIDs of pods that keep their nominations to the nodes.
+        """
+        evict = partial(self._evict_all, preemption, node_names, members)
         try:
+            # Before the limits are checked: when a suspended cycle ends, the preemptor may be due for an attempt first.
             self._handle.preemptions.begin(preemption)
-            for info in withdrawn:
-                self._withdraw(info)
-            *first, last = victims
-            for victim in first:
-                # The event loop may run between two victims of a large gang; the last one waits for all of them.
-                self._handle.nodes.steps.upkeep(_STEPS_OF_EVICTION)
-                self._evict(preemption, victim, partial(self._first_victim_done, preemption, last))
-            if not first:
-                self._evict_last(preemption, last)
+            if self._handle.preemption_settings.limits_victims or self._handle.groups.disrupted_whole():
+                self._handle.after_suspension(partial(self._evict_within_limits, preemption, evict))
+            else:
+                evict()
         except BaseException:
             # Raised again to the cycle, which requeues the preemptor. Not all of the first victims report their end.
             self._end(preemption)
             raise
+
+    def _evict_within_limits(self, preemption: Preemption, evict: Callable[[], None]) -> None:
+        try:
+            reason = self._limit_reached(preemption)
+            if not reason:
+                evict()
+                return
+        except BaseException:
+            # No cycle requeues the preemptor if its cycle was suspended.
+            preemption.has_failed = True
+            self._end(preemption)
+            raise
+        named = f"{preemption.preemptor.kind} {preemption.preemptor.key}"
+        log.info("no pods are evicted for %s, because the cluster changed meanwhile: it would evict %s", named, reason)
+        preemption.has_failed = True
+        self._end(preemption)
+
+    def _limit_reached(self, preemption: Preemption) -> str:
+        """Return what the profile does not evict, if it is among the victims on the present state; "" if it is not."""
+        under_way = [each for each in self._handle.preemptions if each is not preemption]
+        limits = EvictionLimits(self._handle.preemption_settings, self._handle.nodes, under_way)
+        planned = {info.uid for info in preemption.victims}
+        # A victim that is gone counts, because its eviction is sent all the same.
+        victims = (self._present(info) or info for info in preemption.victims)
+        present = DisruptionUnits(self._handle.groups).whole(victims)
+        if any(info.uid not in planned and not info.is_leaving for info in present):
+            return "only a part of a group that is disrupted as a whole"
+        return limits.why_not(present)
+
+    def _evict_all(self, preemption: Preemption, node_names: Sequence[str], members: frozenset[str]) -> None:
+        for info in self._losing_nominations(preemption.preemptor.priority, node_names):
+            if info.uid not in members:
+                self._withdraw(info)
+        *first, last = preemption.victims
+        for victim in first:
+            # The event loop may run between two victims of a large gang; the last one waits for all of them.
+            self._handle.nodes.steps.upkeep(_STEPS_OF_EVICTION)
+            self._evict(preemption, victim, partial(self._first_victim_done, preemption, last))
+        if not first:
+            self._evict_last(preemption, last)
 
     def _first_victim_done(self, preemption: Preemption, last: PodInfo, fault: Exception | None) -> None:
         preemption.waiting_for -= 1
@@ -255,7 +300,10 @@ class Evictions:
             )
 
     def _still_stays(self, victim: PodInfo) -> bool:
+        current = self._present(victim)
+        return current is not None and not current.is_leaving
+
+    def _present(self, victim: PodInfo) -> PodInfo | None:
         nodes = self._handle.nodes
         row = nodes.row_of(victim.node_name)
-        current = None if row == NO_ROW else nodes.pods[row].get(victim.uid)
-        return current is not None and not current.is_leaving
+        return None if row == NO_ROW else nodes.pods[row].get(victim.uid)

@@ -69,6 +69,28 @@ async def test_other_tasks_run_between_slices_and_their_changes_wait() -> None:
     assert not world.suspension.is_on
 
 
+async def test_a_change_that_uses_up_a_slice_does_not_suspend_permanently() -> None:
+    """A deferred change may take steps, too: when the cycle has ended, nothing is deferred any more."""
+    world = Interrupted()
+    late: list[bool] = []
+
+    def change() -> None:
+        world._spend(SLICE + 1)
+        late.append(True)
+
+    async def loop() -> None:
+        world.suspension.begin()
+        world.slices.has_suspended = True
+        world.suspension.run_or_defer(change)
+        world.cycle(0)
+        assert not world.suspension.is_on
+        await world.suspension.over()
+
+    await world.run(loop())
+    assert late == [True]
+    assert len(world.applied) == len(world.seen)
+
+
 async def test_a_short_cycle_is_not_suspended() -> None:
     """Cycles within one slice, with an await between them, neither suspend nor yield."""
     world = Interrupted()

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from scheduler_core.config.plugin_set_types import Plugins
+from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.devices import DeviceClass
-from scheduler_core.model.pod_group import GroupSource, GroupTopology
-from tests.support.builders import node, pod
+from scheduler_core.model.pod_group import GroupKey, GroupSource, GroupTopology, PodGroup
+from tests.support.builders import PodFields, node, pod
 from tests.support.devices import decoded, device, slice_of
 from tests.support.gang_devices import device_rig, settled
 from tests.support.gangs import gang_of, group, member, members, settle
 from tests.support.presence import present
-from tests.support.scheduling import DEFAULT_NAME, Rig, configured, rig
+from tests.support.scheduling import DEFAULT_NAME, Rig, configured, plugin_set, rig
 from tests.support.tables import table
 
 
@@ -59,6 +61,51 @@ async def test_a_domain_for_an_ignored_resource() -> None:
     cluster.scheduler.group_feed.group_changed(group(min_member=2, topology=GroupTopology("zone")))
     await settle(cluster, *members(2, requests={"cpu": "1", "example.com/tpu": "1"}))
     assert set(cluster.bound.values()) == {"node-c"}
+
+
+WITHOUT_FIT = Plugins(filter=plugin_set(disabled=["NodeResourcesFit"]))
+WITHOUT_PORTS = Plugins(filter=plugin_set(disabled=["NodePorts"]))
+
+
+@table(
+    "plugins, fields",
+    ("resources", WITHOUT_FIT, {"requests": {"cpu": "2"}}),
+    ("host ports", WITHOUT_PORTS, {"requests": {"cpu": "100m"}, "ports": [80]}),
+)
+async def test_a_domain_for_what_no_filter_counts(plugins: Plugins, fields: PodFields) -> None:
+    """What no filter of the profile counts does not limit the room of a domain; the one with the fewest nodes is first.
+
+    Zone ``a`` has too little of it; ``b`` and ``c`` have enough, and ``b`` accepts no pods.
+    """
+    cluster = rig(defaults=default_plugins(), groups=[GroupSource.BAYPLAN], serve=False)
+    cluster.serve(ProfileConfig(scheduler_name=DEFAULT_NAME, plugins=plugins))
+    cluster.add(*zones(a=1))  # type: ignore[arg-type]  # nodes
+    for number in range(3):
+        offered = {"cpu": "64", "pods": "99"}
+        cluster.add(node(f"b{number}", labels={"zone": "b"}, allocatable=offered, unschedulable=True))
+        cluster.add(node(f"c{number}", labels={"zone": "c"}, allocatable=offered))
+    cluster.scheduler.group_feed.group_changed(group(min_member=2, topology=GroupTopology("zone")))
+    await settle(cluster, *members(2, **fields))
+    assert set(cluster.bound.values()) == {"node-a"}
+
+
+@table(
+    "plugins, expected",
+    ("enabled", Plugins(), "node-b"),
+    ("no filter", WITHOUT_FIT, "node-b"),
+    ("disabled", Plugins(multi_point=plugin_set(disabled=["NodeResourcesFit"])), "node-a"),
+)
+async def test_the_allocated_share_is_a_score_of_node_resources_fit(plugins: Plugins, expected: str) -> None:
+    """Without the plugin the domains of a native group differ only in the number of members, as in kube-scheduler."""
+    cluster = rig(defaults=default_plugins(), groups=[GroupSource.NATIVE], serve=False)
+    cluster.serve(ProfileConfig(scheduler_name=DEFAULT_NAME, plugins=plugins))
+    cluster.add(*zones(a=8, b=8))  # type: ignore[arg-type]  # nodes
+    cluster.add(pod("busy", node_name="node-b", requests={"cpu": "4"}))
+    key = GroupKey(GroupSource.NATIVE, "default", "train")
+    topology = GroupTopology("zone", prefers_allocated=True)
+    cluster.scheduler.group_feed.group_changed(PodGroup(key, "uid-train", 2, is_uniform=True, topology=topology))
+    await settle(cluster, *(pod(f"m{number}", requests={"cpu": "1"}, group="train") for number in range(2)))
+    assert set(cluster.bound.values()) == {expected}
 
 
 async def test_the_nearest_domain_is_reported(cluster: Rig) -> None:
