@@ -34,7 +34,7 @@ from scheduler_core.snapshot.pod_info import PodInfo
 _STEPS_OF_MOVE = 5
 _MOVED = "moved/"
 """First part of the UID of a replacement."""
-_NO_DESTINATION = "no other node has room for it, with the moves before"
+NO_DESTINATION = "no other node has room for it, with the moves before"
 _OVER_LIMIT = "the limits of the plan allow no further moves"
 _REASON = "node(s) are not destinations of the plan"
 Mark = tuple[int, tuple[int, int]]
@@ -133,15 +133,15 @@ class Mover:
         source = self.nodes.node_name(info.row)
         if self.is_moved(info) and has_claims(info.pod):
             # Its claims are hypothetical, and have no devices yet.
-            self.left[info.key] = _NO_DESTINATION
+            self.left[info.key] = NO_DESTINATION
             return False
         with self.all_or_nothing() as group:
             overlay = ColumnsOverlay(self.nodes)
             overlay.__enter__()
             overlay.remove([info])
             seated = self._seat(info, overlay, among, choose)
-            if seated is None:
-                self.left[info.key] = _NO_DESTINATION
+            if isinstance(seated, str):
+                self.left[info.key] = seated
                 return False
             group.commit()
         self._made.append((overlay, seated))
@@ -196,20 +196,20 @@ class Mover:
 
     def _seat(
         self, info: PodInfo, overlay: ColumnsOverlay, among: NDArray[np.bool_], choose: Choice | None
-    ) -> Attempt | None:
-        """Assume the replacement of a pod that the overlay removes; return None if no node is feasible."""
+    ) -> Attempt | str:
+        """Assume the replacement of a pod that the overlay removes; return why that is not possible if it is not."""
         instance = self._instance(info.pod.spec.scheduler_name)
         if instance is None:
-            return None
+            return NO_DESTINATION
         try:
             replacement = self._replacement(info, overlay)
             rows = among & (member_room(self.nodes, [replacement], exempts=exempted_resources(instance)) > 0)
             if not rows.any():
-                return None
+                return NO_DESTINATION
             attempt = self._world.begin(instance, QueuedPod(replacement, 0.0, 0), Where(rows, _REASON))
             feasible = self._world.find(attempt)
             if not len(feasible.rows):
-                return None
+                return NO_DESTINATION
             if choose is None:
                 name = self._world.selection.select(attempt, feasible)
             else:
@@ -217,10 +217,10 @@ class Mover:
             failure = self._world.assumed.reserve_or_release(attempt, name)
         except AttemptLimitError:
             raise
-        except SchedulerCoreError:
+        except SchedulerCoreError as error:
             # A plugin raised: the pod stays where it is.
-            return None
-        return attempt if failure is None else None
+            return f"its replacement cannot be scheduled: {error}"
+        return attempt if failure is None else NO_DESTINATION
 
     def _replacement(self, info: PodInfo, overlay: ColumnsOverlay) -> PodInfo:
         """Return the pod that a controller creates in place of another one, as far as filters read it."""

@@ -19,7 +19,7 @@ from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.rebalance.defragmentation import Defragmentation
 from scheduler_core.rebalance.emptying import Emptying
 from scheduler_core.rebalance.movable_pods import MovablePods
-from scheduler_core.rebalance.mover import Mover
+from scheduler_core.rebalance.mover import NO_DESTINATION, Mover
 from scheduler_core.rebalance.requests import (
     Consolidate,
     Defragment,
@@ -91,7 +91,8 @@ class PlanSearch:
         with self.world.steps.dry_run(), mover.undone():
             if mover.move(info, only(self.world.nodes, target)):
                 return "", mover.moves[0].replacement
-        return f"node {target} is not feasible for its replacement any more", None
+        why = mover.left[info.key]
+        return (f"node {target} is not feasible for its replacement any more" if why == NO_DESTINATION else why), None
 
     def _movable(self, request: RebalanceRequest, left: dict[str, str] | None = None) -> MovablePods:
         group_of = self.queue.gangs.key_of

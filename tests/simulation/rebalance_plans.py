@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 KIND = "RebalancePlan"
 REPLICAS, PLAN, EDIT, DELETE = "create replicas", "plan moves", "edit a plan", "delete a plan"
+SUSPEND = "suspend or resume a plan"
 FAIL, FAIL_STATUSES = "fail evictions", "fail statuses of plans"
 _MAXIMUM_EVENT_SECONDS = 0.6
 _TICK_SECONDS = 1e-6
@@ -67,6 +68,8 @@ class PlannedMoves:
         self.listeners: list[Callable[[dict[str, Any], bool], None]] = []
         self.report_problem = report_problem
         self._deleted_at = float("-inf")
+        self._suspended_at: dict[str, float] = {}
+        """Time at which each plan was suspended last, by UID."""
         self._evictions: defaultdict[tuple[str, int], list[_Eviction]] = defaultdict(list)
         """By UID and generation of the plan."""
         self.actions = {
@@ -74,6 +77,7 @@ class PlannedMoves:
             PLAN: self._plan,
             EDIT: self._edit,
             DELETE: self._delete,
+            SUSPEND: self._suspend,
             FAIL: lambda rng, _: network.arm("evict", one_of(rng, COMMON_FAULTS), 1),
             FAIL_STATUSES: lambda rng, _: network.arm("plan", one_of(rng, COMMON_FAULTS), 2),
         }
@@ -176,9 +180,26 @@ class PlannedMoves:
         del number
         if self.bodies:
             body = self.bodies[one_of(rng, sorted(self.bodies))]
-            budget = {**body["spec"]["budget"], "moves": rng.randint(1, 6)}
-            metadata = {**body["metadata"], "generation": body["metadata"]["generation"] + 1}
-            self._put({**body, "metadata": metadata, "spec": {**body["spec"], "budget": budget}})
+            self._change(body, budget={**body["spec"]["budget"], "moves": rng.randint(1, 6)})
+
+    def _suspend(self, rng: random.Random, number: int) -> None:
+        """Suspend a plan that makes moves, if there is one, else any plan; or resume a suspended one."""
+        del number
+        names = sorted(self.bodies)
+        moving = [name for name in names if self.bodies[name].get("status", {}).get("phase") == "Moving"]
+        suspended = [name for name in names if self.bodies[name]["spec"].get("suspend")]
+        if suspended and (happens(rng, 0.5) or not moving):
+            self.counts["plan resumed"] += 1
+            self._change(self.bodies[one_of(rng, suspended)], suspend=False)
+        elif names:
+            body = self.bodies[one_of(rng, moving or names)]
+            self.counts["moving plan suspended"] += bool(moving)
+            self._suspended_at[body["metadata"]["uid"]] = self._network.loop.virtual_now
+            self._change(body, suspend=True)
+
+    def _change(self, body: dict[str, Any], **spec: Any) -> None:
+        metadata = {**body["metadata"], "generation": body["metadata"]["generation"] + 1}
+        self._put({**body, "metadata": metadata, "spec": {**body["spec"], **spec}})
 
     def _delete(self, rng: random.Random, number: int) -> None:
         del number
@@ -204,6 +225,11 @@ class PlannedMoves:
 
     def _begin(self, body: dict[str, Any], pod: Pod, target: str) -> None:
         generation = body["status"].get("observedGeneration", 0)
+        if body["spec"].get("suspend"):
+            since = self._suspended_at[body["metadata"]["uid"]]
+            # The request may be in transit, or the watch event.
+            if since + _MAXIMUM_TRANSIT_SECONDS < self._network.loop.virtual_now:
+                self.report_problem(f"pod {pod.metadata.name} is evicted although its plan is suspended")
         moves, budget = self._evictions[body["metadata"]["uid"], generation], body["spec"]["budget"]
         waiting = sum(not each.is_replaced for each in moves)
         if waiting >= budget["concurrentMoves"]:
@@ -228,7 +254,8 @@ class PlannedMoves:
         for name, body in self.bodies.items():
             status = body.get("status", {})
             is_seen = status.get("observedGeneration") == body["metadata"]["generation"]
-            if not is_seen or status.get("phase") not in ("Planned", "Completed", "Stopped"):
+            ended = ("Suspended",) if body["spec"].get("suspend") else ("Planned", "Completed", "Stopped")
+            if not is_seen or status.get("phase") not in ended:
                 yield f"{KIND} {name} is {status.get('phase')} after a long quiet time"
 
 

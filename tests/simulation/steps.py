@@ -153,6 +153,7 @@ PLAN_STEPS = (
     *_EARLY,
     *("plan moves", "edit a plan", "fail evictions", "plan moves", "fail statuses of plans", "delete a plan"),
     *("plan moves", "edit a plan", "plan moves"),
+    *("plan moves", "suspend or resume a plan") * 3,
 )
 """Kinds of steps in a run with RebalancePlans, in order."""
 

@@ -82,14 +82,14 @@ def test_trees_are_bound() -> None:
 
 
 def test_pods_are_moved() -> None:
-    """In runs with RebalancePlans, pods are moved, and plans are completed and stopped."""
+    """In runs with RebalancePlans, pods are moved, and plans are completed, stopped, suspended and resumed."""
     total: Counter[str] = Counter()
     simulations: list[Simulation] = []
     for seed in [seed for seed in range(FIRST_PLAN_SEED, 2 * FIRST_PLAN_SEED) if has_plans(seed)][:PLAN_SEEDS]:
         assert not run_seed(seed, observe=simulations.append).problems
         total += present(simulations[-1].plans).counts
     assert total["pod moved"] >= PLAN_SEEDS
-    assert total.keys() >= {"plan completed", "plan stopped"}
+    assert total.keys() >= {"plan completed", "plan stopped", "moving plan suspended", "plan resumed"}
 
 
 def test_shares() -> None:

@@ -31,7 +31,7 @@ from msgspec import Struct
 from bayplan.kube.timing import delay_of_try
 from bayplan.process.copies import BackgroundDocuments, Document
 from bayplan.rebalancing.building import plan_document
-from bayplan.rebalancing.documents import MemberRoom, PlanDocument, PlanGain
+from bayplan.rebalancing.documents import MemberRoom, PlanDocument, PlanGain, PlannedMove
 from bayplan.rebalancing.gang_rooms import GangRooms
 from bayplan.rebalancing.objectives import piece_of
 from bayplan.rebalancing.pod_moves import CHANGED, AwaitedMove, MoveOrder, MoveRequests, PodMoves
@@ -77,7 +77,9 @@ log = logging.getLogger(__name__)
 _LOOK_SECONDS = 1.0
 _STEPS_IN_COPY = 10_000_000
 _WRITE_INITIAL_SECONDS, _WRITE_MAXIMUM_SECONDS = 1.0, 30.0
+_SEARCH_INITIAL_SECONDS, _SEARCH_MAXIMUM_SECONDS = 10.0, 300.0
 COMPLETED = "Completed"
+_SEARCH_FAILED = "SearchFailed"
 _LONGEST_GAIN = 1024
 
 
@@ -119,6 +121,8 @@ class _Entry:
         resumed: The moves that an earlier process began.
         write_failures: Number of failed writes of the status in succession; it is written again while above 0.
         write_after: Clock time before which the plan waits after a failed write.
+        search_failures: Number of failed searches in succession.
+        search_after: Clock time at which a plan whose search failed is made again.
     """
 
     stored: StoredPlan
@@ -127,6 +131,8 @@ class _Entry:
     resumed: list[_Resumed] = field(default_factory=list)
     write_failures: int = 0
     write_after: float = 0.0
+    search_failures: int = 0
+    search_after: float = 0.0
 
     def model(self) -> RebalancePlan | ConfigError:
         """Return the model; it is built once for each spec."""
@@ -162,18 +168,25 @@ class RebalancePlans:
         meta = plan.metadata
         entry = self._entries.get(meta.name)
         if entry is None or entry.stored.metadata.uid != meta.uid:
+            self._release(meta.name)
             self._entries[meta.name] = _Entry(plan)
-            self.rooms.release(meta.name)
         else:
             if entry.stored.metadata.generation != meta.generation:
                 entry.read = None
-                self.rooms.release(meta.name)
+                self._release(meta.name)
             entry.stored = plan
         self._has_changed.set()
 
     def plan_deleted(self, plan: StoredPlan) -> None:
+        self._release(plan.metadata.name)
         self._entries.pop(plan.metadata.name, None)
-        self.rooms.release(plan.metadata.name)
+
+    def _release(self, name: str) -> None:
+        """End the room that no move uses yet."""
+        self.rooms.release(name)
+        entry = self._entries.get(name)
+        if entry is not None:
+            self.moves.release_later(entry.stored.metadata.uid)
 
     def plans(self) -> list[RebalancePlan]:
         """Return the valid plans with their last statuses, written or not."""
@@ -267,7 +280,7 @@ class RebalancePlans:
         if resumed:
             status = await self._end_resumed(plan, status, resumed)
         entry.status = status
-        if not self._is_due(plan, status):
+        if not self._is_due(entry, plan, status):
             if status.room is not None and not self.rooms.is_held(name):
                 self.rooms.release(name)
                 await self.write(name, plan.metadata.uid, status.model_copy(update={"room": None}))
@@ -275,8 +288,20 @@ class RebalancePlans:
         run = _Run(self, plan, status)
         if plan.spec.suspend:
             await run.suspend(status)
-        else:
+            return
+        try:
             await run.make()
+        finally:
+            self._note_search(entry)
+
+    def _note_search(self, entry: _Entry) -> None:
+        """Let a plan whose search failed wait, longer after each failure, as pods wait after an error of a plugin."""
+        if entry.status is None or not _has_failed_search(entry.status):
+            entry.search_failures = 0
+            return
+        entry.search_failures += 1
+        delay = delay_of_try(entry.search_failures, _SEARCH_INITIAL_SECONDS, _SEARCH_MAXIMUM_SECONDS)
+        entry.search_after = self._clock.now() + delay
 
     async def _end_resumed(
         self, plan: RebalancePlan, status: RebalancePlanStatus, resumed: Sequence[_Resumed]
@@ -302,11 +327,13 @@ class RebalancePlans:
             status = await _Run(self, plan, status).stop(status, failures[0])
         return status
 
-    def _is_due(self, plan: RebalancePlan, status: RebalancePlanStatus) -> bool:
+    def _is_due(self, entry: _Entry, plan: RebalancePlan, status: RebalancePlanStatus) -> bool:
         if plan.spec.suspend:
             return (status.observed_generation, status.phase) != (plan.metadata.generation, "Suspended")
         if status.observed_generation != plan.metadata.generation or status.phase in (None, "Moving", "Invalid"):
             return True
+        if _has_failed_search(status):
+            return self._clock.now() >= entry.search_after
         interval, ended = plan.spec.interval_seconds, status.completed_at
         return interval is not None and (ended is None or (self._clock.wall() - ended).total_seconds() >= interval)
 
@@ -406,9 +433,12 @@ class _Run:
         self._plans = plans
         self._plan = plan
         self._failures: list[str] = []
+        self._taken = ""
+        """Why no further moves begin; those that gain nothing without each other and have begun are finished."""
         self._error: Exception | None = None
         self._write_turn = asyncio.Lock()
-        is_resumed = status.phase == "Moving" and status.observed_generation == plan.metadata.generation
+        is_open = status.phase == "Moving" or _has_failed_search(status)
+        is_resumed = is_open and status.observed_generation == plan.metadata.generation
         self._before = status.moved if is_resumed else 0
         """Moves that count against the budget already."""
         self._cost_before = status.moved_cost if is_resumed else 0
@@ -432,7 +462,8 @@ class _Run:
             request = request_of(spec, Limits(left, cost))
             found = await plans.search(request)
         except SchedulerCoreError as error:
-            await self._end("Stopped", "False", "SearchFailed", f"The plan cannot be made: {error}")
+            text = f"The plan cannot be made: {error}; it is tried again"
+            await self._end("Stopped", "False", _SEARCH_FAILED, text)
             return
         if not plans.is_current(self._plan):
             return
@@ -521,6 +552,12 @@ class _Run:
         return self._status
 
     async def _moves(self, request: RebalanceRequest, found: PlanDocument) -> None:
+        try:
+            await self._all_moves(request, found)
+        finally:
+            self._plans.moves.release_later(self._plan.metadata.uid)
+
+    async def _all_moves(self, request: RebalanceRequest, found: PlanDocument) -> None:
         plans, budget = self._plans, self._plan.spec.budget
         most = 1 if budget.moves_per_minute is not None else budget.concurrent_moves
         async with asyncio.TaskGroup() as tasks:
@@ -528,6 +565,9 @@ class _Run:
             for number, move in enumerate(found.moves):
                 while made and (len(made) >= most or not plans.moves.may_begin(move)):
                     _, made = await asyncio.wait(made, return_when=asyncio.FIRST_COMPLETED)
+                if not await self._hold_together(found.moves, number):
+                    # The moves of a node whose first pod was evicted are made all the same.
+                    continue
                 if self._status.room is not None:
                     self._extend_room(self._room_seconds)
                 await self._keep_rate()
@@ -539,6 +579,8 @@ class _Run:
                 made.add(tasks.create_task(self._move(number, order)))
         # Not all changes are written if the plan was changed, or after an error.
         plans.set_status(self._plan.metadata.name, self._plan.metadata.uid, self._status)
+        if self._taken:
+            self._failures.append(self._taken)
         # Unless it is current, the object is reconciled again, or it is gone.
         if self._failures and plans.is_current(self._plan):
             await self._end("Stopped", "False", "MoveFailed", self._failures[0])
@@ -546,6 +588,22 @@ class _Run:
             raise self._error
         if not self._failures and plans.is_current(self._plan) and not await self._is_over():
             await self._end("Completed", "True", "Moved", _with_missing(found))
+
+    async def _hold_together(self, moves: Sequence[PlannedMove], number: int) -> bool:
+        """Hold the destinations of a move and of those without which it gains nothing; return whether it may be made.
+
+        Without all moves for a gang, it does not fit; without all moves off a node, it is not empty.
+        """
+        held = self._plans.moves
+        together: Sequence[PlannedMove] = ()
+        match self._plan.spec.objective:
+            case "MakeRoom":
+                together = moves[number:]
+            case "Consolidate" | "Defragment":
+                together = [each for each in moves[number:] if each.source == moves[number].source]
+        if not self._taken and len(together) > 1:
+            self._taken = await held.hold_later(self._plan, together, moves)
+        return not self._taken or held.is_held_later(self._plan, moves[number])
 
     async def _move(self, number: int, order: MoveOrder) -> None:
         """Make a move. Errors are raised when the other moves that are made at the same time have ended."""
@@ -666,6 +724,11 @@ def _objective(spec: RebalancePlanSpec) -> Objective:
             raise SchedulerCoreError("spec.defragment: write an amount above 0 of a resource of nodes")
         return piece
     return Spread() if spec.objective == "Spread" else Consolidate()
+
+
+def _has_failed_search(status: RebalancePlanStatus) -> bool:
+    """Return whether a plan was not made because of an error, such as one of a plugin, and is tried again."""
+    return status.phase == "Stopped" and any(each.reason == _SEARCH_FAILED for each in status.conditions)
 
 
 def _with_missing(found: PlanDocument) -> str:

@@ -1,14 +1,17 @@
 """One move of a plan: its room is held, the pod is evicted, and its replacement is awaited.
 
 What a later process needs to await the replacement is written before the eviction, so that a restart resumes the move.
+Destinations of moves that begin later can be held, too: no pod uses this room, and each move replaces it by its own.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec.structs import replace
 
 from bayplan.fit.room_holding import RoomHolding
 from bayplan.rebalancing.documents import PlannedMove
@@ -18,7 +21,7 @@ from scheduler_core.dry_run_assembly import plan_search
 from scheduler_core.errors import ClusterWriteError, NotFoundError, SchedulerCoreError
 from scheduler_core.gangs.held_room import EndReason, HeldPod, HeldRoom, Holder, OwnPods, Terms
 from scheduler_core.model.meta import ObjectMeta, OwnerReference
-from scheduler_core.model.pod import Container, Pod, PodSpec, ResourceClaimReference, ResourceRequirements
+from scheduler_core.model.pod import Container, Pod, PodSpec, PodStatus, ResourceClaimReference, ResourceRequirements
 from scheduler_core.model.pod_requests import CPU
 from scheduler_core.model.pod_volumes import NO_VOLUMES
 from scheduler_core.ports import Clock, Event, ObjectReference
@@ -103,6 +106,8 @@ class PodMoves:
         """Moves that are made now, by UID of the pod."""
         self._counted: dict[str, str] = {}
         """Replaced pods by UID of the replacement: a pod replaces one other."""
+        self._later: dict[str, dict[str, HeldRoom]] = {}
+        """Room of moves that have no room of their own yet, by UID of the plan and of the pod."""
 
     def may_begin(self, move: PlannedMove) -> bool:
         """Return whether a move may be made at the same time as those that are made now.
@@ -124,17 +129,70 @@ class PodMoves:
         if info is not None:
             self._begun[move.uid] = _Begun(move.target, info.priority, is_unconstrained(info))
 
+    async def hold_later(self, plan: RebalancePlan, moves: Sequence[PlannedMove], among: Sequence[PlannedMove]) -> str:
+        """Hold the destinations of moves that have not begun, until they end or :meth:`release_later` is called.
+
+        Args:
+            among: All moves of the plan: their pods count as leaving.
+
+        Returns:
+            Why a destination cannot be held, and then no further one is; "" if all are.
+        """
+        in_the_way = frozenset(each.uid for each in among)
+        new = [each for each in moves if not self.is_held_later(plan, each)]
+        for move in new:
+            info, failure = self._running(move.uid, move.source), ""
+            if info is None:
+                failure = f"pod {move.pod} has ended or was moved already"
+            elif not await self._hold_later(plan, move, info, in_the_way):
+                failure = f"the room on node {move.target} was taken"
+            if failure:
+                for each in new:
+                    self._release_later(plan.metadata.uid, each.uid)
+                return failure
+        return ""
+
+    def is_held_later(self, plan: RebalancePlan, move: PlannedMove) -> bool:
+        """Return whether the destination of a move is held with others, or was until the move began."""
+        return move.uid in self._later.get(plan.metadata.uid, {})
+
+    async def _hold_later(
+        self, plan: RebalancePlan, move: PlannedMove, info: PodInfo, in_the_way: frozenset[str]
+    ) -> bool:
+        columns = self._scheduler.context.cache.columns
+        slot = HeldPod(columns.compile_pod(_without_node(info.pod)), "", move.target)
+        # No pod has this owner: replacements of earlier moves of the same controller have room of their own.
+        no_pods = OwnPods(info.pod.metadata.namespace, owner_uid=f"later/{move.uid}", are_new=True)
+        room = HeldRoom(_holder(plan, move.pod, move.uid, no_pods), [slot], columns, Terms(in_the_way))
+        self._later.setdefault(plan.metadata.uid, {})[move.uid] = room
+        return await self._holding.hold(room)
+
+    def release_later(self, plan_uid: str) -> None:
+        """End the room of all moves of a plan that have not begun."""
+        for uid in tuple(self._later.get(plan_uid, ())):
+            self._release_later(plan_uid, uid)
+
+    def _release_later(self, plan_uid: str, uid: str) -> None:
+        of_plan = self._later.get(plan_uid, {})
+        room = of_plan.pop(uid, None)
+        if room is not None:
+            self._scheduler.reservations.release(room)
+        if not of_plan:
+            self._later.pop(plan_uid, None)
+
     async def make(self, order: MoveOrder) -> str:
         """Make one move; return why it failed, "" if the replacement is bound to its node.
 
         :data:`CHANGED` is returned if the pod is not evicted because the move is not wanted any more.
         """
+        later = self._later.get(order.plan.metadata.uid, {}).get(order.move.uid)
         try:
-            return await self._make(order)
+            return await self._make(order, later)
         finally:
             self._begun.pop(order.move.uid, None)
+            self._release_later(order.plan.metadata.uid, order.move.uid)
 
-    async def _make(self, order: MoveOrder) -> str:
+    async def _make(self, order: MoveOrder, later: HeldRoom | None) -> str:
         move, until = order.move, self._clock.now() + order.plan.spec.move_timeout_seconds
         reason = ""
         while self._clock.now() < until and order.is_current():
@@ -142,6 +200,9 @@ class PodMoves:
             if info is None:
                 return f"pod {move.pod} has ended or was moved already"
             await self._scheduler.context.suspension.over()
+            if later is not None:
+                # No cycle begins between the check and the beginning of the move's own room.
+                self._scheduler.reservations.release(later)
             search = plan_search(self._scheduler.context, self._scheduler.reservations)
             reason, replacement = search.check(order.request, info, move.target)
             if replacement is not None:
@@ -151,6 +212,8 @@ class PodMoves:
                     reason = "a PodDisruptionBudget allows no disruption"
                 except _NotBegunError as error:
                     reason = f"the status cannot be written, without which no pod is evicted: {error}"
+            if later is not None and order.is_current():
+                await self._holding.hold(later)
             await self._clock.sleep(_LOOK_SECONDS)
         return reason if reason and order.is_current() else CHANGED
 
@@ -271,12 +334,12 @@ class PodMoves:
         ended: asyncio.Future[EndReason] = asyncio.get_running_loop().create_future()
         own = replacement.info.pod
         pods = OwnPods(own.metadata.namespace, owner_uid=_controller_of(own))
-        holder = Holder("RebalancePlan", "", f"{plan.metadata.name} ({pod})", f"{plan.metadata.uid}/{uid}", pods)
         terms = Terms(
             until=until,
             prefers_slots=True,
             on_end=lambda reason: None if ended.done() else ended.set_result(reason),
         )
+        holder = _holder(plan, pod, uid, pods)
         room = HeldRoom(holder, [replacement], self._scheduler.context.cache.columns, terms)
         if not await self._holding.hold(room):
             return None
@@ -295,6 +358,15 @@ def is_unconstrained(info: PodInfo) -> bool:
     affinity = spec.affinity
     has_terms = affinity is not None and (affinity.pod_affinity, affinity.pod_anti_affinity) != (None, None)
     return not (has_terms or spec.topology_spread_constraints or spec.resource_claims or info.volumes is not NO_VOLUMES)
+
+
+def _holder(plan: RebalancePlan, pod: str, uid: str, pods: OwnPods) -> Holder:
+    return Holder("RebalancePlan", "", f"{plan.metadata.name} ({pod})", f"{plan.metadata.uid}/{uid}", pods)
+
+
+def _without_node(pod: Pod) -> Pod:
+    meta = replace(pod.metadata, uid=f"later/{pod.metadata.uid}")
+    return replace(pod, metadata=meta, spec=replace(pod.spec, node_name=""), status=PodStatus())
 
 
 def _controller_of(pod: Pod) -> str:
