@@ -10,17 +10,12 @@ from dataclasses import dataclass
 import msgspec
 
 from scheduler_core.cycle.gang_constraints import NodeReservations
-from scheduler_core.cycle.nominated_devices import NominatedDevices
-from scheduler_core.framework.cluster_events import ASSIGNED_POD_DELETE, Action, ClusterEvent, Resource
-from scheduler_core.model.devices import AllocationResult, ClaimMeta, ResourceClaim, ResourceClaimStatus
+from scheduler_core.cycle.nominated_devices import CLAIM_UPDATE, FREED, NominatedDevices
+from scheduler_core.framework.cluster_events import ASSIGNED_POD_DELETE
+from scheduler_core.model.devices import ResourceClaim
 from scheduler_core.model.pod import Pod
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.snapshot.pod_info import PodInfo
-
-CLAIM_UPDATE = ClusterEvent(Resource.RESOURCE_CLAIM, Action.UPDATE)
-_ANY = ClaimMeta(name="")
-FREED = (ResourceClaim(_ANY, status=ResourceClaimStatus(AllocationResult())), ResourceClaim(_ANY))
-"""Any claim with devices, and without them."""
 
 
 @dataclass(frozen=True, slots=True)

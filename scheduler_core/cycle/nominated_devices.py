@@ -15,14 +15,20 @@ from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from msgspec import Struct
 
 from scheduler_core.cycle.search_basis import device_chooser
+from scheduler_core.framework.cluster_events import Action, ClusterEvent, Resource
 from scheduler_core.framework.ongoing_preemptions import PreemptionsUnderWay
-from scheduler_core.model.devices import AllocationResult
+from scheduler_core.model.devices import AllocationResult, ClaimMeta, ResourceClaim, ResourceClaimStatus
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.profile_table import ProfileTable
 from scheduler_core.snapshot.cluster_cache import ClusterCache
 from scheduler_core.snapshot.held_claims import ending_claims
 from scheduler_core.snapshot.indexes.device_index import HeldDevices, allocations_of
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
+
+CLAIM_UPDATE = ClusterEvent(Resource.RESOURCE_CLAIM, Action.UPDATE)
+_ANY = ClaimMeta(name="")
+FREED = (ResourceClaim(_ANY, status=ResourceClaimStatus(AllocationResult())), ResourceClaim(_ANY))
+"""Any claim with devices, and without them."""
 
 
 class _Held(Struct, frozen=True):
@@ -116,11 +122,14 @@ class NominatedDevices:
         held = chosen.get(uid)
         # A dry run may nominate a pod to several nodes at the same version, one after the other.
         if held is None or held.version != version or held.node_name != node_name:
-            held = _Held(node_name, nominated.priority, version, self._choice(nominated))
+            before, held = held, _Held(node_name, nominated.priority, version, self._choice(nominated))
             if chosen is self._by_uid:
                 for gone in [each for each in chosen if self._queue.find(each) is None]:
                     del chosen[gone]
             chosen[uid] = held
+            if chosen is self._by_uid and before is not None and before.allocations not in ((), held.allocations):
+                # Pods that wait for the devices of the earlier choice may get them.
+                self._queue.on_event(CLAIM_UPDATE, *FREED, exclude=uid, max_priority=before.priority)
         return held.allocations
 
     def _choice(self, nominated: PodInfo) -> tuple[AllocationResult, ...]:

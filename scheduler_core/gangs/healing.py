@@ -14,6 +14,7 @@ but scheduled again as a whole. A member whose bind failed after others were bou
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from functools import partial
@@ -28,7 +29,7 @@ from scheduler_core.gangs.reservation_lifecycle import GangReservations, Report
 from scheduler_core.model.devices import AllocationResult
 from scheduler_core.model.lost_members import LostMember, RecordedLoss, is_preempted, owner_and_index
 from scheduler_core.model.pod import Pod
-from scheduler_core.model.pod_group import GroupKey
+from scheduler_core.model.pod_group import GroupKey, PodGroup
 from scheduler_core.placement.engine import Subsets
 from scheduler_core.placement.subsets import Group, domain_of_members, gang_subsets, scheduled_members
 from scheduler_core.ports import Clock, Timer
@@ -66,8 +67,8 @@ class Healing:
         self._report = report
         self._timers: dict[str, Timer] = {}
         """By UID of the lost member."""
-        self._priorities: dict[GroupKey, int | None] = {}
-        """Priority of the groups with lost members, which the rooms of these have."""
+        self._groups: dict[GroupKey, PodGroup] = {}
+        """The groups with lost members as they were reported last: their priority and time are those of the rooms."""
         self._count = 0
         """Number of lost members of all gangs."""
         gangs.on_member.append(self._member_changed)
@@ -157,7 +158,9 @@ class Healing:
         if lost is None:
             return False
         lost.index = recorded.index
-        self._start_time(gang, lost, recorded.until)
+        # The time of the group may have been changed, and the wall clock set, while no operator ran.
+        longest = self._clock.wall() + timedelta(seconds=gang.group.hold_seconds)
+        self._start_time(gang, lost, min(recorded.until, longest))
         for waiting in list(gang.pods.values()):
             if not waiting.spec.node_name and not waiting.is_terminal:
                 self._recognise(gang, waiting)
@@ -188,11 +191,13 @@ class Healing:
                 # Another pod has the name since, and is lost now.
                 self._end(gang, earlier, ENDED, f"pod {pod.key} was lost again")
         info = self._compiled(pod)
-        if info is None or len(gang.lost_members) >= MOST_OF_GANG or self._count >= MOST_OF_ALL:
+        if info is None or len(gang.lost_members) >= MOST_OF_GANG:
+            return None
+        if self._count >= MOST_OF_ALL and not self._give_up_one(gang):
             return None
         lost = LostMember(pod, node_name, owner_and_index(pod))
         gang.lost_members[uid] = lost
-        self._priorities.setdefault(gang.key, gang.group.priority)
+        self._groups.setdefault(gang.key, gang.group)
         self._count += 1
         info.priority = _priority_of(gang, pod)
         own = OwnPods(gang.key.namespace, group=gang.key, matches=partial(_replaces, lost), are_new=True)
@@ -203,6 +208,23 @@ class Healing:
         if lost.has_room:
             self._report_outcome(gang, HELD, f"room on {node_name} is held for {for_whom}")
         return lost
+
+    def _give_up_one(self, gang: Gang) -> bool:
+        """End the oldest hold of the namespace, and there of the gang, that have the most, if *gang* has fewer."""
+        gangs = [each for key in self._groups if (each := self._gangs.get(key)) is not None]
+        of_namespace = Counter(each.key.namespace for each in gangs for _ in each.lost_members)
+        most = max(gangs, key=lambda each: (of_namespace[each.key.namespace], len(each.lost_members)))
+        own, its = gang.key.namespace, most.key.namespace
+        if own == its:
+            has_fewer = len(gang.lost_members) + 1 < len(most.lost_members)
+        else:
+            has_fewer = of_namespace[own] + 1 < of_namespace[its]
+        if has_fewer:
+            lost = next(iter(most.lost_members.values()))
+            message = f"room of {lost.pod.key} was given up, because lost members of other groups have less"
+            self._end(most, lost, ENDED, message)
+            self._gangs.changed(most)
+        return has_fewer
 
     def _devices_of(self, pod: Pod) -> tuple[AllocationResult, ...]:
         """Return the devices of a pod's claims; none if they are not all known.
@@ -228,8 +250,9 @@ class Healing:
         index = owner_and_index(pod)
         found = [each for each in free if each.index == index]
         if found and not index:
-            found = [each for each in found if self._is_like(each.pod, pod)]
-            found.sort(key=lambda each: (each.pod.metadata.name != pod.metadata.name, not each.has_room))
+            name = pod.metadata.name
+            found = [each for each in found if each.pod.metadata.name == name or self._is_like(each.pod, pod)]
+            found.sort(key=lambda each: (each.pod.metadata.name != name, not each.has_room))
         if found:
             found[0].replacement = uid
 
@@ -254,7 +277,10 @@ class Healing:
         now, uid = self._clock.wall(), lost.pod.metadata.uid
         lost.until = until or now + timedelta(seconds=gang.group.hold_seconds)
         seconds = (lost.until - now).total_seconds()
-        self._timers[uid] = self._clock.call_later(seconds, lambda: self._report(self._expire, gang.key, uid))
+        timer = self._timers.pop(uid, None)
+        if timer is not None:
+            timer.cancel()
+        self._timers[uid] = self._clock.call_later(max(0.0, seconds), lambda: self._report(self._expire, gang.key, uid))
 
     def _expire(self, key: GroupKey, uid: str) -> None:
         gang = self._gangs.get(key)
@@ -268,7 +294,7 @@ class Healing:
         if gang.lost_members.pop(uid, None) is not None:
             self._count -= 1
         if not gang.lost_members:
-            self._priorities.pop(gang.key, None)
+            self._groups.pop(gang.key, None)
         timer = self._timers.pop(uid, None)
         if timer is not None:
             timer.cancel()
@@ -283,19 +309,27 @@ class Healing:
     def _gang_changed(self, gang: Gang) -> None:
         if not gang.lost_members:
             return
-        group = gang.group
+        group, before, all_lost = gang.group, self._groups[gang.key], list(gang.lost_members.values())
         why = ""
-        if group is None or not group.hold_seconds:
-            why = "the value of spec.healing.holdSeconds is 0" if group is not None else "the PodGroup was deleted"
+        if group is None or group.uid != before.uid:
+            why = "the PodGroup was deleted"
+        elif not group.hold_seconds:
+            why = "the value of spec.healing.holdSeconds is 0"
         elif not gang.placed:
             why = "no member of the group has a node"
-        if why:
-            for lost in list(gang.lost_members.values()):
+        if why or group is None:
+            for lost in all_lost:
                 self._end(gang, lost, ENDED, why)
-        elif group is not None and self._priorities.get(gang.key) != group.priority:
-            self._priorities[gang.key] = group.priority
-            for uid, lost in list(gang.lost_members.items()):
-                self._reservations.held.set_priority(uid, _priority_of(gang, lost.pod))
+            return
+        self._groups[gang.key] = group
+        if group.priority != before.priority:
+            for lost in all_lost:
+                self._reservations.held.set_priority(lost.pod.metadata.uid, _priority_of(gang, lost.pod))
+        if group.hold_seconds != before.hold_seconds:
+            more = timedelta(seconds=group.hold_seconds - before.hold_seconds)
+            for lost in all_lost:
+                if lost.until is not None:
+                    self._start_time(gang, lost, lost.until + more)
 
 
 def _is_same(pod: Pod, recorded: RecordedLoss) -> bool:

@@ -30,7 +30,7 @@ from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, held_key
 from scheduler_core.placement.reservations import Plan, Reservation, Slot, has_room
 from scheduler_core.ports import Clock
-from scheduler_core.snapshot.cluster_cache import ClusterCache, PodState
+from scheduler_core.snapshot.cluster_cache import ClusterCache, Placement
 from scheduler_core.snapshot.indexes.device_index import HeldDevices
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.overlay import ColumnsOverlay
@@ -200,6 +200,9 @@ class HeldRoom:
     Attributes:
         until: Clock time at which the room ends; None for no limit.
         settled: UIDs of pods that need no slot: their slots are given up for good.
+        counted: UIDs of bound pods that have used the room.
+        used_elsewhere: UIDs of pods of the holder that have used other room.
+        assumed_before: UIDs of settled pods that were assumed when the room was held: their bind may fail.
     """
 
     def __init__(self, holder: Holder, pods: Sequence[HeldPod], nodes: NodeColumns, terms: Terms = Terms()) -> None:
@@ -207,6 +210,9 @@ class HeldRoom:
         self.terms = terms
         self.until = terms.until
         self.settled: set[str] = set()
+        self.counted: set[str] = set()
+        self.used_elsewhere: set[str] = set()
+        self.assumed_before: set[str] = set()
         slots = tuple(each.slot for each in pods)
         priority = max((each.info.priority for each in pods), default=0)
         self.reservation = Reservation(holder.key, holder.uid, priority, Plan(slots, terms.in_the_way), nodes)
@@ -322,6 +328,7 @@ class HeldRoom:
         for uid in bound:
             del self._taken[uid]
         self.settled.update(bound)
+        self.counted.update(bound)
         return set(bound), any(slot.node_name != node_name for slot, node_name in bound.values())
 
     @property
@@ -470,6 +477,7 @@ class HeldRooms:
         self._strangers.clear()
         if not holder.pods.are_new:
             room.settled.update(self._uids_on_nodes(holder.pods))
+            room.assumed_before = {uid for uid in room.settled if not self._is_bound(uid)}
         self._by_uid[holder.uid] = room
         self._keys.add(holder.key)
         mark = holder.pods.mark
@@ -550,11 +558,17 @@ class HeldRooms:
         self._refresh()
         complete = []
         for room in rooms:
+            if room.assumed_before:
+                # A pod whose bind has failed uses the room like others that have no node.
+                room.settled -= {uid for uid in room.assumed_before if self._cache.get(uid) is None}
+                room.assumed_before = {uid for uid in room.assumed_before & room.settled if not self._is_bound(uid)}
             bound, has_moved = room.settle(self._is_bound)
             if len(self._by_uid) > 1:
                 # A pod takes one slot, whatever other room it may use.
                 for other in self._by_uid.values():
                     other.settled |= bound
+                for uid in bound:
+                    self._note_used(uid, room)
             if has_moved:
                 self._on_change(room.reservation)
             if room.is_complete:
@@ -562,9 +576,21 @@ class HeldRooms:
                 self._end_itself(room, EndReason.CONSUMED)
         return complete
 
+    def _note_used(self, uid: str, room: HeldRoom) -> None:
+        """Record in the other rooms that a bound pod may use that it has used one of them."""
+        placed = self._cache.get(uid)
+        for other in () if placed is None else self._rooms_of(placed.info.pod):
+            if other is not room:
+                other.used_elsewhere.add(uid)
+
+    def slots_without_bound_pods(self, room: HeldRoom) -> list[Slot]:
+        """Return the slots of room that is held that no bound pod has taken."""
+        taken = [slot for uid, (slot, _) in room.taken.items() if not self._is_bound(uid)]
+        return [*room.free_slots, *taken]
+
     def _is_bound(self, uid: str) -> bool:
         placed = self._cache.get(uid)
-        return placed is not None and placed.state is not PodState.ASSUMED
+        return placed is not None and placed.placement is not Placement.ASSUMED
 
     @property
     def next_end(self) -> float | None:

@@ -20,7 +20,7 @@ from typing import ParamSpec, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler_core.cycle.freed_capacity_event import CLAIM_UPDATE, FREED
+from scheduler_core.cycle.nominated_devices import CLAIM_UPDATE, FREED
 from scheduler_core.framework.queued_pod import Place
 from scheduler_core.gangs.held_room import HeldRoom, HeldRooms
 from scheduler_core.model.pod_group import GroupKey
@@ -167,8 +167,12 @@ class GangReservations:
             self.held.end(room.holder.uid)
 
     def stands(self, room: HeldRoom) -> bool:
-        """Return whether the room of all free slots exists, beside what is reserved or held with a higher priority."""
-        return room.reservation.fits_then(self._beside(room, at_least=room.reservation.priority + 1))
+        """Return whether the room of all free slots exists, beside all with a higher, or earlier with its priority."""
+        beside = self._beside(room, at_least=room.reservation.priority)
+        position = {id(each): number for number, each in enumerate(self.by_gang.values())}
+        own = position.get(id(room.reservation), len(position))
+        first = [each for each in beside if each.priority != room.reservation.priority or position[id(each)] < own]
+        return room.reservation.fits_then(first)
 
     def _beside(self, room: HeldRoom, at_least: int) -> list[Reservation]:
         admitted = {each.holder.key for each in self.held if each.terms.is_admitted and room.terms.is_admitted}

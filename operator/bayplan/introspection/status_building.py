@@ -43,7 +43,7 @@ from scheduler_core.metrics.profile_metrics import ProfileRecord
 from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.queueing.sub_queues import QueueCounts
 from scheduler_core.scheduler import Scheduler
-from scheduler_core.snapshot.cluster_cache import PodState
+from scheduler_core.snapshot.cluster_cache import Placement
 from scheduler_core.snapshot.indexes.device_index import DeviceIndex, devices_in_use, newest_slices
 
 DEFAULT_LIMIT = 20
@@ -118,7 +118,17 @@ def operator_status(sources: StatusSources, started: float, limit: int = DEFAULT
             if info.key.startswith(prefix)
         ),
         cache=_cache(context),
-        informers=tuple(informer_state(*each) for each in sources.informers.items()),
+        informers=tuple(
+            InformerState(
+                resource,
+                len(informer.known),
+                informer.synced,
+                informer.last_error,
+                len(informer.unreadable),
+                len(informer.undelivered),
+            )
+            for resource, informer in sources.informers.items()
+        ),
         waiting_gangs=len(gangs),
         gangs=tuple(gangs[: limit or None]),
         selector=sources.selector,
@@ -130,11 +140,6 @@ def operator_status(sources: StatusSources, started: float, limit: int = DEFAULT
         reservations=sources.reservations(namespace),
         plans=() if sources.plans is None else plan_states(sources.plans(), limit),
     )
-
-
-def informer_state(resource: str, informer: Informer[Any]) -> InformerState:
-    unreadable, undelivered = len(informer.unreadable), len(informer.undelivered)
-    return InformerState(resource, len(informer.known), informer.synced, informer.last_error, unreadable, undelivered)
 
 
 def plan_states(plans: Iterable[RebalancePlan], limit: int) -> tuple[PlanState, ...]:
@@ -253,7 +258,7 @@ def _cache(context: CycleContext) -> CacheState:
     assumed = tuple(
         Nomination(placed.info.key, placed.info.node_name)
         for placed in cache.placed_pods()
-        if placed.state is not PodState.ADDED
+        if placed.placement is not Placement.ADDED
     )
     return CacheState(cache.columns.count, len(cache), assumed)
 

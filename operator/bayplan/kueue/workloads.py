@@ -18,7 +18,7 @@ from msgspec import Struct
 from bayplan.fit.workload_pods import MAX_PODS
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.gangs.held_room import POD_SET_LABEL, WORKLOAD_LABEL
-from scheduler_core.model.meta import ObjectCondition, ObjectMeta, OwnerReference
+from scheduler_core.model.meta import ObjectMeta, OwnerReference
 
 GROUP = "kueue.x-k8s.io"
 CONTROLLER = "bayplan.dev/fit"
@@ -32,6 +32,17 @@ _NAME_PART = 180
 """Maximum length of a Workload's name in those of its pods, which have the name of the pod set and a number, too."""
 
 PENDING, READY, RETRY = "Pending", "Ready", "Retry"
+
+
+class Condition(Struct, frozen=True, rename="camel"):
+    """Condition of an object of Kueue."""
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    last_transition_time: datetime | None = None
+    observed_generation: int = 0
 
 
 class CheckState(Struct, frozen=True, rename="camel"):
@@ -97,7 +108,7 @@ class ReclaimablePods(Struct, frozen=True):
 class WorkloadStatus(Struct, frozen=True, rename="camel"):
     """``status`` of a Workload."""
 
-    conditions: list[ObjectCondition] | None = None
+    conditions: list[Condition] | None = None
     admission: Admission | None = None
     admission_checks: list[CheckState] | None = None
     reclaimable_pods: list[ReclaimablePods] | None = None
@@ -142,7 +153,7 @@ class CheckSpec(Struct, frozen=True, rename="camel"):
 class CheckStatus(Struct, frozen=True):
     """``status`` of an AdmissionCheck."""
 
-    conditions: list[ObjectCondition] | None = None
+    conditions: list[Condition] | None = None
 
 
 class AdmissionCheck(Struct, frozen=True):

@@ -34,7 +34,7 @@ from bayplan.rebalancing.building import plan_document
 from bayplan.rebalancing.documents import MemberRoom, PlanDocument, PlanGain, PlannedMove
 from bayplan.rebalancing.gang_rooms import GangRooms
 from bayplan.rebalancing.objectives import piece_of
-from bayplan.rebalancing.pod_moves import CHANGED, AwaitedMove, MoveOrder, MoveRequests, PodMoves
+from bayplan.rebalancing.pod_moves import CHANGED, AwaitedMove, Evictions, MoveOrder, PodMoves
 from bayplan.resources.conditions import ConditionUpdate, problems_message, set_condition
 from bayplan.resources.rebalance_plan import (
     MAX_MEMBERS,
@@ -91,7 +91,7 @@ class StoredPlan(Struct, frozen=True):
     status: dict[str, Any] = {}
 
 
-class PlanRequests(MoveRequests, Protocol):
+class PlanRequests(Evictions, Protocol):
     """Requests of the controller."""
 
     async def write_status(self, name: str, uid: str, status: dict[str, Any]) -> None:

@@ -23,6 +23,8 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Protocol
 
+from pydantic import ValidationError
+
 from bayplan.fit.claim_templates import claim_template_manifests, named_templates
 from bayplan.fit.room_holding import RoomHolding
 from bayplan.fit.room_search import FitDryRun, FitResult
@@ -31,12 +33,20 @@ from bayplan.kube.custom_resources import ObjectPath, replace_status
 from bayplan.kube.http.connection import ApiConnection
 from bayplan.kube.timing import delay_of_try
 from bayplan.reservations.reservation_list import ListedReservation, listed_reservation
-from bayplan.reservations.reserved_pods import KIND, holder_of, manifests_of, prioritized, without_searched_names
+from bayplan.reservations.reserved_pods import (
+    KIND,
+    holder_of,
+    manifests_of,
+    pods_prefix,
+    prioritized,
+    without_searched_names,
+)
 from bayplan.reservations.room_restoring import RoomLeft, rooms_left
 from bayplan.resources.conditions import ConditionUpdate, find_condition, problems_message, set_condition
 from bayplan.resources.missing_references import missing_of_reservation, scheduler_name_of
 from bayplan.resources.node_reservation import (
     MAX_NODES,
+    MAX_PODS,
     NodeReservation,
     NodeReservationStatus,
     Phase,
@@ -49,6 +59,7 @@ from scheduler_core.errors import ClusterWriteError, ConfigError, NotFoundError,
 from scheduler_core.fit.requests import FitRequest
 from scheduler_core.gangs.held_room import EndReason, HeldRoom, Terms
 from scheduler_core.model.pod import Pod
+from scheduler_core.placement.reservations import Slot
 from scheduler_core.ports import Clock, Event, ObjectReference
 from scheduler_core.scheduler import Scheduler
 from scheduler_core.snapshot.pod_info import NO_ROW
@@ -65,6 +76,7 @@ _WRITE_INITIAL_SECONDS, _WRITE_MAXIMUM_SECONDS = 0.5, 30.0
 _UNCHANGED_SECONDS = 60.0
 """Interval between searches while neither a node nor a pod changes."""
 _LONGEST_MESSAGE = 1024
+_SPEC_CHANGED = "The spec was changed afterwards"
 _SHOWN_NODES = 3
 
 _Key = tuple[str, str]
@@ -93,10 +105,12 @@ class _Record:
         remaining: Number of pods that need room.
         held: The room; None if none is held.
         body: The object as it was read last, and its model.
-        shown: Number of pods that room is held for by node, as the status has it; None until it is written.
+        shown: Number of pods that room is held for by node, and UIDs of pods that have used other room, as the status
+            has them; None until it is written.
         planned: What decides whether pods may use the nodes on which room is held, by name.
         known: UIDs of the pods that were on these nodes when the room was held.
         ended: Why the room has ended by itself.
+        settled, counted: UIDs of pods that need none of the room that was held last, and of those that have used it.
         unserved: Scheduler name that no live profile had at the last search; "" for none.
         next_try: Clock time of the next search.
         tried_at: Clock time of the last search, and the number of changes that were reported until then.
@@ -111,10 +125,12 @@ class _Record:
     remaining: int = 0
     held: HeldRoom | None = None
     body: tuple[Body, NodeReservation] | None = None
-    shown: Counter[str] | None = None
+    shown: tuple[Counter[str], frozenset[str]] | None = None
     planned: dict[str, object] = field(default_factory=dict)
     known: set[str] = field(default_factory=set)
     ended: EndReason | None = None
+    settled: set[str] = field(default_factory=set)
+    counted: set[str] = field(default_factory=set)
     unserved: str = ""
     next_try: float = 0.0
     tried_at: tuple[float, int] | None = None
@@ -247,21 +263,34 @@ class ReservationController:
             except ConfigError as error:
                 await self._refuse(key, body, error)
                 return
-            if record is None or record.generation != reservation.metadata.generation:
+            if record is not None and _differs_in_time_alone(record, reservation):
+                # The room stays, so that nothing else gets it meanwhile.
+                record.generation, record.shown = reservation.metadata.generation, None
+            elif record is None or record.generation != reservation.metadata.generation:
+                written = None if record is None else await self._counted(record)
                 if record is not None:
                     await self._end(record)
-                record = self._begin_record(key, reservation, None if record is None else record.status)
+                record = self._begin_record(key, reservation, written)
             record.body = body, reservation
         await self._advance(key, record.body[1], record)
+
+    async def _counted(self, record: _Record) -> NodeReservationStatus:
+        """Return the last status with the pods that were bound since it was written."""
+        if record.held is None or record.body is None:
+            return record.status
+        await self._scheduler.context.suspension.over()
+        # Pods that have been bound since the last look take their slots.
+        self._scheduler.reservations.held.of(record.uid)
+        left = 0 if record.ended is EndReason.CONSUMED else len(self._slots_of(record.held))
+        return record.status.model_copy(update={"consumed": record.body[1].spec.count - left})
 
     def _begin_record(self, key: _Key, reservation: NodeReservation, written: NodeReservationStatus | None) -> _Record:
         meta, status = reservation.metadata, reservation.status if written is None else written
         is_current = status.observed_generation == meta.generation
         record = _Record(meta.uid, meta.generation, status)
-        record.remaining = reservation.spec.count
+        # Pods that were counted for an earlier spec stay counted.
+        record.remaining = max(0, reservation.spec.count - status.consumed)
         record.is_restored = not (is_current and status.phase == "Reserved")
-        if is_current and status.phase in ("Consumed", "Expired"):
-            record.remaining = 0
         self._records[key] = record
         return record
 
@@ -270,9 +299,10 @@ class ReservationController:
         record = self._records.get(key)
         if record is not None and record.generation == meta.get("generation") and not record.write_failures:
             return
+        status = _status_of(body) if record is None else await self._counted(record)
         if record is not None:
             await self._end(record)
-        record = self._records[key] = _Record(meta["uid"], meta.get("generation", 0), NodeReservationStatus())
+        record = self._records[key] = _Record(meta["uid"], meta.get("generation", 0), status)
         record.is_restored = True
         message = problems_message(error.problems)
         await self._write(key, record, "Pending", ConditionUpdate("Reserved", "False", "InvalidSpec", message))
@@ -281,11 +311,13 @@ class ReservationController:
         now, until = self._clock.now(), self._end_time(reservation)
         if record.status.phase in ("Consumed", "Expired") and record.status.observed_generation == record.generation:
             return
-        if record.ended is EndReason.CONSUMED:
+        is_complete = record.is_restored and not record.remaining
+        if record.ended is EndReason.CONSUMED or (is_complete and record.held is None):
             record.held, record.remaining = None, 0
             await self._write_consumed(key, reservation, record)
             return
         if record.ended is EndReason.EXPIRED or (until is not None and until <= now):
+            consumed = (await self._counted(record)).consumed
             await self._end(record)
             message = f"The time of {reservation.spec.ttl_seconds} s is over"
             await self._write(
@@ -294,6 +326,7 @@ class ReservationController:
                 "Expired",
                 ConditionUpdate("Expired", "True", "TimeIsOver", message),
                 ConditionUpdate("Reserved", "False", "Expired", message),
+                consumed=consumed,
             )
             self._event(reservation, "Normal", "ReservationExpired", message)
             return
@@ -308,6 +341,8 @@ class ReservationController:
             if not record.remaining:
                 return
         if record.held is not None:
+            # The time of the spec may have been changed, and the wall clock set.
+            record.held.until = until
             lost = await self._lost(record)
             if not lost:
                 await self._write_reserved(key, reservation, record)
@@ -345,7 +380,7 @@ class ReservationController:
             found, reason = await self._find(reservation, record, classes, templates)
         if record.held is not None:
             record.failures = 0
-            self._event(reservation, "Normal", "RoomReserved", f"Room is held on {_names(record.held)}")
+            self._event(reservation, "Normal", "RoomReserved", f"Room is held on {_names(record.held.free_slots)}")
             await self._write_reserved(key, reservation, record)
             return
         record.failures += 1
@@ -438,6 +473,7 @@ class ReservationController:
         if not await self._holding.hold(room):
             return False
         record.held, record.ended, record.shown = room, None, None
+        record.settled, record.counted = room.settled, room.counted
         record.planned = self._states_of(room)
         record.known = {uid for name in room.reservation.plan.node_names for uid in self._pods_on(name)}
         return True
@@ -458,7 +494,7 @@ class ReservationController:
         if left is None:
             # The object was replaced after this look had begun.
             return False
-        record.remaining = len(left.nodes)
+        record.remaining, record.counted = len(left.nodes), {*left.counted}
         if not left.nodes:
             self._on_end(record, EndReason.CONSUMED)
             return True
@@ -470,6 +506,7 @@ class ReservationController:
         holder = replace(holder, pods=replace(holder.pods, are_new=True))
         room = self._holding.room(holder, request, FitResult(left.nodes), self._terms(reservation, record))
         room.settled.update(left.own)
+        room.counted.update(left.counted)
         return await self._hold(record, room)
 
     def _rooms_left(self, namespace: str) -> dict[str, RoomLeft]:
@@ -542,7 +579,8 @@ class ReservationController:
                         f"Pod {pod.key} of scheduler {scheduler_name}, which does not read NodeReservations, was bound "
                         f"to {name} and took the room"
                     )
-        return f"The room on {_names(room)} was taken by pods or reservations of higher priority, or a node has less"
+        names = _names(room.free_slots)
+        return f"The room on {names} was taken by pods or reservations of higher priority, or a node has less"
 
     def _pods_on(self, name: str) -> dict[str, Pod]:
         nodes = self._scheduler.context.cache.columns
@@ -557,11 +595,13 @@ class ReservationController:
     async def _write_reserved(self, key: _Key, reservation: NodeReservation, record: _Record) -> None:
         room = record.held
         assert room is not None
-        counts = _counts(room)
-        if record.shown == counts:
+        slots = self._slots_of(room)
+        shown = _counts(slots), frozenset(room.used_elsewhere)
+        # Room that all pods have used ends soon.
+        if record.shown == shown or not slots:
             return
         record.remaining = room.free
-        message = f"Room for {_pods(room.free)} is held on {_names(room)}"
+        message = f"Room for {_pods(len(slots))} is held on {_names(slots)}"
         if room.terms.in_the_way:
             message += f"; pods there must end first, or are evicted for its pods: {len(room.terms.in_the_way)}"
         await self._write(
@@ -570,10 +610,29 @@ class ReservationController:
             "Reserved",
             ConditionUpdate("Reserved", "True", "RoomHeld", message),
             ConditionUpdate("Impossible", "False", "RoomHeld", "The pods fit"),
-            consumed=reservation.spec.count - room.free,
+            consumed=reservation.spec.count - len(slots),
             expires=reservation.expiration,
         )
-        record.shown = counts
+        record.shown = shown
+
+    def _slots_of(self, room: HeldRoom) -> list[Slot]:
+        """Return the slots that no bound pod has taken: the bind of a pod that has a node may fail."""
+        return self._scheduler.reservations.held.slots_without_bound_pods(room)
+
+    def _since(self, record: _Record, uids: Iterable[str], since: datetime) -> tuple[str, ...]:
+        """Return the UIDs of those pods that the reservation selects, exist, and were created since a time."""
+        cache, key_of = self._scheduler.context.cache, self._scheduler.context.queue.gangs.key_of
+        own = None if record.body is None else holder_of(record.body[1]).pods
+        found = []
+        for uid in uids:
+            placed = cache.get(uid)
+            if placed is not None and own is not None:
+                pod = placed.info.pod
+                created = pod.metadata.creation_timestamp
+                is_late = created is not None and created >= since
+                if is_late and own.include(pod, None if own.group is None else key_of(pod)):
+                    found.append(uid)
+        return tuple(sorted(found))
 
     async def _write_consumed(self, key: _Key, reservation: NodeReservation, record: _Record) -> None:
         message = "The pod is bound" if reservation.spec.count == 1 else f"All {reservation.spec.count} pods are bound"
@@ -599,10 +658,18 @@ class ReservationController:
         """Write the status if it has changed."""
         old, room = record.status, record.held
         now = self._clock.wall().replace(microsecond=0)
-        counts = Counter[str]() if room is None else _counts(room)
+        counts = Counter[str]() if room is None else _counts(self._slots_of(room))
         conditions = list(old.conditions)
-        for update in updates:
+        true = {each.type for each in old.conditions if each.status == "True"}
+        ended = (kind for kind in ("Consumed", "Expired") if kind != phase and kind in true)
+        for update in (*updates, *(ConditionUpdate(kind, "False", "SpecChanged", _SPEC_CHANGED) for kind in ended)):
             conditions = set_condition(conditions, update, record.generation, now)
+        since = old.reserved_since or now
+        counted = {*old.counted_pods, *record.counted}
+        others = self._since(record, {*old.other_pods, *record.settled} - counted, since)
+        if len(others) > MAX_PODS:
+            # Pods that exist now and are bound while no operator runs are then not counted.
+            since, others = now, self._since(record, others, now)[:MAX_PODS]
         status = NodeReservationStatus(
             observed_generation=record.generation,
             phase=phase,
@@ -610,7 +677,9 @@ class ReservationController:
             consumed=old.consumed if consumed is None else consumed,
             nodes=tuple(ReservedNode(name=name, pods=pods) for name, pods in sorted(counts.items())[:MAX_NODES]),
             where=_where(counts) or None,
-            reserved_since=None if room is None else old.reserved_since or now,
+            counted_pods=self._since(record, counted, since)[:MAX_PODS],
+            other_pods=others,
+            reserved_since=None if room is None else since,
             expiration_time=expires,
             conditions=tuple(conditions),
         )
@@ -646,9 +715,25 @@ class ReservationWrites:
         return await claim_template_manifests(self._connection, namespace, names)
 
 
-def _names(room: HeldRoom) -> str:
-    """Return the nodes with free slots: the first ones, and the number of the others."""
-    names = sorted({slot.node_name for slot in room.free_slots})
+def _differs_in_time_alone(record: _Record, reservation: NodeReservation) -> bool:
+    """Return whether a spec differs from that of held room in nothing but its time."""
+    if record.held is None or record.body is None or record.ended is not None:
+        return False
+    before, now = record.body[1].spec, reservation.spec
+    return record.is_restored and before.model_copy(update={"ttl_seconds": now.ttl_seconds}) == now
+
+
+def _status_of(body: Body) -> NodeReservationStatus:
+    """Return the status of an object whose spec is not valid."""
+    try:
+        return NodeReservationStatus.model_validate(body.get("status") or {})
+    except ValidationError:
+        return NodeReservationStatus()
+
+
+def _names(slots: Iterable[Slot]) -> str:
+    """Return the nodes of slots: the first ones, and the number of the others."""
+    names = sorted({slot.node_name for slot in slots})
     more = len(names) - _SHOWN_NODES
     return ", ".join(names[:_SHOWN_NODES]) + (f" and {more} more" if more > 0 else "")
 
@@ -656,7 +741,7 @@ def _names(room: HeldRoom) -> str:
 def _of_template(reservation: NodeReservation, problems: Iterable[Problem]) -> list[Problem]:
     """Return the problems of the first pod with the fields of the template that it was made of."""
     meta, found = reservation.metadata, list[Problem]()
-    pods = f"{KIND} {meta.namespace}/{meta.name} (Pod {meta.namespace}/{meta.name}-"
+    pods = f"{KIND} {meta.namespace}/{meta.name} (Pod {pods_prefix(reservation)}"
     for each in problems:
         number, is_of_pod, path = each.path.removeprefix(pods).partition("): ")
         if not is_of_pod or not each.path.startswith(pods):
@@ -676,9 +761,9 @@ def _where(nodes: Iterable[str]) -> str:
     return "".join(names[:1]) + (f" +{len(names) - 1}" if len(names) > 1 else "")
 
 
-def _counts(room: HeldRoom) -> Counter[str]:
-    """Return the number of free slots by node."""
-    return Counter(slot.node_name for slot in room.free_slots)
+def _counts(slots: Iterable[Slot]) -> Counter[str]:
+    """Return the number of slots by node."""
+    return Counter(slot.node_name for slot in slots)
 
 
 def _key(body: Body) -> _Key:

@@ -11,13 +11,16 @@ from msgspec import structs
 
 from bayplan.resources.node_reservation import NodeReservation
 from bayplan.resources.pod_group import POD_GROUP_LABEL
-from bayplan.resources.resource_model import API_VERSION
+from bayplan.resources.resource_model import API_VERSION, MAX_NAME_LENGTH
 from scheduler_core.fit.requests import FitRequest
 from scheduler_core.gangs.held_room import SEARCHED_FOR_LABEL, Holder, OwnPods
 from scheduler_core.model.pod import Pod
-from scheduler_core.model.pod_group import GroupKey, GroupSource
+from scheduler_core.model.pod_group import POD_GROUP_LABELS, GroupKey, GroupSource
 
 KIND = NodeReservation.definition.kind
+_NOT_SEARCHED_FOR = frozenset(("schedulingGates", "schedulingGroup"))
+"""Fields of a pod that decide when it is scheduled and not where."""
+_MAX_PREFIX = MAX_NAME_LENGTH - len("-1000")
 HIGHEST_PRIORITY = 1_000_000_000
 """Highest priority of PriorityClasses that users define; those of Kubernetes' critical pods are above it."""
 
@@ -43,16 +46,17 @@ def manifests_of(reservation: NodeReservation, count: int) -> list[dict[str, Any
     own = template.get("metadata") or {}
     # Other reservations may select the same pods, and each needs room of its own.
     labels = {**(own.get("labels") or {}), **(spec.owner.labels or {}), SEARCHED_FOR_LABEL: meta.uid}
-    # The PodGroup that the pods will join may have other members that wait.
-    labels.pop(POD_GROUP_LABEL, None)
+    # The PodGroup that the pods will join may have other members that wait, and may not exist yet.
+    for label in POD_GROUP_LABELS.values():
+        labels.pop(label, None)
     objects: list[dict[str, Any]] = []
     if spec.topology is not None:
-        name = group_name(reservation)
-        labels[POD_GROUP_LABEL] = name
+        labels[POD_GROUP_LABEL] = group_name(reservation)
         group = {"minMember": count, "topology": spec.topology.model_dump(by_alias=True, mode="json")}
-        metadata = {"name": name, "namespace": meta.namespace}
-        objects.append({"apiVersion": API_VERSION, "kind": "PodGroup", "metadata": metadata, "spec": group})
-    pod_spec = dict(template["spec"])
+        of_group = {"name": labels[POD_GROUP_LABEL], "namespace": meta.namespace}
+        objects.append({"apiVersion": API_VERSION, "kind": "PodGroup", "metadata": of_group, "spec": group})
+    # Gates of the pods end before they use the room.
+    pod_spec = {name: value for name, value in template["spec"].items() if name not in _NOT_SEARCHED_FOR}
     if spec.scheduler_name is not None:
         pod_spec["schedulerName"] = spec.scheduler_name
     if spec.priority is not None or spec.priority_class_name is not None:
@@ -61,11 +65,12 @@ def manifests_of(reservation: NodeReservation, count: int) -> list[dict[str, Any
     if spec.priority_class_name is not None:
         pod_spec["priorityClassName"] = spec.priority_class_name
     annotations = {"annotations": own["annotations"]} if own.get("annotations") else {}
+    metadata, name = {"namespace": meta.namespace, "labels": labels, **annotations}, _pod_name(meta.name)
     objects += (
         {
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": {"name": f"{meta.name}-{number}", "namespace": meta.namespace, "labels": labels, **annotations},
+            "metadata": {"name": f"{name}-{number}", **metadata},
             "spec": pod_spec,
         }
         for number in range(count)
@@ -74,15 +79,25 @@ def manifests_of(reservation: NodeReservation, count: int) -> list[dict[str, Any
 
 
 def group_name(reservation: NodeReservation) -> str:
-    """Return the name of the PodGroup, which exists only in the search."""
-    return f"{reservation.metadata.name}-{reservation.metadata.uid}"[:63]
+    """Return the name of the PodGroup, which exists only in the search, and which labels of pods have as value."""
+    return reservation.metadata.uid
+
+
+def pods_prefix(reservation: NodeReservation) -> str:
+    """Return namespace and name of the pods of the search, without the number of each."""
+    return f"{reservation.metadata.namespace}/{_pod_name(reservation.metadata.name)}-"
+
+
+def _pod_name(name: str) -> str:
+    # Shorter names are those of the reservation; the longest ones leave no space for a number.
+    return name[:_MAX_PREFIX].rstrip("-.")
 
 
 def without_searched_names(reservation: NodeReservation, message: str) -> str:
     """Return a message of a search without the names of its PodGroup and pods, which exist only in the search."""
     meta = reservation.metadata
     message = message.replace(f"PodGroup {meta.namespace}/{group_name(reservation)}: ", "")
-    pod = rf"{re.escape(f'{meta.namespace}/{meta.name}')}-\d+"
+    pod = rf"{re.escape(pods_prefix(reservation))}\d+"
     return re.sub(rf"{pod}: ", "", re.sub(rf"\bpod {pod} ", "a pod ", message))
 
 

@@ -4,13 +4,13 @@ The room is held in the scheduler; no pod is created for it. kube-scheduler does
 take the room.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
-from bayplan.resources.conditions import Condition, conditions_field, generation_field
+from bayplan.resources.conditions import Condition, conditions_field
 from bayplan.resources.pod_group import Topology
 from bayplan.resources.resource_model import (
     CustomResource,
@@ -24,15 +24,17 @@ from bayplan.resources.resource_model import (
     text,
 )
 from bayplan.resources.spec_fields import Quantity, amount_problems, amounts, class_problems, priority_class_name
-from scheduler_core.config.config_model import INT32_MAX, ConfigModel, RuleProblem
+from scheduler_core.config.config_model import INT32_MAX, INT64_MAX, ConfigModel, RuleProblem
 
 MAX_COUNT = 1000
 MAX_NODES = 1000
+MAX_PODS = 1000
 _MAX_LABELS = 16
 _ONE_FORM = "exactly one of resources and template is required"
 _ONE_OWNER = "at least one of labels, ownerReference and podGroup is required: it selects the pods that use the room"
 _ONE_PRIORITY = "priority and priorityClassName are mutually exclusive; remove one"
 
+PodUID = Annotated[str, Field(max_length=63)]
 Phase = Literal["Pending", "Reserved", "Consumed", "Expired"]
 
 
@@ -97,7 +99,7 @@ class NodeReservationSpec(ConfigModel):
     template: dict[str, Any] | None = Field(
         default=None,
         description="Template of one pod, as in a Job: its labels, requests, node selector, affinity, tolerations and "
-        "spread constraints count. Instead of resources.",
+        "spread constraints count; nodeName is not allowed. Instead of resources.",
         json_schema_extra={"x-kubernetes-preserve-unknown-fields": True, "type": "object", "maxProperties": 8},
     )
     topology: Topology | None = Field(
@@ -134,8 +136,25 @@ class NodeReservationSpec(ConfigModel):
             yield RuleProblem(("priorityClassName",), _ONE_PRIORITY)
         yield from amount_problems("resources", self.resources)
         yield from class_problems(self.priority_class_name)
-        if self.template is not None and not isinstance(self.template.get("spec"), dict):
-            yield RuleProblem(("template", "spec"), "is required: the spec of a pod")
+        if self.template is not None:
+            yield from _template_problems(self.template)
+
+
+def _template_problems(template: Mapping[str, Any]) -> Iterator[RuleProblem]:
+    """Check what is read of a template before it is validated as a pod; the API server accepts any content."""
+    metadata, spec = template.get("metadata"), template.get("spec")
+    if not isinstance(spec, dict):
+        yield RuleProblem(("template", "spec"), "is required: the spec of a pod")
+    elif spec.get("nodeName"):
+        yield RuleProblem(
+            ("template", "spec", "nodeName"), "room is searched on all nodes; remove it, or use nodeSelector"
+        )
+    maps: dict[tuple[str, ...], Any] = {("metadata",): metadata}
+    if isinstance(metadata, dict):
+        maps |= {("metadata", name): metadata.get(name) for name in ("labels", "annotations")}
+    for path, value in maps.items():
+        if value is not None and not isinstance(value, dict):
+            yield RuleProblem(("template", *path), "must be a mapping of fields; correct it")
 
 
 class ReservedNode(StatusModel):
@@ -148,7 +167,9 @@ class ReservedNode(StatusModel):
 class NodeReservationStatus(StatusModel):
     """The held room; written by the operator."""
 
-    observed_generation: int = generation_field("this status")
+    observed_generation: int = count(
+        "The metadata.generation that this status was computed for.", default=0, limit=INT64_MAX
+    )
     phase: Phase | None = Field(
         default=None,
         description="Pending: the room does not exist yet. Reserved: it is held. Consumed: all pods are bound. "
@@ -162,6 +183,16 @@ class NodeReservationStatus(StatusModel):
         default=None, description="Time from which the room is held. A restarted operator reads it."
     )
     expiration_time: Timestamp | None = Field(default=None, description="Time at which the reservation expires.")
+    counted_pods: tuple[PodUID, ...] = entries(
+        "UIDs of pods that were created since reservedSince, were bound and used the room. A restarted operator reads "
+        "them.",
+        MAX_PODS,
+    )
+    other_pods: tuple[PodUID, ...] = entries(
+        "UIDs of pods that the owner selects, created since reservedSince, and that need none of the room: they have "
+        "used that of another NodeReservation, or had a node when it was held.",
+        MAX_PODS,
+    )
     conditions: tuple[Condition, ...] = conditions_field(
         "Reserved: whether the room is held; if not, why, and the nearest miss. Consumed: all pods are bound. Expired: "
         "the time is over. Impossible: the pods fit on no node of the cluster, whatever pods end."

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
-from bayplan.resources.conditions import Condition, conditions_field, generation_field
+from bayplan.resources.conditions import Condition, conditions_field
 from bayplan.resources.resource_model import (
     MAX_NAME_LENGTH,
     CustomResource,
@@ -291,7 +291,9 @@ class LeftAlonePods(StatusModel):
 class RebalancePlanStatus(StatusModel):
     """The moves and what they reach; written by the operator."""
 
-    observed_generation: int = generation_field("this status")
+    observed_generation: int = count(
+        "The metadata.generation that this status was computed for.", default=0, limit=INT64_MAX
+    )
     phase: Phase | None = Field(
         default=None,
         description="Planned: a dry run has ended. Moving: the moves are made. Suspended: spec.suspend is true. "

@@ -172,7 +172,7 @@ def _no_gangs(namespace: str, name: str, source: GroupSource | None) -> GangExpl
 
 
 @dataclass(frozen=True, slots=True)
-class ExplainCalls:
+class Explainers:
     """What the explain endpoint calls.
 
     Attributes:
@@ -194,7 +194,7 @@ class ExplainEndpoint:
 
     def __init__(
         self,
-        explainers: ExplainCalls,
+        explainers: Explainers,
         readiness: Readiness,
         is_suspended: Callable[[], bool] = lambda: False,
         documents: BackgroundDocuments | None = None,

@@ -173,7 +173,7 @@ class RowOutcome:
 
 
 @dataclass(frozen=True, slots=True)
-class PreemptionTrial:
+class Trial:
     """A preemption to try: a pod on nodes, with disruption budgets and pods that must stay.
 
     Attributes:
@@ -358,9 +358,7 @@ class Walk(Struct, frozen=True):
     without_victims: int = 0
 
 
-def dry_run(
-    handle: Handle, state: CycleState, trial: PreemptionTrial, walk: Walk, diagnosis: Diagnosis
-) -> DryRunResult:
+def dry_run(handle: Handle, state: CycleState, trial: Trial, walk: Walk, diagnosis: Diagnosis) -> DryRunResult:
     """Try nodes until there are enough candidates, without changing anything."""
     found = DryRunResult()
     if walk.without_victims:
@@ -405,7 +403,7 @@ def dry_run(
 
 
 def _with_least_victims(
-    handle: Handle, state: CycleState, trial: PreemptionTrial, held: HeldClaims, found: DryRunResult
+    handle: Handle, state: CycleState, trial: Trial, held: HeldClaims, found: DryRunResult
 ) -> tuple[PreemptionCandidate, ...]:
     """Return candidates of a pod that needs devices; the least harmful one has the least harmful victims."""
     now = handle.clock.wall()
@@ -467,7 +465,7 @@ class StoredOutcomes:
 
 
 def _try_or_look_up(
-    handle: Handle, state: CycleState, trial: PreemptionTrial, rows: Sequence[int], stored: StoredOutcomes | None
+    handle: Handle, state: CycleState, trial: Trial, rows: Sequence[int], stored: StoredOutcomes | None
 ) -> Sequence[RowOutcome | PluginError]:
     """Try the rows whose outcomes are not stored; return the outcomes of all."""
     if stored is None:
@@ -482,9 +480,7 @@ def _try_or_look_up(
     return outcomes
 
 
-def _try(
-    handle: Handle, state: CycleState, trial: PreemptionTrial, rows: Sequence[int]
-) -> list[RowOutcome | PluginError]:
+def _try(handle: Handle, state: CycleState, trial: Trial, rows: Sequence[int]) -> list[RowOutcome | PluginError]:
     """Try rows at once; if a plugin fails, try each row on its own, so that only the failing row is lost."""
     if not rows:
         return []
@@ -499,9 +495,7 @@ def _try(
     return [outcome for row in rows for outcome in _try(handle, state, trial, [row])]
 
 
-def _candidate(
-    found: RowOutcome | PluginError, trial: PreemptionTrial, diagnosis: Diagnosis
-) -> PreemptionCandidate | Status:
+def _candidate(found: RowOutcome | PluginError, trial: Trial, diagnosis: Diagnosis) -> PreemptionCandidate | Status:
     if isinstance(found, PluginError):
         return error(str(found))
     if found.verdict:

@@ -153,6 +153,35 @@ async def test_pods_are_requeued_when_a_pod_is_nominated_to_another_node() -> No
     assert (uid, 2) in seen
 
 
+@pytest.mark.parametrize("has_moved", [True, False])
+async def test_pods_are_requeued_when_other_devices_are_chosen(has_moved: bool) -> None:
+    """A pod that is nominated to the same node again has left its earlier devices to them."""
+    made, writer = served(devices=True)
+    report(made, writer, small_node("a", 8), slice_of([device("d0"), device("d1")], node="a"))
+    high = holder("v0", "a", "of-0", priority=9)
+    report(made, writer, held("of-0", "d0", "v0", pool="a"), high)
+    report(made, writer, held("of-1", "d1", "v1", pool="a"), holder("v1", "a", "of-1"))
+    create(made, writer, "p", 2)
+    create(made, writer, "low", 0)
+    async with made.running():
+        await idle(made)
+        nominator, uid, low = made.queue.nominator, "uid-of-ns-p", present(made.queue.find("uid-of-ns-low"))
+        assert evicted(made) == {"v1"}
+        (before,) = made.context.cache.columns.devices.held_from(low.info)
+        made.clock.advance(400.0)
+        await idle(made)
+        assert low.place is Place.UNSCHEDULABLE
+        if has_moved:
+            made.scheduler.feed.pod_deleted(high)
+            deallocate(made, writer, "of-0")
+        seen = _claim_events(made)
+        nominator.nominate(present(nominator.nomination_of(uid)), "a")
+        (after,) = made.context.cache.columns.devices.held_from(low.info)
+        assert (before != after) is has_moved
+        assert seen == ([(uid, 2)] if has_moved else [])
+        await idle(made)
+
+
 async def test_pods_are_requeued_when_a_status_shows_that_a_nomination_was_withdrawn() -> None:
     """A preemption withdraws the nominations of pods of lower priority, and has their statuses changed."""
     made, writer = full()

@@ -50,6 +50,12 @@ def running_gang(of: PodGroup, count: int) -> Rig:
     return made
 
 
+def created_again() -> PodGroup:
+    """Return another PodGroup of the same name."""
+    made = group(min_member=3, hold_seconds=HOLD_SECONDS)
+    return PodGroup(made.key, "uid-of-another", made.min_member, hold_seconds=HOLD_SECONDS)
+
+
 def running_member(made: Rig, number: int) -> Pod:
     """Return a member as the scheduler has it."""
     return gang_of(made).pods[f"uid-of-default-train-{number}"]
@@ -141,6 +147,27 @@ async def test_the_hold_ends_after_its_time() -> None:
     assert made.bound == {"other": "a"}
 
 
+@table(
+    "hold_seconds, left",
+    ("more", 100.0, 90.0),
+    ("less", 30.0, 20.0),
+    ("less than has passed", 5.0, 0.0),
+)
+def test_the_time_of_the_group_is_changed(hold_seconds: float, left: float) -> None:
+    """The hold ends when the new time has passed since the room became free."""
+    made = training()
+    delete(made)
+    made.clock.advance(10)
+    add_groups(made, group(min_member=3, hold_seconds=hold_seconds, generation=2))
+    for seconds in (left - 1, 1.0):
+        if seconds > 0:
+            assert gang_of(made).lost_members
+            made.clock.advance(seconds)
+    made.clock.advance(0.1)
+    assert not gang_of(made).lost_members
+    assert not made.scheduler.reservations.by_gang
+
+
 async def test_the_hold_ends_with_the_bind_of_the_replacement() -> None:
     """It ends when the replacement is bound, wherever."""
     made = training()
@@ -201,6 +228,7 @@ async def test_a_member_of_another_index_is_no_replacement() -> None:
     ("pod of another controller", {"owners": (REPLICAS,)}, {"owners": (JOB,), "name": "m-1"}, False),
     ("without a controller", {}, {"name": "m-1"}, True),
     ("other requests", {}, {"name": "m-1", "requests": {"cpu": "1500m"}}, False),
+    ("same name with other requests", {}, {"requests": {"cpu": "1500m"}}, True),
     (
         "index of a JobSet whose Jobs are new",
         {
@@ -302,6 +330,7 @@ def test_the_condition_of_a_preemption_may_be_late() -> None:
 @table(
     "end",
     ("the PodGroup is deleted", lambda made: made.scheduler.group_feed.group_deleted(gang_of(made).key)),
+    ("the PodGroup is created again", lambda made: add_groups(made, created_again())),
     ("healing is turned off", lambda made: add_groups(made, group(min_member=3, generation=2))),
     ("no member is left", lambda made: delete(made, 1, 2)),
 )
@@ -393,6 +422,28 @@ def test_few_members_have_held_room() -> None:
     assert len(held) == 1
 
 
+@pytest.mark.parametrize("namespace", ["default", "victim"])
+def test_a_gang_with_many_lost_members_leaves_room_to_others(namespace: str) -> None:
+    """Each group has its share, and each namespace."""
+    made = with_pod_groups(rig(defaults=default_plugins()))
+    many = [f"many-{number}" for number in range(MOST_OF_ALL // MOST_OF_GANG)]
+    add_groups(made, *(group(name, hold_seconds=HOLD_SECONDS) for name in many))
+    add_groups(made, group("few", namespace=namespace, hold_seconds=HOLD_SECONDS))
+    for name in many:
+        made.add(small_node(name, 100), *members(MOST_OF_GANG + 1, name, node_name=name))
+        for number in range(MOST_OF_GANG):
+            made.scheduler.feed.pod_deleted(gang_of(made, name).pods[f"uid-of-default-{name}-{number}"])
+    few = [member(f"few-{number}", "few", namespace=namespace, node_name="few") for number in range(3)]
+    made.add(small_node("few", 100), *few)
+    for pod_of_few in few[:2]:
+        made.scheduler.feed.pod_deleted(pod_of_few)
+    (gang,) = (each for each in made.queue.gangs if each.key.name == "few")
+    assert [lost.has_room for lost in gang.lost_members.values()] == [True, True]
+    assert len(made.scheduler.reservations.held) == MOST_OF_ALL
+    gave_up = [len(gang_of(made, name).lost_members) for name in many]
+    assert sorted(gave_up) == [MOST_OF_GANG - 1] * 2 + [MOST_OF_GANG] * (len(many) - 2)
+
+
 def test_room_ends_although_its_report_fails() -> None:
     """Held room ends although a receiver of the report raises."""
     made = training()
@@ -412,7 +463,7 @@ async def test_no_priority_is_stored_for_a_gang_without_lost_members() -> None:
     made = training(priority=5)
     delete(made, 0, 1, 2)
     assert not gang_of(made).lost_members
-    assert not made.scheduler.healing._priorities
+    assert not made.scheduler.healing._groups
 
 
 # -- after a restart --------------------------------------------------------------------------------------------------
@@ -471,6 +522,14 @@ def test_room_is_not_held_again(fields: dict[str, Any]) -> None:
     assert not is_held
     assert not gang_of(made).lost_members
     assert not made.scheduler.reservations.by_gang
+
+
+def test_room_is_not_held_longer_after_a_restart() -> None:
+    """A status may have a later time than the group allows now, after a change of the group or of the clock."""
+    made, is_held = restarted(waiting=False, seconds=1000 * HOLD_SECONDS)
+    assert is_held
+    made.clock.advance(HOLD_SECONDS)
+    assert present(gang_of(made).healing).reason == EXPIRED
 
 
 def test_room_is_not_held_again_for_a_member_whose_requests_are_not_known() -> None:

@@ -425,6 +425,27 @@ async def test_a_bind_that_fails_keeps_the_slot() -> None:
     assert await bound(cluster, pod("later", requests={"cpu": "1"})) == {"later": ""}
 
 
+@pytest.mark.parametrize("fails", [True, False])
+async def test_room_that_is_held_while_a_pod_is_assumed(fails: bool) -> None:
+    """A pod of the holder whose bind fails afterwards takes a slot like others; one that is bound needs none."""
+    cluster = cluster_of(3)
+    cache, held = cluster.context.cache, cluster.scheduler.reservations.held
+    own = pod("own", requests={"cpu": "1"}, labels={"app": "a"})
+    info = cache.columns.compile_pod(own)
+    cache.assume(info, "a")
+    of_app = OwnPods("default", (("app", "a"),))
+    room = hold_on(cluster, reservation_of("room", of_app), ("", "a"), ("", "a"), terms=Terms(on_end=lambda _: None))
+    if fails:
+        cache.forget(info)
+    else:
+        cluster.add(pod("own", requests={"cpu": "1"}, labels={"app": "a"}, node_name="a"))
+    cluster.clock.advance(2)
+    assert (held.of(room.holder.uid), room.free) == (room, 2)
+    cache.assume(info, "a") if fails else None
+    cluster.clock.advance(2)
+    assert (held.of(room.holder.uid), room.free) == (room, 1 if fails else 2)
+
+
 async def test_a_pod_takes_one_slot() -> None:
     """A pod that may use the room of two holders takes a slot of one of them, that on its node if there is one."""
     cluster = cluster_of(1, 1)

@@ -1,0 +1,198 @@
+"""NodeReservations that are edited, and what their status counts: room is not held twice for pods that have used it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from msgspec.structs import replace
+
+from scheduler_core.in_tree import default_plugins
+from tests.support.gang_preemption import small_node, with_pod_groups
+from tests.support.node_reservations import Reservations, other_pod, own_pod, two_nodes
+from tests.support.scheduling import rig
+from tests.support.tables import table
+
+
+def held(world: Reservations) -> int:
+    """Return the number of pods that room is held for."""
+    return sum(room.free for room in world.rig.scheduler.reservations.held)
+
+
+async def use(world: Reservations, *names: str) -> None:
+    """Let pods of the owner be created and bound, and report their nodes."""
+    for name in names:
+        own = own_pod(name, created=world.rig.clock.wall())
+        await world.bound(own)
+        node_name = world.rig.bound[name]
+        world.rig.scheduler.feed.pod_updated(own, replace(own, spec=replace(own.spec, node_name=node_name)))
+
+
+@table(
+    "before, after, expected",
+    ("more time", {"ttlSeconds": 60}, {"ttlSeconds": 600}, ("Reserved", 2, 1)),
+    ("no time", {"ttlSeconds": 60}, {}, ("Reserved", 2, 1)),
+    ("other priority", {}, {"priority": 5}, ("Reserved", 2, 1)),
+    ("more pods", {}, {"count": 4}, ("Reserved", 3, 1)),
+    ("fewer pods", {}, {"count": 2}, ("Reserved", 1, 1)),
+    ("as many pods as are bound", {}, {"count": 1}, ("Consumed", 0, 1)),
+)
+async def test_counted_pods_stay_counted(
+    before: Mapping[str, Any], after: Mapping[str, Any], expected: tuple[str, int, int]
+) -> None:
+    """An edit does not hold room again for pods that have used it, whether a process restarts or not."""
+    world = two_nodes()
+    await world.apply("room", **{"count": 3, **before})
+    await use(world, "own-0")
+    await world.apply("room", **{"count": 3, **after})
+    for restarts in (False, True, True):
+        status = world.status()
+        assert (status["phase"], status["reserved"], status["consumed"]) == expected
+        assert (status["observedGeneration"], held(world)) == (2, expected[1])
+        if restarts:
+            await world.restart()
+        await world.later()
+
+
+async def test_more_time_keeps_the_room() -> None:
+    """No other pod gets the room while the time is changed; it ends at the new time."""
+    world = two_nodes()
+    await world.apply("room", count=4, ttlSeconds=60)
+    (room,) = world.rig.scheduler.reservations.held
+    await world.bound(other_pod("other"))
+    await world.later(50)
+    await world.apply("room", count=4, ttlSeconds=600)
+    assert list(world.rig.scheduler.reservations.held) == [room]
+    await world.bound()
+    assert not world.rig.bound
+    await world.later(540)
+    assert world.phase() == "Reserved"
+    await world.later(10)
+    assert (world.phase(), held(world)) == ("Expired", 0)
+
+
+async def test_less_time_ends_the_room() -> None:
+    """The room ends at the new time."""
+    world = two_nodes()
+    await world.apply("room", count=4, ttlSeconds=600)
+    await world.later(30)
+    await world.apply("room", count=4, ttlSeconds=20)
+    assert (world.phase(), held(world)) == ("Expired", 0)
+
+
+@table(
+    "spec, expected",
+    ("more time", {"ttlSeconds": 600}, ("Reserved", "False")),
+    ("too little time", {"ttlSeconds": 61}, ("Expired", "True")),
+)
+async def test_an_expired_reservation_gets_more_time(spec: Mapping[str, Any], expected: tuple[str, str]) -> None:
+    """The room is searched again, and condition Expired becomes False."""
+    world = two_nodes()
+    await world.apply("room", count=2, ttlSeconds=60)
+    await world.later(100)
+    assert world.phase() == "Expired"
+    await world.apply("room", count=2, **spec)
+    assert (world.phase(), world.condition("Expired")[0]) == expected
+
+
+async def test_a_consumed_reservation_gets_more_pods() -> None:
+    """Room is held for the further pods alone, and condition Consumed becomes False."""
+    world = two_nodes()
+    await world.apply("room", count=1)
+    await use(world, "own-0")
+    for _ in range(2):
+        await world.later()
+    assert world.phase() == "Consumed"
+    await world.apply("room", count=1, ttlSeconds=60)
+    assert (world.phase(), held(world)) == ("Consumed", 0)
+    await world.apply("room", count=3)
+    assert (world.phase(), held(world), world.condition("Consumed")[0]) == ("Reserved", 2, "False")
+
+
+async def test_a_spec_that_is_invalid_for_a_time() -> None:
+    """The pods that were counted before are counted when it is valid again."""
+    world = two_nodes()
+    await world.apply("room", count=3)
+    await use(world, "own-0")
+    await world.apply("room", count=3, resources={"cpu": "much"})
+    assert (held(world), world.status()["consumed"]) == (0, 1)
+    await world.restart()
+    await world.apply("room", count=3)
+    assert (held(world), world.status()["consumed"]) == (2, 1)
+
+
+async def test_pods_that_are_bound_when_the_time_ends_are_counted() -> None:
+    """The status of an expired reservation has all pods that have used the room."""
+    world = two_nodes()
+    await world.apply("room", count=3, ttlSeconds=60)
+    world.rig.clock.advance(59.5)
+    await use(world, "own-0")
+    await world.later(1)
+    assert (world.phase(), world.status()["consumed"]) == ("Expired", 1)
+
+
+async def test_a_pod_whose_bind_is_in_flight_is_not_counted() -> None:
+    """Its bind may fail, and after a restart its room must be held again."""
+    world = two_nodes()
+    await world.apply("room", count=1)
+    own = own_pod("own", created=world.rig.clock.wall() + timedelta(seconds=1))
+    world.rig.add(own)
+    attempt = world.rig.decide()
+    assert attempt is not None
+    for _ in range(3):
+        await world.later()
+        assert (world.phase(), world.status()["reserved"], world.status()["consumed"]) == ("Reserved", 1, 0)
+        assert world.condition()[2].startswith("Room for 1 pod is held on ")
+    world.rig.scheduler.feed.pod_deleted(own)
+    await world.restart()
+    assert (world.phase(), held(world)) == ("Reserved", 1)
+
+
+@table(
+    "is_deleted_before",
+    ("deleted before the restart", True),
+    ("deleted while no operator runs", False),
+)
+async def test_pods_of_a_deleted_reservation_count_for_no_other(is_deleted_before: bool) -> None:
+    """The status of a reservation names the pods that it selects and that need no room."""
+    made = with_pod_groups(rig(defaults=default_plugins()))
+    made.add(small_node("a", 4), small_node("b", 4))
+    world = Reservations(made)
+    await world.apply("first", count=2, priority=5)
+    await world.apply("second", count=2)
+    world.rig.clock.advance(5)
+    await use(world, "own-0", "own-1")
+    for _ in range(3):
+        await world.later()
+    assert (world.phase("first"), world.phase("second")) == ("Consumed", "Reserved")
+    assert world.status("second")["otherPods"] == ["uid-of-default-own-0", "uid-of-default-own-1"]
+    assert world.status("first")["countedPods"] == world.status("second")["otherPods"]
+    if is_deleted_before:
+        await world.delete("first")
+    else:
+        del world.bodies["first"]
+    await world.restart()
+    await world.later()
+    status = world.status("second")
+    assert (status["phase"], status["consumed"], held(world)) == ("Reserved", 0, 2)
+    await use(world, "own-2")
+    await world.restart()
+    await world.later(0)
+    assert (world.status("second")["consumed"], held(world)) == (1, 1)
+
+
+async def test_pods_that_are_gone_are_not_named() -> None:
+    """The list has only pods that exist."""
+    made = with_pod_groups(rig(defaults=default_plugins()))
+    made.add(small_node("a", 8))
+    world = Reservations(made)
+    await world.apply("first", count=2, priority=5)
+    await world.apply("second", count=2)
+    await use(world, "own-0")
+    await world.later(2)
+    made.scheduler.feed.pod_deleted(own_pod("own-0", node_name="a"))
+    await use(world, "own-1")
+    await world.later(2)
+    await world.later(2)
+    assert world.status("second")["otherPods"] == ["uid-of-default-own-1"]
