@@ -279,6 +279,9 @@ def _allocate_devices(world: LiveDevices, proxy: UnhelpfulProxy, node: str) -> N
     world.until(lambda: failed not in {each["metadata"]["name"] for each in world.claims()}, "the claim is deleted")
     world.driver.publish(node, {"name": "2"})
     world.until(lambda: world.event_notes("extended", "FailedScheduling"), "the failure is reported")
+    world.template("one-each")
+    code, answer = world.operator.post("/v1/fit", {"objects": [world.unborn("x", "one-each")]})
+    assert (code, json.loads(answer)["notices"]) == (200, [])
 
 
 def _extended_claim(world: LiveDevices, pod: str) -> str:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
+from bayplan.cli import bayplan
+from click.testing import CliRunner
 
 from hack.controlplane.api_client import Manifest, status_of
 from hack.controlplane.device_driver import devices_of
@@ -87,6 +90,31 @@ def test_more_pods_than_devices(world: LiveDevices) -> None:
     world.delete(min(world.bound()))
     world.until_scheduled(waits)
     assert len(set(world.allocated())) == 2
+
+
+def test_pods_that_would_fit(world: LiveDevices, plane: ControlPlane, tmp_path: Path) -> None:
+    """Templates of the cluster count for pods that do not exist, by the operator and without it."""
+    node = world.machine("a", device("0"), device("1"))
+    world.template("one-each")
+    world.user("first", template="one-each")
+    world.until_scheduled("first")
+    file = tmp_path / "pods.json"
+    for number, verdict in ((1, "FitsNow"), (2, "DoesNotFit")):
+        pods = [world.unborn(f"unborn-{each}", "one-each") for each in range(number)]
+        code, answer = world.operator.post("/v1/fit", {"objects": pods, "evictions": False})
+        assert (code, json.loads(answer)["verdict"]) == (200, verdict), answer
+        file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": pods}))
+        for where in (f"--server={world.operator.url}", "--offline"):
+            command = ["fit", "-f", str(file), "--no-evictions", where, "-o", "json"]
+            kubeconfig = [f"--kubeconfig={plane.kubeconfig}"] if where == "--offline" else []
+            found = json.loads(CliRunner().invoke(bayplan, [*command, *kubeconfig]).stdout)
+            assert (found["verdict"], found["notices"]) == (verdict, [])
+            assert {each["node"] for each in found["placed"]} <= {node}
+    code, answer = world.operator.post("/v1/fit", {"objects": [world.unborn("x", "absent")]})
+    absent = (
+        "ResourceClaimTemplate default/absent is not in the manifests or the cluster; add it, or its pods do not fit"
+    )
+    assert (code, json.loads(answer)["notices"]) == (200, [absent])
 
 
 def test_two_pods_share_a_claim(world: LiveDevices) -> None:

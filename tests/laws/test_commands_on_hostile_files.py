@@ -64,6 +64,63 @@ _POD = {
     "metadata": {"name": "target", "namespace": "default"},
     "spec": {"containers": [{"name": "c", "image": "x"}]},
 }
+_POD_TEMPLATE = {
+    "metadata": {"labels": {"app": "x"}, "annotations": {"a": "b"}},
+    "spec": {
+        "containers": [{"name": "c", "image": "x", "volumeMounts": [{"name": "data", "mountPath": "/data"}]}],
+        "volumes": [{"name": "data", "emptyDir": {}}],
+        "affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": []}},
+        "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "gpu"}],
+    },
+}
+_CLAIM = {
+    "metadata": {"name": "data"},
+    "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+}
+_JOB = {"parallelism": 2, "completions": 2, "completionMode": "Indexed", "template": _POD_TEMPLATE}
+_WORKLOADS: tuple[dict[str, Any], ...] = (
+    {"apiVersion": "batch/v1", "kind": "Job", "spec": _JOB},
+    {"apiVersion": "batch/v1", "kind": "CronJob", "spec": {"jobTemplate": {"spec": _JOB}}},
+    {"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"replicas": 2, "template": _POD_TEMPLATE}},
+    {"apiVersion": "v1", "kind": "ReplicationController", "spec": {"replicas": 2, "template": _POD_TEMPLATE}},
+    {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "spec": {"ordinals": {"start": 1}, "template": _POD_TEMPLATE, "volumeClaimTemplates": [_CLAIM]},
+    },
+    {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "spec": {
+            "startupPolicy": {"startupPolicyOrder": "AnyOrder"},
+            "replicatedJobs": [
+                {
+                    "name": "w",
+                    "replicas": 2,
+                    "dependsOn": [],
+                    "template": {
+                        "metadata": {"annotations": {"alpha.jobset.sigs.k8s.io/exclusive-topology": "zone"}},
+                        "spec": _JOB,
+                    },
+                }
+            ],
+            "volumeClaimPolicies": [{"templates": [_CLAIM]}],
+        },
+    },
+    {
+        "apiVersion": "leaderworkerset.x-k8s.io/v1",
+        "kind": "LeaderWorkerSet",
+        "spec": {
+            "replicas": 2,
+            "leaderWorkerTemplate": {
+                "size": 3,
+                "leaderTemplate": _POD_TEMPLATE,
+                "workerTemplate": _POD_TEMPLATE,
+                "volumeClaimTemplates": [_CLAIM],
+            },
+        },
+    },
+)
 _CONFIGURATION = {
     "apiVersion": "kubescheduler.config.k8s.io/v1",
     "kind": "KubeSchedulerConfiguration",
@@ -134,6 +191,18 @@ def manifests(chance: random.Random) -> bytes:
         documents.append(mutated(chance.choice((_PROFILE, _CONFIGURATION, documents[-1])), chance))
     if chance.random() < 0.2:
         documents = [mutated({"apiVersion": "v1", "kind": "List", "items": documents}, chance)]
+    return _as_text(documents, chance)
+
+
+def workloads(chance: random.Random) -> bytes:
+    """Return a mutated workload, and sometimes objects that it names."""
+    annotations = {"leaderworkerset.sigs.k8s.io/exclusive-topology": "zone"} if chance.random() < 0.5 else {}
+    meta = {"name": "w", "namespace": "n", "labels": {}, "annotations": annotations}
+    documents = [mutated({**chance.choice(_WORKLOADS), "metadata": meta}, chance)]
+    if chance.random() < 0.5:
+        claim = {**_CLAIM, "apiVersion": "v1", "kind": "PersistentVolumeClaim"}
+        group = {"apiVersion": "bayplan.dev/v1alpha1", "kind": "PodGroup", "metadata": meta, "spec": {"minMember": 2}}
+        documents.append(mutated(chance.choice((claim, group)), chance))
     return _as_text(documents, chance)
 
 
@@ -208,6 +277,7 @@ class Reader:
 
 
 _BUNDLE = ("bundle", "--server", "127.0.0.1:1", "--output", "FILE.out")
+_NODES = str(Path(__file__).resolve().parents[2] / "examples" / "simulate" / "cluster.yaml")
 _EXPLAIN = ("explain", "--pod", "default/target")
 READERS = {
     "simulate files": Reader(("simulate", "FILE", "--pods", "--nodes", "--gangs"), manifests),
@@ -217,6 +287,8 @@ READERS = {
     "explain kubeconfig": Reader((*_EXPLAIN, "--offline", "--kubeconfig", "FILE"), _of(_KUBECONFIG)),
     "status kubeconfig": Reader(("status", "--kubeconfig", "FILE"), _of(_KUBECONFIG)),
     "fit files": Reader(("fit", "-f", "FILE", "--nodes-from", "FILE"), manifests),
+    "fit files, workloads": Reader(("fit", "-f", "FILE", "--nodes-from", _NODES), workloads),
+    "fit files, count": Reader(("fit", "-f", "FILE", "--nodes-from", _NODES, "--count", "3"), workloads),
     "fit nodes_from": Reader(("fit", "-f", "FILE", "--nodes-from", "FILE", "--max-new", "2"), manifests),
     "fit node_template": Reader(("fit", "-f", "FILE", "--nodes-from", "FILE", "--node-template", "FILE"), manifests),
     "fit kubeconfig": Reader(("fit", "-f", "FILE", "--offline", "--kubeconfig", "FILE"), _of(_KUBECONFIG)),

@@ -59,6 +59,11 @@ class LiveDevices(LiveGangs):
         spec = {"resourceClaims": [{"name": "device", **source}], **fields.pop("spec", {})}
         self.pod(name, labels={LABEL: group} if group else {}, spec=spec, **fields)
 
+    def unborn(self, name: str, template: str) -> Manifest:
+        """Return the manifest of a pod with a claim of a template."""
+        claims = [{"name": "device", "resourceClaimTemplateName": template}]
+        return {"apiVersion": "v1", **self.manifest(name, spec={"resourceClaims": claims})}
+
     def claims(self) -> list[Manifest]:
         """Return all claims of the namespace."""
         return self.api.items(collection(self._object("ResourceClaim", "")))

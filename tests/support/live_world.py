@@ -81,8 +81,12 @@ class LiveWorld:
 
     def pod(self, name: str, **fields: Any) -> None:
         """Create a pod for the test's profile and nodes; the fields are those of ``pod_manifest``."""
+        self.api.create(self.manifest(name, **fields))
+
+    def manifest(self, name: str, **fields: Any) -> Manifest:
+        """Return the manifest of such a pod."""
         spec = {"schedulerName": self.token, "nodeSelector": {"for": self.token}, **fields.pop("spec", {})}
-        self.api.create(pod_manifest(name, self.namespace, {**fields, "spec": spec}))
+        return pod_manifest(name, self.namespace, {**fields, "spec": spec})
 
     def claim(self, name: str, class_name: str) -> None:
         """Create a claim for 1Gi."""

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import http.client
+import json
 import os
 import signal
 import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Self
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -151,9 +152,18 @@ class OperatorProcess:
 
     def get(self, path: str) -> tuple[int, str]:
         """Return status and body of a GET request; status 0 without a response."""
+        return self._response("GET", path)
+
+    def post(self, path: str, body: object) -> tuple[int, str]:
+        """Return status and body of a POST request with JSON; status 0 without a response."""
+        return self._response("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+
+    def _response(
+        self, method: str, path: str, body: str | None = None, headers: Mapping[str, str] = MappingProxyType({})
+    ) -> tuple[int, str]:
         connection = self._connection()
         try:
-            connection.request("GET", path)
+            connection.request(method, path, body, headers)
             response = connection.getresponse()
             return response.status, response.read().decode()
         except (OSError, http.client.HTTPException) as error:

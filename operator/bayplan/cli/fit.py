@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from bayplan.cli.operator_location import ClusterChoice, OperatorChoice, kubecon
 from bayplan.cli.operator_requests import OperatorRequest, operator_options, send_to_operator
 from bayplan.fit import FitBody
 from bayplan.fit.building import fit_document
+from bayplan.fit.claim_templates import missing_templates, read_templates
 from bayplan.fit.documents import EXIT_CODES, FitDocument
 from bayplan.fit.request_reading import FitQuestion, read_question, read_template
 from bayplan.gangs.group_sources import priority_class_manifest, priority_class_manifests
@@ -26,14 +27,14 @@ from bayplan.kube.http.connection import ApiConnection
 from bayplan.serving import FIT_PATH
 from bayplan.simulation.admission import AdmittedCluster, admit
 from bayplan.simulation.cluster_files import Placed, objects_in, read_cluster_files
-from bayplan.simulation.cluster_snapshot import take_snapshot
+from bayplan.simulation.cluster_snapshot import LIVE, take_snapshot
+from bayplan.simulation.object_admission import DEFAULT_NAMESPACE
 from bayplan.simulation.simulation import SimulationOptions, installed_plugins, offline
 from bayplan.texts.document_formats import read_answer
 from bayplan.texts.report_sections import plain_table, report_renderers
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.fit.fit_search import FitVerdict
 from scheduler_core.fit.requests import NodeTemplate
-from scheduler_core.model.devices import ResourceClaimTemplate
 from scheduler_core.scheduler import Scheduler
 
 _STEPS = 10_000_000
@@ -59,26 +60,22 @@ class _Options:
     kubeconfig: Path | None
     kube_context: str | None
 
-    def question(
-        self,
-        template: NodeTemplate | None,
-        classes: list[dict[str, Any]],
-        claim_templates: Sequence[ResourceClaimTemplate],
-    ) -> FitQuestion:
-        """Return the question.
+    def objects(self) -> list[Placed[Any]]:
+        """Return the manifests.
 
         Raises:
             ConfigError: A file cannot be read.
         """
+        return [placed for source in self.files for placed in objects_in(source)]
+
+    def question(self, objects: list[Placed[Any]], classes: list[dict[str, Any]]) -> FitQuestion:
+        """Return the question without the template of new nodes."""
         return FitQuestion(
-            objects=[placed for source in self.files for placed in objects_in(source)],
+            objects=objects,
             namespace=self.namespace or "",
             profile=self.profile,
             count=self.count,
             priority_classes=classes,
-            claim_templates=claim_templates,
-            template=template,
-            max_new=self.max_new if template is not None else 0,
             may_evict=self.evictions,
         )
 
@@ -152,7 +149,7 @@ def _from_operator(options: _Options) -> FitDocument:
     is_file = Path(options.node_template).is_file()
     node, *slices = _template_objects(options.node_template) if is_file else (None,)
     body = FitBody(
-        objects=[placed.object for source in options.files for placed in objects_in(source)],
+        objects=[placed.object for placed in options.objects()],
         namespace=options.namespace or "",
         profile=options.profile,
         count=options.count,
@@ -185,7 +182,8 @@ def _from_files(options: _Options) -> FitDocument:
 
 async def _in_memory(options: _Options, cluster: AdmittedCluster, classes: list[dict[str, Any]]) -> FitDocument:
     scheduler = offline(cluster, SimulationOptions(options.seed))
-    return _answered(options, scheduler, classes, cluster.notices, cluster.claim_templates)
+    question = replace(options.question(options.objects(), classes), claim_templates=cluster.claim_templates)
+    return _answered(options, scheduler, question, cluster.notices)
 
 
 def _from_api_server(options: _Options) -> FitDocument:
@@ -196,17 +194,18 @@ def _from_api_server(options: _Options) -> FitDocument:
 async def _from_connection(connection: ApiConnection, options: _Options) -> FitDocument:
     snapshot = await take_snapshot(connection, SimulationOptions(options.seed).of_scheduler())
     classes = await priority_class_manifests(connection)
-    return _answered(options, snapshot.scheduler, classes, tuple(snapshot.notices))
+    objects = options.objects()
+    missing = missing_templates((each.object for each in objects), options.namespace or DEFAULT_NAMESPACE)
+    templates, not_read = await read_templates(connection, missing)
+    question = options.question([*objects, *(Placed(each, LIVE) for each in templates)], classes)
+    if not not_read:
+        question = replace(question, known_from="the manifests or the cluster")
+    return _answered(options, snapshot.scheduler, question, (*snapshot.notices, *not_read))
 
 
-def _answered(
-    options: _Options,
-    scheduler: Scheduler,
-    classes: list[dict[str, Any]],
-    notices: tuple[str, ...],
-    claim_templates: Sequence[ResourceClaimTemplate] = (),
-) -> FitDocument:
-    question = options.question(_template(options, scheduler), classes, claim_templates)
+def _answered(options: _Options, scheduler: Scheduler, question: FitQuestion, notices: tuple[str, ...]) -> FitDocument:
+    template = _template(options, scheduler)
+    question = replace(question, template=template, max_new=options.max_new if template is not None else 0)
     request, own = read_question(question, scheduler.decoded)
     return fit_document(scheduler, request, _STEPS, (*notices, *own))
 

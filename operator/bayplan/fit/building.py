@@ -150,6 +150,7 @@ class OperatorAnswer:
 
     Args:
         namespaces: Namespaces in which the request may have pods and groups.
+        templates: ResourceClaimTemplates of the cluster, and notices about those that are not read; None if none is.
 
     Attributes:
         is_single: Whether one pod is requested, and no new nodes.
@@ -162,11 +163,13 @@ class OperatorAnswer:
         query: FitBody,
         priority_classes: Sequence[dict[str, Any]],
         namespaces: AbstractSet[str],
+        templates: tuple[Sequence[dict[str, Any]], Sequence[str]] | None = None,
     ) -> None:
         self._scheduler = scheduler
         self._query = query
         self._priority_classes = priority_classes
         self._namespaces = namespaces
+        self._templates = templates
         workloads = [each for each in query.objects if expands(each)]
         has_template = query.node_template is not None or bool(query.node)
         self.is_single = len(workloads) == 1 and is_one_pod(workloads[0], query.count) and not has_template
@@ -183,12 +186,15 @@ class OperatorAnswer:
             return self._read
         scheduler, query = self._scheduler, self._query
         template = _template(scheduler, query)
+        templates, not_read = self._templates or ((), ())
+        objects = enumerate([*query.objects, *templates], 1)
         question = FitQuestion(
-            objects=[Placed(each, Place("objects", 0, number)) for number, each in enumerate(query.objects, 1)],
+            objects=[Placed(each, Place("objects", 0, number)) for number, each in objects],
             namespace=query.namespace,
             profile=query.profile,
             count=query.count,
             priority_classes=self._priority_classes,
+            known_from="the manifests" if self._templates is None or not_read else "the manifests or the cluster",
             template=template,
             max_new=query.max_new if template is not None else 0,
             may_evict=query.evictions,
@@ -198,7 +204,7 @@ class OperatorAnswer:
         if not found <= self._namespaces:
             others = ", ".join(sorted(found - self._namespaces))
             raise ConfigError([Problem("objects", f"have pods in namespaces that no metadata.namespace has: {others}")])
-        self._read = request, notices
+        self._read = request, (*not_read, *notices)
         return self._read
 
     def document(self, steps: int | None) -> FitDocument:

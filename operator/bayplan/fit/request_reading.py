@@ -42,6 +42,7 @@ class FitQuestion:
         count: Number of copies or replicas of the only workload; None for that of the manifest.
         priority_classes: PriorityClasses of the cluster, as manifests.
         claim_templates: Admitted templates of resource claims of the cluster, as far as they are known.
+        known_from: What templates of resource claims are known from.
         template: Manifest of a Node, or the name of a node; None for no new nodes.
         max_new: Maximum number of new nodes.
     """
@@ -52,6 +53,7 @@ class FitQuestion:
     count: int | None = None
     priority_classes: Sequence[Mapping[str, Any]] = ()
     claim_templates: Sequence[ResourceClaimTemplate] = ()
+    known_from: str = "the manifests"
     template: NodeTemplate | None = None
     max_new: int = 0
     may_evict: bool = True
@@ -97,7 +99,7 @@ def read_question(question: FitQuestion, decoded: DecodedTypes | None = None) ->
     if len(keys) != len(pods):
         raise ConfigError([Problem("metadata.name", "two pods of the request have the same name; rename one")])
     templates = (*admitted.claim_templates, *question.claim_templates)
-    notices += _missing_templates(pods, templates)
+    notices += _missing_templates(pods, templates, question.known_from)
     pods, claims = _with_claims(pods, admitted, templates)
     notices += admitted.notices
     if any(isinstance(each, ResourceSlice) for each in admitted.devices):
@@ -197,7 +199,7 @@ def _with_name(pod: dict[str, Any], generated: Counter[str]) -> dict[str, Any]:
 
 def _in_namespace(placed: Placed[Any], namespace: str) -> Placed[Any]:
     body = placed.object
-    if not namespace or not isinstance(body, dict) or body.get("kind") in CLUSTER_SCOPED:
+    if not namespace or not isinstance(body, dict) or str(body.get("kind")) in CLUSTER_SCOPED:
         return placed
     meta = body.get("metadata")
     if not isinstance(meta, dict) or meta.get("namespace"):
@@ -214,15 +216,16 @@ CLUSTER_SCOPED = frozenset(
 def _grouped(pods: Iterable[dict[str, Any]], place: Any, own_claims: Mapping[str, Mapping[str, Any]]) -> list[_Copies]:
     """Group pods that differ only in their metadata; pods whose labels decide on their constraints stay single."""
     found: list[_Copies] = []
-    by_spec: dict[int, _Copies] = {}
+    by_spec: dict[int, _Copies | None] = {}
     for pod in pods:
         spec = pod.get("spec")
         known = by_spec.get(id(spec))
-        if known is not None and "matchLabelKeys" not in str(spec):
+        if known is not None:
             known.metas.append(pod["metadata"])
             continue
         made = _Copies(_with_claim_names(pod, own_claims), [pod.get("metadata") or {}], place, own_claims)
-        by_spec[id(spec)] = made
+        if id(spec) not in by_spec:
+            by_spec[id(spec)] = None if "matchLabelKeys" in str(spec) else made
         found.append(made)
     return found
 
@@ -231,7 +234,7 @@ def _admitted(
     question: FitQuestion, others: list[Placed[Any]], copies: Iterable[_Copies], decoded: DecodedTypes | None
 ) -> AdmittedCluster:
     own = {
-        meta.get("name")
+        str(meta.get("name"))
         for each in others
         if isinstance(each.object, dict) and each.object.get("kind") == "PriorityClass"
         if isinstance(meta := each.object.get("metadata"), dict)
@@ -249,7 +252,7 @@ def _with_claim_names(pod: dict[str, Any], own_claims: Mapping[str, Any]) -> dic
         return pod
     volumes = [
         {**each, "persistentVolumeClaim": {"claimName": _claim_name(each["name"], pod["metadata"]["name"])}}
-        if isinstance(each, dict) and each.get("name") in own_claims
+        if isinstance(each, dict) and str(each.get("name")) in own_claims
         else each
         for each in pod["spec"]["volumes"]
     ]
@@ -265,7 +268,7 @@ def _first_claims(copies: _Copies, others: Iterable[Placed[Any]]) -> Iterator[di
     meta = copies.body["metadata"]
     namespace = str(meta.get("namespace") or DEFAULT_NAMESPACE)
     written = {
-        (own.get("namespace") or DEFAULT_NAMESPACE, own.get("name"))
+        (str(own.get("namespace") or DEFAULT_NAMESPACE), str(own.get("name")))
         for each in others
         if copies.own_claims and isinstance(each.object, dict) and each.object.get("kind") == "PersistentVolumeClaim"
         if isinstance(own := each.object.get("metadata"), dict)
@@ -328,7 +331,9 @@ def _owner(body: Mapping[str, Any]) -> OwnerReference:
     )  # fmt: skip
 
 
-def _missing_templates(pods: Iterable[Pod], templates: Iterable[ResourceClaimTemplate]) -> Iterator[str]:
+def _missing_templates(
+    pods: Iterable[Pod], templates: Iterable[ResourceClaimTemplate], known_from: str
+) -> Iterator[str]:
     named = {
         (pod.metadata.namespace, each.resource_claim_template_name)
         for pod in pods
@@ -337,7 +342,7 @@ def _missing_templates(pods: Iterable[Pod], templates: Iterable[ResourceClaimTem
     }
     missing = named - {(each.metadata.namespace, each.metadata.name) for each in templates}
     for namespace, name in sorted(missing):
-        yield f"ResourceClaimTemplate {namespace}/{name} is not in the manifests; add it, or its pods do not fit"
+        yield f"ResourceClaimTemplate {namespace}/{name} is not in {known_from}; add it, or its pods do not fit"
 
 
 def _with_claims(

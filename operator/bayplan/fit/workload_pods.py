@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from bayplan.simulation.object_admission import DEFAULT_NAMESPACE
@@ -17,6 +18,8 @@ from scheduler_core.errors import ConfigError, Problem
 
 MAX_PODS = 5_000
 """Maximum number of pods of one request."""
+_MAX_ENTRIES = 500_000
+"""Maximum number of labels, annotations and owner references of all pods of one workload; each pod has its own."""
 
 _JOB = "batch.kubernetes.io/"
 _JOBSET = "jobset.sigs.k8s.io/"
@@ -24,6 +27,7 @@ _LWS = "leaderworkerset.sigs.k8s.io/"
 _EXCLUSIVE_JOBS = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 _NODES_OF_JOBS = "alpha.jobset.sigs.k8s.io/node-selector"
 _EXCLUSIVE_GROUPS = f"{_LWS}exclusive-topology"
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 Body = Mapping[str, Any]
 
@@ -70,9 +74,13 @@ def expand(body: Body, where: str, count: int | None = None) -> WorkloadPods:
     """
     found = WorkloadPods()
     reader = _Fields(body, f"{where} ({body.get('kind')} {_name(body)})")
+    entries = 0
     for pod in _EXPANDED[_kind(body)](reader, found, count):
         if len(found.pods) >= MAX_PODS:
             raise reader.error("spec", f"has more than {MAX_PODS} pods; request fewer of them")
+        entries += sum(len(value) for value in pod["metadata"].values() if isinstance(value, dict | list))
+        if entries > _MAX_ENTRIES:
+            raise reader.error("metadata", "is too long for this number of pods; remove labels or annotations")
         found.pods.append(pod)
     return found
 
@@ -120,6 +128,14 @@ class _Fields:
             raise self.error(path, "must be a mapping of fields; correct it")
         return value
 
+    def items(self, path: str) -> list[Any]:
+        value = self.get(path)
+        if value is None:
+            return []
+        if not isinstance(value, list):
+            raise self.error(path, "must be a list; correct it")
+        return value
+
     def number(self, path: str, default: int) -> int:
         value = self.get(path)
         if value is None:
@@ -132,6 +148,20 @@ class _Fields:
         found = self.mapping(path)
         if not isinstance(found.get("spec"), dict):
             raise self.error(f"{path}.spec", "is required; add it")
+        self.mapping(f"{path}.metadata.labels")
+        self.mapping(f"{path}.metadata.annotations")
+        for kind in ("podAffinity", "podAntiAffinity"):
+            self.items(f"{path}.spec.affinity.{kind}.{_REQUIRED}")
+        self.items(f"{path}.spec.volumes")
+        return found
+
+    def mounted_volumes(self, path: str) -> set[str]:
+        """Return the names of the volumes that the containers of a pod template mount."""
+        found = set[str]()
+        for kind in ("containers", "initContainers"):
+            for position, container in enumerate(self.items(f"{path}.spec.{kind}")):
+                inner = _Fields(container, f"{self.where}: {path}.spec.{kind}[{position}]")
+                found |= {str(each.get("name")) for each in inner.items("volumeMounts") if isinstance(each, dict)}
         return found
 
     def claim_templates(self, path: str) -> dict[str, Body]:
@@ -232,19 +262,21 @@ def _pods_of_job(
     default_mode: str = "NonIndexed",
 ) -> Iterator[dict[str, Any]]:
     template = of.template(f"{path}.template")
-    parallelism = of.number(f"{path}.parallelism", 1) if count is None else count
-    completions = of.get(f"{path}.completions")
-    if completions is not None and count is None:
-        parallelism = min(parallelism, of.number(f"{path}.completions", 1))
     is_indexed = (of.get(f"{path}.completionMode") or default_mode) == "Indexed"
     uid = owner.reference["uid"]
     own = {
         f"{_JOB}job-name": owner.name, "job-name": owner.name, f"{_JOB}controller-uid": uid, "controller-uid": uid,
         **(labels or {}),
     }  # fmt: skip
-    for number in range(parallelism):
+    for number in range(_parallelism(of, path) if count is None else count):
         index = {f"{_JOB}job-completion-index": str(number)} if is_indexed else {}
         yield _pod(template, f"{owner.name}-{number}", owner, {**own, **index}, {**(labels or {}), **index})
+
+
+def _parallelism(of: _Fields, path: str) -> int:
+    parallelism = of.number(f"{path}.parallelism", 1)
+    completions = of.number(f"{path}.completions", parallelism)
+    return min(parallelism, completions)
 
 
 def _deployment(of: _Fields, found: WorkloadPods, count: int | None) -> Iterator[dict[str, Any]]:
@@ -258,7 +290,7 @@ def _deployment(of: _Fields, found: WorkloadPods, count: int | None) -> Iterator
 def _replica_set(of: _Fields, found: WorkloadPods, count: int | None) -> Iterator[dict[str, Any]]:
     del found
     template = of.template("spec.template")
-    owner = _Owner(str(of.body["kind"]), str(of.body["apiVersion"]), of.name, of.namespace)
+    owner = _Owner(str(of.body["kind"]), str(of.body.get("apiVersion") or "v1"), of.name, of.namespace)
     for number in range(of.number("spec.replicas", 1) if count is None else count):
         yield _pod(template, f"{of.name}-{number}", owner, {})
 
@@ -287,7 +319,7 @@ def _with_volumes(template: Body, claims: Iterable[str], suffix: str = "") -> di
     others = [
         each
         for each in (given if isinstance(given, list) else ())
-        if not isinstance(each, dict) or each.get("name") not in names
+        if not isinstance(each, dict) or str(each.get("name")) not in names
     ]
     added = [{"name": name, "persistentVolumeClaim": {"claimName": f"{name}-{suffix}"}} for name in sorted(names)]
     return {**template, "spec": {**spec, "volumes": [*others, *added]}}
@@ -307,7 +339,7 @@ def claim_of(template: Body, name: str, namespace: str) -> dict[str, Any]:
 
 def _note_left_out(of: _Fields, found: WorkloadPods) -> None:
     annotations = of.mapping("metadata.annotations")
-    left_out = (key for key in annotations if key.startswith(_LWS) and key.endswith("-topology"))
+    left_out = (key for key in map(str, annotations) if key.startswith(_LWS) and key.endswith("-topology"))
     found.notices += (
         f"annotation {key} of {of.namespace}/{of.name} is not evaluated"
         for key in (*left_out, *(key for key in annotations if key == _NODES_OF_JOBS))
@@ -343,9 +375,9 @@ def _with_terms(spec: Body, terms: Mapping[str, list[dict[str, Any]]], of_term: 
     affinity = dict(spec.get("affinity") or {})
     for kind, expressions in terms.items():
         given = affinity.get(kind) or {}
-        required = given.get("requiredDuringSchedulingIgnoredDuringExecution") or []
+        required = given.get(_REQUIRED) or []
         term = {"labelSelector": {"matchExpressions": expressions}, **of_term}
-        affinity[kind] = {**given, "requiredDuringSchedulingIgnoredDuringExecution": [*required, term]}
+        affinity[kind] = {**given, _REQUIRED: [*required, term]}
     return {**spec, "affinity": affinity}
 
 
@@ -395,6 +427,9 @@ def _job_set(of: _Fields, found: WorkloadPods, count: int | None) -> Iterator[di
                     "template.spec.completionMode", f"must be Indexed, because annotation {_EXCLUSIVE_JOBS} is set"
                 )
         with_claims = _with_shared_claims(inner, shared, of.name)
+        if not _parallelism(with_claims, "template.spec"):
+            # Otherwise there is no limit to the number of Jobs.
+            continue
         for number in range(replicas):
             job = f"{of.name}-{inner.body['name']}-{number}"
             labels = {
@@ -425,9 +460,7 @@ def _with_shared_claims(of: _Fields, shared: Mapping[str, Body], name: str) -> _
     if not shared:
         return of
     template = of.template("template.spec.template")
-    containers = [*(template["spec"].get("containers") or ()), *(template["spec"].get("initContainers") or ())]
-    mounts = (mount for each in containers if isinstance(each, dict) for mount in each.get("volumeMounts") or ())
-    mounted = {mount.get("name") for mount in mounts if isinstance(mount, dict)}
+    mounted = of.mounted_volumes("template.spec.template")
     added = _with_volumes(template, shared.keys() & mounted, name)
     job = of.mapping("template")
     return _Fields({**of.body, "template": {**job, "spec": {**job["spec"], "template": added}}}, of.where)
@@ -456,14 +489,17 @@ def _leader_worker_set(of: _Fields, found: WorkloadPods, count: int | None) -> I
         }
         annotations = {f"{_LWS}size": str(size)}
         owner = _Owner("StatefulSet", "apps/v1", of.name, of.namespace)
-        pods = [_pod(leader, name, owner, {**labels, f"{_LWS}worker-index": "0"}, annotations)]
+        first = _pod(leader, name, owner, {**labels, f"{_LWS}worker-index": "0"}, annotations)
         owner = _Owner("StatefulSet", "apps/v1", name, of.namespace)
-        annotations = {**annotations, f"{_LWS}leader-name": name}
-        pods += (
-            _pod(worker, f"{name}-{number}", owner, {**labels, f"{_LWS}worker-index": str(number)}, annotations)
-            for number in range(1, size)
-        )
+        pods = chain((first,), _workers(worker, owner, labels, annotations, size))
         yield from _exclusive(pods, f"{_LWS}group-key", topology) if topology else pods
+
+
+def _workers(template: Body, owner: _Owner, labels: Body, annotations: Body, size: int) -> Iterator[dict[str, Any]]:
+    annotations = {**annotations, f"{_LWS}leader-name": owner.name}
+    for number in range(1, size):
+        own = {**labels, f"{_LWS}worker-index": str(number)}
+        yield _pod(template, f"{owner.name}-{number}", owner, own, annotations)
 
 
 _Expansion = Callable[[_Fields, WorkloadPods, int | None], Iterator[dict[str, Any]]]

@@ -2,8 +2,9 @@
 
 Callers on the same host are answered, of which ``kubectl port-forward`` is one, and users with a token who have the
 verb ``create`` on the resource ``fits.bayplan.dev`` in the namespaces of the pods. That resource exists only in roles,
-so that a controller needs no right to create pods. A node that is copied needs ``get nodes``. Names of victims are
-shown in namespaces in which the user may list pods.
+so that a controller needs no right to create pods. A node that is copied needs ``get nodes``. ResourceClaimTemplates
+are read in namespaces in which the user may get them. Names of victims are shown in namespaces in which the user may
+list pods.
 
 One pod is tried at once, in less than a slice of the scheduling loop; what takes longer is searched in a copy of the
 process. Requests may use a twentieth of the time of the process.
@@ -26,6 +27,7 @@ import msgspec
 from aiohttp import web
 
 from bayplan.fit import FitBody
+from bayplan.fit.claim_templates import NamesByNamespace, missing_templates, not_read
 from bayplan.fit.request_reading import CLUSTER_SCOPED
 from bayplan.kube.readiness import Readiness
 from bayplan.process.copies import BackgroundDocuments, Document
@@ -47,6 +49,8 @@ _LONGEST_WAIT_SECONDS = 10.0
 _ANSWERS = "bayplan.fit.building"
 
 
+_Templates = tuple[list[dict[str, Any]], list[str]]
+
 _decode = msgspec.json.Decoder(FitBody).decode
 
 
@@ -58,6 +62,8 @@ class FitSources:
         is_suspended: Whether a cycle is suspended, which a dry run would disturb.
         priority_classes: Lists the PriorityClasses of the cluster, as manifests.
         documents: Builds answers in a copy of the process; None to build them at once.
+        claim_templates: Reads ResourceClaimTemplates by namespace; returns manifests, and notices about those that may
+            not be read. None to read none.
     """
 
     scheduler: Scheduler
@@ -65,6 +71,7 @@ class FitSources:
     is_suspended: Callable[[], bool]
     priority_classes: Callable[[], Awaitable[list[dict[str, Any]]]]
     documents: BackgroundDocuments | None = None
+    claim_templates: Callable[[NamesByNamespace], Awaitable[_Templates]] | None = None
 
 
 class FitEndpoint:
@@ -111,12 +118,12 @@ class FitEndpoint:
             return refusal(429, f"{_MOST_WAITING} requests wait already; retry")
         self._waiting += 1
         try:
-            response = await self._answered(given, namespaces)
+            response = await self._answered(given, namespaces, caller)
         finally:
             self._waiting -= 1
         return response if isinstance(response, web.Response) else await _shown_to(caller, response)
 
-    async def _answered(self, given: FitBody, namespaces: AbstractSet[str]) -> web.Response | bytes:
+    async def _answered(self, given: FitBody, namespaces: AbstractSet[str], caller: Caller) -> web.Response | bytes:
         """Return the document, or the response to a request without one.
 
         Args:
@@ -128,10 +135,16 @@ class FitEndpoint:
             classes = await self._sources.priority_classes()
         except ClusterWriteError as error:
             return refusal(503, f"PriorityClasses cannot be listed: {error}; retry")
+        try:
+            templates = await self._templates(missing_templates(given.objects, given.namespace or "default"), caller)
+        except ConfigError as error:
+            return refusal(400, "; ".join(map(str, error.problems)))
+        except ClusterWriteError as error:
+            return refusal(503, f"ResourceClaimTemplates cannot be read: {error}; retry")
         refused = await self._not_now()
         if refused is not None:
             return refused
-        answer = answering.OperatorAnswer(self._sources.scheduler, given, classes, namespaces)
+        answer = answering.OperatorAnswer(self._sources.scheduler, given, classes, namespaces, templates)
 
         def make(steps: int | None) -> Document:
             try:
@@ -157,6 +170,15 @@ class FitEndpoint:
             return make(_STEPS_IN_COPY if background.is_copy else None)
 
         return _content(await documents.build(make_there, self._charge, lambda _: bool(answer.was_given_up)))
+
+    async def _templates(self, missing: NamesByNamespace, caller: Caller) -> _Templates | None:
+        """Return the templates of the cluster that the caller may get, and notices about others."""
+        read = self._sources.claim_templates
+        if read is None:
+            return None
+        denials = {each: await caller.denial(Permission("get", resource=TEMPLATES, namespace=each)) for each in missing}
+        found, notices = await read({each: names for each, names in missing.items() if denials[each] is None})
+        return found, [*(not_read(each, denial.message) for each, denial in denials.items() if denial), *notices]
 
     def _charge(self, seconds: float) -> None:
         self._budget.charge(seconds, 1)
@@ -213,6 +235,7 @@ async def _shown_to(caller: Caller, document: bytes) -> web.Response:
 
 FITS = "fits.bayplan.dev"
 """Resource of the permission to send fit requests; no API serves it."""
+TEMPLATES = "resourceclaimtemplates.resource.k8s.io"
 MAX_NAMESPACES = 16
 """Maximum number of namespaces whose permissions are reviewed for one request."""
 
@@ -300,7 +323,7 @@ def namespaces_of(objects: Iterable[Mapping[str, Any]], default: str) -> set[str
     """
     found = set()
     for each in objects:
-        if each.get("kind") not in CLUSTER_SCOPED:
+        if str(each.get("kind")) not in CLUSTER_SCOPED:
             meta = each.get("metadata")
             own = meta.get("namespace") if isinstance(meta, dict) else None
             found.add(str(own or default or "default"))

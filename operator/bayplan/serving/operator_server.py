@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, TypeVar
 
@@ -14,6 +15,7 @@ from bayplan.explanation.documents import Explanation, GangExplanation, GangVerd
 from bayplan.explanation.gang_building import explain_gang, named_gang
 from bayplan.explanation.pod_building import explain_pod
 from bayplan.extenders.http_extender import extender_states
+from bayplan.fit.claim_templates import read_templates
 from bayplan.gangs.group_sources import priority_class_manifests
 from bayplan.introspection.cache_debugger import check_cache
 from bayplan.introspection.reports import shadow_report
@@ -82,6 +84,7 @@ class Endpoints:
             lambda: context.suspension.is_on,
             lambda: priority_class_manifests(parts.connection),
             parts.background,
+            partial(read_templates, parts.connection),
         )
         fit = FitEndpoint(sources, FitAccess(authorization))
         return [*explain.routes, *debug.routes, *fit.routes]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -260,3 +261,42 @@ def test_claim_templates_without_names() -> None:
     body = workload("apps/v1", "StatefulSet", template=TEMPLATE, volumeClaimTemplates=[{"spec": {}}])
     with pytest.raises(ConfigError, match=r"volumeClaimTemplates: must be a list of claims with metadata\.name"):
         expand(body, "here")
+
+
+MOST = 2**31 - 1
+LABELS = {f"l{number}": "" for number in range(10_000)}
+
+
+@table(
+    "body, message",
+    ("job", job(parallelism=MOST), "has more than 5000 pods"),
+    (
+        "leader-worker-set",
+        workload(
+            "leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet",
+            leaderWorkerTemplate={"size": MOST, "workerTemplate": TEMPLATE},
+        ),
+        "has more than 5000 pods",
+    ),
+    (
+        "labels",
+        workload("apps/v1", "Deployment", replicas=100, template={**TEMPLATE, "metadata": {"labels": LABELS}}),
+        "metadata: is too long for this number of pods",
+    ),
+)  # fmt: skip
+def test_sizes_are_bounded(body: dict[str, Any], message: str) -> None:
+    """A workload that is too large is an error, and not as many pods in memory."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(ConfigError, match=message):
+            expand(body, "here")
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 100_000_000
+
+
+def test_jobs_without_pods() -> None:
+    """Jobs of a JobSet that have no pods are not counted one by one."""
+    part = {"name": "jobs", "replicas": MOST, "template": {"spec": {"parallelism": 0, "template": TEMPLATE}}}
+    assert not expand(workload("jobset.x-k8s.io/v1alpha2", "JobSet", replicatedJobs=[part]), "here").pods

@@ -9,6 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 from bayplan.cli.fit import read_fit
+from bayplan.fit.claim_templates import MAX_TEMPLATES, NamesByNamespace
 from bayplan.kube.readiness import Readiness
 from bayplan.process.copies import BackgroundDocuments, ForkedSearches
 from bayplan.serving import FIT_PATH
@@ -16,7 +17,7 @@ from bayplan.serving.authorization import TOKEN_HEADER, Access, User
 from bayplan.serving.fit_endpoint import MAX_BODY, MAX_NAMESPACES, FitAccess, FitEndpoint, FitSources
 from bayplan.serving.http_server import HealthServer
 
-from scheduler_core.errors import ServerUnavailableError
+from scheduler_core.errors import ClusterWriteError, ServerUnavailableError
 from scheduler_core.fit.fit_search import FitVerdict
 from scheduler_core.in_tree import default_plugins
 from tests.support.builders import node
@@ -296,3 +297,142 @@ async def test_other_hosts_without_authorization(cluster: Rig, readiness: Readin
         code, answer = await query(server, pod())
         assert code == 403
         assert "set authorizeRequests" in json.loads(answer)["error"]
+
+
+class Templates:
+    """ResourceClaimTemplates of the cluster: ``one`` in each namespace that may be read.
+
+    Attributes:
+        read: What was requested.
+    """
+
+    def __init__(self, error: ClusterWriteError | None = None) -> None:
+        self.read: list[NamesByNamespace] = []
+        self.error = error
+
+    async def __call__(self, missing: NamesByNamespace) -> tuple[list[dict[str, Any]], list[str]]:
+        if self.error is not None:
+            raise self.error
+        self.read.append(missing)
+        spec = {"spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]}}}
+        metas = [{"name": "one", "namespace": each} for each, names in missing.items() if "one" in names]
+        kind = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate"}
+        return [{**kind, "metadata": meta, "spec": spec} for meta in metas], []
+
+
+def with_claim(template: str, **meta: str) -> dict[str, Any]:
+    """Return the manifest of a pod with a claim of a template."""
+    claims = [{"name": "gpu", "resourceClaimTemplateName": template}]
+    return {**pod(resourceClaims=claims), "metadata": {"name": "p", **meta}}
+
+
+@table(
+    "objects, read, notices",
+    ("in the cluster", [with_claim("one")], {"default": {"one"}}, []),
+    (
+        "nowhere",
+        [with_claim("two")],
+        {"default": {"two"}},
+        ["ResourceClaimTemplate default/two is not in the manifests or the cluster; add it, or its pods do not fit"],
+    ),
+    (
+        "in a workload",
+        [
+            {
+                "apiVersion": "batch/v1",
+                "kind": "Job",
+                "metadata": {"name": "j", "namespace": "team"},
+                "spec": {"template": {"spec": {**with_claim("one")["spec"], "restartPolicy": "Never"}}},
+            }
+        ],
+        {"team": {"one"}},
+        [],
+    ),
+    ("none", [pod()], {}, []),
+)
+async def test_claim_templates_of_the_cluster(
+    cluster: Rig, readiness: Readiness, objects: list[dict[str, Any]], read: NamesByNamespace, notices: list[str]
+) -> None:
+    """Templates that the manifests name and do not contain are read in the namespace of the pods."""
+    templates = Templates()
+    sources = FitSources(cluster.scheduler, readiness, lambda: False, high, claim_templates=templates)
+    async with served(FitEndpoint(sources).routes, readiness) as server:
+        _, body = await query(server, *objects)
+    assert templates.read == [read]
+    assert list(read_fit(body).notices) == notices
+
+
+async def test_many_claim_templates(cluster: Rig, readiness: Readiness) -> None:
+    """The number of templates that one request reads is bounded."""
+    templates = Templates()
+    sources = FitSources(cluster.scheduler, readiness, lambda: False, high, claim_templates=templates)
+    claims = [{"name": f"c{number}", "resourceClaimTemplateName": f"t{number}"} for number in range(MAX_TEMPLATES + 1)]
+    async with served(FitEndpoint(sources).routes, readiness) as server:
+        code, answer = await query(server, pod(resourceClaims=claims))
+    assert (code, templates.read) == (400, [])
+    assert "more than 64 ResourceClaimTemplates" in json.loads(answer)["error"]
+
+
+async def test_claim_templates_that_cannot_be_read(cluster: Rig, readiness: Readiness) -> None:
+    """A request is to be repeated if the API server is away."""
+    templates = Templates(ServerUnavailableError("away"))
+    sources = FitSources(cluster.scheduler, readiness, lambda: False, high, claim_templates=templates)
+    async with served(FitEndpoint(sources).routes, readiness) as server:
+        code, answer = await query(server, with_claim("one"))
+    assert code == 503
+    assert "ResourceClaimTemplates cannot be read: away; retry" in json.loads(answer)["error"]
+
+
+@pytest.fixture
+def templates() -> Templates:
+    return Templates()
+
+
+@pytest.fixture
+async def reading(
+    cluster: Rig, readiness: Readiness, reviewer: Reviewer, templates: Templates
+) -> AsyncIterator[HealthServer]:
+    """Return a server that trusts no caller, and reads templates."""
+    sources = FitSources(cluster.scheduler, readiness, lambda: False, high, claim_templates=templates)
+    async with authorized_fit(sources, reviewer, VirtualClock()) as server:
+        yield server
+
+
+@table(
+    "token, read, notices",
+    (
+        "may not get them",
+        "team",
+        [{}],
+        [
+            "ResourceClaimTemplates of namespace team are not read: forbidden: ",
+            "ResourceClaimTemplate team/one is not in the manifests; add it",
+        ],
+    ),
+    ("may get them", "auditor", [{"team": {"one"}}], []),
+)
+async def test_claim_templates_of_a_user(
+    reading: HealthServer, templates: Templates, token: str, read: list[NamesByNamespace], notices: list[str]
+) -> None:
+    """Templates are read only in namespaces in which the user may get them."""
+    body = json.dumps({"objects": [with_claim("one", namespace="team")]}).encode()
+    _, answer = await post(reading, body, {**JSON, "Authorization": f"Bearer {token}"})
+    assert templates.read == read
+    found = json.loads(answer)["notices"]
+    assert [each[: len(text)] for each, text in zip(found, notices, strict=True)] == notices
+    assert not found or 'cannot get resourceclaimtemplates.resource.k8s.io in namespace "team": by no role' in found[0]
+
+
+@table(
+    "body",
+    ("kind", {"objects": [{"kind": []}]}),
+    ("kind of two", {"objects": [pod(), {"kind": {}, "metadata": {"namespace": []}}]}),
+    ("labels", {"objects": [{"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"template": {
+        "metadata": {"labels": "x"}, "spec": {}}}}]}),
+    ("template name", {"objects": [with_claim("..")]}),
+    ("kind of a template", {"objects": [], "nodeTemplate": {"kind": [], "metadata": []}}),
+)  # fmt: skip
+async def test_hostile_objects(server: HealthServer, body: dict[str, Any]) -> None:
+    """Objects of other shapes are an error that names them."""
+    code, answer = await post(server, json.dumps(body).encode())
+    assert code in (200, 400), answer
