@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 from hack.demo import manifests
-from hack.demo.stage import PROFILES, Demo, DemoFailed, perform
+from hack.demo.stage import Demo, DemoFailed, perform
 
 NODES = 100
 _PROFILE = "schedulerprofile"
@@ -21,6 +21,8 @@ _BROKEN_EDIT: dict[str, Any] = {
 
 
 class ProfileDemo(Demo):
+    needs_kubelets = False
+
     def run(self) -> None:
         self._start_operator()
         self._fill_cluster()
@@ -40,8 +42,7 @@ class ProfileDemo(Demo):
         screen.step(f"{NODES} nodes in {len(manifests.ZONES)} zones, and two profiles: one spreads, one packs")
         self._stage.create(manifests.nodes(NODES))
         screen.show(f"{NODES} nodes created, 8 CPUs and 32 GiB each")
-        for name in ("spread", "pack"):
-            self._stage.show("apply", "-f", str(PROFILES / f"{name}.yaml"), shown=f"examples/profiles/{name}.yaml")
+        self._apply("profiles/spread", "profiles/pack")
         self._stage.until("both profiles are live", lambda: all(self._is_ready(name) for name in ("spread", "pack")))
         screen.step(f"{2 * PODS_PER_PROFILE} pods, half of them for each profile")
         for name in ("spread", "pack"):
@@ -130,7 +131,7 @@ class ProfileDemo(Demo):
         self._stage.plane.kubectl("patch", "schedulerprofile", profile, "--type=merge", "-p", json.dumps(patch))
 
     def _is_ready(self, name: str) -> bool:
-        return self._condition(_PROFILE, name, "Ready").get("status") == "True"
+        return self._is_true(_PROFILE, name, "Ready")
 
     def _revision(self, name: str) -> str:
         return str(self._status(_PROFILE, name).get("activeRevision", ""))
@@ -156,7 +157,7 @@ _NO_BALANCE = {"score": {"disabled": [{"name": "NodeResourcesBalancedAllocation"
 
 
 def main() -> int:
-    return perform("make demo", __doc__, lambda stage: ProfileDemo(stage).run(), _TO_TRY)
+    return perform("make demo", __doc__, ProfileDemo, _TO_TRY)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from collections import Counter
 from typing import Any
 
 from hack.demo import manifests
-from hack.demo.stage import PROFILES, Demo, DemoFailed, Stage, perform
+from hack.demo.stage import Demo, DemoFailed, Stage, perform
 
 NODES = 60
 _PROFILE = "schedulerprofile"
@@ -27,6 +27,8 @@ _DIFFERS = (0, 1)
 
 
 class ChangeDemo(Demo):
+    needs_kubelets = False
+
     def __init__(self, stage: Stage) -> None:
         super().__init__(stage)
         self._record = str(stage.plane.state_dir / "record")
@@ -50,10 +52,9 @@ class ChangeDemo(Demo):
         self._screen.step(f"{NODES} nodes, a profile that spreads, and a shadow of it that would pack")
         self._stage.start_operator("--record", self._record)
         self._stage.create(manifests.nodes(NODES))
-        self._stage.show("apply", "-f", str(PROFILES / f"{LIVE}.yaml"), shown=f"examples/profiles/{LIVE}.yaml")
-        self._stage.show("apply", "-f", str(PROFILES / "spread-next.yaml"), shown="examples/profiles/spread-next.yaml")
-        self._stage.until("the profile is live", lambda: self._is_true(LIVE, "Ready"))
-        self._stage.until("the shadow compares", lambda: self._is_true(SHADOW, "Comparing"))
+        self._apply(f"profiles/{LIVE}", f"profiles/{SHADOW}")
+        self._stage.until("the profile is live", lambda: self._is_true(_PROFILE, LIVE, "Ready"))
+        self._stage.until("the shadow compares", lambda: self._is_true(_PROFILE, SHADOW, "Comparing"))
 
     def _shadow(self) -> int:
         screen = self._screen
@@ -142,9 +143,6 @@ class ChangeDemo(Demo):
     def _revision(self) -> str:
         return str(self._status(_PROFILE, LIVE).get("activeRevision", ""))
 
-    def _is_true(self, name: str, condition: str) -> bool:
-        return self._condition(_PROFILE, name, condition).get("status") == "True"
-
 
 _TO_TRY = f"""  kubectl get schedulerprofiles -o wide
   kubectl describe schedulerprofile {SHADOW}     # the last 100 differences, with reasons
@@ -153,7 +151,7 @@ _TO_TRY = f"""  kubectl get schedulerprofiles -o wide
 
 
 def main() -> int:
-    return perform("make demo-change", __doc__, lambda stage: ChangeDemo(stage).run(), _TO_TRY)
+    return perform("make demo-change", __doc__, ChangeDemo, _TO_TRY)
 
 
 if __name__ == "__main__":

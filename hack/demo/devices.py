@@ -6,12 +6,11 @@ process of the demo, and its ResourceSlices stay if the cluster stays.
 
 import sys
 
-from hack.controlplane.api_client import ApiClient, status_of
+from hack.controlplane.api_client import status_of
 from hack.controlplane.controllers import start_kube_controller_manager
-from hack.controlplane.device_driver import DeviceDriver
 from hack.demo import manifests
-from hack.demo.manifests import DRIVER, Document, Model, Workload
-from hack.demo.stage import PROFILES, Demo, DemoFailed, Stage, perform
+from hack.demo.manifests import Document, Model, Workload
+from hack.demo.stage import POD_COLUMNS, POD_GROUPS, Demo, DemoFailed, perform
 
 LARGE, SMALL = Model("a100", "80Gi"), Model("l4", "24Gi")
 MACHINES = {"gpu-0": LARGE.devices(2), "gpu-1": SMALL.devices(4), "gpu-2": SMALL.devices(4)}
@@ -25,22 +24,14 @@ IMPOSSIBLE = Workload(
     "impossible", manifests.exactly(LARGE.selector, manifests.memory_at_least("141Gi")), 1, shares=True
 )
 
-_GROUPS = "podgroups.bayplan.dev"
 _RESULT = ".status.allocation.devices.results[*]"
 _CLAIM_COLUMNS = (
     f"custom-columns=CLAIM:.metadata.name,REQUEST:{_RESULT}.request,POOL:{_RESULT}.pool,DEVICE:{_RESULT}.device,"
     "PODS:.status.reservedFor[*].name"
 )
-_POD_COLUMNS = "custom-columns=POD:.metadata.name,STATUS:.status.phase,NODE:.spec.nodeName"
 
 
 class DeviceDemo(Demo):
-    def __init__(self, stage: Stage, driver: DeviceDriver) -> None:
-        if not stage.has_kwok:
-            raise DemoFailed("pods must run in this demo: install Go, so that kwok can be built")
-        super().__init__(stage)
-        self._driver = driver
-
     def run(self) -> None:
         self._prepare()
         self._by_attribute()
@@ -66,7 +57,7 @@ class DeviceDemo(Demo):
         stage.create(manifests.as_list([*(manifests.node(name) for name in names), manifests.device_class()]))
         for name, devices in MACHINES.items():
             self._driver.publish(name, *devices)
-        stage.show("apply", "-f", str(PROFILES / "pack.yaml"), shown="examples/profiles/pack.yaml")
+        self._apply("profiles/pack")
         columns = "custom-columns=NODE:.spec.nodeName,DRIVER:.spec.driver,DEVICES:.spec.devices[*].name"
         stage.show("get", "resourceslices", "-o", columns)
         screen.show(f"{LATE_MACHINE} is a node whose driver has not published anything yet")
@@ -74,7 +65,7 @@ class DeviceDemo(Demo):
     def _by_attribute(self) -> None:
         screen = self._screen
         screen.step("A claim by attribute: an a100 with at least 40 GiB")
-        self._submit(TRAIN)
+        self._submit_claimants(TRAIN)
         self._say_selectors(TRAIN)
         self._until_running(TRAIN)
         self._stage.show("get", "resourceclaims")
@@ -84,7 +75,7 @@ class DeviceDemo(Demo):
     def _shared(self) -> None:
         screen = self._screen
         screen.step("A claim that two pods share")
-        self._submit(SHARED)
+        self._submit_claimants(SHARED)
         self._until_running(SHARED)
         self._show_allocations()
         self._show_pods(SHARED)
@@ -95,7 +86,7 @@ class DeviceDemo(Demo):
     def _alternatives(self) -> None:
         stage, screen = self._stage, self._screen
         screen.step(f"A prioritized list: {LARGE.name} if there is one, otherwise {SMALL.name}")
-        self._submit(EITHER)
+        self._submit_claimants(EITHER)
         self._until_running(EITHER)
         stage.show("get", "resourceclaims")
         self._show_allocations()
@@ -109,11 +100,9 @@ class DeviceDemo(Demo):
         stage, screen = self._stage, self._screen
         free = len(MACHINES["gpu-1"]) + len(MACHINES["gpu-2"]) - 2
         screen.step(f"A gang of {GANG.pods} pods, each with an {SMALL.name} from a template, and {free} that are free")
-        self._submit(GANG)
-        stage.until(
-            "the gang waits", lambda: self._condition(_GROUPS, GANG.name, "Scheduled").get("reason") == "Unschedulable"
-        )
-        stage.show("get", _GROUPS)
+        self._submit_claimants(GANG)
+        self._until_condition(POD_GROUPS, GANG.name, "Scheduled", "Unschedulable")
+        stage.show("get", POD_GROUPS)
         if any(self._nodes(GANG)) or any(_results(claim) for claim in self._claims(GANG)):
             raise DemoFailed("a gang that does not fit should hold no device")
         stage.show("get", "resourceclaims")
@@ -129,9 +118,9 @@ class DeviceDemo(Demo):
         stage, screen = self._stage, self._screen
         (pod,) = IMPOSSIBLE.pod_names
         screen.step("A claim that no device satisfies: an a100 with 141 GiB")
-        self._submit(IMPOSSIBLE)
+        self._submit_claimants(IMPOSSIBLE)
         self._say_selectors(IMPOSSIBLE)
-        stage.until("the pod has a condition", lambda: bool(self._condition("pod", pod, "PodScheduled").get("message")))
+        self._until_message(pod)
         condition = self._condition("pod", pod, "PodScheduled")
         screen.show(f'  PodScheduled={condition["status"]}, {condition["reason"]}: "{condition["message"]}"')
         stage.show("get", "resourceclaims", IMPOSSIBLE.name)
@@ -147,10 +136,6 @@ class DeviceDemo(Demo):
 
     # -- actions and reads --------------------------------------------------------------------------------------------
 
-    def _submit(self, workload: Workload) -> None:
-        self._screen.command("kubectl", "apply", "-f", f"{workload.name}.yaml")
-        self._screen.output(self._stage.plane.kubectl("apply", "-f", "-", input=manifests.as_list(workload.documents)))
-
     def _say_selectors(self, workload: Workload) -> None:
         for selector in workload.request["exactly"]["selectors"]:
             self._screen.show(f"  expression: {selector['cel']['expression']}")
@@ -165,7 +150,7 @@ class DeviceDemo(Demo):
         self._stage.show("get", "resourceclaims", "-o", _CLAIM_COLUMNS)
 
     def _show_pods(self, workload: Workload) -> None:
-        self._stage.show("get", "pods", "-l", f"workload={workload.name}", "-o", _POD_COLUMNS)
+        self._stage.show("get", "pods", "-l", f"workload={workload.name}", "-o", POD_COLUMNS)
 
     def _nodes(self, workload: Workload) -> list[str]:
         """Return the node of each pod; "" for a pod that is not bound."""
@@ -192,11 +177,7 @@ _TO_TRY = f"""  kubectl get resourceclaims,resourceslices
 
 
 def main() -> int:
-    def story(stage: Stage) -> None:
-        with ApiClient(stage.plane) as api:
-            DeviceDemo(stage, DeviceDriver(api, DRIVER)).run()
-
-    return perform("make demo-dra", __doc__, story, _TO_TRY)
+    return perform("make demo-dra", __doc__, DeviceDemo, _TO_TRY)
 
 
 if __name__ == "__main__":

@@ -15,12 +15,11 @@ from hack.controlplane.api_client import status_of
 from hack.controlplane.processes import Process
 from hack.demo import manifests
 from hack.demo.manifests import Job
-from hack.demo.stage import PROFILES, Demo, DemoFailed, Stage, perform
+from hack.demo.stage import POD_GROUPS, Demo, DemoFailed, Stage, perform
 
 NODES = 4
 GPUS = NODES * manifests.GPUS_PER_NODE
 PATIENCE_SECONDS = 3
-_RESOURCE = "podgroups.bayplan.dev"
 
 ALPHA = Job("train-alpha", 5, 4, group={})
 BETA = Job("train-beta", 5, 4, group={})
@@ -33,8 +32,6 @@ URGENT = Job("urgent", 2, 8, priority="urgent", group={})
 
 class GangDemo(Demo):
     def __init__(self, stage: Stage) -> None:
-        if not stage.has_kwok:
-            raise DemoFailed("pods must run and end in this demo: install Go, so that kwok can be built")
         super().__init__(stage)
         self._watch: Process | None = None
         self._shown = 0
@@ -59,10 +56,10 @@ class GangDemo(Demo):
         stage.start_operator(f"--gang-reservation-delay={PATIENCE_SECONDS}")
         stage.create(manifests.gpu_nodes(NODES))
         screen.show(f"{NODES} nodes created, {manifests.GPUS_PER_NODE} GPUs each")
-        stage.show("apply", "-f", str(PROFILES / "pack.yaml"), shown="examples/profiles/pack.yaml")
-        screen.command("kubectl", "get", _RESOURCE, "-w", "&")
+        self._apply("profiles/pack")
+        screen.command("kubectl", "get", POD_GROUPS, "-w", "&")
         kubectl = str(stage.plane.binary("kubectl"))
-        command = [kubectl, f"--kubeconfig={stage.plane.kubeconfig}", "get", _RESOURCE, "--watch"]
+        command = [kubectl, f"--kubeconfig={stage.plane.kubeconfig}", "get", POD_GROUPS, "--watch"]
         self._watch = stage.plane.start_program("kubectl-watch", command, lambda: True)
 
     def _two_that_do_not_both_fit(self) -> None:
@@ -100,10 +97,10 @@ class GangDemo(Demo):
         self._until_reason(LARGE, "Unschedulable")
         self._stage.explain(f"podgroup/{LARGE.name}", limit=9)
         self._stage.until(
-            "nodes are reserved", lambda: bool(self._status(_RESOURCE, LARGE.name).get("nominatedDomain"))
+            "nodes are reserved", lambda: bool(self._status(POD_GROUPS, LARGE.name).get("nominatedDomain"))
         )
         self._show_watch(LARGE, "Unschedulable")
-        reserved = self._status(_RESOURCE, LARGE.name)["nominatedDomain"]
+        reserved = self._status(POD_GROUPS, LARGE.name)["nominatedDomain"]
         screen.show(f"after {PATIENCE_SECONDS} s without success nodes are reserved for it: {reserved}")
         running, count = self._running(SMALL), len(self._waiting(SMALL))
         self._end(SMALL, running[:4])
@@ -138,7 +135,7 @@ class GangDemo(Demo):
         self._show_watch(URGENT, "Preempting")
         screen.show("the victims, and why they were selected:")
         stage.explain(f"podgroup/{URGENT.name}")
-        victims = [f"{each['namespace']}/{each['name']}" for each in self._status(_RESOURCE, URGENT.name)["victims"]]
+        victims = [f"{each['namespace']}/{each['name']}" for each in self._status(POD_GROUPS, URGENT.name)["victims"]]
         screen.show(f"status.victims: {', '.join(victims)}: the whole gang, and no pod of the budget")
         screen.show(
             "both are being deleted and save a checkpoint (a finalizer); no worker is bound before both are gone"
@@ -159,7 +156,7 @@ class GangDemo(Demo):
         self._until_phase(URGENT, "Finished")
         self._until_phase(NIGHTLY, "Running")
         self._show_watch(NIGHTLY, "Running")
-        stage.show("get", _RESOURCE)
+        stage.show("get", POD_GROUPS)
 
     # -- actions and reads --------------------------------------------------------------------------------------------
 
@@ -172,7 +169,7 @@ class GangDemo(Demo):
         for job in jobs:
             self._stage.plane.kubectl("delete", "pods", "--selector", f"job={job.name}", "--wait=false")
             if job.group is not None:
-                self._stage.plane.kubectl("delete", _RESOURCE, job.name)
+                self._stage.plane.kubectl("delete", POD_GROUPS, job.name)
             self._stage.until(f"the pods of {job.name} are gone", lambda: not self._items(f"job={job.name}"))  # noqa: B023 - called at once
 
     def _end(self, job: Job, names: Sequence[str] = ()) -> None:
@@ -198,12 +195,10 @@ class GangDemo(Demo):
         self._shown += len(shown)
 
     def _until_phase(self, job: Job, phase: str) -> None:
-        self._stage.until(f"{job.name} is {phase}", lambda: self._status(_RESOURCE, job.name).get("phase") == phase)
+        self._stage.until(f"{job.name} is {phase}", lambda: self._status(POD_GROUPS, job.name).get("phase") == phase)
 
     def _until_reason(self, job: Job, reason: str) -> None:
-        self._stage.until(
-            f"{job.name} is {reason}", lambda: self._condition(_RESOURCE, job.name, "Scheduled").get("reason") == reason
-        )
+        self._until_condition(POD_GROUPS, job.name, "Scheduled", reason)
 
     def _is_being_deleted(self, name: str) -> bool:
         return "deletionTimestamp" in self._stage.get("pod", name)["metadata"]
@@ -226,13 +221,13 @@ class GangDemo(Demo):
         return messages[0] if messages else ""
 
 
-_TO_TRY = f"""  kubectl get {_RESOURCE} -o wide    # with the reason in words
+_TO_TRY = f"""  kubectl get {POD_GROUPS} -o wide    # with the reason in words
   kubectl describe bpg nightly              # conditions, counts and events
   kubectl explain bpg.spec"""
 
 
 def main() -> int:
-    return perform("make demo-gang", __doc__, lambda stage: GangDemo(stage).run(), _TO_TRY)
+    return perform("make demo-gang", __doc__, GangDemo, _TO_TRY)
 
 
 if __name__ == "__main__":

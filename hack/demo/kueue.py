@@ -13,7 +13,7 @@ from hack.controlplane.api_client import condition_of, status_of
 from hack.controlplane.controllers import start_kube_controller_manager
 from hack.controlplane.peers import start_kueue, start_leader_worker_set
 from hack.demo import manifests
-from hack.demo.stage import ROOT, Demo, DemoFailed, Stage, perform
+from hack.demo.stage import POD_COLUMNS, POD_GROUPS, ROOT, Demo, DemoFailed, perform
 
 FILES = ROOT / "examples" / "kueue"
 NODES = 4
@@ -28,7 +28,6 @@ _CHECK = ".status.admissionChecks[0]"
 _CHECK_COLUMNS = (
     f"custom-columns=WORKLOAD:.metadata.name,CHECK:{_CHECK}.state,RETRIES:{_CHECK}.retryCount,MESSAGE:{_CHECK}.message"
 )
-_POD_COLUMNS = "custom-columns=POD:.metadata.name,STATUS:.status.phase,NODE:.spec.nodeName"
 _NODE_COLUMNS = r"custom-columns=NODE:.metadata.name,GPUS:.status.allocatable.nvidia\.com/gpu"
 _EVENT_COLUMNS = "custom-columns=REASON:.reason,WORKLOAD:.involvedObject.name,MESSAGE:.message"
 _OF_JOB, _OF_SET = "batch.kubernetes.io/job-name", "leaderworkerset.sigs.k8s.io/name"
@@ -47,11 +46,6 @@ def notebook(name: str) -> manifests.Document:
 
 
 class KueueDemo(Demo):
-    def __init__(self, stage: Stage) -> None:
-        if not stage.has_kwok:
-            raise DemoFailed("pods must run in this demo: install Go, so that kwok can be built")
-        super().__init__(stage)
-
     def run(self) -> None:
         self._prepare()
         self._without_the_check()
@@ -77,8 +71,7 @@ class KueueDemo(Demo):
         stage.install("--set", "settings.featureGates.KueueAdmissionCheck=true")
         stage.create(manifests.gpu_nodes(NODES))
         stage.show("get", "nodes", "-o", _NODE_COLUMNS)
-        for name in ("profile", "queues", "unchecked"):
-            self._apply(name)
+        self._apply("kueue/profile", "kueue/queues", "kueue/unchecked")
         stage.until("the profile is live", lambda: self._is_true("schedulerprofile", "batch", "Ready"))
         stage.until("the check is active", lambda: self._is_true("admissioncheck", "fit", "Active"))
         stage.show("get", "admissionchecks", "-o", "custom-columns=CHECK:.metadata.name,"
@@ -91,7 +84,7 @@ class KueueDemo(Demo):
         stage.create(manifests.as_list(map(notebook, NOTEBOOKS)))
         screen.show(f"{NODES} pods created, {NOTEBOOK_GPUS} GPUs each")
         stage.until("the notebooks are bound", lambda: all(self._nodes(*NOTEBOOKS)))
-        stage.show("get", "pods", "-o", _POD_COLUMNS)
+        stage.show("get", "pods", "-o", POD_COLUMNS)
         screen.show(
             f"{NODES * 3} GPUs are free, {NODES} times 3. A user writes only this Job, of 3 workers with 4 GPUs:"
         )
@@ -105,7 +98,7 @@ class KueueDemo(Demo):
         stage.until("its pods wait", lambda: len(self._pods(_OF_JOB, "train")) == 3)
         stage.show("get", _WORKLOADS)
         stage.until("the gang was attempted", self._is_unschedulable)
-        stage.show("get", "podgroups.bayplan.dev")
+        stage.show("get", POD_GROUPS)
         self._show_pods(_OF_JOB, "train")
         if any(self._nodes_of(_OF_JOB, "train")):
             raise DemoFailed("no worker should be bound")
@@ -115,7 +108,7 @@ class KueueDemo(Demo):
     def _with_the_check(self) -> None:
         stage, screen = self._stage, self._screen
         screen.step("With the check the Job is admitted when all 3 workers fit")
-        self._apply("train")
+        self._apply("kueue/train")
         self._show_checks("0 of 3 pods fit now")
         if self._admitted("train") != [False]:
             raise DemoFailed("a Job that does not fit should not be admitted")
@@ -126,7 +119,7 @@ class KueueDemo(Demo):
         self._delete("pod", NOTEBOOKS[1])
         self._until_bound(_OF_JOB, "train", 3)
         stage.show("get", _WORKLOADS)
-        stage.show("get", "podgroups.bayplan.dev")
+        stage.show("get", POD_GROUPS)
         self._show_pods(_OF_JOB, "train")
 
     def _preemption(self) -> None:
@@ -134,11 +127,11 @@ class KueueDemo(Demo):
         screen.step("Team A borrows the GPUs of team B, and team B takes them back")
         for name in NOTEBOOKS[2:]:
             self._delete("pod", name)
-        self._apply("sweep")
+        self._apply("kueue/sweep")
         self._until_bound(_OF_JOB, "sweep", 4)
         stage.show("get", _WORKLOADS)
         screen.show("28 of 32 GPUs run Jobs of team A, whose quota is 16. Team B submits 2 workers with 8 GPUs each:")
-        self._apply("tune")
+        self._apply("kueue/tune")
         self._until_bound(_OF_JOB, "tune", 2)
         stage.until("the Job of team A is suspended", lambda: not self._pods(_OF_JOB, "sweep"))
         stage.show("get", _WORKLOADS)
@@ -158,7 +151,7 @@ class KueueDemo(Demo):
         screen.show(f"how many nodes do {REPLICAS} replicas need?")
         needed = self._needed()
         screen.show("the operator answers, and nothing was created. It starts with one replica:")
-        self._apply("serve")
+        self._apply("kueue/serve")
         self._until_bound(_OF_SET, "serve", 2)
         self._show_pods(_OF_SET, "serve")
         screen.show("it is scaled up, one replica after the other:")
@@ -198,13 +191,10 @@ class KueueDemo(Demo):
         self._until_bound(_OF_SET, "serve", 2 * REPLICAS)
         stage.show("get", "nodes", "-o", _NODE_COLUMNS)
         stage.show("get", _WORKLOADS)
-        stage.show("get", "podgroups.bayplan.dev")
+        stage.show("get", POD_GROUPS)
         self._show_pods(_OF_SET, "serve")
 
     # -- actions and reads --------------------------------------------------------------------------------------------
-
-    def _apply(self, name: str) -> None:
-        self._stage.show("apply", "-f", str(FILES / f"{name}.yaml"), shown=f"examples/kueue/{name}.yaml")
 
     def _manifest(self, name: str) -> str:
         return (FILES / f"{name}.yaml").read_text()
@@ -230,7 +220,7 @@ class KueueDemo(Demo):
         self._screen.output(shown)
 
     def _show_pods(self, label: str, name: str) -> None:
-        self._stage.show("get", "pods", "-l", f"{label}={name}", "-o", _POD_COLUMNS)
+        self._stage.show("get", "pods", "-l", f"{label}={name}", "-o", POD_COLUMNS)
 
     def _until_bound(self, label: str, name: str, count: int) -> None:
         self._stage.until(f"{count} pods of {name} are bound",
@@ -246,7 +236,7 @@ class KueueDemo(Demo):
         return [self._stage.get("pod", name)["spec"].get("nodeName", "") for name in pods]
 
     def _is_unschedulable(self) -> bool:
-        groups = self._stage.get("podgroups.bayplan.dev")["items"]
+        groups = self._stage.get(POD_GROUPS)["items"]
         conditions = [one for each in groups for one in status_of(each).get("conditions", ())]
         return any(one.get("reason") == "Unschedulable" for one in conditions)
 
@@ -258,9 +248,6 @@ class KueueDemo(Demo):
         bound = [pod["metadata"]["labels"][label] for pod in pods if pod["spec"].get("nodeName")]
         return [bound.count(each) for each in replicas]
 
-    def _is_true(self, kind: str, name: str, condition: str) -> bool:
-        return self._condition(kind, name, condition).get("status") == "True"
-
     def _workloads(self, owner: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self._stage.get(_WORKLOADS)["items"]
         return [each for each in found if owner in [one["name"] for one in each["metadata"].get("ownerReferences", ())]]
@@ -270,14 +257,14 @@ class KueueDemo(Demo):
         return [condition_of(each, "Admitted").get("status") == "True" for each in self._workloads(owner)]
 
 
-_TO_TRY = f"""  kubectl get {_WORKLOADS},podgroups.bayplan.dev
+_TO_TRY = f"""  kubectl get {_WORKLOADS},{POD_GROUPS}
   kubectl apply -f examples/kueue/sweep.yaml
   bayplan fit -f examples/kueue/sweep.yaml --offline
   kubectl get {_WORKLOADS} -o yaml    # status.admissionChecks"""
 
 
 def main() -> int:
-    return perform("make demo-kueue", __doc__, lambda stage: KueueDemo(stage).run(), _TO_TRY)
+    return perform("make demo-kueue", __doc__, KueueDemo, _TO_TRY)
 
 
 if __name__ == "__main__":

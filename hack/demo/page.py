@@ -11,7 +11,7 @@ from typing import Any
 
 from hack.demo import manifests
 from hack.demo.manifests import Job
-from hack.demo.stage import PROFILES, Demo, perform
+from hack.demo.stage import Demo, perform
 
 NODES = 60
 GPU_NODES = 4
@@ -25,6 +25,8 @@ LIVE, SHADOW = "spread", "spread-next"
 
 
 class PageDemo(Demo):
+    needs_kubelets = False
+
     def run(self) -> None:
         self._prepare()
         self._fill()
@@ -38,8 +40,7 @@ class PageDemo(Demo):
         self._stage.start_operator("--serve-page")
         self._stage.create(manifests.nodes(NODES))
         self._stage.create(manifests.gpu_nodes(GPU_NODES))
-        for name in (LIVE, SHADOW, manifests.PACKING):
-            self._stage.show("apply", "-f", str(PROFILES / f"{name}.yaml"), shown=f"examples/profiles/{name}.yaml")
+        self._apply(*(f"profiles/{name}" for name in (LIVE, SHADOW, manifests.PACKING)))
         self._stage.until("the profiles run", lambda: len(self._read("profiles")["profiles"]) == 3)
 
     def _fill(self) -> None:
@@ -93,7 +94,7 @@ _TO_TRY = f"""  kubectl get pods,bpg
 
 
 def main() -> int:
-    return perform("make demo PAGE=1", __doc__, lambda stage: PageDemo(stage).run(), _TO_TRY)
+    return perform("make demo PAGE=1", __doc__, PageDemo, _TO_TRY)
 
 
 if __name__ == "__main__":

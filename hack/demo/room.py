@@ -2,20 +2,20 @@
 
 A Deployment that was scaled down leaves free GPUs on every node, and no node is free for a worker of a gang. The plan
 of `bayplan rebalance` names the moves that make room, and a RebalancePlan makes them. A worker is killed and replaced
-on its node, and an urgent pod preempts one holder of a resource claim. kube-controller-manager replaces pods, and kwok
-plays the kubelets.
+on its node, an urgent pod preempts one holder of a resource claim, and room is reserved for pods that do not exist yet.
+The page shows the plan and the reservation. kube-controller-manager replaces pods, and kwok plays the kubelets.
 """
 
 import sys
 
-from hack.controlplane.api_client import ApiClient, condition_of, status_of
+from hack.controlplane.api_client import condition_of, status_of
 from hack.controlplane.controllers import start_kube_controller_manager
-from hack.controlplane.device_driver import DeviceDriver
 from hack.demo import manifests
-from hack.demo.manifests import DRIVER, Model, Workload
-from hack.demo.stage import PROFILES, ROOT, Demo, DemoFailed, Stage, perform
+from hack.demo.manifests import Model, Workload
+from hack.demo.stage import POD_COLUMNS, POD_GROUPS, ROOT, Demo, DemoFailed, perform
 
 FILES = ROOT / "examples" / "room"
+PICTURE = ROOT / "build" / "demo-room.png"
 NODES = 4
 FULL, LEFT = 16, 8
 """Replicas of the Deployment before and after it is scaled down."""
@@ -27,12 +27,10 @@ HOLDERS = Workload("notebook", manifests.exactly(MODEL.selector), 2)
 URGENT = Workload("urgent", manifests.exactly(MODEL.selector), 1, priority="urgent")
 
 _FREES_DEVICES = '{"spec":{"preemption":{"devices":true}}}'
-_GROUPS = "podgroups.bayplan.dev"
-_POD_COLUMNS = (
-    "custom-columns=POD:.metadata.name,STATUS:.status.phase,NODE:.spec.nodeName,"
-    r"GPUS:.spec.containers[*].resources.limits.nvidia\.com/gpu"
-)
+_GPU_COLUMNS = rf"{POD_COLUMNS},GPUS:.spec.containers[*].resources.limits.nvidia\.com/gpu"
 _PLANS, PLAN = "rebalanceplans.bayplan.dev", "room-for-train"
+_RESERVATIONS, RESERVATION = "nodereservations.bayplan.dev", "evaluate"
+_REQUEST = ("--cpu=16", "--count=2", "--owner=app=evaluate", "--ttl=1h", "--scheduler-name=pack")
 _MOVES = r'jsonpath={range .status.moves[*]}{.pod}: {.source} to {.target}{"\n"}{end}'
 _RESULT = ".status.allocation.devices.results[*]"
 _CLAIM_COLUMNS = f"custom-columns=CLAIM:.metadata.name,DEVICE:{_RESULT}.device,PODS:.status.reservedFor[*].name"
@@ -40,12 +38,6 @@ _EVENT_COLUMNS = "custom-columns=REASON:.reason,OBJECT:.involvedObject.name,MESS
 
 
 class RoomDemo(Demo):
-    def __init__(self, stage: Stage, driver: DeviceDriver) -> None:
-        if not stage.has_kwok:
-            raise DemoFailed("pods must run in this demo: install Go, so that kwok can be built")
-        super().__init__(stage)
-        self._driver = driver
-
     def run(self) -> None:
         self._prepare()
         self._fragment()
@@ -53,10 +45,13 @@ class RoomDemo(Demo):
         moves = self._make_room()
         self._heal()
         self._preempt_a_holder()
+        self._reserve()
+        self._look()
         self._screen.summary(
             "The free GPUs were spread over all nodes, so that the gang did not fit. The plan gave it two whole nodes "
             f"by {moves} moves, and no other pod was evicted. A worker that was killed got its node back, "
-            "although other pods waited. One holder of a claim was evicted for an urgent pod."
+            "although other pods waited. One holder of a claim was evicted for an urgent pod. Room is held for pods "
+            "that do not exist yet."
         )
 
     # -- steps --------------------------------------------------------------------------------------------------------
@@ -64,16 +59,16 @@ class RoomDemo(Demo):
     def _prepare(self) -> None:
         stage, screen = self._stage, self._screen
         screen.step("Start the operator and kube-controller-manager; create nodes with 8 GPUs each")
-        stage.start_operator("--feature-gates=RebalancePlan=true")
+        stage.start_operator("--feature-gates=NodeReservation=true,RebalancePlan=true", "--serve-page")
         start_kube_controller_manager(stage.plane)
         screen.show("kube-controller-manager is ready: it replaces pods of Deployments and Jobs")
         stage.create(manifests.gpu_nodes(NODES))
-        stage.show("apply", "-f", str(PROFILES / "pack.yaml"), shown="examples/profiles/pack.yaml")
+        self._apply("profiles/pack")
 
     def _fragment(self) -> None:
         stage, screen = self._stage, self._screen
         screen.step("A Deployment fills all nodes by day, and is scaled down at night")
-        self._apply("serve")
+        self._apply("room/serve")
         stage.until("all replicas run", lambda: len(self._running("serve")) == FULL)
         screen.show(f"{FULL} replicas with 2 GPUs each use all {NODES * manifests.GPUS_PER_NODE} GPUs")
         screen.show("An autoscaler removes replicas one after the other:")
@@ -91,11 +86,9 @@ class RoomDemo(Demo):
     def _a_gang_that_does_not_fit(self) -> None:
         stage, screen = self._stage, self._screen
         screen.step("A gang of 2 workers with 8 GPUs each: 16 GPUs are free, and it does not fit")
-        self._apply("train")
-        stage.until(
-            "the gang waits", lambda: self._condition(_GROUPS, "train", "Scheduled").get("reason") == "Unschedulable"
-        )
-        stage.show("get", _GROUPS)
+        self._apply("room/train")
+        self._until_condition(POD_GROUPS, "train", "Scheduled", "Unschedulable")
+        stage.show("get", POD_GROUPS)
         if self._running("train"):
             raise DemoFailed("no worker should be bound")
         screen.show("Why?")
@@ -106,7 +99,7 @@ class RoomDemo(Demo):
         screen.step("The plan: which pods to move, each to a node that all filters accept after the moves before it")
         stage.bayplan("rebalance", "--dry-run", "--make-room", "default/train")
         screen.show("The same as an object, also a dry run at first:")
-        self._apply("plan")
+        self._apply("room/plan")
         stage.until("the plan is made", lambda: self._phase() == "Planned")
         stage.show("get", _PLANS)
         screen.step("The moves: the room of each replacement is held before the pod is evicted, and the budget counts")
@@ -117,7 +110,7 @@ class RoomDemo(Demo):
         moves = self._status(_PLANS, PLAN).get("moves", [])
         stage.show("get", _PLANS, PLAN, "-o", _MOVES)
         stage.until("the gang runs", lambda: len(self._running("train")) == 2)
-        stage.show("get", _GROUPS)
+        stage.show("get", POD_GROUPS)
         self._show_pods("serve")
         self._show_pods("train")
         if len(before - set(self._running("serve"))) != len(moves) or self._phase() != "Completed":
@@ -135,7 +128,7 @@ class RoomDemo(Demo):
         stage.until(
             "its replacement runs", lambda: self._worker()[0] not in ("", lost) and len(self._running("train")) == 2
         )
-        stage.show("get", "pods", "-l", "app=train", "-o", _POD_COLUMNS)
+        stage.show("get", "pods", "-l", "app=train", "-o", _GPU_COLUMNS)
         stage.show("get", "events", "--field-selector", "involvedObject.kind=PodGroup", "-o", _EVENT_COLUMNS)
         if self._worker()[1] != node or len(self._waiting("serve")) != WAITING:
             raise DemoFailed(f"the replacement of {lost} should run on {node}, and the replicas wait")
@@ -148,37 +141,39 @@ class RoomDemo(Demo):
         stage.create(manifests.as_list([manifests.node(MACHINE), manifests.device_class()]))
         stage.create(manifests.priority_class("urgent", 1000))
         self._driver.publish(MACHINE, *MODEL.devices(HOLDERS.pods))
-        self._submit(HOLDERS)
+        self._submit_claimants(HOLDERS)
         stage.until("both pods run", lambda: len(self._running(HOLDERS.name, "workload")) == HOLDERS.pods)
-        self._submit(URGENT)
+        self._submit_claimants(URGENT)
         (urgent,) = URGENT.pod_names
-        stage.until(
-            "the pod has a condition", lambda: bool(self._condition("pod", urgent, "PodScheduled").get("message"))
-        )
+        self._until_message(urgent)
         screen.show(f'  PodScheduled: "{self._condition("pod", urgent, "PodScheduled")["message"]}"')
         stage.show("get", "resourceclaims", "-o", _CLAIM_COLUMNS)
         screen.show("By default preemption frees no devices, as in kube-scheduler. The profile allows it:")
         stage.show("patch", "schedulerprofile", manifests.PACKING, "--type=merge", "-p", _FREES_DEVICES)
         stage.until("the urgent pod runs", lambda: bool(self._running(URGENT.name, "workload")))
-        stage.show("get", "pods", "-l", "workload", "-o", "custom-columns=POD:.metadata.name,STATUS:.status.phase,"
-                   "NODE:.spec.nodeName,PRIORITY:.spec.priority")  # fmt: skip
+        stage.show("get", "pods", "-l", "workload", "-o", f"{POD_COLUMNS},PRIORITY:.spec.priority")
         stage.show("get", "resourceclaims", "-o", _CLAIM_COLUMNS)
         stage.show("get", "events", "--field-selector", "reason=Preempted", "-o", _EVENT_COLUMNS)
         if len(self._running(HOLDERS.name, "workload")) != HOLDERS.pods - 1:
             raise DemoFailed("one holder should be evicted, and no other pod")
         screen.show("one holder was evicted, the other one still runs")
 
+    def _reserve(self) -> None:
+        stage, screen = self._stage, self._screen
+        screen.step("Room for pods that do not exist yet: an evaluation that follows the training")
+        stage.bayplan("reserve", RESERVATION, *_REQUEST)
+        self._until_condition(_RESERVATIONS, RESERVATION, "Reserved", "RoomHeld")
+        stage.show("get", _RESERVATIONS, "-o", "wide")
+
+    def _look(self) -> None:
+        self._screen.step("The page has a panel for plans and one for reservations")
+        PICTURE.parent.mkdir(exist_ok=True)
+        self._stage.picture(PICTURE, {"plans": PLAN, "reservations": RESERVATION, "nodes": "Fragmentation"})
+
     # -- actions and reads --------------------------------------------------------------------------------------------
 
-    def _apply(self, name: str) -> None:
-        self._stage.show("apply", "-f", str(FILES / f"{name}.yaml"), shown=f"examples/room/{name}.yaml")
-
     def _show_pods(self, app: str) -> None:
-        self._stage.show("get", "pods", "-l", f"app={app}", "--sort-by=.spec.nodeName", "-o", _POD_COLUMNS)
-
-    def _submit(self, workload: Workload) -> None:
-        self._screen.command("kubectl", "apply", "-f", f"{workload.name}.yaml")
-        self._screen.output(self._stage.plane.kubectl("apply", "-f", "-", input=manifests.as_list(workload.documents)))
+        self._stage.show("get", "pods", "-l", f"app={app}", "--sort-by=.spec.nodeName", "-o", _GPU_COLUMNS)
 
     def _running(self, name: str, label: str = "app") -> list[str]:
         return [
@@ -216,17 +211,13 @@ class RoomDemo(Demo):
         return found
 
 
-_TO_TRY = f"""  kubectl get {_GROUPS} -o wide
+_TO_TRY = f"""  kubectl get {POD_GROUPS} -o wide
   bayplan rebalance --dry-run --consolidate
   kubectl scale deployment serve --replicas=4; bayplan rebalance --dry-run --consolidate"""
 
 
 def main() -> int:
-    def story(stage: Stage) -> None:
-        with ApiClient(stage.plane) as api:
-            RoomDemo(stage, DeviceDriver(api, DRIVER)).run()
-
-    return perform("make demo-room", __doc__, story, _TO_TRY)
+    return perform("make demo-room", __doc__, RoomDemo, _TO_TRY)
 
 
 if __name__ == "__main__":

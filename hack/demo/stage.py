@@ -12,21 +12,26 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from rich.console import Console
 from rich.markup import escape
 
+from hack.browser import Browser, MissingBrowser
 from hack.controlplane import binaries
-from hack.controlplane.api_client import condition_of, status_of
+from hack.controlplane.api_client import ApiClient, condition_of, status_of
 from hack.controlplane.binaries import MissingBinary
 from hack.controlplane.commands import how_to_use
+from hack.controlplane.device_driver import DeviceDriver
 from hack.controlplane.installed_operator import InstalledOperator
 from hack.controlplane.launcher import ControlPlane, ControlPlaneError
 from hack.controlplane.probes import LOOPBACK, free_port
 from hack.controlplane.servers import Options
+from hack.demo import manifests
 
 
 class Screen:
@@ -59,6 +64,8 @@ class Screen:
 
 ROOT = Path(__file__).resolve().parents[2]
 PROFILES = ROOT / "examples" / "profiles"
+POD_GROUPS = "podgroups.bayplan.dev"
+POD_COLUMNS = "custom-columns=POD:.metadata.name,STATUS:.status.phase,NODE:.spec.nodeName"
 RELEASE, NAMESPACE = "bayplan", "bayplan-system"
 _BAYPLAN = str(Path(sys.executable).parent / "bayplan")
 # The cluster reaches each awaited state and stays there, so the limit is for failures alone. It is far beyond what
@@ -164,6 +171,22 @@ class Stage:
     def shadow(self, name: str, limit: int = 0) -> str:
         return self.bayplan("status", "--shadow", name, limit=limit, unshown=["--server", self.server])
 
+    def picture(self, file: Path, texts: Mapping[str, str]) -> None:
+        """Write a screenshot of the page once its panels show these texts; without Chromium, print what is missing."""
+        try:
+            browser = Browser(self.plane.state_dir / "browser")
+        except MissingBrowser as missing:
+            self.screen.show(f"without a picture of the page: {missing}")
+            return
+        try:
+            browser.open(f"{self.server}/page/")
+            for panel, text in texts.items():
+                browser.shows(f"#{panel}", text)
+            browser.screenshot(file)
+        finally:
+            browser.close()
+        self.screen.show(f"picture of the page: {file.relative_to(ROOT)}")
+
     def fetch(self, path: str) -> bytes:
         """Return what the operator's server sends for a path."""
         request = urllib.request.Request(f"{self.server}{path}")  # noqa: S310 - the server of the demo's operator
@@ -191,10 +214,36 @@ class Stage:
             time.sleep(_POLL_SECONDS)
 
 
-class Demo:
+class Demo(ABC):
+    """Steps of a demo.
+
+    Attributes:
+        needs_kubelets: Whether pods must run, and not only be bound.
+    """
+
+    needs_kubelets: ClassVar[bool] = True
+
     def __init__(self, stage: Stage) -> None:
+        if self.needs_kubelets and not stage.has_kwok:
+            raise DemoFailed("pods must run in this demo: install Go, so that kwok can be built")
         self._stage = stage
         self._screen = stage.screen
+
+    @abstractmethod
+    def run(self) -> None:
+        """Perform all steps; a state that is not reached raises DemoFailed."""
+
+    @cached_property
+    def _driver(self) -> DeviceDriver:
+        return DeviceDriver(ApiClient(self._stage.plane), manifests.DRIVER)
+
+    def _apply(self, *examples: str) -> None:
+        for name in examples:
+            self._stage.show("apply", "-f", str(ROOT / "examples" / f"{name}.yaml"), shown=f"examples/{name}.yaml")
+
+    def _submit_claimants(self, workload: manifests.Workload) -> None:
+        self._screen.command("kubectl", "apply", "-f", f"{workload.name}.yaml")
+        self._screen.output(self._stage.plane.kubectl("apply", "-f", "-", input=manifests.as_list(workload.documents)))
 
     def _items(self, selector: str) -> list[dict[str, Any]]:
         items: list[dict[str, Any]] = self._stage.get("pods", "-l", selector)["items"]
@@ -208,8 +257,19 @@ class Demo:
         """Return a condition of an object; empty if it has none of this type."""
         return condition_of(self._stage.get(kind, name), condition)
 
+    def _is_true(self, kind: str, name: str, condition: str) -> bool:
+        return self._condition(kind, name, condition).get("status") == "True"
 
-def perform(name: str, about: str | None, story: Callable[[Stage], None], to_try: str) -> int:
+    def _until_condition(self, kind: str, name: str, condition: str, reason: str) -> None:
+        self._stage.until(f"{name} is {reason}", lambda: self._condition(kind, name, condition).get("reason") == reason)
+
+    def _until_message(self, pod: str) -> None:
+        self._stage.until(
+            "the pod has a condition", lambda: bool(self._condition("pod", pod, "PodScheduled").get("message"))
+        )
+
+
+def perform(name: str, about: str | None, demo: type[Demo], to_try: str) -> int:
     """Run a demo on its own control plane, which is removed at the end."""
     parser = argparse.ArgumentParser(prog=name, description=about)
     parser.add_argument("--keep", action="store_true", help="Leave everything running and print how to use it")
@@ -218,7 +278,7 @@ def perform(name: str, about: str | None, story: Callable[[Stage], None], to_try
     screen.show("Starting etcd and kube-apiserver (the first time they are built from source: about five minutes)")
     try:
         with ControlPlane(Options(ready_seconds=_WAIT_SECONDS), detach=keep) as plane:
-            story(Stage(plane, screen, has_kwok=_start_kwok(plane, screen)))
+            demo(Stage(plane, screen, has_kwok=_start_kwok(plane, screen))).run()
             if keep:
                 screen.output("\n" + how_to_use(plane))
                 screen.output("What to try:\n" + to_try)

@@ -14,8 +14,8 @@ _HEADER = """# Bayplan
 > A Kubernetes scheduler that is managed as an operator, written in Python. Scheduler profiles, plugin configurations
 > and gangs are custom resources. Decisions equal those of kube-scheduler v1.37.1.
 
-A pod selects a profile by `spec.schedulerName`. `kubectl get sp,plc,bpg` lists the custom resources (`podgroup` alone
-may be Kubernetes' own). `bayplan explain NAMESPACE/POD` explains why a pod is pending. [README](README.md) ·
+A pod selects a profile by `spec.schedulerName`. `kubectl get sp,plc,bpg,bnr,brp` lists the custom resources (`podgroup`
+alone may be Kubernetes' own). `bayplan explain NAMESPACE/POD` explains why a pod is pending. [README](README.md) ·
 [changes](CHANGELOG.md) · [contribute](CONTRIBUTING.md).
 
 """

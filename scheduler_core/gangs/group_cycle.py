@@ -512,7 +512,8 @@ def _quorum(request: PlacementRequest, placed: Sequence[Attempt]) -> list[str]:
 
 def scheduled_message(found: Placement, rejection: Rejection) -> str:
     """Return the message of the outcome of a gang that is scheduled; *rejection* is what failed before."""
-    text = f"{len(found.placed)} members were placed together"
+    count = len(found.placed)
+    text = "1 member was placed" if count == 1 else f"{count} members were placed together"
     if found.where.name:
         return f"{text} in {found.where.name}"
     domains = [each for each in rejection.tries if each.where.name]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -83,18 +84,30 @@ def _manifests(page: Page) -> Iterator[tuple[str, dict[str, Any]]]:
                 yield block.place, document
 
 
-def test_paths_in_the_readme_exist() -> None:
-    """The paths in README.md's table of the code exist; a name without a folder is in the previous name's folder."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    rows = text.partition("## Find your way in the code")[2].partition("\n## ")[0].splitlines()
-    folder, missing = ROOT, []
-    for name in re.findall(
-        r"`([\w/]+(?:\.py|/))`", "\n".join(row.split("|")[2] for row in rows if row.startswith("|"))
-    ):
-        path = ROOT / name if "/" in name else folder / name
-        folder = path.parent
-        missing += [] if path.exists() else [name]
-    assert not missing
+@pytest.mark.parametrize("page", ["README.md", "docs/internals/architecture.md"])
+def test_paths_in_the_code_exist(page: str) -> None:
+    """The files and folders that a page about the code names from the root of the repository exist."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    tops = "scheduler_core|operator|tests|hack|benchmarks"
+    named = re.findall(rf"`((?:{tops})/[\w/]*(?:\.py)?)`", text)
+    assert len(named) > 3
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+@pytest.mark.parametrize(
+    ("contract", "heading"), [("core-layers", "The core, "), ("operator-layers", "The operator, ")]
+)
+def test_the_tables_of_packages_have_the_order_of_the_import_contract(contract: str, heading: str) -> None:
+    """A row of a table in architecture.md imports only from itself and the rows below, and no package is missing."""
+    text = (ROOT / "docs" / "internals" / "architecture.md").read_text(encoding="utf-8")
+    table = text.partition("## Where things are")[2].partition(f"\n{heading}")[2].partition("|---|---|\n")[2]
+    rows = [re.findall(r"`(\w+)`", row.split("|")[1]) for row in table.partition("\n\n")[0].splitlines()]
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
+    (layers,) = (each["layers"] for each in contracts["contracts"] if each["id"] == contract)
+    place = {name: at for at, layer in enumerate(layers) for name in layer.split(" | ")}
+    assert {name for row in rows for name in row} == place.keys() - {"__main__"}
+    places = [place[name] for row in rows for name in row]
+    assert places == sorted(places)
 
 
 def test_the_modules_that_the_architecture_names_exist() -> None:

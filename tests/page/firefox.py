@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from selenium.webdriver import Firefox, FirefoxOptions, FirefoxService
 
+from hack.browser import DESKTOP, LISTEN, Browser, program
 from hack.geckodriver import MissingGeckodriver, geckodriver
-from tests.page.browser import DESKTOP, LISTEN, Browser, program
 
 # 0 is dark and 1 is light.
 _SCHEME = "layout.css.prefers-color-scheme.content-override"

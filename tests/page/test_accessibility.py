@@ -7,7 +7,7 @@ from importlib import resources
 import pytest
 from selenium.webdriver.common.keys import Keys
 
-from tests.page.browser import DESKTOP, PHONE, Browser
+from hack.browser import DESKTOP, PHONE, Browser
 from tests.page.page_server import PageServer
 from tests.page.test_screenshots import complete
 

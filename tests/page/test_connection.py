@@ -6,7 +6,7 @@ from typing import Any
 
 from selenium.webdriver.common.keys import Keys
 
-from tests.page.browser import Browser
+from hack.browser import Browser
 from tests.page.documents import pending_work
 from tests.page.page_server import PageServer
 from tests.support.tables import table

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
-from tests.page.browser import PHONE, Browser
+from hack.browser import PHONE, Browser
 from tests.page.conftest import Serve
 from tests.page.documents import HOSTILE, SHOWN, documents, with_hostile_text
 from tests.page.page_server import POLICY, PageServer

@@ -6,7 +6,7 @@ import random
 
 from selenium.webdriver.common.keys import Keys
 
-from tests.page.browser import Browser
+from hack.browser import Browser
 from tests.page.conftest import Serve
 from tests.page.documents import documents, pending_work
 

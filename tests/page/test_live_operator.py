@@ -14,10 +14,10 @@ from bayplan.cli import bayplan
 from click.testing import CliRunner
 from selenium.webdriver.common.keys import Keys
 
+from hack.browser import Browser
 from hack.controlplane.api_client import ApiClient, Manifest
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.schedulers import install_crds
-from tests.page.browser import Browser
 from tests.page.documents import HOSTILE, SHOWN
 from tests.page.test_accessibility import violations
 from tests.support.namespaces import new_namespace

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from selenium.webdriver.common.keys import Keys
 
-from tests.page.browser import Browser
+from hack.browser import Browser
 from tests.page.conftest import Serve
 from tests.page.documents import documents, known, node_map, pending_work, problems, rates
 from tests.page.page_server import PageServer

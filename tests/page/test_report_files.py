@@ -14,7 +14,7 @@ from bayplan.cli import bayplan
 from click.testing import CliRunner
 from selenium.webdriver.common.keys import Keys
 
-from tests.page.browser import DESKTOP, PHONE, Browser
+from hack.browser import DESKTOP, PHONE, Browser
 from tests.page.test_accessibility import violations
 from tests.support.tables import table
 

@@ -7,18 +7,18 @@ from pathlib import Path
 import pytest
 from selenium.webdriver.common.keys import Keys
 
-from tests.page.browser import DESKTOP, PHONE, Browser
+from hack.browser import DESKTOP, PHONE, Browser
 from tests.page.conftest import Serve
-from tests.page.documents import documents
+from tests.page.documents import documents, known
 
-PANELS = ("pending", "work", "gangs", "reservations", "nodes", "profiles", "rates", "watches")
+PANELS = ("pending", "work", "gangs", "reservations", "nodes", "profiles", "plans", "rates", "watches")
 LINK = "#/work/pod/batch/render-0"
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_every_panel(browser: Browser, serve: Serve, screenshots: Path, theme: str) -> None:
     """Every panel has its content and is no wider than the page."""
-    page = serve(documents(groups=5))
+    page = serve({**documents(groups=5), "plans": known("plans")})
     browser.open(page.url + LINK, DESKTOP, dark=theme == "dark")
     complete(browser)
     browser.screenshot(screenshots / f"page-{theme}.png", size=DESKTOP)
@@ -33,7 +33,7 @@ def test_every_panel(browser: Browser, serve: Serve, screenshots: Path, theme: s
 
 def test_a_phone(browser: Browser, serve: Serve, screenshots: Path) -> None:
     """The page is no wider than 360 px, except for elements that scroll."""
-    page = serve(documents())
+    page = serve({**documents(), "plans": known("plans")})
     browser.open(page.url + LINK, PHONE)
     complete(browser)
     assert browser.run("return document.documentElement.scrollWidth") == PHONE[0]
@@ -45,6 +45,7 @@ def complete(browser: Browser) -> None:
     browser.shows("#rates", "lost binds")
     browser.shows("#nodes", "Fragmentation")
     browser.shows("#work", "Scores by plugin")
+    browser.shows("#plans", "2 RebalancePlans")
     browser.until(lambda: not browser.all('[aria-busy="true"]'), "no panel is busy")
     # The test scrolls, so that the page no longer keeps the panel of the permalink in view.
     browser.run("dispatchEvent(new Event('wheel')); scrollTo(0, 0)")

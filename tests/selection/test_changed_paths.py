@@ -35,7 +35,7 @@ _FOLLOWED = ("tests/", "hack/", "benchmarks/", "examples/")
     ("CRD", ["crds/podgroups.yaml"], set()),
     ("benchmark", ["benchmarks/core.py"], {"image", "charts", "docs", "page", "release", "peers"}),
     ("law", ["tests/laws/test_nulls.py", "CHANGELOG.md"], _GROUPS),
-    ("test-of-a-group", ["tests/page/browser.py"], {"image", "charts", "docs", "benchmarks", "release", "peers"}),
+    ("test-of-a-group", ["tests/page/page_server.py"], {"image", "charts", "docs", "benchmarks", "release", "peers"}),
     ("law-and-image", ["tests/laws/test_nulls.py", "Dockerfile"], _GROUPS - {"image", "release"}),
     ("control-plane", ["hack/controlplane/launcher.py"], set()),
     ("demonstration", ["hack/demo/gangs.py"], _GROUPS - {"docs"}),

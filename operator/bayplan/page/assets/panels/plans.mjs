@@ -26,8 +26,8 @@ function Plan({ plan: { state, nodes, command } }) {
       <span class="chip">${objective}</span> ${dryRun && html`<span class="chip">dry run</span>`}</p>
     ${planned > 0 && html`<p><${Meter} share=${moved / planned} label=${`${count(moved)} of ${counted(planned, 'move')} made`} />
       <span class="note">${count(moved)} of ${counted(planned, 'move')} made, cost ${count(cost)}</span></p>`}
-    ${gain && html`<p><bdi>${gain}</bdi></p>`}
-    ${message && message !== gain && html`<p class=${phase === 'Stopped' || phase === 'Invalid' ? 'problem' : 'note'}><bdi>${message}</bdi></p>`}
+    ${gain && !message.includes(gain) && html`<p><bdi>${gain}</bdi></p>`}
+    ${message && html`<p class=${phase === 'Stopped' || phase === 'Invalid' ? 'problem' : 'note'}><bdi>${message}</bdi></p>`}
     ${moves.length > 0 && html`<h4>Moves</h4><${Cut} entries=${moves} first=${10} what="moves" omitted=${omitted}>
       ${(shown) => html`<${Table} label=${`Moves of ${name}`} columns=${[{ title: 'Pod' }, { title: 'From' }, { title: 'To' }, { title: 'State' }]}
         rows=${shown.map((move, at) => ({

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import base64
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-import pytest
 from selenium.webdriver import Chrome, ChromeOptions, ChromeService, Firefox
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
@@ -42,14 +40,19 @@ document.addEventListener('securitypolicyviolation', (event) =>
 """
 
 
+class MissingBrowser(Exception):  # noqa: N818 - names the problem, as FileNotFoundError does
+    """A browser or its driver is not installed."""
+
+
 def program(name: str) -> str:
-    """Return the path of a program; skip the test without it, except in CI."""
+    """Return the path of a program.
+
+    Raises:
+        MissingBrowser: It is not on the PATH.
+    """
     found = shutil.which(name)
     if found is None:
-        message = f"no {name}; on Debian: apt-get install chromium chromium-driver, or firefox-esr"
-        if os.environ.get("CI"):
-            pytest.fail(message, pytrace=False)
-        pytest.skip(message)
+        raise MissingBrowser(f"no {name}; on Debian: apt-get install chromium chromium-driver, or firefox-esr")
     return found
 
 
@@ -57,7 +60,7 @@ class Browser:
     """A browser with one window.
 
     Attributes:
-        accepted: Texts of console messages that a test expects.
+        accepted: Texts of console messages that are expected.
     """
 
     name = "chromium"
