@@ -14,7 +14,6 @@ import copy
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from enum import StrEnum
 from math import inf
 from typing import NamedTuple
@@ -29,7 +28,6 @@ from scheduler_core.model.devices import AllocationResult
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, held_key
 from scheduler_core.placement.reservations import Plan, Reservation, Slot, has_room
-from scheduler_core.ports import Clock
 from scheduler_core.snapshot.cluster_cache import ClusterCache, Placement
 from scheduler_core.snapshot.indexes.device_index import HeldDevices
 from scheduler_core.snapshot.node_columns import NodeColumns
@@ -44,7 +42,6 @@ SEARCHED_FOR_LABEL = "bayplan.dev/room-searched-for"
 """Label of the pods of a dry run for room that is to be held: they use no room that is held already."""
 
 
-_SHOWN_NODES = 3
 _NO_ROWS: NDArray[np.intp] = np.empty(0, dtype=np.intp)
 
 TakenSlot = tuple[Slot, str]
@@ -337,18 +334,6 @@ class HeldRoom:
         return not self._taken and not self.free
 
 
-def room_words(room: HeldRoom, clock: Clock) -> str:
-    """Return the nodes of held room, its holder and its end, as a clause."""
-    names = sorted({slot.node_name for slot in room.free_slots})
-    more = f" and {len(names) - _SHOWN_NODES} more" if len(names) > _SHOWN_NODES else ""
-    until = ""
-    if room.until is not None:
-        # Half a second is added because the two clocks are not read at the same moment.
-        end = clock.wall() + timedelta(seconds=room.until - clock.now() + 0.5)
-        until = f" until {end:%Y-%m-%dT%H:%M:%SZ}"
-    return f"room on {', '.join(names[:_SHOWN_NODES])}{more} is reserved for {room.holder.key.holder}{until}"
-
-
 def slot_for(pod: PodInfo, slots: Sequence[Slot]) -> Slot:
     """Return the slot that a pod takes: the smallest one that has the room that it requests, else the first one."""
     names = sorted(pod.requests.accounted)
@@ -408,8 +393,8 @@ class HeldRooms:
         """Number of rooms of groups."""
         self._preferring = 0
         """Number of rooms whose pods try the nodes of their slots first."""
-        self._names = Counter[str]()
-        """Number of rooms by node."""
+        self._by_name: dict[str, dict[str, HeldRoom]] = {}
+        """Rooms by node and UID of the holder."""
         self._rows: RoomRows | None = None
         """All rooms in the order of ``_by_uid``; None to make it again."""
         self._ordered: tuple[HeldRoom, ...] = ()
@@ -431,7 +416,7 @@ class HeldRooms:
     @property
     def node_names(self) -> Collection[str]:
         """Names of the nodes of all rooms."""
-        return self._names.keys()
+        return self._by_name.keys()
 
     def __contains__(self, key: GroupKey) -> bool:
         return key in self._keys
@@ -453,7 +438,14 @@ class HeldRooms:
         """Return the rooms with free slots on a node."""
         if self._by_uid:
             self._refresh()
-        return [room for room in self._by_uid.values() if room.reservation.members_on(node_name)]
+        rooms = self._by_name.get(node_name, {}).values()
+        return [room for room in rooms if room.reservation.members_on(node_name)]
+
+    def beside(self, room: HeldRoom) -> Collection[HeldRoom]:
+        """Return the other rooms on the nodes of a room."""
+        names = room.reservation.plan.node_names
+        found = {uid: each for name in names for uid, each in self._by_name.get(name, {}).items()}
+        return [each for each in found.values() if each is not room]
 
     # -- beginning and end --------------------------------------------------------------------------------------
 
@@ -485,7 +477,8 @@ class HeldRooms:
         self._label_keys.update(key for key, value in holder.pods.labels if (key, value) == mark)
         self._of_groups += holder.pods.group is not None
         self._preferring += room.terms.prefers_slots
-        self._names.update(room.reservation.plan.node_names)
+        for name in room.reservation.plan.node_names:
+            self._by_name.setdefault(name, {})[holder.uid] = room
         self._rows = None
         self._table[holder.key] = room.reservation
         return True
@@ -535,7 +528,11 @@ class HeldRooms:
         self._label_keys -= Counter(key for key, value in holder.pods.labels if (key, value) == mark)
         self._of_groups -= holder.pods.group is not None
         self._preferring -= ended.terms.prefers_slots
-        self._names -= Counter(ended.reservation.plan.node_names)
+        for name in ended.reservation.plan.node_names:
+            of_node = self._by_name[name]
+            del of_node[uid]
+            if not of_node:
+                del self._by_name[name]
         self._rows = None
         self._table.pop(holder.key, None)
         if not self._by_uid:
@@ -625,7 +622,7 @@ class HeldRooms:
         rows, nominator, row_of = self._refreshed_rows(), self._nominator, self._nodes.row_of
         own = {self._numbers[room.holder.uid] for room in self._rooms_of(pod.pod)}
         blocks = rows.blocking(priority, is_admitted=is_of_admitted(pod.pod))
-        nominated = [row_of(name) for name in nominator.nodes() if name in self._names] if len(nominator) else []
+        nominated = [row_of(name) for name in nominator.nodes() if name in self._by_name] if len(nominator) else []
         alone = {*range(len(blocks))} if pod.terms.required_anti else {*rows.conflicting, *own}
         alone.update(number for row in nominated for number in rows.on_row.get(row, ()))
         refused = rows.refused(pod, blocks)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
+from itertools import count
 from typing import ParamSpec, Protocol
 
 import numpy as np
@@ -82,6 +83,7 @@ class GangReservations:
         self._timers: dict[GroupKey, Timer] = {}
         self.held = HeldRooms(cache, queue.nominator, self.by_gang, queue.gangs.key_of, self._unblock)
         self._look_timer: Timer | None = None
+        self._numbers = count(1)
         cache.columns.devices.holds.append(self.devices_held_from)
         queue.gangs.on_change.append(self._gang_changed)
 
@@ -154,8 +156,10 @@ class GangReservations:
         """
         self.held.end(room.holder.uid)
         began = self.held.begin(room, self._beside(room, at_least=room.reservation.priority))
-        if began and room.ends_itself:
-            self._look_later()
+        if began:
+            room.reservation.number = next(self._numbers)
+            if room.ends_itself:
+                self._look_later()
         return began
 
     def release(self, room: HeldRoom) -> None:
@@ -168,20 +172,22 @@ class GangReservations:
 
     def stands(self, room: HeldRoom) -> bool:
         """Return whether the room of all free slots exists, beside all with a higher, or earlier with its priority."""
-        beside = self._beside(room, at_least=room.reservation.priority)
-        position = {id(each): number for number, each in enumerate(self.by_gang.values())}
-        own = position.get(id(room.reservation), len(position))
-        first = [each for each in beside if each.priority != room.reservation.priority or position[id(each)] < own]
-        return room.reservation.fits_then(first)
+        own = room.reservation
+        beside = self._beside(room, at_least=own.priority)
+        first = [each for each in beside if each.priority != own.priority or each.number < own.number]
+        return own.fits_then(first)
 
     def _beside(self, room: HeldRoom, at_least: int) -> list[Reservation]:
-        admitted = {each.holder.key for each in self.held if each.terms.is_admitted and room.terms.is_admitted}
+        """Return what is reserved or held on the nodes of a room that counts beside it."""
+        others = self.held.beside(room)
+        admitted = {each.holder.key for each in others if each.terms.is_admitted and room.terms.is_admitted}
+        found = {each.key: each for name in room.reservation.plan.node_names if (each := self._by_node.get(name))}
+        found |= {each.reservation.key: each.reservation for each in others}
         return [
             each
-            for key, each in self.by_gang.items()
+            for key, each in found.items()
             # The room of a gang may be part of what is reserved for the same gang.
-            if each is not room.reservation and key != room.holder.pods.group
-            if each.priority >= at_least or key in admitted
+            if key != room.holder.pods.group and (each.priority >= at_least or key in admitted)
         ]
 
     def _look_later(self) -> None:
@@ -270,6 +276,7 @@ class GangReservations:
         self._hopeless.pop(gang.key, None)
         self._awaiting_turn.pop(gang.key, None)
         made = Reservation(gang.key, gang.group.uid, gang.priority, plan, self._nodes)
+        made.number = next(self._numbers)
         self.by_gang[gang.key] = self._of_gangs[gang.key] = made
         self._by_node.update(dict.fromkeys(plan.node_names, made))
         gang.reservation = str(plan)

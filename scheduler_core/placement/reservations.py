@@ -104,6 +104,7 @@ class Reservation:
 
     Attributes:
         rejected: UIDs of pods that the reservation may have made unschedulable.
+        number: Number of the reservation in the order in which they began.
         max_rejected: Size of ``rejected`` at which pods that have left the queue are dropped.
         rows: Rows of its nodes, ascending, as of the last refresh.
         can_conflict: Whether pods without terms of their own can conflict with its members.
@@ -114,6 +115,7 @@ class Reservation:
         self.group_uid = group_uid
         self.priority = priority
         self.plan = plan
+        self.number = 0
         self.rejected: set[str] = set()
         self.max_rejected = 1024
         self._nodes = nodes

@@ -31,8 +31,9 @@ from scheduler_core.scheduler import SchedulerPorts
 from tests.support.affinities import anti_affinity_to, term
 from tests.support.builders import PodFields, node, pod
 from tests.support.columns import columns
-from tests.support.gang_preemption import running_pod
+from tests.support.gang_preemption import running_pod, small_node
 from tests.support.gangs import add_groups, composite_group, gang_of, group, leaf_group, member, members
+from tests.support.node_reservations import Reservations
 from tests.support.preemption import budget
 from tests.support.presence import present
 from tests.support.scheduling import DEFAULT_NAME, Rig, rig
@@ -566,6 +567,23 @@ def _capacities(size: int) -> Act:
 # -- extenders ------------------------------------------------------------------------------------------------------
 
 
+def _node_reservations(size: int) -> Act:
+    """Room is held again after a restart, and then compared with the cluster each second."""
+    made = rig(defaults=default_plugins())
+    made.add(*(small_node(f"n{number}") for number in range(size)))
+    world = Reservations(made)
+    for number in range(size):
+        world.store_held(f"room-{number}", f"n{number}")
+    world.replace_controller()
+
+    async def act() -> None:
+        for _ in range(4):
+            await world.controller.look()
+        assert len(made.scheduler.reservations.held) == size
+
+    return act
+
+
 def _own_reasons(names: Sequence[str]) -> ExtenderVerdict:
     """Reject each node with its own reason."""
     return ExtenderVerdict((), {name: f"node {name} has {each} MiB left" for each, name in enumerate(names)}, {})
@@ -588,6 +606,7 @@ def _reasons(size: int) -> Act:
 @table(
     "prepare, size",
     ("depth-of-a-tree", _deep_tree, 300),
+    ("node-reservations", _node_reservations, 50),
     ("depth-of-an-infeasible-tree", _deep_tree_without_room, 300),
     ("depth-of-a-tree-whose-root-is-created-last", _root_of_deep_tree, 300),
     ("length-of-a-circle-of-parents", _circle, 100),

@@ -100,6 +100,17 @@ class Reservations:
         self._deliver(name)
         await self.controller.look()
 
+    def store_held(self, name: str, node_name: str) -> None:
+        """Store a reservation of one pod whose room was held on a node before a restart."""
+        now = format_time(self.rig.clock.wall())
+        self._version += 1
+        metadata = {"name": name, "namespace": "default", "uid": f"uid-of-{name}", "generation": 1}
+        metadata |= {"creationTimestamp": now, "resourceVersion": str(self._version)}
+        status = {"observedGeneration": 1, "phase": "Reserved", "reserved": 1, "reservedSince": now}
+        status |= {"nodes": [{"name": node_name, "pods": 1}]}
+        spec = {"owner": TRAIN, "resources": {"cpu": 1}}
+        self.bodies[name] = {"metadata": metadata, "spec": spec, "status": status}
+
     async def delete(self, name: str) -> None:
         self._deleted[name] += 1
         self.controller.gone(NodeReservation, self.bodies.pop(name))

@@ -6,6 +6,7 @@ Everything is computed by the scheduler that would schedule the pod, as a dry ru
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import timedelta
 from itertools import islice
 
 import msgspec
@@ -46,9 +47,10 @@ from scheduler_core.explain.pod_dry_run import Examination
 from scheduler_core.fit.requests import FitRequest
 from scheduler_core.framework.device_choices import ClaimsFilter
 from scheduler_core.framework.status import Code
-from scheduler_core.gangs.held_room import room_words
+from scheduler_core.gangs.held_room import HeldRoom
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey
+from scheduler_core.ports import Clock
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.runtime.post_filtering import PostFilterOutcome
 from scheduler_core.scheduler import Scheduler
@@ -57,6 +59,7 @@ from scheduler_core.snapshot.pod_info import PodInfo
 
 _AS_IF_NEW = "the pod is already scheduled; nodes and scores are those of a dry run that schedules it again now"
 _MOST_HOLDS = 5
+_SHOWN_NODES = 3
 _ALONE = "nodes and scores are those of this pod alone, as if it had no gang"
 _ON_ITS_OWN = frozenset((GangVerdict.PLACED, GangVerdict.FINISHED, GangVerdict.ONE_BY_ONE))
 """Verdicts of gangs whose remaining members are scheduled one by one."""
@@ -314,7 +317,7 @@ def _of_held_room(scheduler: Scheduler, pod: Pod, info: PodInfo) -> list[str]:
         group = room.holder.pods.group
         gang = None if group is None else gangs.get(group)
         member = None if gang is None else gang.lost_members.get(room.holder.uid)
-        found.append(room_words(room, scheduler.context.clock) if member is None else held_words(member))
+        found.append(_room_words(room, scheduler.context.clock) if member is None else held_words(member))
     return found
 
 
@@ -441,3 +444,15 @@ def is_rejected_for_devices(scheduler: Scheduler, pod: Pod) -> bool:
 def _kind(scheduler: Scheduler, pod: Pod) -> _Kind:
     gang = scheduler.context.queue.gangs.key_of(pod)
     return pod.metadata.namespace, gang, msgspec.json.encode(pod.spec)
+
+
+def _room_words(room: HeldRoom, clock: Clock) -> str:
+    """Return the nodes of held room, its holder and its end, as a clause."""
+    names = sorted({slot.node_name for slot in room.free_slots})
+    more = f" and {len(names) - _SHOWN_NODES} more" if len(names) > _SHOWN_NODES else ""
+    until = ""
+    if room.until is not None:
+        # Half a second is added because the two clocks are not read at the same moment.
+        end = clock.wall() + timedelta(seconds=room.until - clock.now() + 0.5)
+        until = f" until {end:%Y-%m-%dT%H:%M:%SZ}"
+    return f"room on {', '.join(names[:_SHOWN_NODES])}{more} is reserved for {room.holder.key.holder}{until}"
