@@ -69,6 +69,10 @@ log = logging.getLogger(__name__)
 
 _SLICE_SECONDS = 0.002
 _SLICE_PODS = 64
+_PROMPT_SLICES = 2_000
+"""Slices after which clients are not expected any more: about 10 s under load."""
+_PROMPT_TURNS = 3
+"""Turns of the event loop between two slices, as many as a request takes from its arrival to its handler."""
 _SETTLE_INTERVAL_SECONDS = 5.0
 _PAUSE_AFTER_ERROR_SECONDS = 1.0
 
@@ -105,6 +109,7 @@ class Scheduler:
         self._extender_clients = ExtenderClients(ports.make_extender)
         self._cycling: asyncio.Task[None] | None = None
         self._may_begin_waiting = True
+        self._pause, self._prompt_slices = clock.sleep, 0
         steps = StepCounter(
             ports.journal.slice_steps,
             self.options.attempt_steps,
@@ -426,7 +431,20 @@ class Scheduler:
         self._may_begin_waiting = may_begin or not self._may_begin_waiting
         if background.is_due:
             queue.resume()
-        await self._journal.paused(self.shadows.compare() if decided.pods else context.clock.sleep(0))
+        await self._journal.paused(self.shadows.compare() if decided.pods else self._pause(0))
+
+    def expect_clients(self) -> None:
+        """Run the event loop more often between the next slices, because a client waits and may send more requests."""
+        self._pause, self._prompt_slices = self._turns_for_clients, _PROMPT_SLICES
+
+    async def _turns_for_clients(self, seconds: float) -> None:
+        # With one turn, a request waits for two or three slices and the binds of their pods. Shorter slices would help,
+        # too, but a replay could not repeat them.
+        self._prompt_slices -= 1
+        if not self._prompt_slices:
+            self._pause = self.context.clock.sleep
+        for _ in range(_PROMPT_TURNS):
+            await self.context.clock.sleep(seconds)
 
     def _survived(self, what: str, fault: Exception) -> None:
         """Log and count an error that concerns no pod; the loop in which it was raised goes on."""

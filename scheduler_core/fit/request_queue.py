@@ -6,7 +6,7 @@ placed with them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from scheduler_core.cycle.freed_capacity_event import FreedCapacity
@@ -61,7 +61,7 @@ class RequestQueue:
         self.freed = FreedCapacity(self.queue, reservations)
         self.queue.gangs.read_as(live.gangs)
 
-    def add(self, request: FitRequest, infos: Iterable[PodInfo]) -> None:
+    def add(self, request: FitRequest, infos: Sequence[PodInfo]) -> None:
         """Add the groups of a request, the groups of the cluster that it names, and its pods.
 
         Args:
@@ -77,14 +77,13 @@ class RequestQueue:
         for gang in self._gangs_of(known.keys() | own.keys()):
             self._add_members(gang, held)
         queue = self.queue
-        gangs: dict[GroupKey, Gang] = {}
+        # All are seen before the first is added, so that the run of a gang is inferred once.
+        joined = (queue.gangs.saw(info.pod) for info in infos)
+        gangs = {gang.key: gang for gang in joined if gang is not None}
         for info in infos:
-            joined = queue.gangs.saw(info.pod)
             if queue.find(info.uid) is None:
                 # A member that waits was added with its gang.
                 queue.add(info)
-            if joined is not None:
-                gangs[joined.key] = joined
         for each in gangs.values():
             refusal = "" if each.owner is None else _refusal(each.owner, request)
             if refusal and each.group is None:

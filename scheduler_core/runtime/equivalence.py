@@ -649,11 +649,11 @@ def _filter_checks(
     instance: FrameworkInstance, info: PodInfo, nodes: NodeColumns
 ) -> Sequence[Callable[[], bool]] | None:
     """Return checks that hold while PreFilter prepares the same for all pods of a class; None if it may not."""
-    if any(PodReads.IDENTITY in _reuse(runner).pod for runner in instance.filters):
+    if instance.filters_by_identity:
         return None
     checks = []
     for plugin in instance.pre_filter:
-        check = None if PodReads.IDENTITY in plugin.reuse.pod else plugin.reuse_check(info, nodes)
+        check = plugin.reuse_check(info, nodes)
         if check is None:
             return None
         if check is not always:
@@ -663,8 +663,7 @@ def _filter_checks(
 
 def filter_class(instance: FrameworkInstance, info: PodInfo) -> object:
     """Return a key that is equal for pods for which every PreFilter and Filter plugin returns the same."""
-    declared = (*(plugin.reuse for plugin in instance.pre_filter), *(_reuse(runner) for runner in instance.filters))
-    return info.uid if any(PodReads.IDENTITY in each.pod for each in declared) else class_key(info)
+    return info.uid if instance.filters_by_identity else class_key(info)
 
 
 def _is_reusable(reuse: Reuse, reads: Reads, unreusable: PodReads) -> bool:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
@@ -30,6 +31,7 @@ from scheduler_core.framework.extension_points import (
     NodeFilterPlugin,
     PermitPlugin,
     Plugin,
+    PodReads,
     PostBindPlugin,
     PostFilterPlugin,
     PreBindPlugin,
@@ -38,13 +40,20 @@ from scheduler_core.framework.extension_points import (
     PreScorePlugin,
     QueueSortPlugin,
     ReservePlugin,
+    Reuse,
 )
 from scheduler_core.framework.handle import Handle
 from scheduler_core.framework.plugin import NodeChange
 from scheduler_core.framework.registry import Registry, ResolvedPlugins, resolve, unknown_config_problem
 from scheduler_core.ports import Watchdog
 from scheduler_core.runtime.extenders import OpenExtenders
-from scheduler_core.runtime.node_adapters import FilterRunner, ScoreRunner, filter_runner, score_runner
+from scheduler_core.runtime.node_adapters import (
+    FilterRunner,
+    NodeFilterAdapter,
+    ScoreRunner,
+    filter_runner,
+    score_runner,
+)
 from scheduler_core.runtime.plugin_time_budget import PluginTimeBudget
 
 if TYPE_CHECKING:
@@ -138,6 +147,14 @@ class FrameworkInstance:
 
     def _rejecting_with(self, change: NodeChange) -> frozenset[str]:
         return frozenset(name for name in self.registrations if change in self.plugins[name].hints_for)
+
+    @cached_property
+    def filters_by_identity(self) -> bool:
+        """Whether PreFilter or Filter may differ for pods that differ only in their identity."""
+        # A plugin that is called node by node declares nothing.
+        runners = (Reuse() if isinstance(each, NodeFilterAdapter) else each.reuse for each in self.filters)
+        declared = (*(plugin.reuse for plugin in self.pre_filter), *runners)
+        return any(PodReads.IDENTITY in each.pod for each in declared)
 
     @property
     def is_in_plugin(self) -> bool:

@@ -220,6 +220,28 @@ async def test_the_loop_schedules_pods() -> None:
         assert made.bound == {"web": "n0", "late": "n0"}
 
 
+async def turns_for(pods: int, *, expects_clients: bool) -> int:
+    """Return the number of turns of the event loop until pods are bound that arrived together."""
+    made, turns = rig(defaults=default_plugins()), 0
+    made.add(node("n0", allocatable={"cpu": "64", "memory": "64Gi", "pods": "500"}))
+    made.add(*(pod(f"p{number}") for number in range(pods)))
+    async with made.running():
+        if expects_clients:
+            made.scheduler.expect_clients()
+        while len(made.bound) < pods:
+            await asyncio.sleep(0)
+            turns += 1
+    return turns
+
+
+async def test_clients_do_not_wait_for_several_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When a client waits, two turns are added after each slice, which I/O and its handler take; then no more."""
+    plain = await turns_for(400, expects_clients=False)
+    assert await turns_for(400, expects_clients=True) >= plain + 2 * (400 // 64)
+    monkeypatch.setattr("scheduler_core.scheduler._PROMPT_SLICES", 3)
+    assert await turns_for(400, expects_clients=True) == plain + 2 * 3
+
+
 async def test_the_loop_continues_after_a_plugin_error() -> None:
     """A plugin that raises fails only the attempt of its pod, and the next pod is bound."""
     journal = Journal(results={"Rec.filter": ZeroDivisionError("boom")})

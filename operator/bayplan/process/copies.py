@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from time import perf_counter
+from time import thread_time
 from typing import NoReturn
 
 import msgspec
@@ -335,13 +335,12 @@ class BackgroundDocuments:
         If the copy ends without a document, the function is called in this process, with the limits of dry runs there.
 
         Args:
-            charge: Called with the seconds in which the event loop did not run: those of a fork, or of the function.
+            charge: Called with the CPU time of the fork, or of the function, during which the event loop does not run.
             is_given_up: Returns whether the dry run of a document, made in this process, took more steps than it may.
         """
         processes, context = self._processes, self._context
         if processes is None or context.cache.columns.count < self._fewest_nodes:
-            with _charged(charge):
-                built = make()
+            built = run_charged(make, charge)
             # A request may have many pods in a cluster of few nodes.
             if processes is None or not is_given_up(built):
                 return built
@@ -358,8 +357,7 @@ class BackgroundDocuments:
                     send = processes.fork(ended)
             except OSError as error:
                 log.warning("no process can be started for a document: %s", error)
-                with _charged(charge):
-                    return make()
+                return run_charged(make, charge)
             if send is not None:
                 try:
                     context.background.become_copy(send)
@@ -375,16 +373,28 @@ class BackgroundDocuments:
                 raise
         if found is None:
             await context.suspension.over()
-            with _charged(charge):
-                return make()
+            return run_charged(make, charge)
         self.count += 1
         return _decode(found)
 
 
+def run_charged(make: Callable[[], Document], charge: Callable[[float], None]) -> Document:
+    """Return what a function returns that makes a dry run in this process, and charge its CPU time.
+
+    No garbage collection runs until the next turn of the event loop, before which the response is written: a collection
+    can take longer than the dry run, nearly all objects of which are freed by reference counting.
+    """
+    if gc.isenabled():
+        gc.disable()
+        asyncio.get_running_loop().call_soon(gc.enable)
+    with _charged(charge):
+        return make()
+
+
 @contextmanager
 def _charged(charge: Callable[[float], None]) -> Iterator[None]:
-    began = perf_counter()
+    began = thread_time()
     try:
         yield
     finally:
-        charge(perf_counter() - began)
+        charge(thread_time() - began)

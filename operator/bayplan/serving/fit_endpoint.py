@@ -7,7 +7,7 @@ are read in namespaces in which the user may get them. Names of victims are show
 list pods.
 
 One pod is tried at once, in less than a slice of the scheduling loop; what takes longer is searched in a copy of the
-process. Requests may use a twentieth of the time of the process.
+process. Requests may use a twentieth of the time of the process; only their CPU time counts.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from importlib import import_module
 from math import ceil
@@ -30,7 +31,7 @@ from bayplan.fit import FitBody
 from bayplan.fit.claim_templates import NamesByNamespace, missing_templates, not_read
 from bayplan.fit.request_reading import CLUSTER_SCOPED
 from bayplan.kube.readiness import Readiness
-from bayplan.process.copies import BackgroundDocuments, Document
+from bayplan.process.copies import BackgroundDocuments, Document, run_charged
 from bayplan.serving import FIT_PATH
 from bayplan.serving.authorization import Denial, Permission, RequestAuthorization, proxied_token
 from bayplan.serving.same_host_access import is_local, read_body, refusal
@@ -91,6 +92,7 @@ class FitEndpoint:
         caller = await self._access.caller(request)
         if isinstance(caller, Denial):
             return denied(caller)
+        self._sources.scheduler.expect_clients()
         if request.content_type != "application/json":
             return refusal(415, "Content-Type: must be application/json")
         body = await read_body(request, MAX_BODY)
@@ -155,9 +157,7 @@ class FitEndpoint:
                 return Document(422, f"the request cannot be evaluated: {error}".encode())
 
         if answer.is_single:
-            began = monotonic()
-            built = make(_STEPS_AT_ONCE)
-            self._charge(monotonic() - began)
+            built = run_charged(partial(make, _STEPS_AT_ONCE), self._charge)
             if not answer.was_given_up:
                 return _content(built)
         documents = self._sources.documents

@@ -96,7 +96,7 @@ async def test_a_small_cluster_needs_no_copy() -> None:
 async def test_only_the_time_of_this_process_is_charged(monkeypatch: pytest.MonkeyPatch) -> None:
     """A document that takes long in a copy costs the time of the fork, and not the time that its request waits."""
     seconds = [0.0]
-    monkeypatch.setattr(copies, "perf_counter", lambda: seconds[0])
+    monkeypatch.setattr(copies, "thread_time", lambda: seconds[0])
     made, charged = _cluster(1_000_000), list[float]()
     documents = BackgroundDocuments(made.context, ForkedSearches(), fewest_nodes=1)
 

@@ -23,7 +23,7 @@ MEBIBYTE = 1 << 20
 LARGE = "default/large"
 
 
-async def _run(path: Path, nodes: int, pods: int, version: str) -> None:
+async def _run(path: Path, nodes: int, pods: int, version: str, *, has_clients: bool) -> None:
     clock, world = SimulatedClock(), MemoryCluster()
     options, registry = SchedulerOptions(seed=5), in_tree_registry()
     ports = SchedulerPorts(storage=world.storage, claims=world.claims)
@@ -43,6 +43,8 @@ async def _run(path: Path, nodes: int, pods: int, version: str) -> None:
     for number in range(nodes):
         scheduler.feed.node_added(node(f"n{number}", allocatable={"cpu": "64", "memory": "256Gi", "pods": "500"}))
     running = asyncio.create_task(scheduler.run())
+    if has_clients:
+        scheduler.expect_clients()
     for number in range(pods):
         world.add_pod(pod(f"p{number}", requests={"cpu": f"{10 + number % 7}m"}))
     world.add_pod(pod("large", requests={"cpu": "1000"}))
@@ -52,9 +54,13 @@ async def _run(path: Path, nodes: int, pods: int, version: str) -> None:
     directory.close()
 
 
-def record_run(path: Path, nodes: int = 5, pods: int = 40, version: str = "1.0") -> Path:
-    """Schedule pods and one infeasible pod, and return the only file of the record."""
-    asyncio.run(_run(path, nodes, pods, version))
+def record_run(path: Path, nodes: int = 5, pods: int = 40, version: str = "1.0", *, has_clients: bool = False) -> Path:
+    """Schedule pods and one infeasible pod, and return the only file of the record.
+
+    Args:
+        has_clients: Whether clients wait for responses meanwhile.
+    """
+    asyncio.run(_run(path, nodes, pods, version, has_clients=has_clients))
     return next(path.glob("*.bpr"))
 
 

@@ -45,6 +45,13 @@ def test_all_decisions_are_equal(file: Path) -> None:
     assert found.output.startswith("41 decisions, all equal (40 placements, 1 rejections; recorded by Bayplan 1.0, ")
 
 
+def test_slices_beside_clients_are_replayed(tmp_path: Path) -> None:
+    """Further turns of the event loop between slices, for clients that wait, are not a part of the record."""
+    found = run("replay", record_run(tmp_path, pods=300, has_clients=True))
+    assert found.exit_code == 0, found.output
+    assert found.output.startswith("301 decisions, all equal")
+
+
 @pytest.mark.parametrize("count", [4_000, pytest.param(20_000, marks=pytest.mark.nightly)])
 def test_many_decisions_are_equal(tmp_path: Path, count: int) -> None:
     """A replay computes each of many decisions again."""
