@@ -43,13 +43,12 @@ class Interrupted(Slices):
 
     def __init__(self) -> None:
         super().__init__(SLICE_STEPS)
-        self.change: Callable[[], None] | None = None
+        self.changes: list[Callable[[], None]] = []
 
     async def between_slices(self, work: Coroutine[Any, Any, None]) -> None:
         """Change the cluster once."""
-        change, self.change = self.change, None
-        if change is not None:
-            change()
+        while self.changes:
+            self.changes.pop()()
         await work
 
 
@@ -113,11 +112,11 @@ async def _in_slices(kind: str, settings: PreemptionSettings, prepare: Change, c
     _fill(made)
     prepare(made)
     _add(made, kind)
-    journal.change = lambda: change(made)
+    journal.changes.append(lambda: change(made))
     async with made.running():
         for _ in range(4000):
             await asyncio.sleep(0)
-    assert journal.change is None
+    assert not journal.changes
     assert not made.context.suspension.is_on
     return {deletion.name for deletion in made.writer.deletions}
 
