@@ -391,13 +391,34 @@ class GangEntries:
             self._enter(gang, label)
         else:
             self._update_priority(gang, entry)
-            if has_lost_member and entry.place in _ASIDE:
+            if has_lost_member and entry.place in _ASIDE and not self._has_changed_profile(gang, entry, label):
                 # Perhaps only that member was rejected.
                 self.moves.requeue(entry, Requeue.AFTER_BACKOFF, label)
 
+    def _has_changed_profile(self, gang: Gang, entry: QueuedGang, label: str) -> bool:
+        """Enter the gang again if the member that represented it has left, and the next one has another profile.
+
+        Called only before and after attempts, and for swaps of profiles, because it reads all members.
+        """
+        if not gang.waiting or entry.info.uid in gang.waiting or entry.profile == self._first(gang).profile:
+            return False
+        self._withdraw(gang)
+        self._enter(gang, label)
+        return True
+
+    def leave_profile(self, gang: Gang) -> None:
+        """Enter a gang again whose entry has a profile that is not live any more, if members of another one wait."""
+        entry = gang.entry
+        if entry is not None and entry.place not in (_NOWHERE, _IN_FLIGHT) and self._rules(entry.profile) is None:
+            self._has_changed_profile(gang, entry, PROFILE_SWAPPED.name)
+
+    @staticmethod
+    def _first(gang: Gang) -> QueuedPod:
+        """Return the member that represents a gang in hints and events: the most important one, of equals the first."""
+        return min(gang.waiting.values(), key=lambda pod: (-pod.info.priority, pod.sequence))
+
     def _enter(self, gang: Gang, label: str) -> None:
-        # The most important member represents the gang in hints and events; of equal ones the one that came first.
-        first = min(gang.waiting.values(), key=lambda pod: (-pod.info.priority, pod.sequence))
+        first = self._first(gang)
         entry = gang.entry
         if entry is None or entry.profile != first.profile:
             entry = gang.entry = self._entry_of(gang, first)
@@ -476,6 +497,8 @@ class GangEntries:
         self._review_changed(entry, gang)
         if gang is not None:
             self.review(gang)
+            if gang.entry is entry and entry.place is not _NOWHERE:
+                self._has_changed_profile(gang, entry, ATTEMPT_FAILED)
 
     def _review_changed(self, entry: QueuedGang, gang: Gang | None) -> None:
         """Review the gangs of a tree that changed during its attempt, and those that have left it."""
@@ -616,6 +639,7 @@ class GangRequeueing:
             if members:
                 # Without them, because the profile may place gangs no longer.
                 self._entries.review(gang)
+                self._entries.leave_profile(gang.unit)
             swap.is_begun = True
         else:
             pod = members[-1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 
 import msgspec
 import pytest
@@ -10,9 +11,12 @@ import pytest
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.failure_handler import Failure
 from scheduler_core.framework.queued_pod import Place, QueuedGang
+from scheduler_core.model.pod import Pod
+from scheduler_core.model.pod_group import GroupSource
 from tests.support.builders import node, pod
-from tests.support.gangs import gang_of, group, members
-from tests.support.scheduling import Rig
+from tests.support.gang_preemption import terminating_pod
+from tests.support.gangs import gang_of, group, member, members
+from tests.support.scheduling import Rig, profile, rig
 
 
 @pytest.fixture
@@ -115,3 +119,44 @@ def test_a_gang_that_lost_its_quorum_leaves_the_queue_although_its_requeueing_ra
     assert entry.place is Place.NOWHERE
     cluster.add(pods[1])
     assert cluster.queue.find(entry.uid) is not None
+
+
+def _delete(cluster: Rig, first: Pod) -> None:
+    cluster.scheduler.feed.pod_deleted(first)
+
+
+def _terminate(cluster: Rig, first: Pod) -> None:
+    cluster.scheduler.feed.pod_updated(first, terminating_pod(first))
+
+
+def _bind(cluster: Rig, first: Pod) -> None:
+    """Report that another scheduler has bound the member, to a gang of three."""
+    cluster.scheduler.feed.pod_updated(
+        first, msgspec.structs.replace(first, spec=msgspec.structs.replace(first.spec, node_name="n"))
+    )
+
+
+def _withdraw(cluster: Rig, first: Pod) -> None:
+    cluster.scheduler.withdraw(first.spec.scheduler_name)
+
+
+@pytest.mark.parametrize("when", [0, 1, 2], ids=["active", "unschedulable", "backing off"])
+@pytest.mark.parametrize("end", [_delete, _terminate, _bind, _withdraw])
+async def test_a_gang_whose_first_member_had_another_profile(end: Callable[[Rig, Pod], None], when: int) -> None:
+    """When the member that represented the gang does not wait any more, the profile of the others schedules them."""
+    cluster = rig(groups=[GroupSource.BAYPLAN], serve=False)
+    cluster.serve(profile(), profile("second"))
+    cluster.add(node("n"))
+    cluster.scheduler.group_feed.group_changed(group(min_member=3 if end is _bind else 2))
+    first, *others = member("first", scheduler_name="second"), *members(2)
+    cluster.add(first, *others)
+    async with cluster.running():
+        if when:
+            await cluster.scheduler.until_idle()
+        if when == 2:
+            cluster.add(node("m"))
+        end(cluster, first)
+        for _ in range(5):
+            await cluster.scheduler.until_idle()
+            cluster.clock.advance(30.0)
+    assert set(cluster.bound) == {"train-0", "train-1"}
