@@ -46,3 +46,32 @@ def test_members_share_the_claim_of_their_group(plane: ControlPlane, operator: O
         assert devices_of(claim) == [(world.driver.name, node, "card")]
         (consumer,) = status_of(claim)["reservedFor"]
         assert consumer == {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "train", "uid": uid}
+
+
+def test_the_end_of_all_members_frees_no_devices_of_their_group(plane: ControlPlane, operator: OperatorProcess) -> None:
+    """No member is evicted for the group's device, which is free when the PodGroup is deleted, and not before."""
+    with live_devices(plane, operator, NAMESPACE) as world:
+        world.profile({"preemption": {"devices": True}})
+        high = world.cluster_object("PriorityClass", "high", "scheduling.k8s.io/v1", value=1000)
+        world.machine("a", {"name": "card"})
+        world.template("one")
+        source = {"name": "device", "resourceClaimTemplateName": "one"}
+        world.group("train", 0, GROUPS.api_version, schedulingPolicy={"basic": {}}, resourceClaims=[source])
+        world.user("member", template="one", spec={"schedulingGroup": {"podGroupName": "train"}})
+        world.until_scheduled("member")
+        (held,) = world.claims()
+        world.user("high", template="one", spec={"priorityClassName": high})
+        world.until_rejected("high", "cannot allocate all claims")
+        assert world.exists("member")
+        world.delete("member")
+        # A claim of a pod, whose controller reacts to the end of the pod.
+        world.machine("b", {"name": "card"})
+        world.until_scheduled("high")
+        own = world.claim_of("high")["metadata"]["name"]
+        world.delete("high")
+        world.until(lambda: own not in [each["metadata"]["name"] for each in world.claims()], "the pod's claim is gone")
+        (kept,) = world.claims()
+        assert kept["status"] == held["status"]
+        group = {"apiVersion": GROUPS.api_version, "kind": "PodGroup"}
+        world.api.delete(group | {"metadata": {"name": "train", "namespace": NAMESPACE}})
+        world.until(lambda: not world.allocated(), "the claim of the group has lost its device")
