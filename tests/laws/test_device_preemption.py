@@ -15,6 +15,7 @@ from scheduler_core.config.profile_config import PreemptionSettings
 from scheduler_core.framework.extension_points import PostFilterPreview
 from scheduler_core.model.devices import ResourceClaim
 from scheduler_core.model.pod import Pod
+from scheduler_core.plugins.default_preemption import candidate_nodes
 from scheduler_core.snapshot.held_claims import HeldClaim, HeldClaims, claim_keys
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 from tests.support.builders import pod
@@ -296,6 +297,14 @@ def test_victims_of_a_pod_that_needs_devices_are_those_of_a_plain_search(block: 
 def test_a_holder_that_is_left_out_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The law finds that a claim counts as free while one of its holders stays."""
     monkeypatch.setattr(HeldClaim, "is_free", property(lambda held: any(info.row == NO_ROW for info in held.holders)))
+    with pytest.raises(AssertionError):
+        check_all(range(100))
+
+
+def test_a_victim_that_counts_as_essential_and_is_not_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The law finds that sets of victims are left out because they lack a pod that may stay."""
+    victims = property(lambda reprieve: frozenset(info.uid for info in reprieve.outcome.victims))
+    monkeypatch.setattr(candidate_nodes._Reprieve, "essential", victims)
     with pytest.raises(AssertionError):
         check_all(range(100))
 

@@ -15,12 +15,12 @@ them; in kube-scheduler in any order.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
-from itertools import chain
+from itertools import chain, takewhile
 
 import msgspec
 import numpy as np
@@ -37,8 +37,8 @@ from scheduler_core.framework.handle import DryRun, Handle, SimulatedRemoval
 from scheduler_core.framework.status import Code, Status, error, unresolvable, unschedulable
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import deletion_cost
-from scheduler_core.plugins.default_preemption.device_victims import VictimSearch
-from scheduler_core.snapshot.held_claims import HeldClaims, are_ending
+from scheduler_core.plugins.default_preemption.device_victims import SearchedRow, VictimSearch
+from scheduler_core.snapshot.held_claims import are_ending
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 
@@ -150,6 +150,8 @@ class RowOutcome:
         verdict: 0 if the pod fits without ``victims``; else why it does not fit without all pods of lower priority.
         leaving, versions: The pods of lower priority and their objects; empty unless the outcome depends on nothing
             else but the row.
+        essential: UIDs of victims without which the pod does not fit, whatever other pods of the row are evicted;
+            perhaps not all, and none unless filters read only the row.
         candidate: Set when it is first needed.
     """
 
@@ -159,6 +161,7 @@ class RowOutcome:
     pdb_violations: int = 0
     leaving: list[PodInfo] = field(default_factory=list)
     versions: list[Pod] = field(default_factory=list)
+    essential: frozenset[str] = frozenset()
     candidate: PreemptionCandidate | None = None
 
     def may_be_stored(self) -> bool:
@@ -215,7 +218,7 @@ class Trial:
         removal: SimulatedRemoval | None = dry_run.by_sums(rows) if dry_run.is_row_local else None
         if removal is None:
             removal = dry_run
-        outcomes = [RowOutcome(row) for row in rows]
+        outcomes, is_row_local = [RowOutcome(row) for row in rows], dry_run.is_row_local
         if self.terms.protected or self.terms.held is not None:
             leaving = [self.leaving(row) for row in rows]
         else:
@@ -233,7 +236,9 @@ class Trial:
             if not outcome.verdict
         ]
         # With all pods restored, a row is as it is, unless pods of other rows were removed, too.
-        _reprieve(removal, reprieves, is_filtered=self.is_filtered and dry_run.is_row_local)
+        _reprieve(removal, reprieves, is_filtered=self.is_filtered and is_row_local)
+        for reprieve in reprieves if self.terms.held is not None and is_row_local else ():
+            reprieve.outcome.essential = reprieve.essential
         for reprieve in reprieves:
             if reprieve.protected and len(reprieve.order) > reprieve.protected:
                 reprieve.outcome.victims.sort(key=self.importance)
@@ -269,6 +274,13 @@ class _Reprieve:
     outcome: RowOutcome
     order: list[PodInfo]
     protected: int
+
+    @property
+    def essential(self) -> frozenset[str]:
+        """UIDs of the victims that were tried before any pod stayed: each was the only pod that was not removed."""
+        victims = self.outcome.victims
+        alone = takewhile(lambda pair: pair[0] is pair[1], zip(self.order, victims, strict=False))
+        return frozenset(info.uid for info, _ in alone)
 
 
 def _filter_outcomes(dry_run: SimulatedRemoval, outcomes: Sequence[RowOutcome]) -> None:
@@ -367,6 +379,7 @@ def dry_run(handle: Handle, state: CycleState, trial: Trial, walk: Walk, diagnos
         return found
     without_violations: list[PreemptionCandidate] = []
     with_violations: list[PreemptionCandidate] = []
+    essential: dict[int, frozenset[str]] = {}
     tried = 0
     with trial.dry_run(handle, state) as probe:
         found.is_row_local = probe.is_row_local
@@ -384,6 +397,7 @@ def dry_run(handle: Handle, state: CycleState, trial: Trial, walk: Walk, diagnos
                 raise
             # As if the rest had not been among the candidates, of which kube-scheduler tries a sample, too.
             break
+        essential.update((each.row, each.essential) for each in outcomes if isinstance(each, RowOutcome))
         for outcome in outcomes:
             stored_one = outcome.candidate if reads_stored and isinstance(outcome, RowOutcome) else None
             candidate = _candidate(outcome, trial, diagnosis) if stored_one is None else stored_one
@@ -398,14 +412,24 @@ def dry_run(handle: Handle, state: CycleState, trial: Trial, walk: Walk, diagnos
                 break
     found.candidates = (*without_violations, *with_violations)
     if trial.terms.held is not None:
-        found.candidates = _with_least_victims(handle, state, trial, trial.terms.held, found)
+        found.candidates = _with_least_victims(handle, state, trial, found, essential)
     return found
 
 
 def _with_least_victims(
-    handle: Handle, state: CycleState, trial: Trial, held: HeldClaims, found: DryRunResult
+    handle: Handle,
+    state: CycleState,
+    trial: Trial,
+    found: DryRunResult,
+    essential: Mapping[int, frozenset[str]],
 ) -> tuple[PreemptionCandidate, ...]:
-    """Return candidates of a pod that needs devices; the least harmful one has the least harmful victims."""
+    """Return candidates of a pod that needs devices; the least harmful one has the least harmful victims.
+
+    Args:
+        essential: UIDs of essential victims by row; see :class:`RowOutcome`.
+    """
+    held = trial.terms.held
+    assert held is not None
     now = handle.clock.wall()
     best: Harm | None = None
     protected: set[str] = set()
@@ -423,7 +447,8 @@ def _with_least_victims(
             best = harm if best is None else min(best, harm)
         row = trial.nodes.row_of(candidate.node_name)
         protected = trial.protected_on(row)
-        victims = search.better(partial(trial.dry_run, handle, state), row, trial.leaving(row), best)
+        where = SearchedRow(row, trial.leaving(row), essential[row], partial(trial.dry_run, handle, state))
+        victims = search.better(where, best)
         if victims is not None:
             improved[candidate.node_name] = better = evicting(candidate.node_name, victims)
             best = harm_of(better, now)

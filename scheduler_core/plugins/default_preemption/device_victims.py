@@ -10,7 +10,8 @@ holders of the fewest devices first, and keeps the better victims of both reprie
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Set as AbstractSet
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Any
@@ -31,6 +32,21 @@ HarmOf = Callable[[Iterable[PodInfo]], Any]
 """Returns the sort key of victims, the lowest is the best; a set has no lower one than its subsets."""
 
 
+@dataclass(frozen=True, slots=True)
+class SearchedRow:
+    """A row with pods that may be evicted; none of them is removed yet.
+
+    Attributes:
+        essential: UIDs of pods without whose eviction the pod does not fit; perhaps not all.
+        dry_run: Returns a dry run of the pod; it is not called if no filter has to run.
+    """
+
+    row: int
+    pods: Sequence[PodInfo]
+    essential: AbstractSet[str]
+    dry_run: Callable[[], AbstractContextManager[DryRun]]
+
+
 @dataclass(slots=True)
 class VictimSearch:
     """Search for the least harmful victims on several nodes.
@@ -47,29 +63,27 @@ class VictimSearch:
     tries: int = MOST_TRIED
     compared: int = 0
 
-    def better(
-        self, open_dry_run: Callable[[], AbstractContextManager[DryRun]], row: int, pods: Sequence[PodInfo], bound: Any
-    ) -> list[PodInfo] | None:
+    def better(self, where: SearchedRow, bound: Any) -> list[PodInfo] | None:
         """Return victims with which the pod of the dry run fits on a row and whose harm is below a bound.
 
         Args:
-            pods: The pods that may be evicted; none of them is removed yet.
             bound: A result of ``harm_of``; None for no bound.
 
         Returns:
             The least harmful victims, perhaps not of all if the search reached its limit; None if none were found.
         """
-        items = self._items(pods, bound) if self.tries > 0 else []
         # On most rows every victim does at least the harm of the best candidate.
+        items = self._items(where.pods, bound) if self.tries > 0 else []
         if not items:
             return None
-        with open_dry_run() as dry_run:
-            return self._search(dry_run, row, pods, items, bound)
+        with ExitStack() as opened:
+            return self._search(where, items, bound, lambda: opened.enter_context(where.dry_run()))
 
     def _search(
-        self, dry_run: DryRun, row: int, pods: Sequence[PodInfo], items: Sequence[dict[str, PodInfo]], bound: Any
+        self, where: SearchedRow, items: Sequence[dict[str, PodInfo]], bound: Any, open_dry_run: Callable[[], DryRun]
     ) -> list[PodInfo] | None:
-        rows = np.array([row], dtype=np.intp)
+        rows = np.array([where.row], dtype=np.intp)
+        dry_run: DryRun | None = None
         removed: dict[str, PodInfo] = {}
         tried: set[frozenset[str]] = set()
         heap: list[tuple[Any, int, int, dict[str, PodInfo]]] = []
@@ -82,12 +96,14 @@ class VictimSearch:
                 continue
             tried.add(uids)
             self.tries -= 1
-            dry_run.restore(*(info for uid, info in removed.items() if uid not in chosen))
-            dry_run.remove(*(info for uid, info in chosen.items() if uid not in removed))
-            removed = chosen
-            victims = list(chosen.values())
-            if not dry_run.run_filters(rows)[0] and not (self.why_not is not None and self.why_not(victims)):
-                return victims
+            if where.essential <= uids:
+                dry_run = open_dry_run() if dry_run is None else dry_run
+                dry_run.restore(*(info for uid, info in removed.items() if uid not in chosen))
+                dry_run.remove(*(info for uid, info in chosen.items() if uid not in removed))
+                removed = chosen
+                victims = list(chosen.values())
+                if not dry_run.run_filters(rows)[0] and not (self.why_not is not None and self.why_not(victims)):
+                    return victims
             for number in range(last + 1, len(items)):
                 if self.compared >= MOST_COMPARED:
                     break
@@ -101,8 +117,9 @@ class VictimSearch:
                     heappush(heap, (harm, self.compared, number, more))
         if not heap and self.compared < MOST_COMPARED:
             return None
+        dry_run = open_dry_run() if dry_run is None else dry_run
         dry_run.restore(*removed.values())
-        victims = self._with_most_devices(dry_run, rows, pods)
+        victims = self._with_most_devices(dry_run, rows, where.pods)
         is_better = bool(victims) and (bound is None or self.harm_of(victims) < bound)
         return victims if is_better and not (self.why_not is not None and self.why_not(victims)) else None
 
