@@ -4,13 +4,14 @@ Binaries are found or built between collection and the first test, because a bui
 limit. Under pytest-xdist, every worker has its own control plane.
 """
 
+import gc
 import logging
 import os
 import random
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from http import HTTPStatus
 
 import hypothesis
@@ -46,6 +47,8 @@ _FIRST = ("cluster", "upstream")
 _LONG = ("tests/simulation/", "tests/laws/", "tests/parity/")
 _YIELDING = 10
 """Niceness of workers that have come to in-process tests."""
+_YOUNG_OBJECTS = 3000
+"""New objects from which garbage is collected; the memory of more of them is no longer in the processor's cache."""
 _IMAGE_TESTS = "tests/image/"
 _MARKERS_BY_FIXTURE = {"control_plane": "cluster", "kwok": "kwok"}
 _MISSING = pytest.StashKey[dict[str, str]]()
@@ -87,6 +90,21 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_report_header(config: pytest.Config) -> str | None:
     """Show which tests run if that depends on what changed."""
     return f"tests: {config.stash[_SELECTION].reason}" if _SELECTION in config.stash else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Turn garbage collection off while tests are collected, and exempt from it what exists then: modules and tests.
+
+    It would take a third of the time of the collection of all tests, and a tenth of that of tests in one process.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.set_threshold(_YOUNG_OBJECTS)
+        gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
