@@ -56,6 +56,15 @@ async def priority_class_manifests(connection: ApiConnection) -> list[dict[str, 
     return [priority_class_manifest(each) for each in classes]
 
 
+async def watched_priority_classes(informers: ClusterInformers, connection: ApiConnection) -> list[dict[str, Any]]:
+    """Return the PriorityClasses from their watch, or from a list if they are not watched or the watch is stale."""
+    # A list takes longer than the dry run of a pod.
+    informer = informers.by_resource.get("priorityclasses")
+    if informer is None or not informer.synced or informer.staleness or informer.unreadable:
+        return await priority_class_manifests(connection)
+    return [priority_class_manifest(each) for each in informer.known.values()]
+
+
 SETTLE_SECONDS = 5.0
 """Maximum time the first cycle waits for sources; a healthy API server responds within milliseconds."""
 

@@ -16,7 +16,7 @@ from bayplan.explanation.gang_building import explain_gang, named_gang
 from bayplan.explanation.pod_building import explain_pod
 from bayplan.extenders.http_extender import extender_states
 from bayplan.fit.claim_templates import read_templates
-from bayplan.gangs.group_sources import priority_class_manifests
+from bayplan.gangs.group_sources import watched_priority_classes
 from bayplan.introspection.cache_debugger import check_cache
 from bayplan.introspection.reports import shadow_report
 from bayplan.introspection.status_building import StatusSources, operator_status
@@ -82,7 +82,7 @@ class Endpoints:
             parts.scheduler,
             parts.readiness,
             lambda: context.suspension.is_on,
-            lambda: priority_class_manifests(parts.connection),
+            partial(watched_priority_classes, parts.informers, parts.connection),
             parts.background,
             partial(read_templates, parts.connection),
         )

@@ -65,6 +65,7 @@ class World:
 
     def __init__(self, api: FakeApi, connection: ApiConnection) -> None:
         self.api = api
+        self.connection = connection
         self.clock = VirtualClock()
         self.scheduler = Scheduler(self.clock, RecordingWriter())
         self.readiness = Readiness(())

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from functools import partial
 
 import pytest
-from bayplan.gangs.group_sources import PRIORITY_CLASSES, GroupSources, UsedApis
+from bayplan.gangs.group_sources import PRIORITY_CLASSES, GroupSources, UsedApis, watched_priority_classes
 from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
 from bayplan.kube.watches.cluster_informers import ClusterInformers
 from bayplan.resources.pod_group import PodGroup as BayplanGroup
@@ -253,6 +253,21 @@ async def test_priority_classes_apply_to_bayplan_groups(world: World) -> None:
     found = present(world.group_of(GroupKey(GroupSource.BAYPLAN, "ml", "train")))
     assert found.priority == 1000
     assert world.sources.status(found.key) == {}
+
+
+async def test_watched_priority_classes_are_not_listed_again(world: World) -> None:
+    """Fit requests read the PriorityClasses from the watch, and list them only before it has delivered them."""
+    named = {"metadata": {"name": "high", "uid": "c", "resourceVersion": "2"}, "value": 1000}
+    page = Response(body={"metadata": {"resourceVersion": "2"}, "items": [named]})
+    world.api.on("GET", PRIORITY_CLASSES, page, Stream(*listed(named), Hang()))
+    found = [await watched_priority_classes(world.informers, world.connection)]
+    async with world.running():
+        await world.ready()
+        found.append(await watched_priority_classes(world.informers, world.connection))
+    assert [[(each["metadata"]["name"], each["value"]) for each in classes] for classes in found] == [
+        [("high", 1000)]
+    ] * 2
+    assert len(world.api.requests("GET", PRIORITY_CLASSES)) == 2
 
 
 def serve_native_groups_in(world: World, path: str, *streams: Stream) -> None:

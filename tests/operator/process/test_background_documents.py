@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 import msgspec
 import pytest
 from bayplan.explanation.gang_building import explain_gang
 from bayplan.process import copies
-from bayplan.process.copies import BackgroundDocuments, Document, ForkedSearches
+from bayplan.process.copies import BackgroundDocuments, Document, ForkedSearches, run_charged
 
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod_group import GroupSource
@@ -112,3 +113,27 @@ async def test_only_the_time_of_this_process_is_charged(monkeypatch: pytest.Monk
     at_once = list[float]()
     await BackgroundDocuments(made.context, None).build(make, at_once.append)
     assert at_once == [5.0]
+
+
+async def test_no_garbage_collection_within_a_dry_run() -> None:
+    """The collector is off until the next turn of the event loop, before which the response is written."""
+    phases, kept, threshold = list[str](), list[list[int]](), gc.get_threshold()
+
+    def note(phase: str, _: dict[str, int]) -> None:
+        phases.append(phase)
+
+    def make() -> Document:
+        phases.clear()
+        kept.extend([] for _ in range(10_000))
+        return Document(200, b"made")
+
+    gc.callbacks.append(note)
+    gc.set_threshold(700)
+    try:
+        run_charged(make, lambda _: None)
+        assert (phases, gc.isenabled()) == ([], False)
+        await asyncio.sleep(0)
+        assert gc.isenabled()
+    finally:
+        gc.callbacks.remove(note)
+        gc.set_threshold(*threshold)
