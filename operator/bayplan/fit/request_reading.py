@@ -181,6 +181,9 @@ def _expanded(question: FitQuestion) -> tuple[list[Placed[Any]], list[_Copies], 
             raise ConfigError([Problem("count", f"the request has more than {MAX_PODS} pods; request fewer of them")])
         copies += _grouped((_with_name(pod, generated) for pod in found.pods), placed.place, found.own_claims)
         others += (Placed(claim, placed.place) for claim in found.shared_claims)
+    if not total and workloads:
+        text = "have no pods, because the replicas or the parallelism are 0; correct them, or request a count"
+        raise ConfigError([Problem("manifests", text)])
     if not total:
         kinds = ", ".join(dict.fromkeys(WORKLOADS))
         raise ConfigError([Problem("manifests", f"have no pods; supported kinds: {kinds}")])

@@ -20,6 +20,8 @@ MAX_PODS = 5_000
 """Maximum number of pods of one request."""
 _MAX_ENTRIES = 500_000
 """Maximum number of labels, annotations and owner references of all pods of one workload; each pod has its own."""
+_ENTRIES_OF_CLAIM = 10
+"""Number of entries as which a claim that each pod has of its own counts."""
 
 _JOB = "batch.kubernetes.io/"
 _JOBSET = "jobset.sigs.k8s.io/"
@@ -79,10 +81,26 @@ def expand(body: Body, where: str, count: int | None = None) -> WorkloadPods:
         if len(found.pods) >= MAX_PODS:
             raise reader.error("spec", f"has more than {MAX_PODS} pods; request fewer of them")
         entries += sum(len(value) for value in pod["metadata"].values() if isinstance(value, dict | list))
+        entries += _ENTRIES_OF_CLAIM * _own_claims(pod, found)
         if entries > _MAX_ENTRIES:
-            raise reader.error("metadata", "is too long for this number of pods; remove labels or annotations")
+            raise reader.error(
+                "spec", "has too many labels, annotations or claims for this number of pods; remove some"
+            )
         found.pods.append(pod)
     return found
+
+
+def _own_claims(pod: Body, found: WorkloadPods) -> int:
+    """Return the number of claims, for volumes and devices, that one pod has of its own."""
+    spec = pod.get("spec")
+    count = len(found.own_claims)
+    if isinstance(spec, dict):
+        devices, volumes = spec.get("resourceClaims"), spec.get("volumes")
+        count += len(devices) if isinstance(devices, list) else 0
+        count += (
+            sum("ephemeral" in each for each in volumes if isinstance(each, dict)) if isinstance(volumes, list) else 0
+        )
+    return count
 
 
 def _kind(body: Body) -> tuple[str, str]:

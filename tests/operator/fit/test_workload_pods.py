@@ -19,7 +19,7 @@ def workload(api: str, kind: str, **spec: Any) -> dict[str, Any]:
 
 
 def job(**spec: Any) -> dict[str, Any]:
-    return workload("batch/v1", "Job", template=TEMPLATE, **spec)
+    return workload("batch/v1", "Job", **{"template": TEMPLATE, **spec})
 
 
 def names(found: WorkloadPods) -> list[str]:
@@ -265,6 +265,14 @@ def test_claim_templates_without_names() -> None:
 
 MOST = 2**31 - 1
 LABELS = {f"l{number}": "" for number in range(10_000)}
+PVCS = [{"metadata": {"name": f"v{number}"}} for number in range(100)]
+DEVICES = [{"name": f"d{number}", "resourceClaimTemplateName": "gpu"} for number in range(100)]
+VOLUMES = [{"name": f"v{number}", "ephemeral": {}} for number in range(100)]
+
+
+def with_spec(**fields: Any) -> dict[str, Any]:
+    """Return the template of a pod with further fields."""
+    return {**TEMPLATE, "spec": {**TEMPLATE["spec"], **fields}}
 
 
 @table(
@@ -281,7 +289,15 @@ LABELS = {f"l{number}": "" for number in range(10_000)}
     (
         "labels",
         workload("apps/v1", "Deployment", replicas=100, template={**TEMPLATE, "metadata": {"labels": LABELS}}),
-        "metadata: is too long for this number of pods",
+        "has too many labels, annotations or claims for this number of pods",
+    ),
+    *(
+        (name, body, "has too many labels, annotations or claims for this number of pods")
+        for name, body in (
+            ("claims", workload("apps/v1", "StatefulSet", replicas=MOST, template=TEMPLATE, volumeClaimTemplates=PVCS)),
+            ("devices", job(parallelism=MOST, template=with_spec(resourceClaims=DEVICES))),
+            ("ephemeral volumes", job(parallelism=MOST, template=with_spec(volumes=VOLUMES))),
+        )
     ),
 )  # fmt: skip
 def test_sizes_are_bounded(body: dict[str, Any], message: str) -> None:

@@ -133,6 +133,12 @@ async def test_new_nodes(server: HealthServer) -> None:
     ("no-json", b"{", 400, "the request cannot be read"),
     ("unknown-field", b'{"objects": [], "extra": 1}', 400, "unknown field `extra`"),
     ("no-pods", b'{"objects": []}', 400, "manifests: have no pods"),
+    (
+        "no-replicas",
+        b'{"objects":[{"apiVersion":"apps/v1","kind":"ReplicaSet","spec":{"replicas":0,"template":{"spec":{}}}}]}',
+        400,
+        "manifests: have no pods, because the replicas",
+    ),
     ("max-new", b'{"objects": [], "maxNew": 0}', 400, "maxNew: must be from 1"),
     ("node", b'{"objects": [], "node": "x"}', 400, 'there is no node "x"'),
     ("both", b'{"objects": [], "node": "x", "nodeTemplate": {}}', 400, "specify one of them"),
