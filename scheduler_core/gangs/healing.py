@@ -249,10 +249,10 @@ class Healing:
         free = [each for each in gang.lost_members.values() if not each.replacement]
         index = owner_and_index(pod)
         found = [each for each in free if each.index == index]
+        name = pod.metadata.name
         if found and not index:
-            name = pod.metadata.name
             found = [each for each in found if each.pod.metadata.name == name or self._is_like(each.pod, pod)]
-            found.sort(key=lambda each: (each.pod.metadata.name != name, not each.has_room))
+        found.sort(key=lambda each: (each.pod.metadata.name != name, not each.has_room))
         if found:
             found[0].replacement = uid
 
