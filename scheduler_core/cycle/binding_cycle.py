@@ -19,6 +19,7 @@ from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.binding_outcomes import BindingOutcomes
 from scheduler_core.cycle.cycle_report import CycleReport
 from scheduler_core.cycle.failure_handler import Failure, of_status, too_late
+from scheduler_core.cycle.gang_bind_barrier import GangBindBarrier
 from scheduler_core.cycle.internal_errors import try_twice
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.errors import (
@@ -31,6 +32,7 @@ from scheduler_core.errors import (
 from scheduler_core.framework.cycle_state import CycleStage
 from scheduler_core.framework.status import GANG_SCHEDULING, SUCCESS, Code, Status, error
 from scheduler_core.framework.waiting_pods import PodsInPreBind, WaitingPods
+from scheduler_core.model.pod_group import GroupKey
 from scheduler_core.ports import Binding, Clock, ClusterWriter, PodStatusPatch
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.binding import UnclearBindError, run_binds, run_pre_bind_pre_flights, run_pre_binds
@@ -67,6 +69,8 @@ class BindingCycle:
     async def bind(self, attempt: Attempt) -> bool:
         """Run one binding cycle; return whether the pod was bound. If it is cancelled, the pod is released."""
         gang = attempt.gang
+        if gang is None and attempt.queued.group is not None:
+            gang = attempt.gang = self._closed_barrier(attempt.queued.group)
         try:
             try:
                 failure = await self._steps(attempt)
@@ -91,6 +95,15 @@ class BindingCycle:
         finally:
             if gang is not None:
                 try_twice(gang.ended)
+
+    def _closed_barrier(self, key: GroupKey) -> GangBindBarrier | None:
+        """Return the barrier at which the quorum of a gang waits, where a further member joins it; None for none."""
+        gang = self.queue.gangs.get(key)
+        barrier = None if gang is None else gang.barrier
+        if not isinstance(barrier, GangBindBarrier) or barrier.is_open:
+            return None
+        barrier.begun()
+        return barrier
 
     def interrupted(self, attempt: Attempt, fault: Exception) -> None:
         """End a binding cycle that could not be started."""

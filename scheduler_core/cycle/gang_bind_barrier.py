@@ -6,6 +6,9 @@
 3. When the whole quorum has arrived, the barrier opens and the binds are sent. If one of them fails permanently, the
    others keep running. The missing member is requeued at its gang's position until it is scheduled, and the PodGroup's
    status reports it meanwhile.
+
+A further member that is scheduled by itself before the barrier opens waits there, too: without the quorum it would be
+bound alone.
 """
 
 from __future__ import annotations
@@ -59,7 +62,12 @@ class GangBindBarrier:
         self._parts = gang.parts
         self._part_of = {uid: part for part in self._parts for uid in part.pods} if gang.is_tree else {}
         for part in self._parts:
-            part.member_left = self.member_left
+            part.barrier = self
+
+    @property
+    def is_open(self) -> bool:
+        """Whether binds are sent."""
+        return self._status is not None and self._status.is_success
 
     def begun(self) -> None:
         """Count a binding cycle that begins."""
@@ -138,7 +146,7 @@ class GangBindBarrier:
         self._gang.binding -= 1
         if not self._gang.binding:
             for part in self._parts:
-                part.member_left = None
+                part.barrier = None
                 part.binding_steps.clear()
             self._on_end(self._gang)
 

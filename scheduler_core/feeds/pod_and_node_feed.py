@@ -328,8 +328,8 @@ class PodAndNodeFeed:
             self._pod_deleted(pod)
             # Reviewed once the queue has dropped the pod, so that no entry of the gang is made from it.
             if gang is not None:
-                if gang.member_left is not None:
-                    gang.member_left()
+                if gang.barrier is not None:
+                    gang.barrier.member_left()
                 self._queue.gang_changed(gang)
                 self._queue.gang_requeueing.member_moved(gang)
         except Exception:
@@ -400,8 +400,8 @@ class PodAndNodeFeed:
                 if not self._cache.columns.held.is_empty:
                     self._holds.release(_source_of_pod(pod))
             if gang is not None:
-                if gang.member_left is not None and (pod.metadata.deletion_timestamp is not None or pod.is_terminal):
-                    gang.member_left()
+                if gang.barrier is not None and (pod.metadata.deletion_timestamp is not None or pod.is_terminal):
+                    gang.barrier.member_left()
                 queue.gang_changed(gang)
                 if before is not gang:
                     self._member_joined(pod)

@@ -18,11 +18,11 @@ the PodGroup replaces what no pod shows any more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, MutableMapping, MutableSet
+from collections.abc import Collection, Iterable, MutableMapping, MutableSet
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import repeat
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from scheduler_core.framework.queued_pod import QueuedGang, QueuedPod
 from scheduler_core.model.gang_owners import OwnerInstance
@@ -361,6 +361,13 @@ class HealingOutcome:
     message: str
 
 
+class BindBarrier(Protocol):
+    """Where the members of a gang wait before their binds."""
+
+    def member_left(self) -> None:
+        """Note that a member was deleted or has ended."""
+
+
 class Gang:
     """A PodGroup with its members.
 
@@ -376,7 +383,7 @@ class Gang:
         aside: By UID, members that cannot be attempted: gated ones, and those whose schedulerName no profile serves.
         binding_steps: By UID, what members that are being bound wait for.
         binding: Number of binding cycles of members that were scheduled together.
-        member_left: Called when a member is deleted during binding; None if no binding is active.
+        barrier: Where members that are being bound wait for each other; None if no binding is active.
         entry: The gang's entry in the queue; None without a quorum.
         since: Time at which its first member or its PodGroup was seen, in the clock's seconds; orders equal priorities.
         first_attempt: Time of the first attempt since the quorum was last missing, UTC; None for none.
@@ -401,6 +408,7 @@ class Gang:
 
     __slots__ = (
         "aside",
+        "barrier",
         "binding",
         "binding_steps",
         "entry",
@@ -417,7 +425,6 @@ class Gang:
         "key",
         "last_attempt",
         "lost_members",
-        "member_left",
         "nearest",
         "outcome",
         "owner",
@@ -451,7 +458,7 @@ class Gang:
         self.healing: HealingOutcome | None = None
         self.tree: GangTree | None = None
         self.binding = 0
-        self.member_left: Callable[[], None] | None = None
+        self.barrier: BindBarrier | None = None
         self.was_known = self.was_rejected = self.has_lost_member = False
         self.was_whole = False
         self.is_incomplete = False

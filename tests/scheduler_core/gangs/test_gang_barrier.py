@@ -128,3 +128,34 @@ async def test_no_nomination_is_written_if_nothing_delays_the_binds(cluster: Rig
         await cluster.scheduler.until_idle()
     assert len(cluster.writer.bindings) == 3
     assert cluster.writer.patches == []
+
+
+@table(
+    "comes, outcome",
+    ("later, quorum rejected", True, "rejected"),
+    ("later, quorum deleted", True, "deleted"),
+    ("later, quorum bound", True, "bound"),
+    ("infeasible at first, quorum rejected", False, "rejected"),
+)
+async def test_a_further_member_is_bound_after_the_quorum(cluster: Rig, *, comes: bool, outcome: str) -> None:
+    """A member beyond the quorum that is scheduled by itself waits for it, and is bound with it or not at all."""
+    pods, further = gang(), member("train-3")
+    cluster.add(*pods)
+    async with cluster.running():
+        if comes:
+            await cluster.until(lambda: len(cluster.context.waiting) == 2)
+        cluster.add(further)
+        await cluster.until(lambda: cluster.context.cache.assumed_count == 4)
+        assert cluster.writer.attempted == []
+        waiting = [present(cluster.context.waiting.get(each.metadata.uid)) for each in pods[1:]]
+        if outcome == "bound":
+            for each in waiting:
+                each.allow("Approval")
+        elif outcome == "rejected":
+            waiting[0].reject("Approval", "no")
+        else:
+            cluster.scheduler.feed.pod_deleted(pods[2])
+        await cluster.until(lambda: not cluster.scheduler.binding_count)
+        assert gang_of(cluster).binding == 0
+        assert gang_of(cluster).barrier is None
+    assert len(cluster.writer.bindings) == (4 if outcome == "bound" else 0)

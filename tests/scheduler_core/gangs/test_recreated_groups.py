@@ -20,7 +20,7 @@ TIMEOUT = 100.0
 ONE = group(min_member=2, schedule_timeout_seconds=TIMEOUT, is_strict=True)
 TWO = replace(ONE, uid="another-uid")
 
-MEMBERSHIP = {"binding", "key", "member_left", "placed", "pods", "run", "waiting"} | {
+MEMBERSHIP = {"barrier", "binding", "key", "placed", "pods", "run", "waiting"} | {
     "was_known",
     "was_whole",
     "is_first",
