@@ -349,7 +349,7 @@ class OwnerGroups:
 
     def _failed(self, key: GroupKey, record: _Record, error: ClusterWriteError) -> None:
         remedy = ""
-        if isinstance(error, ForbiddenError):
+        if type(error) is ForbiddenError:
             remedy = (
                 "; grant this process's account the verbs create, patch and delete on resource podgroups of API group "
                 "bayplan.dev"

@@ -19,8 +19,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
@@ -427,15 +426,20 @@ class FitChecks:
         if room is not None:
             await self._holding.end(room)
 
-    def _placed(self, workload: Workload) -> Counter[str]:
-        """Return the number of pods of a Workload that have nodes, by pod set."""
-        uid, namespace, found = workload.metadata.uid, workload.metadata.namespace, Counter[str]()
-        for pods in self._scheduler.context.cache.columns.pods:
+    def _placed(self, workload: Workload) -> dict[str, list[Mapping[str, str]]]:
+        """Return the labels of the nodes of the pods of a Workload that have one, by pod set."""
+        uid, namespace, found = workload.metadata.uid, workload.metadata.namespace, dict[str, list[Mapping[str, str]]]()
+        nodes = self._scheduler.context.cache.columns
+        for node, pods in zip(nodes.nodes, nodes.pods, strict=True):
             for info in pods.values():
                 labels = info.pod.metadata.labels
                 if labels.get(WORKLOAD_LABEL) == uid and info.pod.metadata.namespace == namespace:
-                    found[labels.get(POD_SET_LABEL, "")] += 1
+                    of_node = {} if node is None else node.metadata.labels
+                    found.setdefault(labels.get(POD_SET_LABEL, ""), []).append(of_node)
         return found
+
+    def _count_placed(self, workload: Workload) -> int:
+        return sum(map(len, self._placed(workload).values()))
 
     async def _restore(self, workload: Workload, record: _Record, state: CheckState) -> None:
         """Hold the room of a Ready Workload again after a restart."""
@@ -455,7 +459,7 @@ class FitChecks:
 
     async def _lost(self, workload: Workload, state: CheckState, message: str) -> None:
         """Let Kueue queue a Workload again, unless some of its pods run already."""
-        placed = self._placed(workload).total()
+        placed = self._count_placed(workload)
         if placed:
             log.warning("The room of Workload %s is lost, and %d of its pods run: %s", workload.key, placed, message)
         else:
@@ -500,7 +504,7 @@ class FitChecks:
         self._done(key)
         if self._clock.now() >= record.held_until:
             await self._end(record.uid)
-            if not self._placed(workload).total():
+            if not self._count_placed(workload):
                 message = f"No pod was scheduled in {HOLD_SECONDS:.0f} s after the Workload became Ready"
                 await self._write_retry(workload, state, message)
             return

@@ -8,7 +8,8 @@ checks add. References: Kueue v0.17.0, ``apis/kueue/v1beta2/workload_types.go`` 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Container, Iterator, Mapping
+from collections import Counter
+from collections.abc import Container, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -30,6 +31,9 @@ _NOT_OF_PODS = frozenset((_JOB_SET, _REPLICAS, _POD))
 
 _NAME_PART = 180
 """Maximum length of a Workload's name in those of its pods, which have the name of the pod set and a number, too."""
+
+Placed = Mapping[str, Sequence[Mapping[str, str]]]
+"""Labels of the nodes of pods that have one, by pod set."""
 
 PENDING, READY, RETRY = "Pending", "Ready", "Retry"
 
@@ -188,14 +192,14 @@ def labels_of(workload: Workload, pod_set: str) -> dict[str, str]:
 
 
 def pods_of(
-    workload: Workload, checks: Container[str], flavors: Mapping[str, ResourceFlavor], placed: Mapping[str, int]
+    workload: Workload, checks: Container[str], flavors: Mapping[str, ResourceFlavor], placed: Placed
 ) -> list[dict[str, Any]]:
     """Return manifests of the pods that a Workload with quota still has to create.
 
     Args:
         checks: Names of Bayplan's checks; what the others add counts.
         flavors: The ResourceFlavors by name.
-        placed: Number of pods that have nodes already, by pod set.
+        placed: Pods that have nodes already.
 
     Raises:
         MissingFlavorError: A flavor is not known yet.
@@ -210,7 +214,8 @@ def pods_of(
     for pod_set in workload.spec.pod_sets or ():
         assignment = assignments.get(pod_set.name, PodSetAssignment(pod_set.name))
         count = pod_set.count if assignment.count is None else assignment.count
-        left = max(0, count - ended.get(pod_set.name, 0) - placed.get(pod_set.name, 0))
+        nodes = placed.get(pod_set.name, ())
+        left = max(0, count - ended.get(pod_set.name, 0) - len(nodes))
         if len(found) + left > MAX_PODS:
             where = f"Workload {workload.key}: spec.podSets[{pod_set.name}].count"
             raise ConfigError([Problem(where, f"more than {MAX_PODS} pods cannot be evaluated; use smaller Workloads")])
@@ -220,7 +225,7 @@ def pods_of(
             **_labels_of_gang(workload, owner, pod_set.name),
             **labels_of(workload, pod_set.name),
         }
-        specs = _specs(workload, pod_set, assignment, template["spec"])
+        specs = _specs(f"Workload {workload.key}", assignment, template["spec"], nodes)
         for number in range(left):
             meta = {
                 "name": f"{workload.metadata.name[:_NAME_PART]}-{pod_set.name}-{number}",
@@ -292,14 +297,21 @@ def _template(
 
 
 def _specs(
-    workload: Workload, pod_set: PodSet, assignment: PodSetAssignment, spec: dict[str, Any]
+    what: str, assignment: PodSetAssignment, spec: dict[str, Any], placed: Sequence[Mapping[str, str]]
 ) -> Iterator[dict[str, Any]]:
-    """Yield the spec of each pod; those of one topology domain share it, which makes their validation cheap."""
+    """Yield the spec of each pod; those of one topology domain share it, which makes their validation cheap.
+
+    Args:
+        placed: Labels of the nodes of the pods that have one, whose places in their domains are taken.
+    """
     if assignment.topology_assignment is not None:
-        where = f"Workload {workload.key}: status.admission.podSetAssignments[{pod_set.name}].topologyAssignment"
+        where = f"{what}: status.admission.podSetAssignments[{assignment.name}].topologyAssignment"
+        taken: Counter[tuple[str | None, ...]] | None = None
         for selector, count in _domains(assignment.topology_assignment, where):
+            if taken is None:
+                taken = Counter(tuple(labels.get(level) for level in selector) for labels in placed)
             in_domain = {**spec, "nodeSelector": {**spec["nodeSelector"], **selector}}
-            for _ in range(count):
+            for _ in range(count - taken[tuple(selector.values())]):
                 yield in_domain
     while True:
         yield spec

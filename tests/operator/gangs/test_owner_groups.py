@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from bayplan.gangs.owner_groups import MANAGED_BY
+from bayplan.kube.http.api_request import InvalidRequestError
 from bayplan.resources.pod_group import PodGroup
 
 from scheduler_core.errors import ConflictError, ForbiddenError
@@ -293,3 +294,13 @@ async def test_an_orphan_of_an_earlier_process() -> None:
     async with world.running():
         await world.settle(12.0)
     assert world.requests.log == [("delete", "orphan")]
+
+
+async def test_an_invalid_group() -> None:
+    """The reason of a PodGroup that the API server rejects recommends no permission."""
+    world, each = world_of_a_job()
+    world.requests.error = InvalidRequestError("spec.topology.key: Invalid value")
+    async with world.running():
+        world.deliver("jobs", {"parallelism": 3})
+        await world.settle(0.4)
+        assert "spec.topology.key: Invalid value; the label bayplan.dev/gang" in world.obstacle(each)

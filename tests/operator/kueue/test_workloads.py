@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 from bayplan.fit.workload_pods import MAX_PODS
-from bayplan.kueue.workloads import MissingFlavorError, ResourceFlavor, Workload, pods_of
+from bayplan.kueue.workloads import MissingFlavorError, Placed, ResourceFlavor, Workload, pods_of
 
 from scheduler_core.errors import ConfigError
 from tests.support.tables import table
@@ -40,10 +40,10 @@ def assigned(**fields: Any) -> dict[str, Any]:
     ("as in the spec", {}, {}, 4),
     ("partial admission", assigned(count=3), {}, 3),
     ("pods that have ended", {"reclaimablePods": [{"name": "main", "count": 1}]}, {}, 3),
-    ("pods that have nodes", {}, {"main": 3}, 1),
-    ("more ended than there are", {"reclaimablePods": [{"name": "main", "count": 3}]}, {"main": 2}, 0),
+    ("pods that have nodes", {}, {"main": [{}] * 3}, 1),
+    ("more ended than there are", {"reclaimablePods": [{"name": "main", "count": 3}]}, {"main": [{}] * 2}, 0),
 )
-def test_the_number_of_pods(status: dict[str, Any], placed: dict[str, int], expected: int) -> None:
+def test_the_number_of_pods(status: dict[str, Any], placed: Placed, expected: int) -> None:
     """The number of an admission counts, without pods that have ended or have nodes."""
     assert len(pods_of(workload({"count": 4}, **status), ["fit"], {}, placed)) == expected
 
@@ -128,6 +128,16 @@ def test_topology_assignments(assignment: dict[str, Any]) -> None:
     pods = pods_of(workload({"count": 4}, **assigned(topologyAssignment=assignment)), ["fit"], {}, {})
     found = [(pod["spec"]["nodeSelector"]["block"], pod["spec"]["nodeSelector"]["host"]) for pod in pods]
     assert found == [("b1", "h1x"), ("b1", "h2x"), ("b1", "h2x"), ("b2", "h9")]
+
+
+@table("assignment", ("v1beta2", SLICES), ("v1beta1", DOMAINS))
+def test_topology_domains_of_the_other_pods(assignment: dict[str, Any]) -> None:
+    """Pods that have nodes use places of their domains, so that the others select what is left."""
+    nodes = [{"block": "b1", "host": "h2x"}, {"block": "b2", "host": "h9"}, {"block": "b7", "host": "elsewhere"}]
+    given = workload({"count": 4}, **assigned(topologyAssignment=assignment))
+    for placed, expected in ((nodes[:1], ["h1x", "h2x", "h9"]), (nodes[:2], ["h1x", "h2x"]), (nodes[2:], ["h1x"])):
+        pods = pods_of(given, ["fit"], {}, {"main": placed})
+        assert [pod["spec"]["nodeSelector"]["host"] for pod in pods][: len(expected)] == expected
 
 
 def test_an_unreadable_topology_assignment() -> None:
