@@ -17,6 +17,8 @@ from scheduler_core.snapshot.pod_info import PodInfo
 
 _CRITICAL = 2_000_000_000
 """Priority of the class system-cluster-critical."""
+_LONGEST_OWNER, _MOST_REQUESTS = 64, 500
+"""Limits of what is stored before an eviction, so that a restart awaits the replacement."""
 
 
 def counts_for_node(info: PodInfo) -> bool:
@@ -63,8 +65,13 @@ class MovablePods:
         pod = info.pod
         if is_daemon(pod):
             return "it is a static pod or one of a DaemonSet"
-        if not any(owner.controller for owner in pod.metadata.owner_references):
+        owner = next((owner.uid for owner in pod.metadata.owner_references if owner.controller), None)
+        if owner is None:
             return "it has no controller that replaces it"
+        if len(owner) > _LONGEST_OWNER:
+            return f"the UID of its controller is longer than {_LONGEST_OWNER} characters, so that none has it"
+        if len(info.requests.fit) > _MOST_REQUESTS:
+            return f"it requests more than {_MOST_REQUESTS} resources"
         if not pod.spec.node_name:
             return "it is not bound yet"
         if info.is_leaving:

@@ -197,3 +197,31 @@ def test_an_invalid_plan(world: PlannedMoves, plane: ControlPlane) -> None:
     with pytest.raises(Exception, match=r"spec\.drain is required"):
         world.plan("wrong", objective="Drain")
     assert "-wrong" not in plane.kubectl("get", "brp", "--output=name")
+
+
+def test_a_schedule(world: PlannedMoves, plane: ControlPlane) -> None:
+    """A plan is made each minute, and kubectl shows the next time."""
+    world.deployment("one", 1, f"{world.token}-a")
+    world.plan("yearly", objective="Consolidate", schedule="0 2 1 jan *", timeZone="Europe/Berlin")
+    following = world.until_phase("yearly", "Scheduled")["nextScheduleTime"]
+    assert following.endswith("-01-01T01:00:00Z")
+    _, row = plane.kubectl("get", "brp", f"{world.token}-yearly", "--output=wide").splitlines()
+    assert following in row
+    world.plan("each-minute", objective="Consolidate", schedule="* * * * *")
+    status = world.until_phase("each-minute", "Planned")
+    assert status["lastScheduleTime"] < status["nextScheduleTime"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "text"),
+    [
+        ({"schedule": "each night"}, "must be a schedule of cron"),
+        ({"schedule": "0 0 2 * * *"}, "must be a schedule of cron"),
+        ({"schedule": "@daily", "intervalSeconds": 60}, "exclude each other"),
+        ({"timeZone": "Etc/UTC"}, "write a schedule, or remove it"),
+    ],
+)
+def test_invalid_schedules(world: PlannedMoves, spec: Manifest, text: str) -> None:
+    """The API server rejects them."""
+    with pytest.raises(Exception, match=text):
+        world.plan("wrong", objective="Consolidate", **spec)

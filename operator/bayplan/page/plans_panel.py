@@ -19,7 +19,7 @@ from scheduler_core.snapshot.pod_info import NO_ROW
 
 _MOVES, _NODES = 200, 100
 _TO_BE_MADE = ("Pending", "Evicting")
-_ENDED = ("Completed", "Stopped", "Invalid", "Suspended")
+_ENDED = ("Completed", "Stopped", "Invalid", "Suspended", "Scheduled")
 
 
 class ShownPlan(Struct, frozen=True, rename="camel"):

@@ -9,6 +9,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import ConfigDict, Field
 
 from bayplan.resources.conditions import Condition, conditions_field
+from bayplan.resources.crd_rules import matches
+from bayplan.resources.cron_schedule import MAX_LENGTH, MESSAGE, PATTERN, CronSchedule, cron_schedule
 from bayplan.resources.resource_model import (
     MAX_NAME_LENGTH,
     CustomResource,
@@ -33,6 +35,7 @@ MAX_NAMED_NODES = 100
 _MAX_NAMES = 100
 _MAX_LABELS = 16
 _MAX_REQUESTS = 500
+_MAX_ZONE_LENGTH = 64
 _SECONDS = 300
 _MOVES = 10
 _MAX_CONCURRENT = 50
@@ -40,10 +43,12 @@ _HOLD_SECONDS = 300
 _NEEDS_NODES = "spec.drain is required with objective Drain, and only then: it selects the nodes"
 _NEEDS_GANG = "spec.gang is required with objective MakeRoom, and only then"
 _NEEDS_PIECE = "spec.defragment is required with objective Defragment, and only then"
+_ONE_REPETITION = "spec.schedule and spec.intervalSeconds exclude each other: remove one of them"
+_NEEDS_SCHEDULE = "spec.timeZone is the time zone of spec.schedule: write a schedule, or remove it"
 _NODES_OR_LABELS = "nodes or labels are required: they select the nodes"
 
 Objective = Literal["Consolidate", "Defragment", "Drain", "MakeRoom", "Spread"]
-Phase = Literal["Planned", "Moving", "Suspended", "Completed", "Stopped", "Invalid"]
+Phase = Literal["Scheduled", "Planned", "Moving", "Suspended", "Completed", "Stopped", "Invalid"]
 MoveState = Literal["Pending", "Evicting", "Moved", "Failed"]
 Labels = dict[str, Annotated[str, Field(max_length=63)]]
 Name = Annotated[str, Field(max_length=MAX_NAME_LENGTH)]
@@ -164,6 +169,8 @@ class RebalancePlanSpec(ConfigModel):
                 {"rule": "(self.objective == 'Drain') == has(self.drain)", "message": _NEEDS_NODES},
                 {"rule": "(self.objective == 'MakeRoom') == has(self.gang)", "message": _NEEDS_GANG},
                 {"rule": "(self.objective == 'Defragment') == has(self.defragment)", "message": _NEEDS_PIECE},
+                {"rule": "!(has(self.schedule) && has(self.intervalSeconds))", "message": _ONE_REPETITION},
+                {"rule": "!has(self.timeZone) || has(self.schedule)", "message": _NEEDS_SCHEDULE},
             ]
         }
     )
@@ -194,6 +201,18 @@ class RebalancePlanSpec(ConfigModel):
         le=INT32_MAX,
         description="Seconds after the end of a plan at which the next one is made. Default: one plan.",
     )
+    schedule: str | None = Field(
+        default=None,
+        description="Times at which plans are made, in the syntax of cron: minute, hour, day of month, month and day "
+        'of week, such as "0 2 * * *", or @hourly, @daily, @weekly, @monthly or @yearly. For all times that are '
+        "missed, or that pass while a plan is made, one plan is made. Default: one plan, at once.",
+        json_schema_extra={"maxLength": MAX_LENGTH, "x-kubernetes-validations": [matches(PATTERN, MESSAGE)]},
+    )
+    time_zone: str | None = Field(
+        default=None,
+        description="Time zone of the schedule, such as Europe/Berlin. Default: UTC.",
+        json_schema_extra={"maxLength": _MAX_ZONE_LENGTH},
+    )
     move_timeout_seconds: int = Field(
         default=_SECONDS,
         ge=10,
@@ -203,8 +222,21 @@ class RebalancePlanSpec(ConfigModel):
         json_schema_extra={"x-keep-default": True},
     )
 
+    @property
+    def times(self) -> CronSchedule | None:
+        """The schedule of a valid spec, if it has one."""
+        found = None if self.schedule is None else cron_schedule(self.schedule, self.time_zone)
+        return found if isinstance(found, CronSchedule) else None
+
     def rule_problems(self) -> Iterator[RuleProblem]:
-        """Check that the objective has its field."""
+        """Check that the objective has its field, and the schedule."""
+        if self.schedule is not None:
+            found = cron_schedule(self.schedule, self.time_zone)
+            yield from () if isinstance(found, CronSchedule) else found
+            if self.interval_seconds is not None:
+                yield RuleProblem(("intervalSeconds",), _ONE_REPETITION)
+        elif self.time_zone is not None:
+            yield RuleProblem(("timeZone",), _NEEDS_SCHEDULE)
         if (self.objective == "Drain") != (self.drain is not None):
             yield RuleProblem(("drain",), _NEEDS_NODES)
         if (self.objective == "MakeRoom") != (self.gang is not None):
@@ -296,9 +328,10 @@ class RebalancePlanStatus(StatusModel):
     )
     phase: Phase | None = Field(
         default=None,
-        description="Planned: a dry run has ended. Moving: the moves are made. Suspended: spec.suspend is true. "
-        "Completed: all moves are made, or none gain anything. Stopped: a move failed, and the other ones are not "
-        "made, or the plan cannot be made. Invalid: the spec is invalid.",
+        description="Scheduled: the next time of the schedule is awaited. Planned: a dry run has ended. Moving: the "
+        "moves are made. Suspended: spec.suspend is true. Completed: all moves are made, or none gain anything. "
+        "Stopped: a move failed, and the other ones are not made, or the plan cannot be made. Invalid: the spec is "
+        "invalid.",
     )
     planned: int = count("Number of moves of the plan.", default=0)
     moved: int = count("Number of moves that were made for this spec.", default=0)
@@ -319,6 +352,12 @@ class RebalancePlanStatus(StatusModel):
         default=None, description="End of the last move, from which the rate of moves a minute counts."
     )
     completed_at: Timestamp | None = Field(default=None, description="Time at which the plan ended.")
+    last_schedule_time: Timestamp | None = Field(
+        default=None, description="The time of the schedule at which the last plan was due."
+    )
+    next_schedule_time: Timestamp | None = Field(
+        default=None, description="The time of the schedule at which the next plan is due."
+    )
     conditions: tuple[Condition, ...] = conditions_field(
         "Completed: whether the plan has ended as intended; if not, why it stopped, or what is wrong in the spec."
     )
@@ -342,6 +381,9 @@ class RebalancePlan(CustomResource):
             PrinterColumn("Planned", "integer", ".status.planned", "Number of moves of the plan."),
             PrinterColumn("Moved", "integer", ".status.moved", "Number of moves that were made."),
             PrinterColumn("Gain", "string", ".status.gain", "What the moves reach."),
+            PrinterColumn(
+                "Next Plan", "string", ".status.nextScheduleTime", "Time at which the next plan is due.", wide=True
+            ),
             condition_column("Message", "Completed", "Message of condition Completed.", "message", wide=True),
         ),
         selectable=(".status.phase",),

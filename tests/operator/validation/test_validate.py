@@ -178,6 +178,12 @@ def test_names_of_a_group_that_the_files_lack(others: list[Any], paths: list[str
         "--allow-default-scheduler",
     ),
     (
+        "schedule",
+        [manifest("RebalancePlan", "a", {"objective": "Consolidate", "schedule": "0 25 * * *"})],
+        "spec.schedule",
+        "bad hour: write five fields",
+    ),
+    (
         "duplicate-name",
         [manifest("SchedulerProfile", "a", {}), manifest("SchedulerProfile", "b", {"schedulerName": "a"})],
         "spec.schedulerName",

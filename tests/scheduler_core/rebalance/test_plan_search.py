@@ -57,6 +57,12 @@ def cluster() -> Rig:
     return made
 
 
+def with_owner(of: Pod, uid: str) -> Pod:
+    """Return a pod whose controller has a UID, which users may write as they like."""
+    owners = tuple(replace(owner, uid=uid) for owner in of.metadata.owner_references)
+    return replace(of, metadata=replace(of.metadata, owner_references=owners))
+
+
 def budget(allowed: int, name: str = "budget") -> PodDisruptionBudget:
     """Return a budget of all pods with the label ``app=web``."""
     spec = PodDisruptionBudgetSpec(LabelSelector({"app": "web"}))
@@ -106,6 +112,8 @@ def test_each_pod_is_moved_once(cluster: Rig) -> None:
 @table(
     "left, reason",
     ("no-controller", movable("p", "a", of=""), "no controller"),
+    ("long-owner", with_owner(movable("p", "a"), "u" * 65), "longer than 64 characters"),
+    ("many-requests", movable("p", "a", requests={f"example.com/r{n}": "0" for n in range(501)}), "more than 500"),
     ("daemon-set", movable("p", "a", of="DaemonSet"), "static pod"),
     ("static-pod", movable("p", "a", of="Node"), "static pod"),
     ("safe-to-evict", movable("p", "a", marks={"safe_to_evict": "false"}), "safe-to-evict"),

@@ -1,0 +1,93 @@
+"""Schedules in cron's syntax with a time zone, as in CronJob; they are read as Debian's cron does.
+
+A time that does not exist because a clock is set forward is the next one that does, and one that exists twice counts
+once, unless minutes or hours begin with a star.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, tzinfo
+from zoneinfo import ZoneInfo
+
+from cronsim import CronSim, CronSimError
+
+from scheduler_core.config.config_model import RuleProblem
+
+_MACROS = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+}
+_VALUE = "([0-9]{1,2}|[A-Za-z]{3})"
+_TERM = rf"(\*|{_VALUE}(-{_VALUE})?)(/[0-9]{{1,2}})?"
+_FIELD = f"{_TERM}(,{_TERM})*"
+PATTERN = f"^({_FIELD}( +{_FIELD}){{4}}|{'|'.join(_MACROS)})$"
+MAX_LENGTH = 100
+_REMEDY = 'write five fields, minute, hour, day of month, month and day of week, such as "0 2 * * *", or @daily'
+MESSAGE = f"must be a schedule of cron: {_REMEDY}"
+
+
+@dataclass(frozen=True, slots=True)
+class CronSchedule:
+    """A valid schedule.
+
+    Attributes:
+        fields: The five fields.
+    """
+
+    fields: str
+    zone: tzinfo
+
+    def first_after(self, moment: datetime) -> datetime:
+        """Return the first time after a moment, in UTC."""
+        return self._next(moment, reverse=False)
+
+    def last_until(self, moment: datetime) -> datetime:
+        """Return the last time that is not after a moment, in UTC."""
+        found = self._next(moment, reverse=True)
+        return moment.replace(microsecond=0) if self.first_after(found) <= moment else found
+
+    def _next(self, moment: datetime, *, reverse: bool) -> datetime:
+        return next(CronSim(self.fields, moment.astimezone(self.zone), reverse=reverse)).astimezone(UTC)
+
+
+def cron_schedule(schedule: str, time_zone: str | None) -> CronSchedule | list[RuleProblem]:
+    """Return a schedule, or what is wrong in its two fields.
+
+    Args:
+        time_zone: Name of an IANA time zone; None for UTC.
+    """
+    zone: tzinfo | None = UTC if time_zone is None else _zone(time_zone)
+    problems = list(_problems(schedule))
+    if zone is None:
+        problems.append(RuleProblem(("timeZone",), f'unknown time zone "{time_zone}": write a name such as "Etc/UTC"'))
+    return problems if zone is None or problems else CronSchedule(_MACROS.get(schedule, schedule), zone)
+
+
+def _problems(schedule: str) -> Iterator[RuleProblem]:
+    if not re.search(PATTERN, schedule) or schedule.endswith("\n"):
+        yield RuleProblem(("schedule",), MESSAGE)
+        return
+    try:
+        next(CronSim(_MACROS.get(schedule, schedule), datetime(2026, 1, 1, tzinfo=UTC)))
+    except CronSimError as error:
+        yield RuleProblem(("schedule",), f"{str(error).lower()}: {_REMEDY}")
+    except StopIteration:
+        yield RuleProblem(("schedule",), f"no time has this day and month: {_REMEDY}")
+
+
+def _zone(name: str) -> tzinfo | None:
+    """Return a time zone; None for an unknown one, a path, and the time zone of this machine."""
+    if name.lower() in ("local", "localtime", ""):
+        return None
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        return None
