@@ -74,7 +74,7 @@ class PlanSearch:
             moved = {move.info.key for move in plan.moves}
             plan.left = {name: why for name, why in mover.left.items() if name not in moved}
         if not plan.moves and not plan.reason:
-            plan.reason = "no moves gain anything"
+            plan.reason = "none gains anything"
         return plan
 
     def check(self, request: RebalanceRequest, info: PodInfo, target: str) -> tuple[str, PodInfo | None]:

@@ -138,8 +138,8 @@ def test_the_command(world: Reservations, control_plane: ControlPlane) -> None:
         assert created.stdout == f'NodeReservation "room" created in namespace {world.namespace}\n', created.output
         world.until_phase("room", "Reserved")
         title, row = run().stdout.splitlines()
-        assert title.split()[:7] == ["NAMESPACE", "NAME", "PHASE", "COUNT", "RESERVED", "CONSUMED", "NODES"]
-        assert row.split()[:6] == [world.namespace, "room", "Reserved", "2", "2", "0"]
+        assert title.split()[:7] == ["NAMESPACE", "NAME", "PHASE", "COUNT", "BOUND", "HELD", "NODES"]
+        assert row.split()[:6] == [world.namespace, "room", "Reserved", "2", "0", "2"]
         until = world.status("room")["expirationTime"]
         assert (row.split()[-2:], f"{world.token}-a (2)" in row) == ([until, "RoomHeld"], True)
         again = run("room", *options)

@@ -289,12 +289,12 @@ _SHOWN_NODES = 8
 
 
 def _sections(found: ReservationList) -> Iterator[RenderableType]:
-    table = plain_table("NAMESPACE", "NAME", "PHASE", "COUNT", "RESERVED", "CONSUMED", "NODES", "UNTIL", "REASON")
+    table = plain_table("NAMESPACE", "NAME", "PHASE", "COUNT", "BOUND", "HELD", "NODES", "EXPIRES", "REASON")
     for each in found.reservations:
         nodes = [f"{name} ({pods})" for name, pods in each.nodes.items()]
         is_held = each.phase in ("Reserved", "Consumed")
         reason = each.reason if is_held or not each.message else f"{each.reason}: {each.message}"
-        texts = (each.namespace, each.name, each.phase or "-", str(each.count), str(each.reserved), str(each.consumed))
+        texts = (each.namespace, each.name, each.phase or "-", str(each.count), str(each.consumed), str(each.reserved))
         cells = (*texts, listed(nodes, _SHOWN_NODES) or "-", each.until or "-", reason or "-")
         table.add_row(*map(Text, cells))
     yield table

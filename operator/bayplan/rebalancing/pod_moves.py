@@ -244,7 +244,8 @@ class PodMoves:
         finally:
             await self._holding.end(held.room)
         if reason is EndReason.EXPIRED:
-            return f"no replacement of pod {held.pod} was bound within {held.plan.spec.move_timeout_seconds} s"
+            within = f"was bound within {held.plan.spec.move_timeout_seconds} s"
+            return f"no replacement of pod {held.pod} {within}; see its controller, or raise spec.moveTimeoutSeconds"
         cache = self._scheduler.context.cache
         found = {uid: cache.get(uid) for uid in held.room.settled - held.before - self._counted.keys()}
         placed = {uid: each.info.node_name for uid, each in found.items() if each is not None}

@@ -451,7 +451,9 @@ class ReservationController:
         live = [instance.name for instance in self._scheduler.context.profiles]
         if scheduler_name not in live:
             record.unserved, hint = scheduler_name, did_you_mean(scheduler_name, live)
-            found.append(Problem(path, f'no live profile has the schedulerName "{scheduler_name}"{hint}; correct it'))
+            names = ", ".join(sorted(live)) or "none"
+            text = f'no live profile has the schedulerName "{scheduler_name}"{hint}; available profiles: {names}'
+            found.append(Problem(path, text))
         return found
 
     def _request(

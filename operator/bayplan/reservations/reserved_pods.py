@@ -95,9 +95,11 @@ def _pod_name(name: str) -> str:
 
 def without_searched_names(reservation: NodeReservation, message: str) -> str:
     """Return a message of a search without the names of its PodGroup and pods, which exist only in the search."""
-    meta = reservation.metadata
-    message = message.replace(f"PodGroup {meta.namespace}/{group_name(reservation)}: ", "")
+    group = re.escape(f"{reservation.metadata.namespace}/{group_name(reservation)}")
     pod = rf"{re.escape(pods_prefix(reservation))}\d+"
+    message = re.sub(rf"(PodGroup )?{group}: ", "", message)
+    message = re.sub(rf"in place, for {pod}: ", "in place, for another one: ", message)
+    message = re.sub(rf"\bfor {pod}: ", "for one of them: ", message)
     return re.sub(rf"{pod}: ", "", re.sub(rf"\bpod {pod} ", "a pod ", message))
 
 

@@ -46,7 +46,7 @@ def test_a_plan() -> None:
     "options, headline, code",
     ("consolidate", ["--consolidate"], "2 nodes would be empty after 2 moves", 0),
     ("one-move", ["--consolidate", "--max-moves", "1"], "1 node would be empty after 1 move", 0),
-    ("scope", ["--consolidate", "-n", "ml"], "No moves: no moves gain anything", 10),
+    ("scope", ["--consolidate", "-n", "ml"], "No moves: none gains anything", 10),
     ("labels", ["--consolidate", "-l", "app=web"], "2 nodes would be empty after 2 moves", 0),
     ("drain", ["--drain", "node-1"], "1 pod would be moved, and 1 node would be empty", 0),
     ("pieces", ["--defragment", "cpu=4"], "2 pieces of 4 cpu would be free instead of 0 after 2 moves", 0),

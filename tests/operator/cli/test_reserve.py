@@ -170,8 +170,8 @@ async def test_the_list(api: FakeApi, tmp_path: Path) -> None:
     result = await send(api, tmp_path)
     assert result.exit_code == 0, result.output
     assert [" ".join(line.split()) for line in result.stdout.splitlines()[:4]] == [
-        "NAMESPACE NAME PHASE COUNT RESERVED CONSUMED NODES UNTIL REASON",
-        "default a Reserved 4 3 1 node-1 (2), node-2 (1) 2026-11-28T12:01:00Z RoomHeld",
+        "NAMESPACE NAME PHASE COUNT BOUND HELD NODES EXPIRES REASON",
+        "default a Reserved 4 1 3 node-1 (2), node-2 (1) 2026-11-28T12:01:00Z RoomHeld",
         "default b Pending 4 0 0 - - NoRoom: 0/2 nodes are available",
         "default new - 4 0 0 - 2026-11-28T12:01:00Z -",
     ]

@@ -236,5 +236,6 @@ async def test_a_restart_while_one_of_two_replacements_waits(cluster: PlannedClu
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(restarted.plans.run(listed))
         (condition,) = (await restarted.until_phase("Stopped"))["conditions"]
-        assert condition["message"] == f"no replacement of pod {waiting} was bound within 60 s"
+        late = f"no replacement of pod {waiting} was bound within 60 s"
+        assert condition["message"] == f"{late}; see its controller, or raise spec.moveTimeoutSeconds"
         running.cancel()

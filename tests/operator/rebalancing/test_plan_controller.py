@@ -102,7 +102,11 @@ async def test_moves(cluster: PlannedCluster) -> None:
 @table(
     "created, text",
     ("elsewhere", elsewhere, "the replacement of pod default/p is on node c and not on b"),
-    ("none", none, "no replacement of pod default/p was bound within 60 s"),
+    (
+        "none",
+        none,
+        "no replacement of pod default/p was bound within 60 s; see its controller, or raise spec.moveTimeoutSeconds",
+    ),
 )
 async def test_a_plan_stops(cluster: PlannedCluster, created: Replace, text: str) -> None:
     """If the replacement gets another node, or does not come, no further pod is evicted."""
@@ -314,7 +318,7 @@ async def test_a_plan_that_moves_after_a_dry_run(cluster: PlannedCluster) -> Non
 @table(
     "nodes, phase, gain, missing",
     ("all", ["x", "y"], "Stopped", "no moves: no node is selected", "x, y"),
-    ("one, and no moves", ["c", "x"], "Stopped", "no moves: no moves gain anything", "x"),
+    ("one, and no moves", ["c", "x"], "Stopped", "no moves: none gains anything", "x"),
     ("one", ["a", "x"], "Completed", "1 pod would be moved, and 1 node would be empty", "x"),
 )
 async def test_a_drain_of_nodes_that_do_not_exist(

@@ -203,7 +203,7 @@ PLAIN = {"containers": [{"name": "main", "image": "main", "resources": {"request
         "profile",
         {"schedulerName": "absent"},
         "NotFound",
-        'spec.schedulerName: no live profile has the schedulerName "absent"',
+        'spec.schedulerName: no live profile has the schedulerName "absent"; available profiles: default-scheduler',
     ),
     (
         "profile of the template",
@@ -276,6 +276,12 @@ async def test_topology(world: Reservations) -> None:
     assert len(world.status()["nodes"]) == 1
     await world.apply("large", count=3, topology={"key": "zone"}, priority=5)
     assert world.phase("large") == "Pending"
+    await world.apply("small", count=1)
+    await world.apply("other", count=2, topology={"key": "zone"})
+    text = world.condition(name="other")[2]
+    assert "1 of the 2 members that must be placed together fit" in text
+    assert "with them in place, for another one: 0/2 nodes are available" in text
+    assert not [name for name in ("other-", "uid-of") if name in text], "pods and groups of the search are not named"
 
 
 async def test_template(world: Reservations) -> None:

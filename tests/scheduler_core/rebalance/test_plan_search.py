@@ -91,7 +91,7 @@ def test_a_node_is_emptied_completely_or_not_at_all(cluster: Rig) -> None:
     cluster.add(movable("small", "a"), movable("large", "a", 3), running_pod("q", "b", cpus=2))
     plan = planned(cluster, CONSOLIDATE)
     assert not plan.moves
-    assert plan.reason == "no moves gain anything"
+    assert plan.reason == "none gains anything"
 
 
 def test_empty_nodes_get_no_pods(cluster: Rig) -> None:
