@@ -241,9 +241,12 @@ def test_a_deleted_member_of_a_running_gang_is_replaced_alone(world: LiveGangs) 
 
 
 def test_a_member_above_the_quorum_waits_alone(world: LiveGangs) -> None:
-    """Of five pods of a group with minMember 3, four fit: the gang is reported as running while the fifth waits."""
+    """Of five pods of a group with minMember 3, four fit: the gang is reported as running while the fifth waits.
+
+    It takes the room of a deleted member when that is no longer held for a replacement.
+    """
     world.nodes("a", cpu="4")
-    world.group("train", 3)
+    world.group("train", 3, healing={"holdSeconds": 1})
     world.job("train", 5)
     world.until(lambda: world.counts("train") == (5, 4, 4), "four members run")
     assert (world.status("train")["phase"], world.reason("train")) == ("Running", "Scheduled")

@@ -23,6 +23,8 @@ _WAIT_SECONDS = 90.0
 _EXIT_SECONDS = 60.0
 _RESPONSE_SECONDS = 30.0
 _POLL_SECONDS = 0.02
+_MAX_POLL_SECONDS = 0.1
+"""Longest pause between two requests: the later a condition holds, the less the requests that wait for it cost."""
 SOURCES = Path(__file__).resolve().parents[2]
 """The repository: the version under test."""
 
@@ -123,14 +125,15 @@ class OperatorProcess:
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
         """Wait until a condition holds; fail if the process ends."""
-        deadline = time.monotonic() + _WAIT_SECONDS
+        deadline, pause = time.monotonic() + _WAIT_SECONDS, _POLL_SECONDS
         while not condition():
             assert self._process is not None
             if self._process.poll() is not None:
                 raise AssertionError(f"the operator ended with {self._process.returncode}:\n{self.log[-4000:]}")
             if time.monotonic() > deadline:
                 raise AssertionError(f"not within {_WAIT_SECONDS:.0f} s: {what}\n{self.log[-4000:]}")
-            time.sleep(_POLL_SECONDS)
+            time.sleep(pause)
+            pause = min(1.2 * pause, _MAX_POLL_SECONDS)
 
     def metric(self, name: str, **labels: str) -> float:
         """Return a sample of its metrics, 0 if it does not exist; repeat the request until the process responds."""
