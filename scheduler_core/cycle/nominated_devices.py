@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterable, Iterator, MutableMapping
 
 from msgspec import Struct
 
-from scheduler_core.cycle.search_basis import device_chooser
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, Resource
 from scheduler_core.framework.ongoing_preemptions import PreemptionsUnderWay
 from scheduler_core.model.devices import AllocationResult, ClaimMeta, ResourceClaim, ResourceClaimStatus
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
+from scheduler_core.runtime.framework_instance import device_chooser
 from scheduler_core.runtime.profile_table import ProfileTable
 from scheduler_core.snapshot.cluster_cache import ClusterCache
 from scheduler_core.snapshot.held_claims import ending_claims

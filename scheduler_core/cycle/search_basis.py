@@ -20,7 +20,7 @@ from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.simulated_pod_removal import NodeDryRun
 from scheduler_core.errors import AllocationError
 from scheduler_core.framework.cycle_state import CycleState
-from scheduler_core.framework.device_choices import DeviceChooser, FoundDevices
+from scheduler_core.framework.device_choices import FoundDevices
 from scheduler_core.framework.extension_points import PreemptionCandidate
 from scheduler_core.framework.nominator import NominatedPods
 from scheduler_core.framework.queued_pod import QueuedPod
@@ -29,7 +29,7 @@ from scheduler_core.model.node import Node
 from scheduler_core.model.pod_group import GroupKey
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.filtering import run_pre_filters
-from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.runtime.framework_instance import FrameworkInstance, device_chooser
 from scheduler_core.snapshot.cluster_cache import ClusterCache
 from scheduler_core.snapshot.indexes.device_index import DeviceIndex
 from scheduler_core.snapshot.indexes.selector_index import DisruptionBudget
@@ -121,11 +121,6 @@ def may_fork_now(instance: FrameworkInstance) -> bool:
     """Return whether an attempt may continue in another process."""
     # Extenders have connections, and a plugin that is not built in could catch the exception that ends the attempt.
     return not instance.extenders and instance.may_fork and not instance.is_in_plugin
-
-
-def device_chooser(instance: FrameworkInstance) -> DeviceChooser | None:
-    """Return the plugin of a profile that allocates devices; None for none."""
-    return next((plugin for plugin in instance.reserve if isinstance(plugin, DeviceChooser)), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +17,11 @@ from scheduler_core.cycle.nominated_pod_filtering import filter_with_nominated_p
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.diagnosis import Verdicts
 from scheduler_core.framework.extension_points import FilterPlugin
+from scheduler_core.framework.handle import StoredRows
 from scheduler_core.framework.nominator import NominatedPods
+from scheduler_core.runtime.equivalence import RowResults
 from scheduler_core.runtime.filtering import SumFilters, extended, pod_added, pod_removed, run_filters, sum_filters
-from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.runtime.framework_instance import FrameworkInstance, device_chooser
 from scheduler_core.snapshot.held_claims import HeldClaims
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.overlay import ColumnsOverlay
@@ -67,7 +69,9 @@ class NodeDryRun:
         self._nominator = nominator
         self._steps = steps
         self._overlay = ColumnsOverlay(nodes, frees_shared_ports=frees_shared_ports, held=held)
+        self._held = held
         self._is_local = held is None or held.is_local
+        self._results: RowResults | None = None
         self._counts_pods = any(True for _ in extended(instance, self._state))
 
     def __enter__(self) -> Self:
@@ -78,6 +82,8 @@ class NodeDryRun:
         self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._overlay.undo()
+        if self._results is not None:
+            self._results.pass_by_undone()
 
     @property
     def is_row_local(self) -> bool:
@@ -98,13 +104,27 @@ class NodeDryRun:
         nominated = dict(nominated_by_row(self._pod, self._nodes, self._nominator, among=frozenset(rows)))
         return SumsDryRun(filters, self._nodes, nominated, self._steps)
 
-    def results_by_row(self, owner: str, *versions: object) -> dict[int, Any] | None:
-        """Return what a plugin stored by row for pods of this class; None if the profile reuses no results."""
-        instance = self._instance
+    def results_by_row(self, owner: str, *versions: object) -> StoredRows | None:
+        """Return what a plugin stored by row for pods of this class; None if the profile reuses no results.
+
+        The changes that dry runs make and undo until this one ends are no changes of the rows.
+        """
+        instance, classes = self._instance, self._instance.pod_classes
         # The attempts of a preemptor that is nominated differ by its node.
-        if instance.pod_classes is None or self._pod.pod.status.nominated_node_name:
+        if classes is None or self._pod.pod.status.nominated_node_name:
             return None
-        return instance.pod_classes.results_by_row(instance, self._pod, self._nodes, owner, *versions)
+        if self._held is None:
+            found = classes.results_by_row(instance, self._pod, self._nodes, owner, *versions)
+            return None if found is None else StoredRows(found.results)
+        chooser = device_chooser(instance)
+        search = None if chooser is None else chooser.search_key(self._state)
+        if search is None:
+            return None
+        found = classes.results_by_row(instance, self._pod, self._nodes, owner, *versions, devices=search.key)
+        if found is None:
+            return None
+        self._results = found
+        return StoredRows(found.results, search.held_on)
 
     def remove(self, *running: PodInfo) -> None:
         """Remove pods from their rows."""

@@ -303,7 +303,8 @@ class Allocator:
         self._table = knowledge.table(self._plans)
         self._best_fit = BestFit(self._plans, knowledge.selectors) if best_fit else None
         self._limits = limits
-        key = search_key(self._plans, best_fit=best_fit)
+        self.search_key = key = search_key(self._plans, best_fit=best_fit)
+        """Equal for claims whose searches have equal outcomes on equal devices; None for invalid claims."""
         self._solutions: dict[Hashable, Solution | None] = {} if key is None else self._table.searches(key)
         self.steps = 0
         """Steps of all searches."""

@@ -200,9 +200,14 @@ class DeviceInventory:
         if pool.has_network_slices:
             self.shared_changes += 1
             return
-        for node in {one.target.node_name for one in pool.slices.values()}:
-            if node is not None:
-                self.changed.append(node)
+        for node in self.nodes_of(key):
+            self.changed.append(node)
+
+    def nodes_of(self, key: PoolKey) -> set[str]:
+        """Return the names of the nodes to which slices of a pool belong."""
+        pool = self._pools.get(key)
+        slices = () if pool is None else pool.slices.values()
+        return {one.target.node_name for one in slices if one.target.node_name is not None}
 
     def slice_key(self, name: str) -> PoolKey | None:
         """Return the pool of a slice; None for an unknown name."""

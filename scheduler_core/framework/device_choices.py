@@ -98,6 +98,18 @@ FOUND: StateKey[FoundDevices] = StateKey("MovedSearch/found")
 """Devices that Filter need not search and that Reserve uses, written before PreFilter for the only node to evaluate."""
 
 
+class DeviceSearchKey(Struct, frozen=True):
+    """What the search of Filter for the devices of a pod depends on besides nodes and devices in use.
+
+    Attributes:
+        key: Equal for pods whose claims request the same devices.
+        held_on: Names of nodes with devices that are held for others than the pod.
+    """
+
+    key: bytes
+    held_on: frozenset[str]
+
+
 class DeviceChooser(ABC):
     """Enumerates allocations of devices."""
 
@@ -133,6 +145,10 @@ class DeviceChooser(ABC):
         Raises:
             AttemptLimitError: No step is left.
         """
+
+    @abstractmethod
+    def search_key(self, state: CycleState) -> DeviceSearchKey | None:
+        """Return what the search of Filter depends on besides nodes and devices in use; None for more than claims."""
 
     @abstractmethod
     def found_devices(self, state: CycleState) -> FoundDevices:

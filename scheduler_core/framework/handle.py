@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from scheduler_core.config.profile_config import PreemptionSettings
@@ -46,6 +47,18 @@ class SimulatedRemoval(Protocol):
         """
 
 
+class StoredRows(Struct, frozen=True):
+    """What a plugin stored by row for the pods of a class.
+
+    Attributes:
+        results: To be read and extended.
+        not_on: Names of nodes of which the results depend on more than the class.
+    """
+
+    results: dict[int, Any]
+    not_on: frozenset[str] = frozenset()
+
+
 class DryRun(SimulatedRemoval, Protocol):
     """Simulated removal of running pods, with the profile's filters run on the result.
 
@@ -59,15 +72,17 @@ class DryRun(SimulatedRemoval, Protocol):
     def by_sums(self, rows: Sequence[int]) -> SimulatedRemoval | None:
         """Return the same dry run on sums of these unchanged rows, which is much faster; None if that is not exact."""
 
-    def results_by_row(self, owner: str, *versions: object) -> dict[int, Any] | None:
+    def results_by_row(self, owner: str, *versions: object) -> StoredRows | None:
         """Return what a plugin stored by row for pods of the same class; rows that changed since are left out.
+
+        Rows also count as changed if their devices in use changed. Pods that use allocated claims have no class.
 
         Args:
             owner: Name of the plugin.
             versions: Versions of what the results depend on, besides the node of the row and the pods on it.
 
         Returns:
-            A dictionary to read and extend; None if filters may return something else for the next pod of the class.
+            None if filters may return something else for the next pod of the class.
         """
 
 

@@ -28,7 +28,6 @@ from scheduler_core.cycle.search_basis import (
     SearchBasis,
     SentDevices,
     UnchangedDevices,
-    device_chooser,
     may_fork_now,
 )
 from scheduler_core.cycle.simulated_pod_removal import NodeDryRun
@@ -52,7 +51,7 @@ from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.equivalence import filter_class
 from scheduler_core.runtime.filtering import run_pre_filters
-from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.runtime.framework_instance import FrameworkInstance, device_chooser
 from scheduler_core.runtime.post_filtering import plans_for_gang
 from scheduler_core.snapshot.cluster_cache import ClusterCache
 from scheduler_core.snapshot.overlay import ColumnsOverlay

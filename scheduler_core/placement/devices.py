@@ -25,7 +25,6 @@ from msgspec.structs import replace
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.filter_and_score import score_feasible
 from scheduler_core.cycle.gang_constraints import Where, only
-from scheduler_core.cycle.search_basis import device_chooser
 from scheduler_core.errors import SchedulerCoreError, StepLimitError
 from scheduler_core.framework.device_choices import CHOSEN, DeviceChoice, DeviceChooser, StepBudget
 from scheduler_core.framework.queued_pod import QueuedPod
@@ -33,7 +32,7 @@ from scheduler_core.placement.engine import Steps, World
 from scheduler_core.placement.requests import Placement, PlacementRequest
 from scheduler_core.placement.worlds import SearchWorld, SeatedWorld, steps_of_search
 from scheduler_core.runtime.equivalence import class_key
-from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.runtime.framework_instance import FrameworkInstance, device_chooser
 from scheduler_core.snapshot.pod_info import PodInfo
 
 _DO_NOT_SCHEDULE = "DoNotSchedule"

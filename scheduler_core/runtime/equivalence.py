@@ -25,10 +25,12 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 from msgspec.msgpack import Encoder
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from scheduler_core.errors import PluginError
 from scheduler_core.framework.cycle_state import CycleStage, CycleState, Recorder
+from scheduler_core.framework.device_choices import DeviceChooser
 from scheduler_core.framework.diagnosis import Verdicts
 from scheduler_core.framework.extension_points import (
     MAX_NODE_SCORE,
@@ -53,6 +55,7 @@ from scheduler_core.runtime.node_adapters import FilterRunner, NodeFilterAdapter
 from scheduler_core.runtime.scoring import Scoring, add_scores, raw_scores, run_pre_scores
 from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo
+from scheduler_core.snapshot.row_cache import StaleDeviceRows
 
 INFEASIBLE = -1
 _SCALAR_ROWS = 8
@@ -458,17 +461,26 @@ class RowResults(Struct):
         checks: All are true while the pods of the class are prepared equally.
         versions: Versions of what else the results depend on.
         position: Position in the log of changed rows to which the results are current.
+        stale: Reader of changed rows for results that depend on devices in use as well; None for others.
     """
 
     results: dict[int, Any]
     checks: Sequence[Callable[[], bool]]
     versions: tuple[object, ...]
     position: int
+    stale: StaleDeviceRows | None = None
 
     def refresh(self, versions: tuple[object, ...], nodes: NodeColumns) -> bool:
         """Drop the results of rows that changed; return False if all results are outdated."""
         if versions != self.versions or not all(check() for check in self.checks):
             return False
+        if self.stale is not None:
+            rows = self.stale.take()
+            if rows is None or self.stale.shared_changed:
+                return False
+            for row in rows:
+                self.results.pop(row, None)
+            return True
         if self.position != nodes.changes.position:
             changed = nodes.changes.since(self.position)
             if changed is None:
@@ -477,6 +489,11 @@ class RowResults(Struct):
                 self.results.pop(row, None)
             self.position = nodes.changes.position
         return True
+
+    def pass_by_undone(self) -> None:
+        """Ignore the changes since the last :meth:`refresh`, because a dry run has made and undone them."""
+        if self.stale is not None:
+            self.stale.take()
 
 
 class PodClasses:
@@ -494,7 +511,7 @@ class PodClasses:
         self._seen: tuple[dict[bytes, None], ...] = tuple({} for _ in LOOSENESS)
         self._reusability: dict[int, _Reusability] = {}
         self._rerun: dict[frozenset[str], RerunPlugins] = {}
-        self._by_row: dict[tuple[str, bytes], RowResults] = {}
+        self._by_row: dict[tuple[str, bytes, bytes | None], RowResults] = {}
         self.untimed = 0
 
     def lookup(self, instance: FrameworkInstance, info: PodInfo, nodes: NodeColumns) -> PodClass | None:
@@ -563,30 +580,42 @@ class PodClasses:
         return PodClass(copy.copy(info), state.clone(without=names), rerun, tuple(checks))
 
     def results_by_row(
-        self, instance: FrameworkInstance, info: PodInfo, nodes: NodeColumns, owner: str, *versions: object
-    ) -> dict[int, Any] | None:
+        self,
+        instance: FrameworkInstance,
+        info: PodInfo,
+        nodes: NodeColumns,
+        owner: str,
+        *versions: object,
+        devices: bytes | None = None,
+    ) -> RowResults | None:
         """Return what a plugin stored by row for the class of a pod whose PreFilter succeeded, to be read and extended.
 
         Args:
             owner: Name of the plugin.
+            devices: Key of the search for its devices, so that the names of its claims may differ; None without claims.
             versions: Versions of what the results depend on, besides Node objects, the pods of the row, and the results
                 of PreFilter and Filter.
 
         Returns:
             The results of rows that did not change; None if PreFilter and Filter have to be called for every pod.
         """
-        key = owner, class_key(info)
+        key = owner, class_key(info if devices is None else _without_claims(info)), devices
         found = self._by_row.pop(key, None)
         versions = nodes.version, *versions
+        if devices is not None:
+            versions = *versions, nodes.devices.classes_version
         if found is None or not found.refresh(versions, nodes):
-            checks = _filter_checks(instance, info, nodes)
+            checks = _filter_checks(instance, info, nodes, has_devices=devices is not None)
             if checks is None:
                 return None
             found = RowResults({}, checks, versions, nodes.changes.position)
+            if devices is not None:
+                found.stale = StaleDeviceRows(nodes)
+                found.stale.take()
             while len(self._by_row) >= max(1, self._bounds.row_results):
                 del self._by_row[next(iter(self._by_row))]
         self._by_row[key] = found
-        return found.results
+        return found
 
     def stored(self) -> Sequence[PodClass]:
         """Return all classes, the least recently used first."""
@@ -645,14 +674,28 @@ class _Reusability(Struct, frozen=True):
         )
 
 
+def _without_claims(info: PodInfo) -> PodInfo:
+    """Return a pod without the names of its resource claims."""
+    bare, pod = copy.copy(info), info.pod
+    spec, status = replace(pod.spec, resource_claims=()), replace(pod.status, resource_claim_statuses=())
+    bare.pod, bare.class_key = replace(pod, spec=spec, status=status), None
+    return bare
+
+
 def _filter_checks(
-    instance: FrameworkInstance, info: PodInfo, nodes: NodeColumns
+    instance: FrameworkInstance, info: PodInfo, nodes: NodeColumns, *, has_devices: bool = False
 ) -> Sequence[Callable[[], bool]] | None:
-    """Return checks that hold while PreFilter prepares the same for all pods of a class; None if it may not."""
+    """Return checks that hold while PreFilter prepares the same for all pods of a class; None if it may not.
+
+    Args:
+        has_devices: Whether the pods have claims for the same devices, so that the plugin of devices does so, too.
+    """
     if instance.filters_by_identity:
         return None
     checks = []
     for plugin in instance.pre_filter:
+        if has_devices and isinstance(plugin, DeviceChooser):
+            continue
         check = plugin.reuse_check(info, nodes)
         if check is None:
             return None

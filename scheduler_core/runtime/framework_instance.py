@@ -24,6 +24,7 @@ from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.errors import ConfigError, PluginError, Problem
 from scheduler_core.framework.cluster_events import EVERY_EVENT, EventRegistration
 from scheduler_core.framework.cycle_state import Evaluations
+from scheduler_core.framework.device_choices import DeviceChooser
 from scheduler_core.framework.diagnosis import EXTENDER
 from scheduler_core.framework.extension_points import (
     BindPlugin,
@@ -375,6 +376,11 @@ def _make(name: str, args: BaseModel | None, path: str, registry: Registry, hand
         # A constructor that parses arguments may exit.
         message = f'plugin "{name}" cannot be created: {error}; correct its args or disable it'
         raise ConfigError([Problem(path, message)]) from error
+
+
+def device_chooser(instance: FrameworkInstance) -> DeviceChooser | None:
+    """Return the plugin of a profile that allocates devices; None for none."""
+    return next((plugin for plugin in instance.reserve if isinstance(plugin, DeviceChooser)), None)
 
 
 def _close_all(plugins: Mapping[str, Plugin]) -> None:

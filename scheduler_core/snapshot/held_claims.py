@@ -24,7 +24,7 @@ _PODS = "pods"
 _CLAIMS_PER_STEP = 20
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class HeldClaim:
     """An allocated claim.
 

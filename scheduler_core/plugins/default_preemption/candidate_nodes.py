@@ -38,7 +38,7 @@ from scheduler_core.framework.status import Code, Status, error, unresolvable, u
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import deletion_cost
 from scheduler_core.plugins.default_preemption.device_victims import SearchedRow, VictimSearch
-from scheduler_core.snapshot.held_claims import are_ending
+from scheduler_core.snapshot.held_claims import HeldClaim, HeldClaims, are_ending
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 
@@ -149,7 +149,8 @@ class RowOutcome:
     Attributes:
         verdict: 0 if the pod fits without ``victims``; else why it does not fit without all pods of lower priority.
         leaving, versions: The pods of lower priority and their objects; empty unless the outcome depends on nothing
-            else but the row.
+            else but the row and its devices.
+        claims: The claims that these pods hold, with all holders.
         essential: UIDs of victims without which the pod does not fit, whatever other pods of the row are evicted;
             perhaps not all, and none unless filters read only the row.
         candidate: Set when it is first needed.
@@ -161,6 +162,7 @@ class RowOutcome:
     pdb_violations: int = 0
     leaving: list[PodInfo] = field(default_factory=list)
     versions: list[Pod] = field(default_factory=list)
+    claims: list[HeldClaim] = field(default_factory=list)
     essential: frozenset[str] = frozenset()
     candidate: PreemptionCandidate | None = None
 
@@ -197,12 +199,13 @@ class Trial:
         """Return the outcomes of rows that are the same for this pod; None if they may not be stored."""
         nodes, terms = self.nodes, self.terms
         # What dry runs store would be a trace of an explanation.
-        if nodes.steps.is_dry or not self.is_filtered or terms.protected or terms.leaving or terms.held is not None:
+        if nodes.steps.is_dry or not self.is_filtered or terms.protected or terms.leaving:
             return None
-        by_row = dry_run.results_by_row(self.stored_for, nodes.disruption_budgets.version)
-        if by_row is None:
+        stored = dry_run.results_by_row(self.stored_for, nodes.disruption_budgets.version)
+        if stored is None:
             return None
-        return StoredOutcomes(by_row, frozenset(nodes.row_of(name) for name in handle.nominator.nodes()))
+        names = stored.not_on.union(handle.nominator.nodes())
+        return StoredOutcomes(stored.results, frozenset(map(nodes.row_of, names)), terms.held)
 
     def dry_run(self, handle: Handle, state: CycleState) -> AbstractContextManager[DryRun]:
         """Return a dry run of the pod in which pods can be removed."""
@@ -226,9 +229,10 @@ class Trial:
             leaving = [[each for each in pods[row].values() if each.priority < priority] for row in rows]
         removal.remove(*chain.from_iterable(leaving))
         _filter_outcomes(removal, outcomes)
-        if removal is not dry_run:
+        if removal is not dry_run or (self.terms.held is not None and is_row_local):
             for outcome, each in zip(outcomes, leaving, strict=True):
                 outcome.leaving, outcome.versions = each, [info.pod for info in each]
+                outcome.claims = held_by(each, self.terms.held)
         has_budgets = len(self.nodes.disruption_budgets) > 0
         reprieves = [
             _Reprieve(outcome, *self._in_order(pods, has_budgets=has_budgets))
@@ -384,35 +388,35 @@ def dry_run(handle: Handle, state: CycleState, trial: Trial, walk: Walk, diagnos
     with trial.dry_run(handle, state) as probe:
         found.is_row_local = probe.is_row_local
         stored = trial.stored(probe, handle) if found.is_row_local else None
-    # Limits of a profile depend on more than the row.
-    reads_stored = trial.why_not is None
-    in_step = max(walk.wanted, _MIN_IN_STEP) if found.is_row_local else 1
-    while tried < len(walk.rows):
-        rows = walk.rows[tried : tried + in_step].tolist()
-        tried += len(rows)
-        try:
-            outcomes = _try_or_look_up(handle, state, trial, rows, stored)
-        except AttemptLimitError:
-            if not (without_violations or with_violations):
-                raise
-            # As if the rest had not been among the candidates, of which kube-scheduler tries a sample, too.
-            break
-        essential.update((each.row, each.essential) for each in outcomes if isinstance(each, RowOutcome))
-        for outcome in outcomes:
-            stored_one = outcome.candidate if reads_stored and isinstance(outcome, RowOutcome) else None
-            candidate = _candidate(outcome, trial, diagnosis) if stored_one is None else stored_one
-            if isinstance(candidate, Status):
-                found.fail(candidate)
-                continue
-            matching = with_violations if candidate.pdb_violations else without_violations
-            if len(matching) < walk.wanted:
-                matching.append(candidate)
-            if without_violations and len(without_violations) + len(with_violations) >= walk.wanted:
-                tried = len(walk.rows)
+        # Limits of a profile depend on more than the row.
+        reads_stored = trial.why_not is None
+        in_step = max(walk.wanted, _MIN_IN_STEP) if found.is_row_local else 1
+        while tried < len(walk.rows):
+            rows = walk.rows[tried : tried + in_step].tolist()
+            tried += len(rows)
+            try:
+                outcomes = _try_or_look_up(handle, state, trial, rows, stored)
+            except AttemptLimitError:
+                if not (without_violations or with_violations):
+                    raise
+                # As if the rest had not been among the candidates, of which kube-scheduler tries a sample, too.
                 break
-    found.candidates = (*without_violations, *with_violations)
-    if trial.terms.held is not None:
-        found.candidates = _with_least_victims(handle, state, trial, found, essential)
+            essential.update((each.row, each.essential) for each in outcomes if isinstance(each, RowOutcome))
+            for outcome in outcomes:
+                stored_one = outcome.candidate if reads_stored and isinstance(outcome, RowOutcome) else None
+                candidate = _candidate(outcome, trial, diagnosis) if stored_one is None else stored_one
+                if isinstance(candidate, Status):
+                    found.fail(candidate)
+                    continue
+                matching = with_violations if candidate.pdb_violations else without_violations
+                if len(matching) < walk.wanted:
+                    matching.append(candidate)
+                if without_violations and len(without_violations) + len(with_violations) >= walk.wanted:
+                    tried = len(walk.rows)
+                    break
+        found.candidates = (*without_violations, *with_violations)
+        if trial.terms.held is not None:
+            found.candidates = _with_least_victims(handle, state, trial, found, essential)
     return found
 
 
@@ -459,19 +463,24 @@ def _with_least_victims(
     return tuple(candidate for candidate in improved.values() if candidate is not None)
 
 
+def held_by(pods: Iterable[PodInfo], held: HeldClaims | None) -> list[HeldClaim]:
+    return [] if held is None else [each for info in pods for each in held.of(info)]
+
+
 @dataclass(frozen=True, slots=True)
 class StoredOutcomes:
     """Outcomes by row that hold for all preemptors of one class.
 
     Attributes:
-        nominated: Rows with nominations, whose outcomes depend on more than the row.
+        excluded: Rows with nominations, or devices that are held, whose outcomes depend on more than the row.
     """
 
     by_row: dict[int, RowOutcome]
-    nominated: frozenset[int]
+    excluded: frozenset[int]
+    held: HeldClaims | None = None
 
     def __post_init__(self) -> None:
-        for row in self.nominated:
+        for row in self.excluded:
             self.by_row.pop(row, None)
 
     def get(self, rows: Sequence[int]) -> list[RowOutcome | None]:
@@ -480,12 +489,16 @@ class StoredOutcomes:
         The start time and the conditions of a pod change like this.
         """
         return [
-            None if each is None or [info.pod for info in each.leaving] != each.versions else each
+            None
+            if each is None
+            or [info.pod for info in each.leaving] != each.versions
+            or held_by(each.leaving, self.held) != each.claims
+            else each
             for each in map(self.by_row.get, rows)
         ]
 
     def add(self, outcome: RowOutcome) -> None:
-        if outcome.row not in self.nominated and outcome.may_be_stored():
+        if outcome.row not in self.excluded and outcome.may_be_stored():
             self.by_row[outcome.row] = outcome
 
 

@@ -37,6 +37,7 @@ from scheduler_core.framework.cycle_state import CycleState, StateKey
 from scheduler_core.framework.device_choices import (
     DeviceChoice,
     DeviceChooser,
+    DeviceSearchKey,
     FoundDevices,
     NodeClaims,
     StepBudget,
@@ -506,6 +507,21 @@ class GangChoices(DeviceChooser):
     def needs_devices(self, pod: PodInfo, nodes: NodeColumns) -> bool:
         """Return whether the pod has claims, or extended resources that a class serves."""
         return bool(pod.pod.spec.resource_claims or served_amounts(pod, nodes.devices))
+
+    def search_key(self, state: CycleState) -> DeviceSearchKey | None:
+        attempt = state.read(ATTEMPT)
+        is_whole_search = attempt.make_allocator is not None and attempt.extended_claim is None and not attempt.is_found
+        if not is_whole_search or len(attempt.to_allocate()) < len(attempt.claims) or any(attempt.pending):
+            return None
+        allocator, inventory = attempt.search(frozenset()).allocator, self.handle.nodes.devices.hardware.inventory
+        if (
+            allocator is None
+            or allocator.search_key is None
+            or not inventory.spread.isdisjoint(allocator.changed_pools)
+        ):
+            return None
+        held_on = frozenset(chain.from_iterable(map(inventory.nodes_of, allocator.changed_pools)))
+        return DeviceSearchKey(allocator.search_key, held_on)
 
     def found_devices(self, state: CycleState) -> FoundDevices:
         return state.read(ATTEMPT).found()
