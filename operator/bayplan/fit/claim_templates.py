@@ -14,7 +14,7 @@ from bayplan.kube.served_apis import DEVICE_GROUP, DEVICE_VERSIONS
 from scheduler_core.errors import ConfigError, ForbiddenError, NotFoundError, Problem
 
 KIND = "ResourceClaimTemplate"
-MAX_TEMPLATES = 64
+MAX_TEMPLATES = 16
 """Maximum number of templates that are read for one request."""
 
 _is_name = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?").fullmatch

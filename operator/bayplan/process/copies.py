@@ -329,6 +329,8 @@ class BackgroundDocuments:
         make: Callable[[], Document],
         charge: Callable[[float], None] = lambda _: None,
         is_given_up: Callable[[Document], bool] = lambda _: False,
+        *,
+        is_long: bool = False,
     ) -> Document:
         """Return what a function returns that reads the scheduler's state.
 
@@ -337,9 +339,10 @@ class BackgroundDocuments:
         Args:
             charge: Called with the CPU time of the fork, or of the function, during which the event loop does not run.
             is_given_up: Returns whether the dry run of a document, made in this process, took more steps than it may.
+            is_long: Whether it is built in a copy in small clusters, too.
         """
         processes, context = self._processes, self._context
-        if processes is None or context.cache.columns.count < self._fewest_nodes:
+        if processes is None or (context.cache.columns.count < self._fewest_nodes and not is_long):
             built = run_charged(make, charge)
             # A request may have many pods in a cluster of few nodes.
             if processes is None or not is_given_up(built):

@@ -14,7 +14,7 @@ from bayplan.kube.readiness import Readiness
 from bayplan.process.copies import BackgroundDocuments, ForkedSearches
 from bayplan.serving import FIT_PATH
 from bayplan.serving.authorization import TOKEN_HEADER, Access, User
-from bayplan.serving.fit_endpoint import MAX_BODY, MAX_NAMESPACES, FitAccess, FitEndpoint, FitSources
+from bayplan.serving.fit_endpoint import MAX_BODY, MAX_NAMESPACES, MOST_AT_ONCE, FitAccess, FitEndpoint, FitSources
 from bayplan.serving.http_server import HealthServer
 
 from scheduler_core.errors import ClusterWriteError, ServerUnavailableError
@@ -118,6 +118,16 @@ async def test_many_pods_in_a_small_cluster(cluster: Rig, readiness: Readiness) 
     async with served(endpoint.routes, readiness) as server:
         _, body = await query(server, pod(), count=600)
     assert (read_fit(body).verdict, documents.count) == (FitVerdict.FITS_NOW, 1)
+
+
+@table("padding, copies", ("short", 0, 0), ("long", MOST_AT_ONCE, 1))
+async def test_one_pod_of_a_long_manifest(cluster: Rig, readiness: Readiness, padding: int, copies: int) -> None:
+    """One pod is tried in the scheduling loop only if its manifest is short, because reading a long one takes long."""
+    documents = BackgroundDocuments(cluster.context, ForkedSearches())
+    endpoint = FitEndpoint(FitSources(cluster.scheduler, readiness, lambda: False, high, documents))
+    async with served(endpoint.routes, readiness) as server:
+        _, body = await query(server, {**pod(), "metadata": {"name": "p", "annotations": {"a": "x" * padding}}})
+    assert (read_fit(body).verdict, documents.count) == (FitVerdict.FITS_NOW, copies)
 
 
 async def test_new_nodes(server: HealthServer) -> None:
@@ -376,7 +386,7 @@ async def test_many_claim_templates(cluster: Rig, readiness: Readiness) -> None:
     async with served(FitEndpoint(sources).routes, readiness) as server:
         code, answer = await query(server, pod(resourceClaims=claims))
     assert (code, templates.read) == (400, [])
-    assert "more than 64 ResourceClaimTemplates" in json.loads(answer)["error"]
+    assert "more than 16 ResourceClaimTemplates" in json.loads(answer)["error"]
 
 
 async def test_claim_templates_that_cannot_be_read(cluster: Rig, readiness: Readiness) -> None:
