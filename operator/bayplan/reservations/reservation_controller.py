@@ -451,8 +451,8 @@ class ReservationController:
         live = [instance.name for instance in self._scheduler.context.profiles]
         if scheduler_name not in live:
             record.unserved, hint = scheduler_name, did_you_mean(scheduler_name, live)
-            names = ", ".join(sorted(live)) or "none"
-            text = f'no live profile has the schedulerName "{scheduler_name}"{hint}; available profiles: {names}'
+            available = ", ".join(sorted(live)) or "none"
+            text = f'no live profile has the schedulerName "{scheduler_name}"{hint}; available profiles: {available}'
             found.append(Problem(path, text))
         return found
 
