@@ -123,7 +123,8 @@ class NodeReservationSpec(ConfigModel):
     )
     priority_class_name: str | None = priority_class_name("PriorityClass of the room, instead of priority.")
     scheduler_name: str | None = text(
-        "Scheduler name of the profile whose plugins decide where the pods fit. Default: that of the template.",
+        "Scheduler name of the profile whose plugins decide where the pods fit. Default: that of the template, or "
+        "default-scheduler.",
         default=None,
         min_length=1,
     )
