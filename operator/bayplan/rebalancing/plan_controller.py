@@ -8,11 +8,11 @@
                ▼                                                              ▼
            Completed                                                       Stopped
 
-One plan is made at a time; its moves are made one after the other, or some of them at the same time. Room for a gang is
-held from the first move on. After a restart, this room and that of the moves that were not over are held again before
-the first cycle, and the replacements are awaited; then the plan is planned again, with the moves that are left of its
-budget. Reasons that may pass, such as a PodDisruptionBudget without allowed disruptions, are waited for within the time
-of a move.
+One plan makes moves at a time, one after the other, or some of them at the same time; dry runs do not wait for it. Room
+for a gang is held from the first move on. After a restart, this room and that of the moves that were not over are held
+again before the first cycle, and the replacements are awaited; then the plan is planned again, with the moves that are
+left of its budget. Reasons that may pass, such as a PodDisruptionBudget without allowed disruptions, are waited for
+within the time of a move.
 """
 
 from __future__ import annotations
@@ -133,6 +133,8 @@ class RebalancePlans:
         self._clock = clock
         self._entries: dict[str, _Entry] = {}
         self._has_changed = asyncio.Event()
+        self._moving = ""
+        """Name of the plan that makes moves now, or awaits those of an earlier process; "" for none."""
         self.restored = asyncio.Event()
         self.moves = PodMoves(scheduler, requests, clock)
         self.rooms = GangRooms(scheduler)
@@ -187,13 +189,23 @@ class RebalancePlans:
         self.restored.set()
         # The first cycles come before the first search.
         self._has_changed.clear()
-        while True:
-            timer = self._clock.call_later(_LOOK_SECONDS, self._has_changed.set)
-            await self._has_changed.wait()
-            timer.cancel()
-            self._has_changed.clear()
-            for name in sorted(self._entries, key=lambda each: (not self._entries[each].resumed, each)):
-                await self._guarded(name)
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                timer = self._clock.call_later(_LOOK_SECONDS, self._has_changed.set)
+                await self._has_changed.wait()
+                timer.cancel()
+                self._has_changed.clear()
+                for name in sorted(self._entries, key=lambda each: (not self._entries[each].resumed, each)):
+                    if name != self._moving and await self._guarded(name):
+                        self._moving = name
+                        tasks.create_task(self._in_turn(name))
+
+    async def _in_turn(self, name: str) -> None:
+        try:
+            await self._guarded(name, may_move=True)
+        finally:
+            self._moving = ""
+            self._has_changed.set()
 
     async def _restore(self, name: str, entry: _Entry) -> None:
         """Hold the room again that an earlier process held for a gang, and for the replacement that it awaited."""
@@ -225,29 +237,39 @@ class RebalancePlans:
         if await self._hold(plan, members, in_the_way, left):
             log.info("RebalancePlan %s: the room of its gang is held again", plan.metadata.name)
 
-    async def _guarded(self, name: str) -> None:
+    async def _guarded(self, name: str, *, may_move: bool = False) -> bool:
         try:
-            await self.reconcile(name)
+            return await self.reconcile(name, may_move=may_move)
         except NotFoundError:
-            return
+            return False
         except ClusterWriteError as error:
             log.warning("RebalancePlan %s: the status cannot be written: %s", name, error)
         except Exception:
             # The other plans are made all the same.
             log.exception("RebalancePlan %s failed because of a bug; please report it", name)
             await self._clock.sleep(_LOOK_SECONDS)
+        return False
 
-    async def reconcile(self, name: str) -> None:
-        """Plan, and make the moves, if that is due."""
+    async def reconcile(self, name: str, *, may_move: bool) -> bool:
+        """Plan, if that is due.
+
+        Args:
+            may_move: Whether the moves are made, too, and those of an earlier process are awaited.
+
+        Returns:
+            Whether moves are due, and no other plan makes any.
+        """
         entry = self._entries.get(name)
         if entry is None or self._clock.now() < entry.write_after:
-            return
+            return False
         if entry.status is not None and entry.write_failures:
             await self.write(name, entry.stored.metadata.uid, entry.status)
         plan = entry.model()
         if isinstance(plan, ConfigError):
             await self._reject(entry, plan)
-            return
+            return False
+        if entry.resumed and not may_move:
+            return not self._moving
         status = plan.status if entry.status is None else entry.status
         resumed, entry.resumed = entry.resumed, []
         if resumed:
@@ -257,19 +279,21 @@ class RebalancePlans:
             if status.room is not None and not self.rooms.is_held(name):
                 self.rooms.release(name)
                 await self.write(name, plan.metadata.uid, status.model_copy(update={"room": None}))
-            return
+            return False
         run = PlanRun(self, plan, status)
+        at = None if is_open(plan, status) else self._next_time(plan, status)
         if plan.spec.suspend:
             await run.suspend(status)
-            return
-        at = None if is_open(plan, status) else self._next_time(plan, status)
-        if at is not None and at > self.now():
+        elif at is not None and at > self.now():
             await run.await_time(at)
-            return
-        try:
-            await run.make()
-        finally:
-            self._note_search(entry)
+        elif plan.spec.dry_run or may_move:
+            try:
+                await run.make()
+            finally:
+                self._note_search(entry)
+        else:
+            return not self._moving
+        return False
 
     def _note_search(self, entry: _Entry) -> None:
         """Let a plan whose search failed wait, longer after each failure, as pods wait after an error of a plugin."""

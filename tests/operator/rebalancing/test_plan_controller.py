@@ -377,3 +377,25 @@ async def test_the_cost_of_the_moves_that_are_made(cluster: PlannedCluster, *, i
     status = await cluster.until_phase("Completed")
     assert len(cluster.evicted) == (1 if is_restarted else 3)
     assert (status["movedCost"], status["cost"]) == (3, 3)
+
+
+async def test_plans_beside_one_that_moves(cluster: PlannedCluster) -> None:
+    """Dry runs, invalid and suspended plans do not wait for the moves of another plan; other moves do."""
+    cluster.rig.add(small_node("d", 4, pool="d"), movable("s", "d", 2))
+    cluster.refusals = 60
+    cluster.plan(objective="Drain", drain={"nodes": ["a"]})
+    await cluster.until_phase("Moving")
+    specs: dict[str, dict[str, Any]] = {
+        "dry": {"objective": "Consolidate"},
+        "invalid": {"objective": "Drain"},
+        "other": {"objective": "Drain", "drain": {"nodes": ["d"]}, "dryRun": False},
+        "paused": {"objective": "Consolidate", "dryRun": False, "suspend": True},
+    }
+    for name, spec in specs.items():
+        cluster.plans.plan_changed(StoredPlan(ObjectMeta(name, uid=cluster.uid, generation=1), spec))
+    await cluster.until_later(20)
+    phases = {each.metadata.name: each.status.phase for each in cluster.plans.plans()}
+    assert phases == {"plan": "Moving", "dry": "Planned", "other": None, "paused": "Suspended"}
+    assert not cluster.evicted
+    await cluster.until(lambda: len(cluster.evicted) > 1)
+    assert cluster.evicted == ["p", "s"]
