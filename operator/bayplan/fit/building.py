@@ -14,6 +14,8 @@ from bayplan.fit import FitBody
 from bayplan.fit.documents import FitDocument, FitEvictions, FitGroup, FitNewNodes, PlacedPod, UnplacedItem
 from bayplan.fit.request_reading import FitQuestion, read_question, read_template
 from bayplan.fit.workload_pods import expands, is_one_pod
+from bayplan.resources.pod_group import POD_GROUP_LABEL
+from bayplan.resources.resource_model import API_VERSION
 from bayplan.simulation.cluster_files import Place, Placed
 from bayplan.texts.document_formats import read_answer
 from scheduler_core.dry_run_assembly import fit_search
@@ -224,10 +226,14 @@ class OperatorAnswer:
 
 
 def build_decoders() -> None:
-    """Build the decoders and validators that are built with their first use, by reading a pod."""
-    containers = [{"name": "main", "image": "example.com/image"}]
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "first"}, "spec": {"containers": containers}}
-    read_question(FitQuestion(objects=[Placed(pod, Place("objects", 0, 1))]))
+    """Build the decoders and validators that are built with their first use, by reading a gang and a node."""
+    meta, containers = {"name": "first"}, [{"name": "main", "image": "example.com/image"}]
+    template = {"metadata": {"labels": {POD_GROUP_LABEL: meta["name"]}}, "spec": {"containers": containers}}
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": {"template": template}}
+    group = {"apiVersion": API_VERSION, "kind": "PodGroup", "metadata": meta, "spec": {"minMember": 1}}
+    read_question(FitQuestion(objects=[Placed(each, Place("objects", 0, 1)) for each in (job, group)]))
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": meta, "status": {"allocatable": {"cpu": "1"}}}
+    read_template([Placed(node, Place("nodeTemplate", 0))])
 
 
 def _template(scheduler: Scheduler, query: FitBody) -> NodeTemplate | None:
