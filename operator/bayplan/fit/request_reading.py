@@ -92,7 +92,9 @@ def read_question(question: FitQuestion, decoded: DecodedTypes | None = None) ->
         first = by_key.get(f"{meta.get('namespace') or 'default'}/{meta.get('name')}")
         if first is None:
             raise ConfigError([Problem(f"{each.place}: metadata.name", "is required; add it")])
-        made = [_copy(first, own, question.profile, each.own_claims) for own in each.metas]
+        profile = {"scheduler_name": question.profile} if question.profile else {}
+        first = replace(first, spec=replace(first.spec, node_name="", **profile), status=type(first.status)())
+        made = [_copy(first, own, each.own_claims) for own in each.metas]
         storage += _claims_of_copies(first, made, each.own_claims, by_claim)
         pods += made
     keys = {pod.key for pod in pods}
@@ -310,21 +312,20 @@ def _once(storage: Iterable[StorageObject]) -> tuple[StorageObject, ...]:
     return tuple({(type(each), object_key(each.metadata)): each for each in storage}.values())
 
 
-def _copy(first: Pod, own: Mapping[str, Any], profile: str, own_claims: Collection[str]) -> Pod:
+def _copy(first: Pod, own: Mapping[str, Any], own_claims: Collection[str]) -> Pod:
     name = str(own["name"])
     uid = f"{_UID}/{first.metadata.namespace}/{name}"
     labels = {str(key): str(value) for key, value in (own.get("labels") or {}).items()}
     meta = replace(first.metadata, name=name, uid=uid, labels=labels)
     if own.get("ownerReferences"):
         meta = replace(meta, owner_references=tuple(map(_owner, own["ownerReferences"])))
-    spec = replace(first.spec, node_name="", **({"scheduler_name": profile} if profile else {}))
-    if own_claims:
-        volumes = (
-            replace(each, claim=ClaimVolumeSource(_claim_name(each.name, name))) if each.name in own_claims else each
-            for each in spec.volumes
-        )
-        spec = replace(spec, volumes=tuple(volumes))
-    return replace(first, metadata=meta, spec=spec, status=type(first.status)())
+    if not own_claims:
+        return replace(first, metadata=meta)
+    volumes = (
+        replace(each, claim=ClaimVolumeSource(_claim_name(each.name, name))) if each.name in own_claims else each
+        for each in first.spec.volumes
+    )
+    return replace(first, metadata=meta, spec=replace(first.spec, volumes=tuple(volumes)))
 
 
 def _owner(body: Mapping[str, Any]) -> OwnerReference:
