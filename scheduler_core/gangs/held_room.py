@@ -39,7 +39,7 @@ WORKLOAD_LABEL = "bayplan.dev/admitted-workload"
 POD_SET_LABEL = "bayplan.dev/admitted-pod-set"
 """Label with the name of a pod's pod set in its workload."""
 SEARCHED_FOR_LABEL = "bayplan.dev/room-searched-for"
-"""Label of the pods of a dry run for room that is to be held: they use no room that is held already."""
+"""Label of the pods of a dry run for room that is to be held: they use no held room but that of the UID in it."""
 
 
 _NO_ROWS: NDArray[np.intp] = np.empty(0, dtype=np.intp)
@@ -703,7 +703,9 @@ class HeldRooms:
         """Return the rooms that a pod may use, those of the highest priority first."""
         meta, labels = pod.metadata, pod.metadata.labels
         if SEARCHED_FOR_LABEL in labels:
-            return []
+            # Users may set the label, too.
+            own = self._by_uid.get(labels[SEARCHED_FOR_LABEL]) if self._nodes.steps.is_dry else None
+            return [] if own is None else [own]
         group = self._key_of(pod) if self._of_groups else None
         marks: list[Hashable] = [(meta.namespace,), group, *(owner.uid for owner in meta.owner_references)]
         marks += ((key, labels[key]) for key in self._label_keys if key in labels)

@@ -104,6 +104,7 @@ class _Record:
         is_restored: Whether the room of the status was held again, or none had to be.
         remaining: Number of pods that need room.
         held: The room; None if none is held.
+        is_outdated: Whether other room is searched in place of ``held``.
         body: The object as it was read last, and its model.
         shown: Number of pods that room is held for by node, and UIDs of pods that have used other room, as the status
             has them; None until it is written.
@@ -124,6 +125,7 @@ class _Record:
     is_restored: bool = False
     remaining: int = 0
     held: HeldRoom | None = None
+    is_outdated: bool = False
     body: tuple[Body, NodeReservation] | None = None
     shown: tuple[Counter[str], frozenset[str]] | None = None
     planned: dict[str, object] = field(default_factory=dict)
@@ -267,16 +269,19 @@ class ReservationController:
                 # The room stays, so that nothing else gets it meanwhile.
                 record.generation, record.shown = reservation.metadata.generation, None
             elif record is None or record.generation != reservation.metadata.generation:
-                written = None if record is None else await self._counted(record)
-                if record is not None:
-                    await self._end(record)
+                before, written = record, None if record is None else await self._counted(record)
                 record = self._begin_record(key, reservation, written)
+                if before is not None and before.ended is None and record.remaining:
+                    # It is held until other room is found, so that nothing else gets it meanwhile.
+                    record.held, record.is_outdated = before.held, before.held is not None
+                elif before is not None:
+                    await self._end(before)
             record.body = body, reservation
         await self._advance(key, record.body[1], record)
 
     async def _counted(self, record: _Record) -> NodeReservationStatus:
         """Return the last status with the pods that were bound since it was written."""
-        if record.held is None or record.body is None:
+        if record.held is None or record.is_outdated or record.body is None:
             return record.status
         await self._scheduler.context.suspension.over()
         # Pods that have been bound since the last look take their slots.
@@ -340,15 +345,14 @@ class ReservationController:
                 lost = "The room that was held before the restart is taken"
             if not record.remaining:
                 return
-        if record.held is not None:
+        if record.held is not None and not record.is_outdated:
             # The time of the spec may have been changed, and the wall clock set.
             record.held.until = until
             lost = await self._lost(record)
             if not lost:
                 await self._write_reserved(key, reservation, record)
                 return
-            self._event(reservation, "Warning", "ReservedRoomLost", lost)
-        if lost or self._is_due(record):
+        if lost or record.is_outdated or self._is_due(record):
             await self._search(key, reservation, record, lost)
 
     def _is_due(self, record: _Record) -> bool:
@@ -370,6 +374,7 @@ class ReservationController:
     # -- room ---------------------------------------------------------------------------------------------------
 
     async def _search(self, key: _Key, reservation: NodeReservation, record: _Record, lost: str) -> None:
+        before_nodes = set[str]() if record.held is None else _node_names(record.held)
         classes = await self._priority_classes()
         named = named_templates([reservation.spec.template or {}])
         templates = await self._requests.claim_templates(reservation.metadata.namespace, named)
@@ -378,11 +383,16 @@ class ReservationController:
             found, reason = FitResult(message=problems_message(missing)), "NotFound"
         else:
             found, reason = await self._find(reservation, record, classes, templates)
-        if record.held is not None:
+        has_moved = lost and (record.held is None or record.is_outdated or _node_names(record.held) != before_nodes)
+        if has_moved:
+            self._event(reservation, "Warning", "ReservedRoomLost", lost)
+        if record.held is not None and not record.is_outdated:
             record.failures = 0
-            self._event(reservation, "Normal", "RoomReserved", f"Room is held on {_names(record.held.free_slots)}")
+            if has_moved or not lost:
+                self._event(reservation, "Normal", "RoomReserved", f"Room is held on {_names(record.held.free_slots)}")
             await self._write_reserved(key, reservation, record)
             return
+        await self._end(record)
         record.failures += 1
         delay = delay_of_try(record.failures, _RETRY_INITIAL_SECONDS, _RETRY_MAXIMUM_SECONDS)
         record.next_try = self._clock.now() + delay
@@ -474,7 +484,7 @@ class ReservationController:
     async def _hold(self, record: _Record, room: HeldRoom) -> bool:
         if not await self._holding.hold(room):
             return False
-        record.held, record.ended, record.shown = room, None, None
+        record.held, record.is_outdated, record.ended, record.shown = room, False, None, None
         record.settled, record.counted = room.settled, room.counted
         record.planned = self._states_of(room)
         record.known = {uid for name in room.reservation.plan.node_names for uid in self._pods_on(name)}
@@ -485,7 +495,7 @@ class ReservationController:
         self._has_changed.set()
 
     async def _end(self, record: _Record) -> None:
-        record.is_restored = True
+        record.is_restored, record.is_outdated = True, False
         if record.held is not None:
             room, record.held = record.held, None
             await self._holding.end(room)
@@ -553,7 +563,7 @@ class ReservationController:
         return self._classes
 
     async def _lost(self, record: _Record) -> str:
-        """Return why the held room does not exist any more, and end it; "" if it exists."""
+        """Return why the held room does not exist any more; "" if it exists."""
         room = record.held
         assert room is not None
         await self._scheduler.context.suspension.over()
@@ -567,7 +577,8 @@ class ReservationController:
             return ""
         reason = f"Node {changed[0]} was changed or deleted" if changed else self._taker(room, record)
         record.remaining = room.free
-        await self._end(record)
+        # It is held until other room is found, so that nothing else gets it meanwhile.
+        record.is_outdated = True
         return reason
 
     def _taker(self, room: HeldRoom, record: _Record) -> str:
@@ -719,7 +730,7 @@ class ReservationWrites:
 
 def _differs_in_time_alone(record: _Record, reservation: NodeReservation) -> bool:
     """Return whether a spec differs from that of held room in nothing but its time."""
-    if record.held is None or record.body is None or record.ended is not None:
+    if record.held is None or record.is_outdated or record.body is None or record.ended is not None:
         return False
     before, now = record.body[1].spec, reservation.spec
     return record.is_restored and before.model_copy(update={"ttl_seconds": now.ttl_seconds}) == now
@@ -731,6 +742,11 @@ def _status_of(body: Body) -> NodeReservationStatus:
         return NodeReservationStatus.model_validate(body.get("status") or {})
     except ValidationError:
         return NodeReservationStatus()
+
+
+def _node_names(room: HeldRoom) -> set[str]:
+    """Return the nodes with free slots."""
+    return {slot.node_name for slot in room.free_slots}
 
 
 def _names(slots: Iterable[Slot]) -> str:

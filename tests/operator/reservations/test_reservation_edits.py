@@ -6,10 +6,14 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
+from bayplan.fit.room_search import FitResult
 from msgspec.structs import replace
 
+from scheduler_core.fit.requests import FitRequest
+from scheduler_core.gangs.held_room import SEARCHED_FOR_LABEL
 from scheduler_core.in_tree import default_plugins
-from tests.support.gang_preemption import small_node, with_pod_groups
+from scheduler_core.model.node import NodeSpec
+from tests.support.gang_preemption import running_pod, small_node, with_pod_groups
 from tests.support.node_reservations import Reservations, other_pod, own_pod, two_nodes
 from tests.support.scheduling import rig
 from tests.support.tables import table
@@ -196,3 +200,56 @@ async def test_pods_that_are_gone_are_not_named() -> None:
     await world.later(2)
     await world.later(2)
     assert world.status("second")["otherPods"] == ["uid-of-default-own-1"]
+
+
+@table(
+    "change, nodes, is_lost",
+    ("more pods", {"count": 4}, {"a": 1, "b": 2, "c": 1}, False),
+    ("fewer pods", {"count": 2}, None, False),
+    ("other priority", {"count": 3, "priority": 1}, {"a": 1, "b": 2}, False),
+    ("a label of a node", "label", {"a": 1, "b": 2}, False),
+    ("a node is cordoned", "cordon", None, True),
+)
+async def test_room_is_held_while_other_room_is_searched(
+    change: Mapping[str, Any] | str, nodes: Mapping[str, int] | None, is_lost: bool
+) -> None:
+    """No pod that waits gets the room meanwhile, and room that is found again has not been lost."""
+    world = two_nodes()
+    world.rig.add(running_pod("running", "a", cpus=1))
+    await world.apply("room", count=3)
+    waiting = other_pod("waiting")
+    await world.bound(waiting)
+    world.rig.scheduler.feed.pod_deleted(running_pod("running", "a", cpus=1))
+    world.rig.add(running_pod("other", "a", cpus=1) if change != {"count": 4} else small_node("c", 1))
+    search = world.controller._dry_run.search
+
+    async def searched(request: FitRequest) -> FitResult:
+        assert held(world) == 3
+        await world.bound()
+        while not world.rig.queue.readings.is_idle:
+            await world.rig.attempt()
+        return await search(request)
+
+    world.controller._dry_run.search = searched  # type: ignore[method-assign]
+    if isinstance(change, str):
+        before = small_node("b", zone="y")
+        labels, spec = {**before.metadata.labels, "new": "label"}, NodeSpec(unschedulable=change == "cordon")
+        after = replace(before, metadata=replace(before.metadata, labels=labels), spec=spec)
+        world.rig.scheduler.feed.node_updated(before, after)
+        await world.later()
+    else:
+        await world.apply("room", **change)
+    if nodes is not None:
+        assert world.phase() == "Reserved"
+        assert {each["name"]: each["pods"] for each in world.status()["nodes"]} == nodes
+    events = [event.reason for event in world.rig.writer.events if event.regarding.name == "room"]
+    assert ("ReservedRoomLost" in events) is is_lost
+    assert (held(world) > 0) is not is_lost
+
+
+async def test_a_pod_with_the_label_of_the_search_uses_no_room() -> None:
+    """The label has an effect in a dry run alone."""
+    world = two_nodes()
+    await world.apply("room", count=4)
+    labels = {SEARCHED_FOR_LABEL: world.bodies["room"]["metadata"]["uid"]}
+    assert await world.bound(other_pod("other", labels=labels)) == {"other": ""}
