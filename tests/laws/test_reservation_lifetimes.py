@@ -155,7 +155,8 @@ class Lifetime:
         """Replace the controller; room is held as before, except below the priority of room that is found now."""
         before, rooms = self.state(), self.rooms()
         self.world.replace_controller()
-        await self.world.controller.look()
+        for _ in range(2):
+            await self.world.controller.look()
         after = self.state()
         found = [name for name in before if before[name][0] == "Pending" and after[name][0] != "Pending"]
         # The room of pods that are to be evicted is searched again.

@@ -105,6 +105,7 @@ class _Record:
         remaining: Number of pods that need room.
         held: The room; None if none is held.
         is_outdated: Whether other room is searched in place of ``held``.
+        lost: Why the room was not held again after a restart, until other room is searched.
         body: The object as it was read last, and its model.
         shown: Number of pods that room is held for by node, and UIDs of pods that have used other room, as the status
             has them; None until it is written.
@@ -126,6 +127,7 @@ class _Record:
     remaining: int = 0
     held: HeldRoom | None = None
     is_outdated: bool = False
+    lost: str = ""
     body: tuple[Body, NodeReservation] | None = None
     shown: tuple[Counter[str], frozenset[str]] | None = None
     planned: dict[str, object] = field(default_factory=dict)
@@ -203,7 +205,7 @@ class ReservationController:
         """Hold room and write statuses until cancelled."""
         while True:
             await self.look()
-            if all(record.is_restored for record in self._records.values()):
+            if all(record.is_restored and not record.lost for record in self._records.values()):
                 self.restored.set()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_LOOK_SECONDS):
@@ -335,15 +337,17 @@ class ReservationController:
             )
             self._event(reservation, "Normal", "ReservationExpired", message)
             return
-        lost = ""
+        lost, record.lost = record.lost, ""
         if not record.is_restored:
             is_held = await self._restore(reservation, record)
             record.is_restored, record.write_failures = True, 0
             if is_held:
                 log.info("The room of %s %s/%s is held again", KIND, *key)
             else:
-                lost = "The room that was held before the restart is taken"
-            if not record.remaining:
+                # Other room is searched when the room of all others is held again.
+                record.lost = "The room that was held before the restart is taken"
+                self._has_changed.set()
+            if not record.remaining or record.lost:
                 return
         if record.held is not None and not record.is_outdated:
             # The time of the spec may have been changed, and the wall clock set.

@@ -253,3 +253,22 @@ async def test_a_pod_with_the_label_of_the_search_uses_no_room() -> None:
     await world.apply("room", count=4)
     labels = {SEARCHED_FOR_LABEL: world.bodies["room"]["metadata"]["uid"]}
     assert await world.bound(other_pod("other", labels=labels)) == {"other": ""}
+
+
+async def test_a_restart_holds_the_room_of_all_before_it_searches() -> None:
+    """A reservation whose room was taken while no operator ran does not get the room of a later one."""
+    world = two_nodes()
+    for name in ("first", "second"):
+        await world.apply(name, count=2, topology={"key": "zone"})
+    taken, other = world.status("first")["where"], world.status("second")["where"]
+    for room in world.rig.scheduler.reservations.held:
+        world.rig.scheduler.reservations.held.end(room.holder.uid)
+    world.rig.add(running_pod("foreign", taken, cpus=2))
+    await world.restart()
+    await world.later(0)
+    assert (world.phase("first"), world.phase("second"), world.status("second")["where"]) == (
+        "Pending",
+        "Reserved",
+        other,
+    )
+    assert world.condition(name="first")[2].startswith("The room that was held before the restart is taken. ")
