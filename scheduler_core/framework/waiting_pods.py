@@ -24,6 +24,15 @@ from scheduler_core.ports import Clock, Timer
 from scheduler_core.snapshot.pod_info import PodInfo
 
 
+def is_task_cancelled() -> bool:
+    """Return whether the current task is being cancelled, as bindings in progress are when the process stops."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        return False
+    return task is not None and task.cancelling() > 0
+
+
 class WaitingPod:
     """A pod that waits because a Permit plugin returned Wait; the wait ends exactly once."""
 

@@ -10,7 +10,9 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import msgspec
 import numpy as np
+from msgspec import Struct, structs
 
 from scheduler_core.cycle.failure_handler import Failure, failed_scheduling, patch_status
 from scheduler_core.cycle.freed_capacity_event import FreedCapacity
@@ -51,14 +53,13 @@ _MAX_CLASSES = 16
 """Pod classes for which queueing hints are called; further classes of a gang are ignored."""
 
 
-@dataclass(frozen=True, slots=True)
-class GangFailure:
+class GangFailure(Struct, frozen=True):
     """Why a gang was not scheduled.
 
     Attributes:
         hint: Addition in the PodGroup's status: the nearest nodes and what they lack; "" for none.
         pending_on: Rejecting plugins that returned Pending.
-        rejected_members: Rejected members, one of each pod class.
+        rejected_members: UIDs of rejected members, one of each pod class.
         fitting: Feasible members in the best try.
         needed: Members that had to be feasible.
         nominations: Nominated nodes by UID of the member.
@@ -75,15 +76,15 @@ class GangFailure:
     reason: str = UNSCHEDULABLE
     rejected_by: frozenset[str] = frozenset()
     pending_on: frozenset[str] = frozenset()
-    rejected_members: tuple[PodInfo, ...] = ()
+    rejected_members: tuple[str, ...] = ()
     fitting: int = 0
     needed: int = 0
     hint: str = ""
-    nominations: Mapping[str, str] = field(default_factory=dict)
+    nominations: Mapping[str, str] = msgspec.field(default_factory=dict)
     victims: tuple[tuple[str, str], ...] = ()
     untried: int = 0
     preemption: str = ""
-    lacks: Mapping[GroupKey, str] = field(default_factory=dict)
+    lacks: Mapping[GroupKey, str] = msgspec.field(default_factory=dict)
     is_given_up: bool = False
     is_helped_by_nodes: bool = True
     is_delayed: bool = False
@@ -160,12 +161,12 @@ def of_rejection(instance: FrameworkInstance, needed: int, rejection: Rejection)
         return GangFailure(message, rejected_by=instance.label_plugins | {GANG_SCHEDULING}, needed=needed)
     best = max(tries, key=lambda each: each.reached)
     rejected, pending = set(rejection.rejected_by), set(rejection.pending_on)
-    classes: dict[object, PodInfo] = {}
+    classes: dict[object, str] = {}
     for attempt, failure in (each for tried in tries for each in tried.failed):
         rejected |= failure.rejected_by
         pending |= failure.pending_on
         if len(classes) < _MAX_CLASSES:
-            classes.setdefault(filter_class(attempt.instance, attempt.info), attempt.info)
+            classes.setdefault(filter_class(attempt.instance, attempt.info), attempt.info.uid)
     if rejection.lack and not best.failed:
         # Only another group or member can complete the quorum of the tree.
         rejected.add(GANG_SCHEDULING)
@@ -194,7 +195,7 @@ def _of_limit(instance: FrameworkInstance, needed: int, rejection: Rejection, li
     if found.is_error:
         return found
     message = f"{message}; until then {found.message}"
-    return replace(found, message=message, rejected_by=found.rejected_by | rejected_by, is_given_up=True)
+    return structs.replace(found, message=message, rejected_by=found.rejected_by | rejected_by, is_given_up=True)
 
 
 def _sentence(needed: int, best: Placement, rejection: Rejection) -> str:
@@ -257,7 +258,8 @@ class FailedGangs:
         if self.queue.is_in_flight(entry.uid):
             # Otherwise it is requeued already, and an error was raised after that.
             entry.rejected_by, entry.pending_on = failure.rejected_by, failure.pending_on
-        entry.rejected_members = failure.rejected_members or tuple(pod.info for pod in members[:1])
+        rejected = (gang.waiting.get(uid) for uid in failure.rejected_members)
+        entry.rejected_members = tuple(pod.info for pod in rejected if pod) or tuple(pod.info for pod in members[:1])
         ended = list(self._decide_nominations(members, failure))
         self.queue.failed(entry)
         for info, node_name in ended:
@@ -336,7 +338,7 @@ def with_node_help(
     if not why:
         return failure
     message = f"{failure.message.rstrip('.')}; new nodes do not help: {why}"
-    return replace(failure, message=message, is_helped_by_nodes=False)
+    return structs.replace(failure, message=message, is_helped_by_nodes=False)
 
 
 def _lasting_problem(nodes: NodeColumns, request: PlacementRequest, rejection: Rejection) -> str:

@@ -22,6 +22,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from msgspec import structs
+
 from scheduler_core.cycle.assume_and_reserve import AssumedPods
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.background_search import BackgroundSearches, MovedSearch, SearchMovedError
@@ -173,7 +175,7 @@ class GangScheduler:
         gang, basis = self.queue.gangs.get(entry.gang_key), ended.basis
         try:
             result, instance = decode(ended.result), self.profiles.get(entry.profile)
-            if isinstance(result, RejectedGang) and result.is_given_up:
+            if isinstance(result, RejectedGang) and result.failure.is_given_up:
                 # The next attempt goes on from what this one has stored, so it must not be lost again.
                 self.background.note_unstored(ended)
             if gang is None or result is None or instance is None or not isinstance(basis, GangBasis):
@@ -221,7 +223,7 @@ class GangScheduler:
             self.check.note_rejected(result)
             if result.reservation.is_requested:
                 self.rejection.reservations.note_requested(request.gang)
-            failure = self.rejection.reserving.reserve(request, result.failure(basis.members), result.reservation)
+            failure = self.rejection.reserving.reserve(request, result.failure, result.reservation)
             ended = self.rejection.report(entry, request, failure, eviction, result.releases(basis.members))
             self._count(entry, ended, entry.tried_at, self.clock.now())
             return []
@@ -347,7 +349,7 @@ class GangRejection:
             failure, released = self._post_filtered(request, failure, rejection)
             delay = delayed(instance, gang.first_failure, entry.tried_at)
             if delay and not failure.is_error:
-                failure = replace(failure, message=f"{failure.message.rstrip('.')}; {delay}", is_delayed=True)
+                failure = structs.replace(failure, message=f"{failure.message.rstrip('.')}; {delay}", is_delayed=True)
             else:
                 failure, eviction = self.preemption.plan(gang, instance, failure)
         if not failure.is_given_up:
@@ -356,13 +358,13 @@ class GangRejection:
             planned = None
             if eviction is not None:
                 planned = PlannedEviction.of(eviction.victims, eviction.node_names, self.nodes)
-            rejected = RejectedGang.of(
+            rejected = RejectedGang(
                 failure,
                 planned,
-                released,
+                {name: tuple((info.uid, claim) for info, claim in each) for name, each in released.items()},
                 reservation,
-                reserved_for=self.reservations.rejected(gang.waiting),
-                next_start=self.order.next_start,
+                self.reservations.rejected(gang.waiting),
+                self.order.next_start,
             )
             self.background.send(encode(rejected))
         failure = self.reserving.reserve(request, failure, reservation)
@@ -402,9 +404,10 @@ class GangRejection:
         helped = plan_gang_post_filters(request.instance, members, _uid_of_free_group(request.gang))
         if not helped.members:
             return failure, helped.planned
-        pods = {info.uid: info for infos in (failure.rejected_members, *helped.members.values()) for info in infos}
+        uids = (*failure.rejected_members, *(info.uid for infos in helped.members.values() for info in infos))
         rejected_by = failure.rejected_by.union(helped.members)
-        return replace(failure, rejected_by=rejected_by, rejected_members=tuple(pods.values())), helped.planned
+        failure = structs.replace(failure, rejected_by=rejected_by, rejected_members=tuple(dict.fromkeys(uids)))
+        return failure, helped.planned
 
 
 def _uid_of_free_group(gang: Gang) -> str:
@@ -565,7 +568,7 @@ def _with_impossible_topology(cache: ClusterCache, request: PlacementRequest, fa
     infos = [queued.info for queued in request.members]
     exempts, placed = exempted_resources(request.instance), request.placed(cache)
     why = too_small_domains(cache.columns, group.topology, infos, request.needed, placed, exempts=exempts)
-    return replace(failure, message=f"{failure.message.rstrip('.')}; {why}") if why else failure
+    return structs.replace(failure, message=f"{failure.message.rstrip('.')}; {why}") if why else failure
 
 
 @dataclass(frozen=True, slots=True)

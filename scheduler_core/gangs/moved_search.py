@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Container, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import is_
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 import numpy as np
@@ -79,92 +79,25 @@ class SeatedGang(Struct, frozen=True, tag="seated"):
 
 
 class RejectedGang(Struct, frozen=True, tag="rejected"):
-    """A rejection: the fields of :class:`GangFailure`, with UIDs in place of pods, and what is done about it.
+    """A rejection, and what is done about it.
 
     Attributes:
+        failure: The failure before what :class:`Reserving` adds.
         released: By plugin, claims to deallocate or delete, each with the UID of the member for which that is done.
         reservation: The search for capacity to reserve.
         reserved_for: Other gangs whose reservations rejected members, each with the UIDs of these members.
     """
 
-    message: str
-    reason: str
-    rejected_by: tuple[str, ...]
-    pending_on: tuple[str, ...]
-    rejected_members: tuple[str, ...]
-    fitting: int
-    needed: int
-    hint: str
-    nominations: dict[str, str]
-    victims: tuple[tuple[str, str], ...]
-    untried: int
-    preemption: str
-    lacks: tuple[tuple[GroupKey, str], ...]
-    is_given_up: bool
-    is_helped_by_nodes: bool
+    failure: GangFailure
     eviction: PlannedEviction | None
     released: dict[str, tuple[tuple[str, ReleasedClaim], ...]]
     reservation: ReservationSearch
     reserved_for: tuple[tuple[GroupKey, tuple[str, ...]], ...]
     next_start: int
-    is_delayed: bool = False
-
-    @classmethod
-    def of(
-        cls,
-        failure: GangFailure,
-        eviction: PlannedEviction | None,
-        released: Mapping[str, Sequence[GangRelease]],
-        reservation: ReservationSearch,
-        **more: Any,
-    ) -> RejectedGang:
-        """Return the rejection with a failure that is not reported yet; ``more`` are the other fields."""
-        return cls(
-            message=failure.message,
-            reason=failure.reason,
-            rejected_by=tuple(sorted(failure.rejected_by)),
-            pending_on=tuple(sorted(failure.pending_on)),
-            rejected_members=tuple(info.uid for info in failure.rejected_members),
-            fitting=failure.fitting,
-            needed=failure.needed,
-            hint=failure.hint,
-            nominations=dict(failure.nominations),
-            victims=failure.victims,
-            untried=failure.untried,
-            preemption=failure.preemption,
-            lacks=tuple(failure.lacks.items()),
-            is_given_up=failure.is_given_up,
-            is_helped_by_nodes=failure.is_helped_by_nodes,
-            is_delayed=failure.is_delayed,
-            eviction=eviction,
-            released={name: tuple((info.uid, claim) for info, claim in each) for name, each in released.items()},
-            reservation=reservation,
-            **more,
-        )
 
     def releases(self, members: Mapping[str, PodInfo]) -> dict[str, Sequence[GangRelease]]:
         """Return what to release, for the members by UID."""
         return {name: [(members[uid], claim) for uid, claim in each] for name, each in self.released.items()}
-
-    def failure(self, members: Mapping[str, PodInfo]) -> GangFailure:
-        return GangFailure(
-            self.message,
-            self.reason,
-            frozenset(self.rejected_by),
-            frozenset(self.pending_on),
-            tuple(members[uid] for uid in self.rejected_members if uid in members),
-            self.fitting,
-            self.needed,
-            self.hint,
-            self.nominations,
-            self.victims,
-            self.untried,
-            self.preemption,
-            dict(self.lacks),
-            self.is_given_up,
-            self.is_helped_by_nodes,
-            self.is_delayed,
-        )
 
 
 GangResult: TypeAlias = SeatedGang | RejectedGang
@@ -300,16 +233,16 @@ class ResultCheck:
             return False, None
         if planned is None or plan is None:
             return True, None
-        check = _PlanCheck(self, request, result.nominations, plan, DisruptionUnits(self.groups))
+        check = _PlanCheck(self, request, result.failure.nominations, plan, DisruptionUnits(self.groups))
         if not check.holds(basis):
             return False, None
         return True, eviction_of(request.gang, request.instance, plan.victims, planned.node_names)
 
     def _is_woken(self, entry: QueuedGang, result: RejectedGang, basis: GangBasis) -> bool:
-        before = entry.rejected_members
-        entry.rejected_members = tuple(basis.members[uid] for uid in result.rejected_members if uid in basis.members)
+        before, failure = entry.rejected_members, result.failure
+        entry.rejected_members = tuple(basis.members[uid] for uid in failure.rejected_members if uid in basis.members)
         try:
-            return basis.is_woken(self.queue, entry, result.rejected_by, result.pending_on)
+            return basis.is_woken(self.queue, entry, failure.rejected_by, failure.pending_on)
         finally:
             entry.rejected_members = before
 

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import structs
 from numpy.typing import NDArray
 
 from scheduler_core.cycle.gang_constraints import ANYWHERE, Where
@@ -26,12 +27,7 @@ from scheduler_core.framework.group_view import DisruptionUnit, DisruptionUnits,
 from scheduler_core.framework.nominator import NominatedPods
 from scheduler_core.framework.ongoing_preemptions import PreemptionsUnderWay, Preemptor, holder_of
 from scheduler_core.framework.queued_pod import QueuedPod
-from scheduler_core.gangs.failure_handler import (
-    GangFailure,
-    not_enough_free,
-    of_rejection,
-    quorum_text,
-)
+from scheduler_core.gangs.failure_handler import GangFailure, not_enough_free, of_rejection, quorum_text
 from scheduler_core.model.pod_group import PodGroup
 from scheduler_core.placement.engine import Policy, Verdict, at_once, place
 from scheduler_core.placement.requests import Placement, PlacementRequest
@@ -206,29 +202,29 @@ class GangPreemption:
         except SchedulerCoreError as error:
             log.exception("preemption for gang %s failed", gang.key, extra={"podgroup": str(gang.key)})
             message = f"{failure.message.rstrip('.')}; preemption failed: {error}"
-            return replace(failure, reason=SCHEDULER_ERROR, message=message, rejected_by=frozenset()), None
+            return structs.replace(failure, reason=SCHEDULER_ERROR, message=message, rejected_by=frozenset()), None
         if preview.waits_for_victims:
             nominator = self.nominator
             nominations = {uid: nominator.node_of(uid) for uid in gang.waiting if nominator.node_of(uid)}
             message = f"{preview.reason}; {failure.message}"
-            failure = replace(failure, reason=PREEMPTING, message=message, preemption=_ONGOING)
-            return replace(failure, nominations=nominations, victims=gang.victims), None
+            failure = structs.replace(failure, reason=PREEMPTING, message=message, preemption=_ONGOING)
+            return structs.replace(failure, nominations=nominations, victims=gang.victims), None
         plan = preview.plan
         if preview.is_given_up:
             message = f"{failure.message.rstrip('.')}; preemption was {preview.reason}"
-            return replace(failure, message=message, is_given_up=True), None
+            return structs.replace(failure, message=message, is_given_up=True), None
         if plan is None or gang.group is None:
-            return replace(failure, preemption=preview.quorum or _REFERENCE_WORDS.get(preview.reason, "")), None
+            return structs.replace(failure, preemption=preview.quorum or _REFERENCE_WORDS.get(preview.reason, "")), None
         names = tuple((info.pod.metadata.namespace, info.pod.metadata.name) for info in plan.victims)
         message = f"{_sentence(plan)}; {failure.message}"
         rejected_by = failure.rejected_by | plan.rejected_by
-        failure = replace(
+        failure = structs.replace(
             failure, reason=PREEMPTING, message=message, rejected_by=rejected_by, nominations=plan.nodes, victims=names
         )
         if not plan.victims:
             return failure, None
         words = f"found a placement for podgroup, preempting {len(plan.victims)} victims"
-        failure = replace(failure, preemption=words)
+        failure = structs.replace(failure, preemption=words)
         node_names = tuple(dict.fromkeys(plan.nodes.values()))
         return failure, eviction_of(gang, instance, plan.victims, node_names)
 

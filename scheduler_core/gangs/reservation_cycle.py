@@ -9,10 +9,10 @@ cycle: later pods get none of its capacity, and when a pod in the way ends, the 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from enum import Enum
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from scheduler_core.cycle.gang_constraints import ANYWHERE, Where
 from scheduler_core.errors import AttemptLimitError

@@ -15,7 +15,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import force_setattr, replace
 
 from scheduler_core.model.affinity import NodeSelector
-from scheduler_core.model.meta import AnnotatedMeta, ObjectMeta
+from scheduler_core.model.meta import AnnotatedMeta, ObjectCondition, ObjectMeta
 from scheduler_core.model.taints import NO_EXECUTE, NO_SCHEDULE, Taint, Toleration
 
 Quantity = str | int | float
@@ -458,17 +458,6 @@ class ClaimConsumer(Struct, gc=False, frozen=True, omit_defaults=True, rename="c
     api_group: str = ""
 
 
-class DeviceCondition(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
-    """A condition of an allocated device as its driver reports it."""
-
-    type: str
-    status: str
-    reason: str = ""
-    message: str = ""
-    observed_generation: int = 0
-    last_transition_time: datetime | None = None
-
-
 _STATUS_NAMES = {"share_id": "shareID", "condition_list": "conditions", "network_data": "networkData"}
 
 
@@ -482,7 +471,7 @@ class AllocatedDeviceStatus(Struct, gc=False, frozen=True, omit_defaults=True, r
     pool: str
     device: str
     share_id: str | None = None
-    condition_list: tuple[DeviceCondition, ...] | None = None
+    condition_list: tuple[ObjectCondition, ...] | None = None
     data: Raw = NO_DATA
     network_data: Raw = NO_DATA
 
@@ -494,7 +483,7 @@ class AllocatedDeviceStatus(Struct, gc=False, frozen=True, omit_defaults=True, r
                 force_setattr(self, name, value.copy())
 
     @property
-    def conditions(self) -> tuple[DeviceCondition, ...]:
+    def conditions(self) -> tuple[ObjectCondition, ...]:
         return self.condition_list or ()
 
 

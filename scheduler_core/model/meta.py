@@ -42,6 +42,17 @@ class ObjectMeta(Struct, gc=False, frozen=True, rename="camel"):
         return any(owner.controller and owner.uid == uid for owner in self.owner_references)
 
 
+class ObjectCondition(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
+    """A condition in the status of an object, as ``metav1.Condition``."""
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    observed_generation: int = 0
+    last_transition_time: datetime | None = None
+
+
 class AnnotatedMeta(ObjectMeta, gc=False, frozen=True, rename="camel"):
     """Metadata with annotations."""
 

@@ -25,6 +25,7 @@ from scheduler_core.framework.device_choices import DeviceChoice
 from scheduler_core.framework.extension_points import FilterPlugin, ScorePlugin
 from scheduler_core.framework.plugin import Plugin, always
 from scheduler_core.framework.registry import Registry
+from scheduler_core.framework.waiting_pods import is_task_cancelled
 from scheduler_core.ports import Watchdog
 from scheduler_core.runtime.node_adapters import FilterRunner, NodeFilterAdapter, NodeScoreAdapter, ScoreRunner
 
@@ -138,7 +139,7 @@ class PluginTimeBudget:
             except (SchedulerCoreError, KeyboardInterrupt):
                 raise
             except BaseException as fault:
-                if isinstance(fault, asyncio.CancelledError) and _is_cancelled():
+                if isinstance(fault, asyncio.CancelledError) and is_task_cancelled():
                     # A slice ended within the call, where the scheduling loop was cancelled.
                     raise
                 raise _plugin_error(plugin, point, fault) from fault
@@ -229,17 +230,8 @@ def _ends_task(thrown: BaseException) -> bool:
     Otherwise it is the outcome of what the method awaits, such as a task of the plugin that was cancelled.
     """
     if isinstance(thrown, asyncio.CancelledError):
-        return _is_cancelled()
+        return is_task_cancelled()
     return isinstance(thrown, GeneratorExit)
-
-
-def _is_cancelled() -> bool:
-    """Return whether the current task, if there is one, is being cancelled."""
-    try:
-        task = asyncio.current_task()
-    except RuntimeError:
-        return False
-    return task is not None and task.cancelling() > 0
 
 
 def _plugin_error(plugin: str, point: str, fault: BaseException) -> PluginError:

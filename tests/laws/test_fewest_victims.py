@@ -15,7 +15,6 @@ from random import Random
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from scheduler_core.config.profile_config import PreemptionSettings, ProfileConfig
 from scheduler_core.in_tree import default_plugins
@@ -23,9 +22,9 @@ from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.placement.victims import VictimWorld
 from scheduler_core.plugins.default_preemption import candidate_nodes
 from tests.support.builders import pod
-from tests.support.gang_preemption import add_gang, running_pod, small_node
+from tests.support.gang_preemption import KEPT, BudgetedPod, add_gang, small_node
 from tests.support.gangs import group, member, previewed
-from tests.support.preemption import PreemptionWorld, budget, started
+from tests.support.preemption import PreemptionWorld, budget
 from tests.support.scheduling import DEFAULT_NAME, rig
 
 CASES = 150
@@ -36,21 +35,11 @@ DEFAULT = PreemptionSettings()
 
 
 @dataclass(frozen=True)
-class Running:
-    """A running pod: its node, its CPUs, its priority, and whether the budget selects it."""
-
-    node: int
-    cpus: int
-    priority: int
-    is_protected: bool
-
-
-@dataclass(frozen=True)
 class Cluster:
     """CPUs of the nodes, running pods, disruptions that the budget allows, CPUs of the members, and their quorum."""
 
     cpus: tuple[int, ...]
-    pods: tuple[Running, ...]
+    pods: tuple[BudgetedPod, ...]
     allowed: int
     wants: tuple[int, ...]
     needed: int
@@ -59,8 +48,8 @@ class Cluster:
         """Return the numbers of the victims of the gang, or of a pod of the first size; None if there is no plan."""
         config = ProfileConfig(scheduler_name=DEFAULT_NAME, preemption=settings)
         nodes = [small_node(f"n{number}", cpus) for number, cpus in enumerate(self.cpus)]
-        pods = [self._running(number) for number in range(len(self.pods))]
-        kept = budget("kept", {"app": "kept"}, self.allowed)
+        pods = [each.running(number) for number, each in enumerate(self.pods)]
+        kept = budget("kept", KEPT, self.allowed)
         if not is_gang:
             world = PreemptionWorld(nodes, pods, [kept], settings)
             found = world.preview(pod("wants", requests={"cpu": str(self.wants[0])}, priority=PRIORITY))
@@ -78,12 +67,6 @@ class Cluster:
         add_gang(made, *members, of=group(min_member=self.needed))
         plan = previewed(made).plan
         return None if plan is None else frozenset(int(info.pod.metadata.name) for info in plan.victims)
-
-    def _running(self, number: int) -> Any:
-        each = self.pods[number]
-        labels = {"app": "kept"} if each.is_protected else {}
-        made = running_pod(str(number), f"n{each.node}", each.priority, each.cpus, labels=labels)
-        return replace(made, status=replace(made.status, start_time=started(number)))
 
     def suffice(self, gone: Collection[int], *, is_gang: bool) -> bool:
         """Return whether the quorum, or a pod of the first size, fits without some pods."""
@@ -127,13 +110,13 @@ def cluster_of(seed: int) -> Cluster:
     rng = Random(seed)
     cpus = tuple(rng.randint(2, 6) for _ in range(rng.randint(1, 4)))
     priorities = rng.choice([(0,), (0, 1, 2, 9)])
-    pods: list[Running] = []
+    pods: list[BudgetedPod] = []
     for node, total in enumerate(cpus):
         left = total
         while left and rng.random() < 0.9 and len(pods) < 9:
             size = rng.randint(1, min(3, left))
             left -= size
-            pods.append(Running(node, size, rng.choice(priorities), rng.random() < 0.5))
+            pods.append(BudgetedPod(node, size, rng.choice(priorities), rng.random() < 0.5))
     count = rng.randint(1, 5)
     wants = (rng.randint(1, 3),) * count if rng.random() < 0.5 else tuple(rng.randint(1, 4) for _ in range(count))
     needed = count if rng.random() < 0.7 else rng.randint(1, count)

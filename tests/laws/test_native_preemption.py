@@ -7,33 +7,19 @@ restores pods whose eviction violates a PodDisruptionBudget first, then by prior
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 
-import msgspec
 from hypothesis import event, given
 from hypothesis import strategies as st
 
 from scheduler_core.gangs.preemption import GangPreview
 from scheduler_core.in_tree import default_plugins
-from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup
 from tests.support.builders import pod
-from tests.support.gang_preemption import running_pod, small_node
+from tests.support.gang_preemption import KEPT, BudgetedPod, small_node
 from tests.support.preemption import budget
 from tests.support.scheduling import DEFAULT_NAME, Rig, rig
 
 KEY = GroupKey(GroupSource.NATIVE, "default", "train")
-START = datetime(2026, 1, 1, tzinfo=UTC)
-
-
-@dataclass(frozen=True)
-class Running:
-    """A running pod: node, CPUs, priority, and whether the budget protects it."""
-
-    node: int
-    cpus: int
-    priority: int
-    is_protected: bool
 
 
 @dataclass(frozen=True)
@@ -41,7 +27,7 @@ class Scenario:
     """CPUs of the nodes, running pods in order of their start, allowed disruptions of the budget, and the group."""
 
     cpus: tuple[int, ...]
-    pods: tuple[Running, ...]
+    pods: tuple[BudgetedPod, ...]
     allowed: int
     members: int
     size: int
@@ -51,21 +37,14 @@ class Scenario:
         """Return the dry run of the group's preemption."""
         made = rig(defaults=default_plugins(), groups=[GroupSource.NATIVE])
         made.add(*(small_node(f"n{number}", cpus) for number, cpus in enumerate(self.cpus)))
-        made.add(*(self._pod(number) for number in range(len(self.pods))))
-        made.context.cache.columns.disruption_budgets.assign(budget("kept", {"app": "kept"}, self.allowed))
+        made.add(*(each.running(number) for number, each in enumerate(self.pods)))
+        made.context.cache.columns.disruption_budgets.assign(budget("kept", KEPT, self.allowed))
         made.scheduler.group_feed.group_changed(PodGroup(KEY, "uid", self.needed, priority=0, is_uniform=True))
         made.add(*(pod(f"m{each}", requests={"cpu": str(self.size)}, group="train") for each in range(self.members)))
         gang, instance = made.queue.gangs.get(KEY), made.context.profiles.get(DEFAULT_NAME)
         assert gang is not None
         assert instance is not None
         return made, made.scheduler.cycles.preemption.preview(gang, instance)
-
-    def _pod(self, number: int) -> Pod:
-        each = self.pods[number]
-        labels = {"app": "kept"} if each.is_protected else {}
-        made = running_pod(f"v{number}", f"n{each.node}", each.priority, each.cpus, labels=labels)
-        status = msgspec.structs.replace(made.status, start_time=START + timedelta(seconds=number))
-        return msgspec.structs.replace(made, status=status)
 
     def free(self, remaining: set[int]) -> list[int]:
         """Return the free CPUs of each node next to the pods with the given numbers."""
@@ -89,13 +68,13 @@ class Scenario:
 def scenarios(draw: st.DrawFn) -> Scenario:
     """Generate nodes, pods that fit on them, and a group."""
     cpus = tuple(draw(st.lists(st.integers(1, 6), min_size=1, max_size=4)))
-    pods: list[Running] = []
+    pods: list[BudgetedPod] = []
     for number, total in enumerate(cpus):
         left = total
         while left > 0 and draw(st.integers(0, 4)):
             size = draw(st.integers(1, min(3, left)))
             left -= size
-            pods.append(Running(number, size, draw(st.sampled_from((-9, -5, -5, 9))), draw(st.booleans())))
+            pods.append(BudgetedPod(number, size, draw(st.sampled_from((-9, -5, -5, 9))), draw(st.booleans())))
     members = draw(st.integers(1, 4))
     needed = draw(st.integers(1, members))
     shuffled = tuple(draw(st.permutations(pods)))
@@ -125,7 +104,7 @@ def test_the_victims(scenario: Scenario) -> None:
         free = scenario.free(remaining | {number})[scenario.pods[number].node]
         if free >= member_cpus[scenario.pods[number].node]:
             remaining.add(number)
-    victims = {f"v{number}" for number in lower_pods if number not in remaining}
+    victims = {str(number) for number in lower_pods if number not in remaining}
     event(f"{len(victims)} victims")
     assert {info.pod.metadata.name for info in preview.plan.victims} == victims
     assert not made.bound

@@ -10,10 +10,10 @@ from msgspec.structs import replace
 
 from scheduler_core.model.devices import (
     AllocatedDeviceStatus,
-    DeviceCondition,
     DeviceRequestResult,
     ResourceClaim,
 )
+from scheduler_core.model.meta import ObjectCondition
 from tests.simulation.cluster_objects import happens
 from tests.simulation.device_api import DeviceApi
 from tests.simulation.device_objects import RESOURCE_CLAIMS
@@ -59,7 +59,7 @@ class DevicePreparation:
                 each.pool,
                 each.device,
                 each.share_id,
-                tuple(DeviceCondition(name, "True") for name in getattr(each, names)),
+                tuple(ObjectCondition(name, "True") for name in getattr(each, names)),
             )
             for each in results_of(current)
             if each.binding_conditions

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import msgspec
+from msgspec.structs import replace
 
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.node import Node
@@ -14,11 +16,12 @@ from scheduler_core.model.pod_group import GroupSource, PodGroup
 from scheduler_core.scheduler import Scheduler
 from tests.support.builders import node, pod
 from tests.support.gangs import group, member, members
-from tests.support.preemption import DeferringWriter
+from tests.support.preemption import DeferringWriter, started
 from tests.support.scheduling import Rig, profile
 from tests.support.virtual_clock import VirtualClock
 
 DELETED = datetime(2026, 1, 1, tzinfo=UTC)
+KEPT = {"app": "kept"}
 DISRUPTED_AS_GROUP = group("victim", min_member=1, disrupts_whole=True)
 DISRUPTED_BY_POD = group("victim", min_member=1)
 """Group ``victim``, disrupted as a whole or pod by pod; :func:`victim_member` returns its members."""
@@ -55,6 +58,22 @@ def running_pod(
     """Return a running pod."""
     requests = {"cpu": str(cpus)}
     return pod(name, node_name=node_name, priority=priority, requests=requests, labels=labels or {}, ports=ports)
+
+
+@dataclass(frozen=True)
+class BudgetedPod:
+    """A running pod: its node, its CPUs, its priority, and whether a budget for :data:`KEPT` selects it."""
+
+    node: int
+    cpus: int
+    priority: int
+    is_protected: bool
+
+    def running(self, number: int) -> Pod:
+        """Return the pod, with its number as name and in the order of starts."""
+        labels = KEPT if self.is_protected else {}
+        made = running_pod(str(number), f"n{self.node}", self.priority, self.cpus, labels=labels)
+        return replace(made, status=replace(made.status, start_time=started(number)))
 
 
 def terminating_pod(each: Pod, *, by_preemption: bool = False) -> Pod:

@@ -154,8 +154,8 @@ class ExtenderObjects(Protocol):
         """Return a pod on a node; None if it is not there."""
 
 
-class ExtenderState(Struct, frozen=True):
-    """State of an extender for its profile's status."""
+class ExtenderReading(Struct, frozen=True):
+    """State of an extender's circuit at one moment; ``since`` is the time of its last change, None for none."""
 
     url_prefix: str
     state: CircuitState
@@ -193,9 +193,9 @@ class HttpExtender:
         return self._closed
 
     @property
-    def state(self) -> ExtenderState:
+    def state(self) -> ExtenderReading:
         circuit = self._parts.circuit
-        return ExtenderState(self._extender.url_prefix, circuit.state, circuit.last_error, circuit.since)
+        return ExtenderReading(self._extender.url_prefix, circuit.state, circuit.last_error, circuit.since)
 
     async def filter(self, pod: Pod, node_names: Sequence[str]) -> ExtenderVerdict:
         """Filter nodes for a pod; see :class:`scheduler_core.ports.ExtenderClient`."""
@@ -397,10 +397,10 @@ def extenders_skipped_notice(extenders: Sequence[Extender]) -> str:
     return f"Extenders are not called here, unlike in the running operator: {urls}."
 
 
-def extender_states(instance: FrameworkInstance) -> tuple[ExtenderState, ...]:
+def extender_states(instance: FrameworkInstance) -> tuple[ExtenderReading, ...]:
     """Return the states of a live profile's extenders, in the order of its spec."""
     order = [extender.url_prefix for extender in instance.config.extenders]
     # Read as an attribute: while decisions are recorded the client is one that records, and passes it on.
     states = [getattr(runner.client, "state", None) for runner in instance.extenders]
-    found = [state for state in states if isinstance(state, ExtenderState)]
+    found = [state for state in states if isinstance(state, ExtenderReading)]
     return tuple(sorted(found, key=lambda state: order.index(state.url_prefix)))

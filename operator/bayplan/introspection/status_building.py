@@ -118,17 +118,7 @@ def operator_status(sources: StatusSources, started: float, limit: int = DEFAULT
             if info.key.startswith(prefix)
         ),
         cache=_cache(context),
-        informers=tuple(
-            InformerState(
-                resource,
-                len(informer.known),
-                informer.synced,
-                informer.last_error,
-                len(informer.unreadable),
-                len(informer.undelivered),
-            )
-            for resource, informer in sources.informers.items()
-        ),
+        informers=tuple(informer_state(*each) for each in sources.informers.items()),
         waiting_gangs=len(gangs),
         gangs=tuple(gangs[: limit or None]),
         selector=sources.selector,
@@ -140,6 +130,11 @@ def operator_status(sources: StatusSources, started: float, limit: int = DEFAULT
         reservations=sources.reservations(namespace),
         plans=() if sources.plans is None else plan_states(sources.plans(), limit),
     )
+
+
+def informer_state(resource: str, informer: Informer[Any]) -> InformerState:
+    unreadable, undelivered = len(informer.unreadable), len(informer.undelivered)
+    return InformerState(resource, len(informer.known), informer.synced, informer.last_error, unreadable, undelivered)
 
 
 def plan_states(plans: Iterable[RebalancePlan], limit: int) -> tuple[PlanState, ...]:

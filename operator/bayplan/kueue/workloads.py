@@ -19,7 +19,7 @@ from msgspec import Struct
 from bayplan.fit.workload_pods import MAX_PODS
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.gangs.held_room import POD_SET_LABEL, WORKLOAD_LABEL
-from scheduler_core.model.meta import ObjectMeta, OwnerReference
+from scheduler_core.model.meta import ObjectCondition, ObjectMeta, OwnerReference
 
 GROUP = "kueue.x-k8s.io"
 CONTROLLER = "bayplan.dev/fit"
@@ -36,17 +36,6 @@ Placed = Mapping[str, Sequence[Mapping[str, str]]]
 """Labels of the nodes of pods that have one, by pod set."""
 
 PENDING, READY, RETRY = "Pending", "Ready", "Retry"
-
-
-class Condition(Struct, frozen=True, rename="camel"):
-    """Condition of an object of Kueue."""
-
-    type: str
-    status: str
-    reason: str = ""
-    message: str = ""
-    last_transition_time: datetime | None = None
-    observed_generation: int = 0
 
 
 class CheckState(Struct, frozen=True, rename="camel"):
@@ -112,7 +101,7 @@ class ReclaimablePods(Struct, frozen=True):
 class WorkloadStatus(Struct, frozen=True, rename="camel"):
     """``status`` of a Workload."""
 
-    conditions: list[Condition] | None = None
+    conditions: list[ObjectCondition] | None = None
     admission: Admission | None = None
     admission_checks: list[CheckState] | None = None
     reclaimable_pods: list[ReclaimablePods] | None = None
@@ -157,7 +146,7 @@ class CheckSpec(Struct, frozen=True, rename="camel"):
 class CheckStatus(Struct, frozen=True):
     """``status`` of an AdmissionCheck."""
 
-    conditions: list[Condition] | None = None
+    conditions: list[ObjectCondition] | None = None
 
 
 class AdmissionCheck(Struct, frozen=True):

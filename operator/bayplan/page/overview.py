@@ -14,10 +14,11 @@ from urllib.parse import quote
 
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 import bayplan
-from bayplan.introspection.status_model import ProfileState
+from bayplan.introspection.status_building import informer_state
+from bayplan.introspection.status_model import InformerState, ProfileState
 from bayplan.kube.watches.informer import Informer
 from bayplan.page.node_map import NodeDevices, shown_resources
 from bayplan.page.page_sources import PageSources, Turns
@@ -190,31 +191,22 @@ class PageProblem(Struct, frozen=True, rename="camel"):
     link: str
 
 
-class WatchState(Struct, frozen=True, rename="camel"):
-    """Watch of a resource.
+class WatchRow(InformerState, frozen=True, rename="camel"):
+    """Informer with the reasons of its problems.
 
     Attributes:
         problem: Why it is stale, "" if it is not.
-        last_error: Its last error, "" while it works.
-        undecodable: Objects of which the newest version cannot be decoded, with the reason; the first ones.
-        undecodable_count: Number of such objects.
-        unprocessed_count: Number of objects with a change that failed to be processed and is retried.
+        undecodable_objects: The first objects of which the newest version cannot be decoded, with the reason.
     """
 
-    resource: str
-    objects: int
-    synced: bool
     problem: str = ""
-    last_error: str = ""
-    undecodable: tuple[str, ...] = ()
-    undecodable_count: int = 0
-    unprocessed_count: int = 0
+    undecodable_objects: tuple[str, ...] = ()
 
 
 class Watches(Struct, frozen=True, rename="camel"):
     """Document of the panel of watches, those with a problem first."""
 
-    watches: tuple[WatchState, ...]
+    watches: tuple[WatchRow, ...]
     command: str
 
 
@@ -237,11 +229,11 @@ class WatchesPanel:
         return document
 
 
-def watch_states(informers: Mapping[str, Informer[Any]], clock: Clock) -> list[WatchState]:
+def watch_states(informers: Mapping[str, Informer[Any]], clock: Clock) -> list[WatchRow]:
     return [_watch_state(resource, informer, clock) for resource, informer in list(informers.items())]
 
 
-def _watch_state(resource: str, informer: Informer[Any], clock: Clock) -> WatchState:
+def _watch_state(resource: str, informer: Informer[Any], clock: Clock) -> WatchRow:
     silence = clock.now() - informer.last_event_time
     problem = ""
     if informer.synced and informer.last_error and silence >= FAILING_SECONDS:
@@ -250,21 +242,13 @@ def _watch_state(resource: str, informer: Informer[Any], clock: Clock) -> WatchS
         problem = f"the API server has sent nothing for more than {informer.stale_seconds:g} s (maxWatchSilence)"
     elif not informer.synced and informer.last_error:
         problem = f"the first list failed: {informer.last_error}"
-    undecodable = sorted(informer.unreadable.items())
-    return WatchState(
-        resource=resource,
-        objects=len(informer.known),
-        synced=informer.synced,
-        problem=problem,
-        last_error=informer.last_error,
-        undecodable=tuple(f"{key.removeprefix('/')}: {each.reason}" for key, each in undecodable[:_NODES]),
-        undecodable_count=len(undecodable),
-        unprocessed_count=len(informer.undelivered),
-    )
+    undecodable = sorted(informer.unreadable.items())[:_NODES]
+    reasons = tuple(f"{key.removeprefix('/')}: {each.reason}" for key, each in undecodable)
+    return WatchRow(*astuple(informer_state(resource, informer)), problem=problem, undecodable_objects=reasons)
 
 
-def _is_troubled(state: WatchState) -> bool:
-    return bool(state.problem or state.undecodable_count or state.unprocessed_count)
+def _is_troubled(state: WatchRow) -> bool:
+    return bool(state.problem or state.undecodable or state.unprocessed)
 
 
 def find_problems(sources: PageSources) -> tuple[PageProblem, ...]:
@@ -392,12 +376,12 @@ def _of_watches(sources: PageSources) -> Iterator[PageProblem]:
     for state in watch_states(sources.informers, sources.clock):
         if state.problem:
             yield PageProblem("watch", f"watch of {state.resource} is stale", _short(state.problem), "#/watches")
-        if state.undecodable_count:
-            title = f"{_counted(state.undecodable_count, 'object')} of {state.resource} cannot be decoded"
-            text = f"what depends on them fails closed: {'; '.join(state.undecodable)}"
+        if state.undecodable:
+            title = f"{_counted(state.undecodable, 'object')} of {state.resource} cannot be decoded"
+            text = f"what depends on them fails closed: {'; '.join(state.undecodable_objects)}"
             yield PageProblem("object", title, _short(text), "#/watches")
-        if state.unprocessed_count:
-            title = f"{_counted(state.unprocessed_count, 'change')} of {state.resource} failed to be processed"
+        if state.unprocessed:
+            title = f"{_counted(state.unprocessed, 'change')} of {state.resource} failed to be processed"
             yield PageProblem("object", title, "each is retried; the log has the error", "#/watches")
 
 

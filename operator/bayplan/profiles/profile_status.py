@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, structs
 
-from bayplan.extenders.http_extender import ExtenderState
+from bayplan.extenders.http_extender import ExtenderReading
 from bayplan.profiles.desired_profiles import DesiredPluginConfig, DesiredProfile
 from bayplan.profiles.revision_store import StoredRevision
 from bayplan.resources.conditions import (
@@ -366,7 +366,7 @@ class Progress:
     record: ProfileRecord = field(default_factory=ProfileRecord)
     waiting: sub_queues.QueueCounts = field(default_factory=sub_queues.QueueCounts)
     contested_pods: ContestedPods | None = None
-    extenders: tuple[ExtenderState, ...] = ()
+    extenders: tuple[ExtenderReading, ...] = ()
     shadow: RunningShadow | None = None
 
 
@@ -480,7 +480,7 @@ def _sentence(text: str) -> str:
     return text if text.endswith((".", "!", "?", "...", "more")) else f"{text}."
 
 
-def _extender(state: ExtenderState) -> ExtenderStatus:
+def _extender(state: ExtenderReading) -> ExtenderStatus:
     return ExtenderStatus(
         url_prefix=state.url_prefix,
         state=state.state.value,

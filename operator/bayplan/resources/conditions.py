@@ -25,6 +25,11 @@ _MAX_PROBLEMS_LENGTH = 4096
 _MAX_PROBLEM_LENGTH = 1024
 
 
+def generation_field(of: str) -> Any:
+    """Return the field with the generation of the object for which *of* was computed."""
+    return count(f"The metadata.generation that {of} was computed for.", default=0, limit=INT64_MAX)
+
+
 class Condition(StatusModel):
     """Condition of a status."""
 
@@ -39,9 +44,7 @@ class Condition(StatusModel):
     )
     message: str = text("Explanation for people, and what to do.", MAX_MESSAGE_LENGTH, default="")
     last_transition_time: Timestamp = Field(description="Time of the last change of the status.")
-    observed_generation: int = count(
-        "The metadata.generation that the condition was computed for.", default=0, limit=INT64_MAX
-    )
+    observed_generation: int = generation_field("the condition")
 
 
 _READER = TypeAdapter(tuple[Condition, ...])

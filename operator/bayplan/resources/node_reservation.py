@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
-from bayplan.resources.conditions import Condition, conditions_field
+from bayplan.resources.conditions import Condition, conditions_field, generation_field
 from bayplan.resources.pod_group import Topology
 from bayplan.resources.resource_model import (
     CustomResource,
@@ -24,7 +24,7 @@ from bayplan.resources.resource_model import (
     text,
 )
 from bayplan.resources.spec_fields import Quantity, amount_problems, amounts, class_problems, priority_class_name
-from scheduler_core.config.config_model import INT32_MAX, INT64_MAX, ConfigModel, RuleProblem
+from scheduler_core.config.config_model import INT32_MAX, ConfigModel, RuleProblem
 
 MAX_COUNT = 1000
 MAX_NODES = 1000
@@ -168,9 +168,7 @@ class ReservedNode(StatusModel):
 class NodeReservationStatus(StatusModel):
     """The held room; written by the operator."""
 
-    observed_generation: int = count(
-        "The metadata.generation that this status was computed for.", default=0, limit=INT64_MAX
-    )
+    observed_generation: int = generation_field("this status")
     phase: Phase | None = Field(
         default=None,
         description="Pending: the room does not exist yet. Reserved: it is held. Consumed: all pods are bound. "

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from bayplan.resources.conditions import Condition, conditions_field
+from bayplan.resources.conditions import Condition, conditions_field, generation_field
 from bayplan.resources.crd_rules import ARGS_SCHEMA
 from bayplan.resources.resource_model import (
     MAX_NAME_LENGTH,
@@ -21,7 +21,7 @@ from bayplan.resources.resource_model import (
     text,
 )
 from scheduler_core.config import plugin_set_types as plugins_config
-from scheduler_core.config.config_model import INT64_MAX, ConfigModel
+from scheduler_core.config.config_model import ConfigModel
 
 
 class PluginConfigSpec(ConfigModel):
@@ -40,9 +40,7 @@ class PluginConfigSpec(ConfigModel):
 class PluginConfigStatus(StatusModel):
     """Validity and references; written by the operator."""
 
-    observed_generation: int = count(
-        "The metadata.generation that this status was computed for.", default=0, limit=INT64_MAX
-    )
+    observed_generation: int = generation_field("this status")
     conditions: tuple[Condition, ...] = conditions_field(
         "Valid: whether the plugin exists and accepts these args, with every problem and its field path."
     )

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, WithJsonSchema
 
-from bayplan.resources.conditions import Condition, conditions_field
+from bayplan.resources.conditions import Condition, conditions_field, generation_field
 from bayplan.resources.crd_rules import is_label_key
 from bayplan.resources.resource_model import (
     CustomResource,
@@ -24,7 +24,7 @@ from bayplan.resources.resource_model import (
     text,
 )
 from bayplan.resources.spec_fields import Quantity, amount_problems, amounts, class_problems, priority_class_name
-from scheduler_core.config.config_model import INT32_MAX, INT64_MAX, ConfigModel, RuleProblem
+from scheduler_core.config.config_model import INT32_MAX, ConfigModel, RuleProblem
 from scheduler_core.config.validation import qualified_name_problems
 
 POD_GROUP_LABEL = "bayplan.dev/pod-group"
@@ -235,9 +235,7 @@ class HelpfulNodes(StatusModel):
 class PodGroupStatus(StatusModel):
     """Progress of the group; written by the operator."""
 
-    observed_generation: int = count(
-        "The metadata.generation that this status was computed for.", default=0, limit=INT64_MAX
-    )
+    observed_generation: int = generation_field("this status")
     phase: Phase | None = Field(
         default=None,
         description="Pending: members are missing or gated. Scheduling: the group is being attempted or queued. "

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
-from bayplan.resources.conditions import Condition, conditions_field
+from bayplan.resources.conditions import Condition, conditions_field, generation_field
 from bayplan.resources.crd_rules import matches
 from bayplan.resources.cron_schedule import MAX_LENGTH, MESSAGE, PATTERN, CronSchedule, cron_schedule
 from bayplan.resources.resource_model import (
@@ -323,9 +323,7 @@ class LeftAlonePods(StatusModel):
 class RebalancePlanStatus(StatusModel):
     """The moves and what they reach; written by the operator."""
 
-    observed_generation: int = count(
-        "The metadata.generation that this status was computed for.", default=0, limit=INT64_MAX
-    )
+    observed_generation: int = generation_field("this status")
     phase: Phase | None = Field(
         default=None,
         description="Scheduled: the next time of the schedule is awaited. Planned: a dry run has ended. Moving: the "

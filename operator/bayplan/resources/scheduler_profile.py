@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 from pydantic.alias_generators import to_camel
 
-from bayplan.resources.conditions import Condition, conditions_field
+from bayplan.resources.conditions import Condition, conditions_field, generation_field
 from bayplan.resources.crd_rules import MAX_EXTENDERS, MAX_PLUGINS
 from bayplan.resources.resource_model import (
     MAX_NAME_LENGTH,
@@ -250,9 +250,7 @@ class ExtenderStatus(StatusModel):
 class SchedulerProfileStatus(StatusModel):
     """Live revision and progress; written by the operator."""
 
-    observed_generation: int = count(
-        "The metadata.generation that this status was computed for.", default=0, limit=INT64_MAX
-    )
+    observed_generation: int = generation_field("this status")
     scheduler_name: str | None = text("Scheduler name of the pods that this profile schedules.", default=None)
     active_revision: str | None = text(
         "Hash of the live content; different content has a different hash.", 63, default=None

@@ -26,11 +26,10 @@ from scheduler_core.in_tree import in_tree_registry
 from scheduler_core.model.devices import (
     AllocatedDeviceStatus,
     AllocationResult,
-    DeviceCondition,
     ResourceClaim,
     ResourceClaimStatus,
 )
-from scheduler_core.model.meta import AnnotatedMeta, ObjectMeta
+from scheduler_core.model.meta import AnnotatedMeta, ObjectCondition, ObjectMeta
 from scheduler_core.model.pod import ExtendedResourceClaimStatus, Pod, PodCondition, PodStatus
 from scheduler_core.model.storage import (
     PersistentVolume,
@@ -352,7 +351,7 @@ def _fulfilled(allocation: AllocationResult | None) -> tuple[AllocatedDeviceStat
             each.pool,
             each.device,
             each.share_id,
-            tuple(DeviceCondition(name, "True") for name in each.binding_conditions),
+            tuple(ObjectCondition(name, "True") for name in each.binding_conditions),
         )
         for each in (() if allocation is None else allocation.devices.results)
         if each.binding_conditions

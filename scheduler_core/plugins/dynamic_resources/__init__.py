@@ -8,7 +8,6 @@ Follows kube-scheduler v1.37.1, ``pkg/scheduler/framework/plugins/dynamicresourc
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -49,6 +48,7 @@ from scheduler_core.framework.gang_preemptor import GangRelease, PlannedGangPost
 from scheduler_core.framework.handle import Handle
 from scheduler_core.framework.plugin import always
 from scheduler_core.framework.status import SKIP, SUCCESS, Status, error, failed_write, unresolvable, unschedulable
+from scheduler_core.framework.waiting_pods import is_task_cancelled
 from scheduler_core.model.devices import MAX_CONSUMERS, AllocationResult, ResourceClaim, ResourceClaimStatus
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import PodGroup
@@ -477,7 +477,7 @@ class DynamicResources(
         if attempt is None or not attempt.claims:
             return
         attempt.drop_consumers()
-        devices, binder = self.handle.nodes.devices, None if _is_cancelled() else self._binder()
+        devices, binder = self.handle.nodes.devices, None if is_task_cancelled() else self._binder()
         for index, claim in enumerate(attempt.claims):
             is_extended = attempt.extended_claim is not None and index == len(attempt.claims) - 1
             uid = attempt.extended_claim.metadata.uid if is_extended and attempt.extended_claim else claim.metadata.uid
@@ -525,12 +525,3 @@ class DynamicResources(
     def _binder(self) -> ClaimBinder | None:
         writer = self.handle.claim_writer
         return None if writer is None else ClaimBinder(self.handle, writer)
-
-
-def _is_cancelled() -> bool:
-    """Return whether the current task is being cancelled, as the bindings in progress are when the process stops."""
-    try:
-        task = asyncio.current_task()
-    except RuntimeError:
-        return False
-    return task is not None and task.cancelling() > 0

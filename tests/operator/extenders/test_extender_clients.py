@@ -13,7 +13,7 @@ from bayplan.extenders.extender_clients import ClusterObjects, ExtenderClients
 from bayplan.extenders.http_extender import (
     CircuitOptions,
     CircuitState,
-    ExtenderState,
+    ExtenderReading,
     extender_states,
     extenders_skipped_notice,
 )
@@ -154,7 +154,7 @@ async def test_the_states_are_shown_while_decisions_are_recorded(world: World, t
     record_feeds(recorder, world.scheduler)
     instance = world.build(extender("http://b"))
     assert isinstance(instance.extenders[0].client, RecordedPort)
-    assert extender_states(instance) == (ExtenderState("http://b", CircuitState.CLOSED, "", None),)
+    assert extender_states(instance) == (ExtenderReading("http://b", CircuitState.CLOSED, "", None),)
     directory.close()
 
 

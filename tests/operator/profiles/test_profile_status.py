@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from bayplan.extenders.http_extender import CircuitState, ExtenderState
+from bayplan.extenders.http_extender import CircuitState, ExtenderReading
 from bayplan.profiles.desired_profiles import PluginConfigValidation, desired_state
 from bayplan.profiles.profile_status import (
     CONTESTED_SECONDS,
@@ -271,8 +271,8 @@ def test_a_circuit_is_written_at_once(written: dict[str, Any], wanted: dict[str,
 def test_extenders_in_the_status() -> None:
     """The status has the state, time and error of each extender, with the error cut to the API's limit."""
     states = (
-        ExtenderState("http://a", CircuitState.CLOSED, "", None),
-        ExtenderState("http://b", CircuitState.OPEN, "x" * 9000, NOW),
+        ExtenderReading("http://a", CircuitState.CLOSED, "", None),
+        ExtenderReading("http://b", CircuitState.OPEN, "x" * 9000, NOW),
     )
     status = profile_status(findings_of(live_revision="r1"), Progress(extenders=states), {}, NOW)
     closed, opened = status["extenders"]

@@ -28,8 +28,8 @@ APART = anti_affinity_to("db")
 
 
 @dataclass(frozen=True)
-class Running:
-    """A running pod: its node, its size, and its other properties."""
+class MixedPod:
+    """A running pod: its node, its size, and its other properties; ``kind`` is gang, apart, ending or ""."""
 
     number: int
     cpus: int
@@ -43,7 +43,7 @@ class World:
     """CPUs of each node, pods on the nodes, and a gang."""
 
     cpus: Sequence[int]
-    pods: Sequence[Running]
+    pods: Sequence[MixedPod]
     wants: Sequence[int]
     needed: int
     port: int
@@ -57,7 +57,7 @@ class World:
     def running(self) -> list[Pod]:
         return [self._pod(index, each) for index, each in enumerate(self.pods)]
 
-    def _pod(self, index: int, each: Running) -> Pod:
+    def _pod(self, index: int, each: MixedPod) -> Pod:
         name, on = f"v{index}", f"n{each.number % len(self.cpus)}"
         ports = [each.port] if each.port else []
         requests = {"cpu": str(each.cpus)}
@@ -112,7 +112,7 @@ class World:
 
 
 RUNNING = st.builds(
-    Running,
+    MixedPod,
     number=st.integers(0, 3),
     cpus=st.integers(0, 3),
     priority=st.integers(0, 4),
@@ -127,7 +127,7 @@ def worlds(draw: st.DrawFn, *, plain: bool = False) -> World:
     pods = draw(st.lists(RUNNING, max_size=8))
     wants = draw(st.lists(st.integers(1, 3), min_size=1, max_size=4))
     if plain:
-        pods = [Running(each.number, each.cpus, each.priority, "", 0) for each in pods]
+        pods = [MixedPod(each.number, each.cpus, each.priority, "", 0) for each in pods]
         wants = [wants[0]] * len(wants)
     return World(
         draw(st.lists(st.integers(1, 4), min_size=1, max_size=4)),
@@ -157,11 +157,11 @@ def deliver_nominations(made: Rig, gang: Gang) -> None:
 
 # Scores count pods without requests with defaults; without the nominations they choose other nodes after the evictions.
 SCORES_CHANGE = World(
-    [3, 4], [*[Running(0, 0, 0, "", 0)] * 7, Running(0, 1, 0, "", 0)], [2, 2, 3], 3, 0, 1, None, 0, ""
+    [3, 4], [*[MixedPod(0, 0, 0, "", 0)] * 7, MixedPod(0, 1, 0, "", 0)], [2, 2, 3], 3, 0, 1, None, 0, ""
 )
 
 # The quorum has room after the evictions, but less than minResources is free.
-FEW_FREE = World([2], [Running(0, 1, 0, "", 0)] * 2, [1, 1], 2, 0, 1, None, 0, "", 3, GroupSource.NATIVE)
+FEW_FREE = World([2], [MixedPod(0, 1, 0, "", 0)] * 2, [1, 1], 2, 0, 1, None, 0, "", 3, GroupSource.NATIVE)
 
 
 @given(worlds())

@@ -10,7 +10,8 @@ from prometheus_client import generate_latest
 from scheduler_core.devices.search import SearchLimits
 from scheduler_core.errors import AllocationTimeoutError, ClusterWriteError, DeviceError
 from scheduler_core.metrics.profile_metrics import BINDING_BOUNDS
-from scheduler_core.model.devices import AllocatedDeviceStatus, DeviceCondition, ResourceClaim, ResourceClaimStatus
+from scheduler_core.model.devices import AllocatedDeviceStatus, ResourceClaim, ResourceClaimStatus
+from scheduler_core.model.meta import ObjectCondition
 from scheduler_core.plugins.dynamic_resources.claim_binding import ClaimBinder, PodBinding
 from scheduler_core.plugins.dynamic_resources.node_allocation import PodDevices
 from scheduler_core.snapshot.node_columns import NodeColumns
@@ -28,7 +29,7 @@ CONDITIONAL = {"device": "d0", "bindingConditions": ["ready"], "bindingFailureCo
 
 def reporting(of: ResourceClaim, condition: str) -> ResourceClaim:
     """Return the claim with a condition of its device ``d0`` set to True."""
-    status = AllocatedDeviceStatus(DRIVER, "n0", "d0", None, (DeviceCondition(condition, "True"),))
+    status = AllocatedDeviceStatus(DRIVER, "n0", "d0", None, (ObjectCondition(condition, "True"),))
     return replace(of, status=replace(of.status, devices=(status,)))
 
 

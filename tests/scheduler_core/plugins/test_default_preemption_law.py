@@ -35,8 +35,8 @@ APPS = ("web", "db", "")
 
 
 @dataclass(frozen=True)
-class Running:
-    """A running pod; ``start`` is unique."""
+class AppPod:
+    """A running pod of an app; ``start`` is unique."""
 
     name: str
     node: str
@@ -51,7 +51,7 @@ class Cluster:
     """Nodes of equal size, their pods, nominations, and the allowed disruptions of each app."""
 
     nodes: tuple[str, ...]
-    running: tuple[Running, ...]
+    running: tuple[AppPod, ...]
     nominated: tuple[tuple[str, int, int], ...]
     allowed: tuple[tuple[str, int], ...]
     cpu: int
@@ -74,7 +74,7 @@ def clusters(draw: st.DrawFn) -> Cluster:
     return Cluster(
         nodes,
         tuple(
-            Running(f"p{index}", name, priority, cpu, start, app)
+            AppPod(f"p{index}", name, priority, cpu, start, app)
             for index, ((name, priority, cpu, app), start) in enumerate(zip(running, starts, strict=True))
         ),
         tuple(draw(st.lists(st.tuples(st.sampled_from(nodes), st.integers(0, 3), st.integers(1, 2)), max_size=2))),
@@ -115,13 +115,13 @@ def incoming(cluster: Cluster, **fields: Any) -> Pod:
     return pod("wants", priority=cluster.priority, requests={"cpu": cluster.cpu}, **fields)
 
 
-def plain_victims(cluster: Cluster, name: str) -> tuple[list[Running], int] | None:
+def plain_victims(cluster: Cluster, name: str) -> tuple[list[AppPod], int] | None:
     """Return the victims on a node and the number of budget violations, or None if the node is not a candidate."""
     here = [each for each in cluster.running if each.node == name]
     remaining = [each for each in here if each.priority >= cluster.priority]
     nominated = sum(cpu for on, priority, cpu in cluster.nominated if on == name and priority >= cluster.priority)
 
-    def fits(pods: list[Running]) -> bool:
+    def fits(pods: list[AppPod]) -> bool:
         return sum(each.cpu for each in pods) + nominated + cluster.cpu <= CPUS
 
     removable = sorted((each for each in here if each not in remaining), key=lambda each: (-each.priority, each.start))

@@ -19,24 +19,24 @@ export class Watches extends Pure {
   }
 }
 
-function toneOf({ problem, synced, undecodableCount, unprocessedCount }) {
-  if (problem || undecodableCount || unprocessedCount) return 'bad';
+function toneOf({ problem, synced, undecodable, unprocessed }) {
+  if (problem || undecodable || unprocessed) return 'bad';
   return synced ? 'good' : 'warn';
 }
 
-function stateOf({ problem, synced, undecodableCount, unprocessedCount }) {
+function stateOf({ problem, synced, undecodable, unprocessed }) {
   if (problem) return synced ? 'stale' : 'not listed';
-  if (undecodableCount) return 'undecodable objects';
-  if (unprocessedCount) return 'unprocessed changes';
+  if (undecodable) return 'undecodable objects';
+  if (unprocessed) return 'unprocessed changes';
   return synced ? 'current' : 'being listed';
 }
 
-function Problem({ watch: { problem, undecodable, undecodableCount, unprocessedCount } }) {
-  const hidden = undecodableCount - undecodable.length;
+function Problem({ watch: { problem, undecodable, undecodableObjects, unprocessed } }) {
+  const hidden = undecodable - undecodableObjects.length;
   const lines = [
     ...(problem ? [problem] : []),
-    ...(unprocessedCount ? [`${counted(unprocessedCount, 'change')} failed to be processed and ${unprocessedCount === 1 ? 'is' : 'are'} retried`] : []),
-    ...undecodable.map((each) => `cannot be decoded: ${each}`),
+    ...(unprocessed ? [`${counted(unprocessed, 'change')} failed to be processed and ${unprocessed === 1 ? 'is' : 'are'} retried`] : []),
+    ...undecodableObjects.map((each) => `cannot be decoded: ${each}`),
     ...(hidden > 0 ? [`${count(hidden)} more cannot be decoded`] : []),
   ];
   return lines.length ? html`<ul class="plain">${lines.map((line) => html`<li key=${line}><bdi>${line}</bdi></li>`)}</ul>` : '-';
