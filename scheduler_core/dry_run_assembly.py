@@ -18,7 +18,7 @@ from scheduler_core.cycle_assembly import CycleContext, Cycles, PlacingParts
 from scheduler_core.explain.gang_dry_run import GroupDryRuns, NextMembers
 from scheduler_core.explain.unblocking_events import UnblockingEvents
 from scheduler_core.fit.fit_search import FitSearch
-from scheduler_core.fit.helpful_nodes import HelpfulNodes
+from scheduler_core.fit.helpful_nodes import HelpfulNodeFinder
 from scheduler_core.fit.request_queue import RequestQueue
 from scheduler_core.fit.trial import TrialParts
 from scheduler_core.framework.waiting_pods import WaitingPods
@@ -78,8 +78,8 @@ def plan_search(context: CycleContext, reservations: GangReservations) -> PlanSe
     return PlanSearch(context.profiles, context.queue, parts.search)
 
 
-def helpful_nodes(context: CycleContext, reservations: GangReservations) -> HelpfulNodes:
-    return HelpfulNodes(_trial_parts(context, reservations))
+def helpful_nodes(context: CycleContext, reservations: GangReservations) -> HelpfulNodeFinder:
+    return HelpfulNodeFinder(_trial_parts(context, reservations))
 
 
 def _trial_parts(context: CycleContext, reservations: GangReservations) -> Callable[[], TrialParts]:

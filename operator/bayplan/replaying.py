@@ -23,7 +23,7 @@ from scheduler_core.errors import ConfigError, Problem, SchedulerCoreError
 from scheduler_core.record_assembly import Replay, ReplayLoop, replay_of
 from scheduler_core.recording.record_entries import Decision, Entry, Placed, Rejected
 from scheduler_core.recording.record_file import RecordError
-from scheduler_core.recording.replayed_input import Difference
+from scheduler_core.recording.replayed_input import ReplayDifference
 from scheduler_core.scheduler import Scheduler
 from scheduler_core.shadows.shadow import Shadow
 
@@ -80,8 +80,8 @@ class ReplayResult:
     decisions: int = 0
     placed: int = 0
     rejected: int = 0
-    changed: list[Difference] = field(default_factory=list)
-    difference: Difference | None = None
+    changed: list[ReplayDifference] = field(default_factory=list)
+    difference: ReplayDifference | None = None
     explanation: Explanation | None = None
     decision: Decision | None = None
     first: datetime | None = None

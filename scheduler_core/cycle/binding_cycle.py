@@ -37,7 +37,7 @@ from scheduler_core.ports import Binding, Clock, ClusterWriter, PodStatusPatch
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.binding import UnclearBindError, run_binds, run_pre_bind_pre_flights, run_pre_binds
 from scheduler_core.runtime.extenders import ExtenderRunner, binder_of
-from scheduler_core.snapshot.cluster_cache import ClusterCache, Placement
+from scheduler_core.snapshot.cluster_cache import ClusterCache, PodState
 
 log = logging.getLogger(__name__)
 _PRE_BIND_PRE_FLIGHT, _PRE_BIND = CycleStage.PRE_BIND_PRE_FLIGHT, CycleStage.PRE_BIND
@@ -316,7 +316,7 @@ class BindingCycle:
     def _is_seen_bound(self, attempt: Attempt) -> bool:
         """Return whether a watch has shown the pod on the node; the bind then took effect even without a response."""
         placed = self.cache.get(attempt.info.uid)
-        if placed is None or placed.placement is not Placement.ADDED:
+        if placed is None or placed.state is not PodState.ADDED:
             return False
         return placed.info.node_name == attempt.node_name
 
@@ -324,7 +324,7 @@ class BindingCycle:
 def node_of_rival(cache: ClusterCache, attempt: Attempt) -> str:
     """Return the other node on which a watch has shown the attempt's pod; "" for none."""
     placed = cache.placed.get(attempt.info.uid)
-    if placed is None or placed.placement is not Placement.ADDED or placed.info.node_name == attempt.node_name:
+    if placed is None or placed.state is not PodState.ADDED or placed.info.node_name == attempt.node_name:
         return ""
     return placed.info.node_name
 

@@ -23,7 +23,7 @@ from scheduler_core.metrics.profile_metrics import ERROR, SCHEDULED, UNSCHEDULAB
 from scheduler_core.ports import Clock, ClusterWriter, Event, ObjectReference
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.binding import run_post_binds
-from scheduler_core.snapshot.cluster_cache import ClusterCache, Placement
+from scheduler_core.snapshot.cluster_cache import ClusterCache, PodState
 from scheduler_core.snapshot.pod_info import PodInfo
 
 log = logging.getLogger(__name__)
@@ -150,6 +150,6 @@ class BindingOutcomes:
 
     def _count_there(self, attempt: Attempt, rival_node_name: str) -> None:
         placed = self.cache.get(attempt.info.uid)
-        if placed is not None and placed.placement is not Placement.ADDED:
+        if placed is not None and placed.state is not PodState.ADDED:
             # An unknown pod was deleted meanwhile; no later event would remove it from the cache.
             self.rival_bound(self.cache.add_pod(on_node(rival_node_name, placed.info.pod)))

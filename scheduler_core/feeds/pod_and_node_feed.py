@@ -44,7 +44,7 @@ from scheduler_core.model.pod_requests import accounted_milli, nano, same_grante
 from scheduler_core.ports import Clock, PodDeletion
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.profile_table import ProfileTable
-from scheduler_core.snapshot.cluster_cache import ClusterCache, PlacedPod, Placement
+from scheduler_core.snapshot.cluster_cache import CachedPod, ClusterCache, PodState
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 
 
@@ -266,7 +266,7 @@ class PodAndNodeFeed:
         if (None if before is None else before.key) != gangs.key_of(pod):
             self._guarded(partial(self._pod_updated, pod), pod)
             placed = self._cache.get(pod.metadata.uid)
-            if placed is not None and placed.placement is Placement.ASSUMED:
+            if placed is not None and placed.state is PodState.ASSUMED:
                 gangs.assumed(pod.metadata.uid)
 
     def has_queued(self, uid: str) -> bool:
@@ -306,7 +306,7 @@ class PodAndNodeFeed:
             # Another scheduler has bound it: what it was when it waited is the best estimate of its room.
             known = waiting.info.pod
             self._pod_added(replace(known, spec=replace(known.spec, node_name=node_name)))
-        elif not node_name and (placed is None or placed.placement is Placement.ASSUMED):
+        elif not node_name and (placed is None or placed.state is PodState.ASSUMED):
             self._queue.remove(uid)
             self._waiting.reject(uid)
             self.invalid_pods.add(pod, f"it could not be decoded: {reason}")
@@ -483,14 +483,14 @@ class PodAndNodeFeed:
         if self._queues_resizes:
             self._follow_resize(pod)
 
-    def _counted(self, held: PlacedPod | None, pod: Pod) -> Pod | None:
+    def _counted(self, held: CachedPod | None, pod: Pod) -> Pod | None:
         """Return the version of an assumed pod that its node counts; None if the pod confirms no bind.
 
         A pod that is assumed on another node, and whose bind has not ended, is released there when its bind fails.
         """
-        if held is None or held.placement is Placement.ADDED:
+        if held is None or held.state is PodState.ADDED:
             return None
-        if held.placement is Placement.ASSUMED and held.info.node_name != pod.spec.node_name:
+        if held.state is PodState.ASSUMED and held.info.node_name != pod.spec.node_name:
             return None
         return on_node(held.info.node_name, held.info.pod)
 

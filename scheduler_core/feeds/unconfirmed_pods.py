@@ -18,7 +18,7 @@ from scheduler_core.feeds.pod_and_node_feed import PodAndNodeFeed
 from scheduler_core.model.pod import Pod
 from scheduler_core.ports import Clock, ClusterWriter
 from scheduler_core.queueing.gang_registry import Gangs
-from scheduler_core.snapshot.cluster_cache import ClusterCache, Placement
+from scheduler_core.snapshot.cluster_cache import ClusterCache, PodState
 from scheduler_core.snapshot.pod_info import PodInfo
 
 log = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ class UnconfirmedPods:
         failures: list[Exception] = []
         for info, pod in found:
             placed = self.cache.placed.get(info.uid)
-            if placed is None or placed.info is not info or placed.placement is not Placement.BOUND:
+            if placed is None or placed.info is not info or placed.state is not PodState.BOUND:
                 continue
             try:
                 self._settle(feed, info, pod)

@@ -37,7 +37,7 @@ _MAX_AFFINITIES = 16
 
 
 @dataclass(frozen=True, slots=True)
-class HelpfulNodes:
+class HelpfulNodeFinder:
     """Finds new nodes that would help waiting pods, between two cycles; nothing is changed.
 
     Args:

@@ -28,7 +28,7 @@ from scheduler_core.model.devices import AllocationResult
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, held_key
 from scheduler_core.placement.reservations import Plan, Reservation, Slot, has_room
-from scheduler_core.snapshot.cluster_cache import ClusterCache, Placement
+from scheduler_core.snapshot.cluster_cache import ClusterCache, PodState
 from scheduler_core.snapshot.indexes.device_index import HeldDevices
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.overlay import ColumnsOverlay
@@ -587,7 +587,7 @@ class HeldRooms:
 
     def _is_bound(self, uid: str) -> bool:
         placed = self._cache.get(uid)
-        return placed is not None and placed.placement is not Placement.ASSUMED
+        return placed is not None and placed.state is not PodState.ASSUMED
 
     @property
     def next_end(self) -> float | None:

@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class ReplayDifference:
     """The first entry that a replay does not reach as recorded, after *number* equal decisions; None for nothing."""
 
     number: int
@@ -60,8 +60,8 @@ class RecordedInput(Journal):
 
     def __init__(self, record: Iterable[entries.Entry]) -> None:
         self.decisions = 0
-        self.changed: list[Difference] = []
-        self.difference: Difference | None = None
+        self.changed: list[ReplayDifference] = []
+        self.difference: ReplayDifference | None = None
         self.is_closed = self.is_paused = False
         self.on_input: Callable[[], None] = lambda: None
         self.on_decision: Callable[[entries.Decision], bool] = lambda _: False
@@ -122,7 +122,7 @@ class RecordedInput(Journal):
         if self.head == decision or _is_equal(self.head, decision):
             self.decisions += 1
         elif _has_same_effect(self.head, decision):
-            self.changed.append(Difference(self.decisions, self.head, decision))
+            self.changed.append(ReplayDifference(self.decisions, self.head, decision))
         else:
             self.differ(decision)
             return
@@ -137,7 +137,7 @@ class RecordedInput(Journal):
 
     def differ(self, computed: entries.Entry | None) -> None:
         if self.difference is None:
-            self.difference = Difference(self.decisions, self.head, computed)
+            self.difference = ReplayDifference(self.decisions, self.head, computed)
             self.on_input()
 
     async def answered(self, port: str, call: Callable[[], Any]) -> Any:
@@ -256,7 +256,7 @@ class RecordedInput(Journal):
         if attempt.gang is not None or not isinstance(recorded, entries.Placed) or recorded.node == computed.node:
             self.decided(computed)
         elif replace(recorded, node=computed.node) == computed and self.move(attempt, recorded.node):
-            self.changed.append(Difference(self.decisions, recorded, computed))
+            self.changed.append(ReplayDifference(self.decisions, recorded, computed))
             self._go_on(recorded)
         else:
             self.differ(computed)

@@ -43,7 +43,7 @@ from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 
 
-class Placement(Enum):
+class PodState(Enum):
     """State of a pod in the cache."""
 
     ASSUMED = auto()
@@ -51,11 +51,11 @@ class Placement(Enum):
     ADDED = auto()
 
 
-class PlacedPod(Struct):
+class CachedPod(Struct):
     """A scheduled pod; ``bound_at`` is the time of the response to its bind, in the clock's seconds."""
 
     info: PodInfo
-    placement: Placement
+    state: PodState
     bound_at: float = 0.0
 
 
@@ -71,8 +71,8 @@ class ClusterCache:
 
     def __init__(self, bounds: SnapshotBounds = DEFAULT_BOUNDS, devices: DeviceIndex | None = None) -> None:
         self.columns = NodeColumns(bounds, devices)
-        self.placed: dict[str, PlacedPod] = {}
-        self._unconfirmed: dict[str, PlacedPod] = {}
+        self.placed: dict[str, CachedPod] = {}
+        self._unconfirmed: dict[str, CachedPod] = {}
         self._without_node = self.columns.pods_without_row
 
     # -- nodes --------------------------------------------------------------------------------------------------
@@ -117,11 +117,11 @@ class ClusterCache:
         """Number of pods that no watch event has confirmed yet."""
         return len(self._unconfirmed)
 
-    def get(self, uid: str) -> PlacedPod | None:
+    def get(self, uid: str) -> CachedPod | None:
         """Return the scheduled pod of this UID, None if there is none."""
         return self.placed.get(uid)
 
-    def placed_pods(self) -> list[PlacedPod]:
+    def placed_pods(self) -> list[CachedPod]:
         """Return all scheduled pods, including assumed pods."""
         return list(self.placed.values())
 
@@ -131,7 +131,7 @@ class ClusterCache:
             raise CacheError(
                 f"pod {info.key} is on node {self.placed[info.uid].info.node_name} already; forget it first"
             )
-        placed = PlacedPod(info, Placement.ASSUMED)
+        placed = CachedPod(info, PodState.ASSUMED)
         self.placed[info.uid] = self._unconfirmed[info.uid] = placed
         try:
             self._attach(info, node_name)
@@ -143,7 +143,7 @@ class ClusterCache:
         """Record that an assumed pod was bound; no effect if a watch event was faster."""
         placed = self._unconfirmed.get(uid)
         if placed is not None:
-            placed.placement = Placement.BOUND
+            placed.state = PodState.BOUND
             placed.bound_at = now
 
     def forget(self, info: PodInfo) -> None:
@@ -164,7 +164,7 @@ class ClusterCache:
         return [
             placed.info
             for placed in self._unconfirmed.values()
-            if placed.placement is Placement.BOUND and placed.bound_at < before
+            if placed.state is PodState.BOUND and placed.bound_at < before
         ]
 
     def add_pod(self, pod: Pod) -> PodInfo:
@@ -180,7 +180,7 @@ class ClusterCache:
         old: PodInfo | None = None
         if placed is not None:
             self._unconfirmed.pop(uid, None)
-            placed.placement = Placement.ADDED
+            placed.state = PodState.ADDED
             placed.info.is_cancelled = False
             same_node = placed.info.node_name == pod.spec.node_name
             if same_node and _compile_equally(placed.info.pod, pod):
@@ -195,7 +195,7 @@ class ClusterCache:
             placed.info = info
         else:
             info = self.columns.compile_pod(pod)
-            placed = self.placed[uid] = PlacedPod(info, Placement.ADDED)
+            placed = self.placed[uid] = CachedPod(info, PodState.ADDED)
         try:
             self._attach(info, pod.spec.node_name)
         except BaseException:
@@ -207,15 +207,15 @@ class ClusterCache:
             raise
         return info
 
-    def confirm(self, placed: PlacedPod, pod: Pod) -> bool:
+    def confirm(self, placed: CachedPod, pod: Pod) -> bool:
         """Confirm an assumed pod by a version with no more than what a bind writes; return False for others."""
         info = placed.info
-        if placed.placement is Placement.ADDED or info.node_name != pod.spec.node_name:
+        if placed.state is PodState.ADDED or info.node_name != pod.spec.node_name:
             return False
         if not _compile_equally(info.pod, pod):
             return False
         self._unconfirmed.pop(info.uid, None)
-        placed.placement = Placement.ADDED
+        placed.state = PodState.ADDED
         placed.info.is_cancelled = False
         # As _replace_equal, which is not called, because every bound pod passes here.
         if info.row != NO_ROW and info.pod.metadata.labels != pod.metadata.labels:
@@ -320,7 +320,7 @@ def differences(cache: ClusterCache, expected: ClusterCache) -> list[CacheDiffer
     """
     for placed in cache.placed_pods():
         info = placed.info
-        if placed.placement is not Placement.ADDED and expected.get(info.uid) is None:
+        if placed.state is not PodState.ADDED and expected.get(info.uid) is None:
             expected.assume(expected.columns.compile_pod(info.pod), info.node_name)
     return sorted((*_nodes(cache.columns, expected.columns), *_pods(cache, expected)))
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from scheduler_core.framework.queued_pod import Place
 from scheduler_core.model.pod import Pod
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
-from scheduler_core.snapshot.cluster_cache import Placement
+from scheduler_core.snapshot.cluster_cache import PodState
 from tests.simulation.api_server import NODES, PODS, ApiServer
 from tests.simulation.cache_comparison import cache_differences
 from tests.simulation.fresh_scheduler import FreshScheduler
@@ -70,7 +70,7 @@ def _unconfirmed(process: OperatorProcess, before: float) -> Iterator[str]:
     """Yield pods that were bound before a time and that neither a watch nor a read has confirmed."""
     for uid in process.ledger.unconfirmed_since(before):
         placed = process.scheduler.context.cache.get(uid)
-        if placed is not None and placed.placement is not Placement.ADDED:
+        if placed is not None and placed.state is not PodState.ADDED:
             yield f"{uid} is assumed on {placed.info.node_name}, and no read has confirmed it"
 
 
@@ -160,7 +160,7 @@ def check_idle(supervisor: OperatorSupervisor, server: ApiServer, groups: PodGro
     for uid in process.ledger.open_reservations():
         yield f"{uid} is reserved on {process.ledger.reservations[uid].node_name} forever"
     for placed in context.cache.placed_pods():
-        if placed.placement is not Placement.ADDED:
+        if placed.state is not PodState.ADDED:
             yield f"{placed.info.uid} is assumed on {placed.info.node_name} forever"
     if process.queued_writes:
         yield f"{process.queued_writes} writes stay queued forever"

@@ -15,7 +15,7 @@ from scheduler_core.in_tree import in_tree_registry
 from scheduler_core.record_assembly import ReplayLoop, header_of, replay_of
 from scheduler_core.recording.record_entries import Entry, RoomHeld
 from scheduler_core.recording.record_file import RecordHeader, RecordReader, frame_of, start_of_file
-from scheduler_core.recording.replayed_input import Difference
+from scheduler_core.recording.replayed_input import ReplayDifference
 from scheduler_core.scheduler_options import SchedulerOptions, SchedulerPorts
 from tests.simulation.api_server import ApiServer
 from tests.simulation.fault_counts import FaultCounts
@@ -77,7 +77,7 @@ def _ignore(text: str) -> None:
     del text
 
 
-def replay_process(content: bytes, name: str = "record") -> tuple[int, Difference | None]:
+def replay_process(content: bytes, name: str = "record") -> tuple[int, ReplayDifference | None]:
     """Replay the record of a process.
 
     Returns:

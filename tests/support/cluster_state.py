@@ -19,7 +19,7 @@ def cluster_state(context: CycleContext) -> dict[str, Any]:
     return {
         **_of_columns(cache.columns),
         "placed": [
-            (each.info.uid, each.info.row, each.info.node_name, each.info.priority, each.placement)
+            (each.info.uid, each.info.row, each.info.node_name, each.info.priority, each.state)
             for each in cache.placed_pods()
         ],
         "assumed": cache.assumed_count,

@@ -53,7 +53,7 @@ def scheduler_state(scheduler: Scheduler) -> dict[str, Any]:
     walk = _Walk()
     return {
         "columns": _columns(nodes),
-        "cache": [(each.info.uid, each.info.node_name, each.placement.name) for each in context.cache.placed_pods()],
+        "cache": [(each.info.uid, each.info.node_name, each.state.name) for each in context.cache.placed_pods()],
         "claims": [(claim.key, claim.metadata.resource_version) for claim in nodes.devices.claims],
         "in flight": walk.plain(nodes.devices._in_flight),
         "queue": walk.plain(context.queue),

@@ -10,7 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from bayplan.extenders.http_extender import Circuit, CircuitOptions, CircuitState, ExtenderParts, HttpExtender, Tally
+from bayplan.extenders.http_extender import (
+    CallTally,
+    Circuit,
+    CircuitOptions,
+    CircuitState,
+    ExtenderParts,
+    HttpExtender,
+)
 from bayplan.extenders.raw_objects import RawObjects, RawResource, Subscription
 from bayplan.extenders.transport import AllowedFilesAndHosts, Transport
 from bayplan.kube.http.connection import ApiConnection
@@ -105,7 +112,7 @@ class ExtenderClients:
         self._clock = clock
         self._circuits = circuits or CircuitOptions()
         self._open: list[tuple[Extender, HttpExtender]] = []
-        self.tallies: dict[str, Tally] = {}
+        self.tallies: dict[str, CallTally] = {}
         self._on_change = on_change
         self._write_fence = write_fence
 
@@ -123,7 +130,7 @@ class ExtenderClients:
             transport=transport,
             circuit=circuit,
             objects=self._objects,
-            tally=self.tallies.setdefault(extender.url_prefix, Tally()),
+            tally=self.tallies.setdefault(extender.url_prefix, CallTally()),
             clock=self._clock,
             on_close=partial(self._closed, subscriptions),
             write_fence=self._write_fence,

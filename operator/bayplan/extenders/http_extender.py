@@ -111,7 +111,7 @@ class Circuit:
 T = TypeVar("T")
 
 
-class Tally:
+class CallTally:
     """Durations and errors of the calls to one extender.
 
     They are stored by extender, not by client: an edited profile gets new clients, and a counter must never decrease.
@@ -174,7 +174,7 @@ class ExtenderParts:
     transport: Transport
     circuit: Circuit
     objects: ExtenderObjects
-    tally: Tally
+    tally: CallTally
     clock: Clock
     on_close: Callable[[], None]
     write_fence: Callable[[], None] = lambda: None

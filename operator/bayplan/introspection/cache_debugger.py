@@ -21,7 +21,7 @@ from scheduler_core.errors import ClusterWriteError
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.scheduler import Scheduler
-from scheduler_core.snapshot.cluster_cache import CacheDifference, ClusterCache, Placement, differences
+from scheduler_core.snapshot.cluster_cache import CacheDifference, ClusterCache, PodState, differences
 
 log = logging.getLogger(__name__)
 
@@ -81,8 +81,8 @@ def dump(context: CycleContext) -> Iterator[str]:
         pods = f"pods {int(columns.pod_count[row])}/{int(columns.allowed_pods[row])}"
         yield f"node {name}: requested of allocatable {', '.join((*amounts, pods))}{nominations}"
     for placed in cache.placed_pods():
-        if placed.placement is not Placement.ADDED:
-            yield f"assumed pod {placed.info.key}: node {placed.info.node_name}, {placed.placement.name.lower()}"
+        if placed.state is not PodState.ADDED:
+            yield f"assumed pod {placed.info.key}: node {placed.info.node_name}, {placed.state.name.lower()}"
     for entry in context.waiting:
         yield f"waiting pod {entry.pod.key}: node {entry.node_name}, for {' '.join(entry.pending_plugins())}"
     yield f"queue dump: {len(context.queue.readings)} pods, {context.queue.readings.parked_count} parked pods"

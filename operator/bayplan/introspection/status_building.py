@@ -43,7 +43,7 @@ from scheduler_core.metrics.profile_metrics import ProfileRecord
 from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.queueing.sub_queues import QueueCounts
 from scheduler_core.scheduler import Scheduler
-from scheduler_core.snapshot.cluster_cache import Placement
+from scheduler_core.snapshot.cluster_cache import PodState
 from scheduler_core.snapshot.indexes.device_index import DeviceIndex, devices_in_use, newest_slices
 
 DEFAULT_LIMIT = 20
@@ -253,7 +253,7 @@ def _cache(context: CycleContext) -> CacheState:
     assumed = tuple(
         Nomination(placed.info.key, placed.info.node_name)
         for placed in cache.placed_pods()
-        if placed.placement is not Placement.ADDED
+        if placed.state is not PodState.ADDED
     )
     return CacheState(cache.columns.count, len(cache), assumed)
 

@@ -160,7 +160,7 @@ def shown_resources(columns: NodeColumns) -> list[tuple[str, int]]:
     return found[:_MAX_RESOURCES]
 
 
-class NodeDevices:
+class DeviceCounts:
     """Devices of Dynamic Resource Allocation, counted at most every few seconds."""
 
     def __init__(self, devices: DeviceIndex, clock: Clock) -> None:
@@ -295,7 +295,7 @@ class NodesPanel:
 
     interval = 1.0
 
-    def __init__(self, sources: PageSources, rows: NodeRows, devices: NodeDevices) -> None:
+    def __init__(self, sources: PageSources, rows: NodeRows, devices: DeviceCounts) -> None:
         self._sources = sources
         self._rows = rows
         self._devices = devices

@@ -14,13 +14,13 @@ from urllib.parse import quote
 
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import astuple, replace
+from msgspec.structs import asdict, replace
 
 import bayplan
 from bayplan.introspection.status_building import informer_state
 from bayplan.introspection.status_model import InformerState, ProfileState
 from bayplan.kube.watches.informer import Informer
-from bayplan.page.node_map import NodeDevices, shown_resources
+from bayplan.page.node_map import DeviceCounts, shown_resources
 from bayplan.page.page_sources import PageSources, Turns
 from bayplan.page.pending_work import GangsPanel
 from bayplan.page.rates import Objective, RatesPanel
@@ -99,7 +99,7 @@ class OverviewPanel:
 
     interval = 1.0
 
-    def __init__(self, sources: PageSources, gangs: GangsPanel, rates: RatesPanel, devices: NodeDevices) -> None:
+    def __init__(self, sources: PageSources, gangs: GangsPanel, rates: RatesPanel, devices: DeviceCounts) -> None:
         self._sources = sources
         self._gangs = gangs
         self._rates = rates
@@ -244,7 +244,7 @@ def _watch_state(resource: str, informer: Informer[Any], clock: Clock) -> WatchR
         problem = f"the first list failed: {informer.last_error}"
     undecodable = sorted(informer.unreadable.items())[:_NODES]
     reasons = tuple(f"{key.removeprefix('/')}: {each.reason}" for key, each in undecodable)
-    return WatchRow(*astuple(informer_state(resource, informer)), problem=problem, undecodable_objects=reasons)
+    return WatchRow(**asdict(informer_state(resource, informer)), problem=problem, undecodable_objects=reasons)
 
 
 def _is_troubled(state: WatchRow) -> bool:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import Struct
 
-from bayplan.page.node_map import MapState, NodeCard, NodeDevices, NodeRows, NodesPanel, delta, read_node, whole
+from bayplan.page.node_map import DeviceCounts, MapState, NodeCard, NodeRows, NodesPanel, delta, read_node, whole
 from bayplan.page.overview import OverviewPanel, WatchesPanel
 from bayplan.page.page_sources import PageSources, Panel, Turns
 from bayplan.page.pending_work import GangsPanel, PendingPanel
@@ -49,7 +49,7 @@ class PageDocuments:
     def __init__(self, sources: PageSources, viewers: int) -> None:
         context = sources.scheduler.context
         columns = context.cache.columns
-        devices, rows = NodeDevices(columns.devices, sources.clock), NodeRows(columns)
+        devices, rows = DeviceCounts(columns.devices, sources.clock), NodeRows(columns)
         self._sources = sources
         self._rates = rates = RatesPanel(sources)
         gangs = GangsPanel(sources)

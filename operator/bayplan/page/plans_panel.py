@@ -12,7 +12,7 @@ from msgspec import Struct
 from bayplan.introspection.status_building import plan_states
 from bayplan.introspection.status_model import PlanState
 from bayplan.page.page_sources import PageSources, Turns
-from bayplan.rebalancing.documents import NodeChange
+from bayplan.rebalancing.documents import NodePodCounts
 from scheduler_core.rebalance.movable_pods import counts_for_node
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import NO_ROW
@@ -31,7 +31,7 @@ class ShownPlan(Struct, frozen=True, rename="camel"):
     """
 
     state: PlanState
-    nodes: tuple[NodeChange, ...]
+    nodes: tuple[NodePodCounts, ...]
     command: str
 
 
@@ -70,14 +70,14 @@ class PlansPanel:
         return document
 
 
-def _changes(nodes: NodeColumns, state: PlanState) -> tuple[NodeChange, ...]:
+def _changes(nodes: NodeColumns, state: PlanState) -> tuple[NodePodCounts, ...]:
     change = Counter[str]()
     for move in () if state.phase in _ENDED else state.moves:
         if move.state in _TO_BE_MADE:
             change[move.source] -= 1
             change[move.target] += 1
     return tuple(
-        NodeChange(name, pods, max(pods + change[name], 0))
+        NodePodCounts(name, pods, max(pods + change[name], 0))
         for name in sorted(change)[:_NODES]
         for pods in (_pods_on(nodes, name),)
     )

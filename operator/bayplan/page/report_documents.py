@@ -17,7 +17,7 @@ from bayplan.explanation.pod_building import explain_pod
 from bayplan.kube.readiness import Readiness
 from bayplan.kube.served_apis import ServerSupport
 from bayplan.kube.writes.api_dispatcher import WriteMetrics
-from bayplan.page.node_map import NodeDevices, NodeMap, NodeRows, NodesPanel
+from bayplan.page.node_map import DeviceCounts, NodeMap, NodeRows, NodesPanel
 from bayplan.page.overview import OverviewPanel, WatchesPanel
 from bayplan.page.page_sources import Commands, PageSources, Turns
 from bayplan.page.pending_work import SHOWN, GangsPanel, PendingPanel, WaitingGangs
@@ -189,7 +189,7 @@ class DocumentReader:
         """Return overview, pending pods, waiting gangs and nodes, and explanations of pods and gangs that wait."""
         turns, sources = self._turns, self._sources
         columns = sources.scheduler.context.cache.columns
-        devices, gangs = NodeDevices(columns.devices, sources.clock), GangsPanel(sources)
+        devices, gangs = DeviceCounts(columns.devices, sources.clock), GangsPanel(sources)
         turns.begin()
         overview = await self.panel("overview", OverviewPanel(sources, gangs, RatesPanel(sources), devices).build)
         nodes = await self.panel("nodes", NodesPanel(sources, NodeRows(columns), devices).build)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 
-from bayplan.rebalancing.documents import LeftAlone, MemberRoom, NodeChange, PlanDocument, PlanGain, PlannedMove
+from bayplan.rebalancing.documents import LeftAlone, MemberRoom, NodePodCounts, PlanDocument, PlanGain, PlannedMove
 from scheduler_core.dry_run_assembly import plan_search
 from scheduler_core.model.pod_requests import amount_text
 from scheduler_core.rebalance.movable_pods import counts_for_node
@@ -97,13 +97,13 @@ def _counted(count: int, noun: str) -> str:
     return f"1 {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def _node_changes(nodes: NodeColumns, moves: tuple[PlannedMove, ...]) -> tuple[NodeChange, ...]:
+def _node_changes(nodes: NodeColumns, moves: tuple[PlannedMove, ...]) -> tuple[NodePodCounts, ...]:
     change: Counter[str] = Counter()
     for move in moves:
         change[move.target] += 1
         change[move.source] -= 1
     before = {name: sum(map(counts_for_node, nodes.pods[nodes.row_of(name)].values())) for name in change}
-    return tuple(NodeChange(name, before[name], before[name] + change[name]) for name in sorted(change))
+    return tuple(NodePodCounts(name, before[name], before[name] + change[name]) for name in sorted(change))
 
 
 def _left_alone(left: Mapping[str, str]) -> tuple[LeftAlone, ...]:

@@ -54,7 +54,7 @@ class MemberRoom(Struct, frozen=True, rename="camel"):
     node: str
 
 
-class NodeChange(Struct, frozen=True, rename="camel"):
+class NodePodCounts(Struct, frozen=True, rename="camel"):
     """Number of pods of a node before and after the moves."""
 
     node: str
@@ -99,7 +99,7 @@ class PlanDocument(Struct, frozen=True, rename="camel", kw_only=True):
     gain: PlanGain = PlanGain()
     cost: int = 0
     room: tuple[MemberRoom, ...] = ()
-    nodes: tuple[NodeChange, ...] = ()
+    nodes: tuple[NodePodCounts, ...] = ()
     left_alone: tuple[LeftAlone, ...] = ()
     missing_nodes: tuple[str, ...] = ()
     reason: str | None = None

@@ -33,7 +33,7 @@ from bayplan.rebalancing.building import plan_document
 from bayplan.rebalancing.documents import MemberRoom, PlanDocument
 from bayplan.rebalancing.gang_rooms import GangRooms
 from bayplan.rebalancing.plan_run import COMPLETED, PlanRun, full_second, has_failed_search, is_open
-from bayplan.rebalancing.pod_moves import AwaitedMove, Evictions, PodMoves
+from bayplan.rebalancing.pod_moves import AwaitedMove, MoveRequests, PodMoves
 from bayplan.resources.conditions import ConditionUpdate, problems_message, set_condition
 from bayplan.resources.rebalance_plan import (
     RebalancePlan,
@@ -64,7 +64,7 @@ class StoredPlan(Struct, frozen=True):
     status: dict[str, Any] = {}
 
 
-class PlanRequests(Evictions, Protocol):
+class PlanRequests(MoveRequests, Protocol):
     """Requests of the controller."""
 
     async def write_status(self, name: str, uid: str, status: dict[str, Any]) -> None:

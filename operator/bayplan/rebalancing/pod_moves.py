@@ -41,7 +41,7 @@ class _NotBegunError(SchedulerCoreError):
     """What resumes a move after a restart cannot be written now."""
 
 
-class Evictions(Protocol):
+class MoveRequests(Protocol):
     """Requests of a move."""
 
     async def evict(self, namespace: str, name: str, uid: str) -> None:
@@ -97,7 +97,7 @@ class AwaitedMove:
 class PodMoves:
     """Makes moves, and resumes those that an earlier process began."""
 
-    def __init__(self, scheduler: Scheduler, evictions: Evictions, clock: Clock) -> None:
+    def __init__(self, scheduler: Scheduler, evictions: MoveRequests, clock: Clock) -> None:
         self._scheduler = scheduler
         self._evictions = evictions
         self._clock = clock

@@ -172,7 +172,7 @@ def _no_gangs(namespace: str, name: str, source: GroupSource | None) -> GangExpl
 
 
 @dataclass(frozen=True, slots=True)
-class Explainers:
+class ExplainCalls:
     """What the explain endpoint calls.
 
     Attributes:
@@ -194,7 +194,7 @@ class ExplainEndpoint:
 
     def __init__(
         self,
-        explainers: Explainers,
+        explainers: ExplainCalls,
         readiness: Readiness,
         is_suspended: Callable[[], bool] = lambda: False,
         documents: BackgroundDocuments | None = None,

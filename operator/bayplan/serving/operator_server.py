@@ -33,7 +33,7 @@ from bayplan.serving.bayplan_metrics import (
     operator_metrics,
     page_metrics,
 )
-from bayplan.serving.debug_endpoints import DebugEndpoints, DebugSources, ExplainEndpoint, Explainers
+from bayplan.serving.debug_endpoints import DebugEndpoints, DebugSources, ExplainCalls, ExplainEndpoint
 from bayplan.serving.deferred_server import Listener, ServedCertificate, ServedParts
 from bayplan.serving.fit_endpoint import FitAccess, FitEndpoint, FitSources
 from bayplan.serving.http_server import HealthServer, protection_of
@@ -63,7 +63,7 @@ class Endpoints:
     ) -> list[web.RouteDef]:
         parts, context = self._parts, self._parts.scheduler.context
         explain = ExplainEndpoint(
-            Explainers(self.explain_named, self.explain_gang_named, self.namespaces_of),
+            ExplainCalls(self.explain_named, self.explain_gang_named, self.namespaces_of),
             parts.readiness,
             lambda: context.suspension.is_on,
             parts.background,

@@ -38,7 +38,7 @@ _KINDS: Mapping[str, type[CustomResource]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class ProfileFindings:
+class ReviewedProfile:
     """Findings about a SchedulerProfile.
 
     Attributes:
@@ -83,7 +83,7 @@ class ObjectRules:
 
     def profile_findings(
         self, plain: Mapping[str, Any], plugin_configs: Sequence[Mapping[str, Any]]
-    ) -> ProfileFindings:
+    ) -> ReviewedProfile:
         """Return the findings about a SchedulerProfile; see :func:`plain_object`."""
         state = desired_state(
             [plain], plugin_configs, self._validation, allow_default_scheduler=self._allow_default_scheduler
@@ -96,7 +96,7 @@ class ObjectRules:
         if built.instance is not None:
             order = queue_sort_of(built.instance)
             built.instance.retire()
-        return ProfileFindings(validated, problems, built, missing, order)
+        return ReviewedProfile(validated, problems, built, missing, order)
 
 
 def plain_object(body: Mapping[str, Any]) -> dict[str, Any]:

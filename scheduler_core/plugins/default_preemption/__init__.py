@@ -51,7 +51,7 @@ from scheduler_core.framework.status import SUCCESS, Code, Status, error, unreso
 from scheduler_core.model.pod import Pod
 from scheduler_core.plugins.default_preemption.candidate_nodes import (
     DryRunResult,
-    Trial,
+    PreemptionTrial,
     Walk,
     WhyNot,
     awaits_devices,
@@ -220,7 +220,7 @@ class DefaultPreemption(PreEnqueuePlugin, PlannedPostFilter, GangPreemptor):
         importance = importance_at(self.handle.clock.wall(), by_cost=by_cost)
         # An extender may have rejected a node where all filters accept the pod.
         is_filtered = diagnosis.pre_filter.is_success and EXTENDER not in diagnosis.rejected_by
-        trial = Trial(pod, nodes, importance, terms, why_not, is_filtered=is_filtered, stored_for=self.name)
+        trial = PreemptionTrial(pod, nodes, importance, terms, why_not, is_filtered=is_filtered, stored_for=self.name)
         if terms.rows is None:
             walk = self._walk(pod, nodes, diagnosis, terms)
         else:

@@ -178,7 +178,7 @@ class RowOutcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class PreemptionTrial:
     """A preemption to try: a pod on nodes, with disruption budgets and pods that must stay.
 
     Attributes:
@@ -374,7 +374,9 @@ class Walk(Struct, frozen=True):
     without_victims: int = 0
 
 
-def dry_run(handle: Handle, state: CycleState, trial: Trial, walk: Walk, diagnosis: Diagnosis) -> DryRunResult:
+def dry_run(
+    handle: Handle, state: CycleState, trial: PreemptionTrial, walk: Walk, diagnosis: Diagnosis
+) -> DryRunResult:
     """Try nodes until there are enough candidates, without changing anything."""
     found = DryRunResult()
     if walk.without_victims:
@@ -423,7 +425,7 @@ def dry_run(handle: Handle, state: CycleState, trial: Trial, walk: Walk, diagnos
 def _with_least_victims(
     handle: Handle,
     state: CycleState,
-    trial: Trial,
+    trial: PreemptionTrial,
     found: DryRunResult,
     essential: Mapping[int, frozenset[str]],
 ) -> tuple[PreemptionCandidate, ...]:
@@ -503,7 +505,7 @@ class StoredOutcomes:
 
 
 def _try_or_look_up(
-    handle: Handle, state: CycleState, trial: Trial, rows: Sequence[int], stored: StoredOutcomes | None
+    handle: Handle, state: CycleState, trial: PreemptionTrial, rows: Sequence[int], stored: StoredOutcomes | None
 ) -> Sequence[RowOutcome | PluginError]:
     """Try the rows whose outcomes are not stored; return the outcomes of all."""
     if stored is None:
@@ -518,7 +520,9 @@ def _try_or_look_up(
     return outcomes
 
 
-def _try(handle: Handle, state: CycleState, trial: Trial, rows: Sequence[int]) -> list[RowOutcome | PluginError]:
+def _try(
+    handle: Handle, state: CycleState, trial: PreemptionTrial, rows: Sequence[int]
+) -> list[RowOutcome | PluginError]:
     """Try rows at once; if a plugin fails, try each row on its own, so that only the failing row is lost."""
     if not rows:
         return []
@@ -533,7 +537,9 @@ def _try(handle: Handle, state: CycleState, trial: Trial, rows: Sequence[int]) -
     return [outcome for row in rows for outcome in _try(handle, state, trial, [row])]
 
 
-def _candidate(found: RowOutcome | PluginError, trial: Trial, diagnosis: Diagnosis) -> PreemptionCandidate | Status:
+def _candidate(
+    found: RowOutcome | PluginError, trial: PreemptionTrial, diagnosis: Diagnosis
+) -> PreemptionCandidate | Status:
     if isinstance(found, PluginError):
         return error(str(found))
     if found.verdict:

@@ -66,9 +66,9 @@ from scheduler_core.plugins.volume_binding.filtering import (
     REASONS,
     CapacityScore,
     DelayedClaim,
-    Evaluation,
     NodeEvaluator,
     PodClaims,
+    VolumeEvaluation,
     are_bound,
     claims_of_pod,
     rejection_of_claims,
@@ -198,7 +198,7 @@ class _Attempt(Struct):
     """
 
     claims: PodClaims | None = None
-    evaluation: Evaluation | None = None
+    evaluation: VolumeEvaluation | None = None
     reserved: NodeVolumes | None = None
     is_all_bound: bool = False
 
@@ -374,7 +374,7 @@ class NodeVolumes(Struct):
     provisions: list[PersistentVolumeClaim] = field(default_factory=list)
 
 
-def decided_volumes(evaluation: Evaluation, row: int) -> NodeVolumes:
+def decided_volumes(evaluation: VolumeEvaluation, row: int) -> NodeVolumes:
     decided = NodeVolumes(provisions=list(evaluation.preselected))
     for claim, assigned in zip(evaluation.matched, evaluation.assigned, strict=True):
         number = int(assigned[row])

@@ -372,7 +372,7 @@ REASONS = (
 """The bits of a code with their reasons, in the order in which a node's reasons are reported."""
 
 
-class Evaluation(Struct):
+class VolumeEvaluation(Struct):
     """Result for all rows.
 
     Attributes:
@@ -400,16 +400,16 @@ class NodeEvaluator:
         self._reach = VolumeReach(nodes)
         self._csi_nodes = CsiNodeColumns(nodes)
 
-    def evaluate(self, claims: PodClaims) -> Evaluation:
+    def evaluate(self, claims: PodClaims) -> VolumeEvaluation:
         """Evaluate every row; raise SelectorError if the selector of a claim is invalid."""
-        evaluation = Evaluation(np.zeros(self.nodes.size, dtype=np.int16))
+        evaluation = VolumeEvaluation(np.zeros(self.nodes.size, dtype=np.int16))
         if claims.bound:
             self._evaluate_bound(claims.bound, evaluation)
         if claims.delayed:
             self._evaluate_delayed(claims.delayed, evaluation)
         return evaluation
 
-    def _evaluate_bound(self, claims: list[PersistentVolumeClaim], evaluation: Evaluation) -> None:
+    def _evaluate_bound(self, claims: list[PersistentVolumeClaim], evaluation: VolumeEvaluation) -> None:
         """Evaluate bound claims: the first claim that rejects a row decides; a missing volume rejects all rows."""
         codes = evaluation.codes
         left = self.nodes.alive.copy()
@@ -426,7 +426,9 @@ class NodeEvaluator:
                 codes[left & ~reached] = OUT_OF_REACH
                 left &= reached
 
-    def _reached(self, known: KnownVolume, evaluation: Evaluation) -> tuple[_Mask | None, tuple[_Mask, int] | None]:
+    def _reached(
+        self, known: KnownVolume, evaluation: VolumeEvaluation
+    ) -> tuple[_Mask | None, tuple[_Mask, int] | None]:
         """Return the rows that can access a volume (None: all), and the rows where that is unknown, with their code.
 
         If a CSI driver serves an in-tree volume, its affinity is translated for that driver.
@@ -454,7 +456,7 @@ class NodeEvaluator:
             reached[migrated] = self._reach.matching.selector(translated, ALL_ROWS)[migrated]
         return reached, None
 
-    def _evaluate_delayed(self, claims: list[DelayedClaim], evaluation: Evaluation) -> None:
+    def _evaluate_delayed(self, claims: list[DelayedClaim], evaluation: VolumeEvaluation) -> None:
         nodes, codes = self.nodes, evaluation.codes
         looking = nodes.alive & (codes < _FIRST_PROBLEM)
         to_match: list[DelayedClaim] = []
@@ -483,7 +485,7 @@ class NodeEvaluator:
         for delayed, assigned in zip(to_match, evaluation.assigned, strict=True):
             looking = self._provision(delayed, looking, looking & (assigned == NONE), evaluation)
 
-    def _provision(self, delayed: DelayedClaim, looking: _Mask, wanting: _Mask, evaluation: Evaluation) -> _Mask:
+    def _provision(self, delayed: DelayedClaim, looking: _Mask, wanting: _Mask, evaluation: VolumeEvaluation) -> _Mask:
         """Evaluate the rows where a claim needs a new volume; return the rows that remain."""
         if not wanting.any():
             return looking
@@ -517,7 +519,7 @@ class CapacityScore:
         scale = MAX_NODE_SCORE // _MAX_SHAPE_SCORE
         self._by_percentage = scores_by_percentage([(point.utilization, point.score * scale) for point in shape])
 
-    def scores(self, evaluation: Evaluation, rows: Rows) -> Scores:
+    def scores(self, evaluation: VolumeEvaluation, rows: Rows) -> Scores:
         """Return the mean score of the storage classes that count on each row, 0 without any; int64 per row."""
         size = len(evaluation.codes)
         total, classes = np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64)
@@ -533,7 +535,7 @@ class CapacityScore:
         return rounded[rows]
 
 
-def _uses(evaluation: Evaluation) -> Iterator[_ClassUse]:
+def _uses(evaluation: VolumeEvaluation) -> Iterator[_ClassUse]:
     size = len(evaluation.codes)
     static, dynamic = dict[str, _ClassUse](), dict[str, _ClassUse]()
     volumes = [known.volume.spec for known in evaluation.volumes]
@@ -567,7 +569,7 @@ def _uses(evaluation: Evaluation) -> Iterator[_ClassUse]:
     yield from dynamic.values()
 
 
-def _matched(evaluation: Evaluation) -> Iterator[tuple[PersistentVolumeClaim, NDArray[np.int32]]]:
+def _matched(evaluation: VolumeEvaluation) -> Iterator[tuple[PersistentVolumeClaim, NDArray[np.int32]]]:
     return zip(evaluation.matched, evaluation.assigned, strict=True)
 
 

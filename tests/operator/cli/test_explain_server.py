@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from bayplan.cli import bayplan
 from bayplan.explanation.documents import Explanation, GangExplanation
 from bayplan.kube.readiness import Readiness
-from bayplan.serving.debug_endpoints import ExplainEndpoint, Explainers
+from bayplan.serving.debug_endpoints import ExplainCalls, ExplainEndpoint
 from bayplan.serving.deferred_server import ServedCertificate
 from bayplan.serving.http_server import Protection
 from bayplan.settings.operator_settings import ServingSettings
@@ -33,7 +33,7 @@ def explain_one_gang(namespace: str, name: str, source: GroupSource | None) -> G
 def operator(*, ready: bool = True, explains: bool = True, secure: bool = False) -> Iterator[str]:
     """Run the endpoint of an operator and yield its URL."""
     readiness = Readiness(() if ready else ("pods are being listed",))
-    routes = ExplainEndpoint(Explainers(explain_pod, explain_one_gang), readiness).routes if explains else []
+    routes = ExplainEndpoint(ExplainCalls(explain_pod, explain_one_gang), readiness).routes if explains else []
     protection = Protection(ServedCertificate(ServingSettings(secure_serving=True)) if secure else None)
     with serve_in_thread(readiness, routes, protection) as server:
         yield f"http://127.0.0.1:{server.port}"

@@ -21,7 +21,7 @@ from bayplan.kube.leader_election import LeaderEndpoint, LeaderState
 from bayplan.kube.readiness import Readiness
 from bayplan.serving import COMMAND_PATHS
 from bayplan.serving.authorization import COMMAND_AUDIENCE, Access, RequestAuthorization, User
-from bayplan.serving.debug_endpoints import DebugEndpoints, DebugSources, ExplainEndpoint, Explainers
+from bayplan.serving.debug_endpoints import DebugEndpoints, DebugSources, ExplainCalls, ExplainEndpoint
 from bayplan.serving.deferred_server import ServedCertificate
 from bayplan.serving.http_server import Protection
 from bayplan.settings.operator_settings import ServingSettings
@@ -73,7 +73,7 @@ class Replica:
         if self.state.is_standby:
             readiness.stand_by(lambda: f"standby, {self.state.holder} leads")
         debug = DebugEndpoints(DebugSources(self._status, self._check_cache, lambda: self.state))
-        return [*ExplainEndpoint(Explainers(self._explain), readiness).routes, *debug.routes]
+        return [*ExplainEndpoint(ExplainCalls(self._explain), readiness).routes, *debug.routes]
 
     def _explain(self, namespace: str, name: str) -> Explanation:
         self.requests.append("explain")

@@ -9,7 +9,14 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
-from bayplan.extenders.http_extender import Circuit, CircuitOptions, CircuitState, ExtenderParts, HttpExtender, Tally
+from bayplan.extenders.http_extender import (
+    CallTally,
+    Circuit,
+    CircuitOptions,
+    CircuitState,
+    ExtenderParts,
+    HttpExtender,
+)
 from bayplan.extenders.transport import Transport
 from bayplan.kube.leader_election import NotLeadingError
 
@@ -64,7 +71,7 @@ class World:
         self.server = server
         self.clock = VirtualClock()
         self.cluster = Cluster()
-        self.tally = Tally()
+        self.tally = CallTally()
         self.closed = 0
         self.clients: list[HttpExtender] = []
         self.write_fence: Callable[[], None] = lambda: None

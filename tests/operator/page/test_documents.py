@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 import pytest
-from bayplan.page.node_map import NodeDevices, NodeMapDelta, NodeRows, NodesPanel, delta, read_node, whole
+from bayplan.page.node_map import DeviceCounts, NodeMapDelta, NodeRows, NodesPanel, delta, read_node, whole
 from bayplan.page.overview import OverviewPanel
 from bayplan.page.pending_work import GangsPanel, PendingPanel
 from bayplan.page.profiles_panel import CONFIGURATION, ProfilesPanel
@@ -48,7 +48,7 @@ def world() -> PageWorld:
 
 def nodes_panel(world: PageWorld) -> NodesPanel:
     columns = world.rig.context.cache.columns
-    return NodesPanel(world.sources, NodeRows(columns), NodeDevices(columns.devices, world.clock))
+    return NodesPanel(world.sources, NodeRows(columns), DeviceCounts(columns.devices, world.clock))
 
 
 async def test_pending_pods_are_grouped_by_cause(world: PageWorld) -> None:
@@ -408,7 +408,7 @@ async def test_overview(world: PageWorld) -> None:
     """The overview counts pods by place and sums resources."""
     world.add(pod("one", requests={"cpu": "1"}, node_name="b"), pod("large", requests={"cpu": "9"}))
     await settle(world.rig)
-    devices = NodeDevices(world.rig.context.cache.columns.devices, world.clock)
+    devices = DeviceCounts(world.rig.context.cache.columns.devices, world.clock)
     rates = RatesPanel(world.sources)
     panel = OverviewPanel(world.sources, GangsPanel(world.sources), rates, devices)
     found = await panel.build(world.turns)

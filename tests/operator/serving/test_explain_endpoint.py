@@ -12,7 +12,7 @@ from bayplan.explanation.documents import Explanation, GangExplanation
 from bayplan.explanation.rendering import read_explanation, read_gang_explanation
 from bayplan.kube.readiness import Readiness
 from bayplan.serving import EXPLAIN_PATH
-from bayplan.serving.debug_endpoints import ExplainEndpoint, Explainers
+from bayplan.serving.debug_endpoints import ExplainCalls, ExplainEndpoint
 from bayplan.serving.http_server import HealthServer
 from bayplan.serving.same_host_access import is_on_this_host
 
@@ -52,7 +52,7 @@ def readiness() -> Readiness:
 
 @pytest.fixture
 async def server(readiness: Readiness) -> AsyncIterator[HealthServer]:
-    endpoint = ExplainEndpoint(Explainers(explain_pod, explain_gang_of_one_api, namespaces_of), readiness)
+    endpoint = ExplainEndpoint(ExplainCalls(explain_pod, explain_gang_of_one_api, namespaces_of), readiness)
     async with served(endpoint.routes, readiness) as server:
         yield server
 
@@ -94,7 +94,7 @@ async def test_a_name_in_all_namespaces(server: HealthServer) -> None:
 
 async def test_a_suspended_cycle_rejects_requests(readiness: Readiness) -> None:
     """Requests are rejected while a scheduling cycle waits for an extender, because a dry run would disturb it."""
-    endpoint = ExplainEndpoint(Explainers(explain_pod, explain_gang_of_one_api), readiness, lambda: True)
+    endpoint = ExplainEndpoint(ExplainCalls(explain_pod, explain_gang_of_one_api), readiness, lambda: True)
     async with served(endpoint.routes, readiness) as server:
         status, body = await request(server, namespace="shop", podgroup="train")
     assert (status, error_in(body)) == (
@@ -164,7 +164,7 @@ async def test_errors(server: HealthServer, query: dict[str, str], status: int, 
 async def test_requests_are_rejected_until_ready() -> None:
     """Requests are rejected until the process is ready."""
     waiting = Readiness(("pods are being listed",))
-    endpoint = ExplainEndpoint(Explainers(explain_pod), waiting)
+    endpoint = ExplainEndpoint(ExplainCalls(explain_pod), waiting)
     async with served(endpoint.routes, waiting) as server:
         status, body = await request(server, namespace="shop", pod="web")
     assert (status, error_in(body)) == (503, "not ready: pods are being listed; retry")

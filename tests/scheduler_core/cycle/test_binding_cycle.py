@@ -17,7 +17,7 @@ from scheduler_core.framework.extension_points import PermitResult
 from scheduler_core.framework.status import SKIP, Code, Status, error
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod import Pod
-from scheduler_core.snapshot.cluster_cache import Placement
+from scheduler_core.snapshot.cluster_cache import PodState
 from tests.support.builders import node, pod
 from tests.support.presence import present
 from tests.support.recording_plugins import Journal, no_pods_assumed, recorder_rig
@@ -57,7 +57,7 @@ async def test_a_bound_pod_is_reported() -> None:
     assert (event.type, event.reason, event.note) == ("Normal", "Scheduled", "Successfully assigned default/web to n0")
     assert event.reporting_controller == "default-scheduler"
     placed = present(made.context.cache.get(UID))
-    assert placed.placement is Placement.BOUND
+    assert placed.state is PodState.BOUND
     assert (made.context.metrics.records["default-scheduler"].scheduled, made.place_of(POD)) == (1, "")
 
 

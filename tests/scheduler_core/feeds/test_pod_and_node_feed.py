@@ -17,7 +17,7 @@ from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.taints import Toleration
-from scheduler_core.snapshot.cluster_cache import Placement
+from scheduler_core.snapshot.cluster_cache import PodState
 from tests.support.builders import container, node, pod
 from tests.support.presence import present
 from tests.support.recording_plugins import Journal, recorder
@@ -312,7 +312,7 @@ async def test_a_watch_event_before_the_bind_response() -> None:
     made.scheduler.feed.pod_updated(WEB, bound)
     made.context.cache.finish_binding(WEB.metadata.uid, made.clock.now())
     placed = present(made.context.cache.get(WEB.metadata.uid))
-    assert placed.placement is Placement.ADDED
+    assert placed.state is PodState.ADDED
     assert made.context.cache.assumed_count == 0
     assert made.context.cache.columns.pod_count.tolist() == [1]
 

@@ -8,7 +8,7 @@ from scheduler_core.errors import CacheError
 from scheduler_core.model.affinity import LabelSelector
 from scheduler_core.model.pod import ContainerStatus, Pod, ResourceRequirements
 from scheduler_core.model.selectors import PodQuery, compile_label_selector
-from scheduler_core.snapshot.cluster_cache import ClusterCache, Placement
+from scheduler_core.snapshot.cluster_cache import ClusterCache, PodState
 from scheduler_core.snapshot.interning import CPU_COLUMN
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 from tests.support.builders import container, node, pod
@@ -40,9 +40,9 @@ def cpu_of(cache: ClusterCache, *names: str) -> list[int]:
     return [int(cache.columns.requested[CPU_COLUMN, cache.columns.row_of(name)]) for name in names]
 
 
-def placement_of(cache: ClusterCache, info: PodInfo) -> Placement | None:
+def placement_of(cache: ClusterCache, info: PodInfo) -> PodState | None:
     entry = cache.get(info.uid)
-    return None if entry is None else entry.placement
+    return None if entry is None else entry.state
 
 
 def test_an_assumed_pod_uses_resources(cache: ClusterCache) -> None:
@@ -50,7 +50,7 @@ def test_an_assumed_pod_uses_resources(cache: ClusterCache) -> None:
     info = assume(cache, "p", "a")
     assert cpu_of(cache, "a", "b") == [1000, 0]
     assert (info.node_name, info.row) == ("a", cache.columns.row_of("a"))
-    assert (len(cache), cache.assumed_count, placement_of(cache, info)) == (1, 1, Placement.ASSUMED)
+    assert (len(cache), cache.assumed_count, placement_of(cache, info)) == (1, 1, PodState.ASSUMED)
 
 
 def test_a_pod_is_assumed_once(cache: ClusterCache) -> None:
@@ -89,11 +89,11 @@ def test_a_confirmed_pod_is_counted_once(cache: ClusterCache) -> None:
     """The watch event of a bound pod changes its state to ADDED and not its requests."""
     info = assume(cache, "p", "a")
     cache.finish_binding(info.uid, 5.0)
-    assert placement_of(cache, info) is Placement.BOUND
+    assert placement_of(cache, info) is PodState.BOUND
     confirmed = cache.add_pod(placed("p", "a"))
     assert confirmed is info
     assert confirmed.pod.spec.node_name == "a"
-    assert (placement_of(cache, info), cache.assumed_count) == (Placement.ADDED, 0)
+    assert (placement_of(cache, info), cache.assumed_count) == (PodState.ADDED, 0)
     assert cpu_of(cache, "a") == [1000]
 
 
@@ -103,7 +103,7 @@ def test_the_watch_event_may_arrive_before_the_bind_response(cache: ClusterCache
     cache.add_pod(placed("p", "a"))
     cache.finish_binding(info.uid, 5.0)
     cache.forget(info)
-    assert placement_of(cache, info) is Placement.ADDED
+    assert placement_of(cache, info) is PodState.ADDED
     assert cpu_of(cache, "a") == [1000]
     assert cache.overdue(100.0) == []
 
@@ -129,7 +129,7 @@ def test_the_watch_event_overrides_the_assumed_node(cache: ClusterCache) -> None
 def test_a_pod_that_another_scheduler_bound(cache: ClusterCache) -> None:
     """A bound pod that was never assumed is added."""
     info = cache.add_pod(placed("p", "a", cpu="2"))
-    assert (cpu_of(cache, "a"), placement_of(cache, info)) == ([2000], Placement.ADDED)
+    assert (cpu_of(cache, "a"), placement_of(cache, info)) == ([2000], PodState.ADDED)
 
 
 def test_a_resized_pod_is_counted_again(cache: ClusterCache) -> None:

@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from scheduler_core.snapshot.cluster_cache import ClusterCache, Placement
+from scheduler_core.snapshot.cluster_cache import ClusterCache, PodState
 from scheduler_core.snapshot.interning import CPU_COLUMN
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 from tests.support.builders import node, pod
@@ -29,7 +29,7 @@ class Expected:
     node_name: str
     amounts: dict[str, int]
     ports: set[int]
-    placement: Placement
+    state: PodState
     bound_at: float = 0.0
 
 
@@ -61,15 +61,15 @@ class CacheMachine(RuleBasedStateMachine):
         info = self.cache.columns.compile_pod(pod(name, requests=amounts, ports=sorted(ports)))
         self.cache.assume(info, node_name)
         self.assumed[name] = info
-        self.pods[name] = Expected(node_name, amounts, ports, Placement.ASSUMED)
+        self.pods[name] = Expected(node_name, amounts, ports, PodState.ASSUMED)
 
     @rule(name=POD_NAMES)
     def finish_binding(self, name: str) -> None:
         self.now += 1.0
         self.cache.finish_binding(f"uid-of-default-{name}", self.now)
         expected = self.pods.get(name)
-        if expected is not None and expected.placement is not Placement.ADDED:
-            expected.placement, expected.bound_at = Placement.BOUND, self.now
+        if expected is not None and expected.state is not PodState.ADDED:
+            expected.state, expected.bound_at = PodState.BOUND, self.now
 
     @rule(name=POD_NAMES)
     def forget(self, name: str) -> None:
@@ -77,7 +77,7 @@ class CacheMachine(RuleBasedStateMachine):
         if info is None:
             return
         self.cache.forget(info)
-        if name in self.pods and self.pods[name].placement is not Placement.ADDED:
+        if name in self.pods and self.pods[name].state is not PodState.ADDED:
             del self.pods[name]
 
     @rule(name=POD_NAMES)
@@ -89,7 +89,7 @@ class CacheMachine(RuleBasedStateMachine):
     @rule(name=POD_NAMES, node_name=NODE_NAMES, amounts=AMOUNTS, ports=PORTS)
     def watch(self, name: str, node_name: str, amounts: dict[str, int], ports: set[int]) -> None:
         self.cache.add_pod(pod(name, node_name=node_name, requests=amounts, ports=sorted(ports)))
-        self.pods[name] = Expected(node_name, amounts, ports, Placement.ADDED)
+        self.pods[name] = Expected(node_name, amounts, ports, PodState.ADDED)
 
     @rule(name=POD_NAMES)
     def remove_pod(self, name: str) -> None:
@@ -135,7 +135,7 @@ class CacheMachine(RuleBasedStateMachine):
         assert len(self.cache) == len(self.pods)
         for name, expected in self.pods.items():
             entry = present(self.cache.get(f"uid-of-default-{name}"))
-            assert (entry.placement, entry.info.node_name) == (expected.placement, expected.node_name)
+            assert (entry.state, entry.info.node_name) == (expected.state, expected.node_name)
             row = columns.row_of(expected.node_name)
             assert entry.info.row == row
             assert row == NO_ROW or columns.pods[row][entry.info.uid] is entry.info
@@ -150,11 +150,9 @@ class CacheMachine(RuleBasedStateMachine):
 
     @invariant()
     def only_bound_pods_become_overdue(self) -> None:
-        unconfirmed = [each for each in self.pods.values() if each.placement is not Placement.ADDED]
+        unconfirmed = [each for each in self.pods.values() if each.state is not PodState.ADDED]
         assert self.cache.assumed_count == len(unconfirmed)
-        late = {
-            name for name, each in self.pods.items() if each.placement is Placement.BOUND and each.bound_at < self.now
-        }
+        late = {name for name, each in self.pods.items() if each.state is PodState.BOUND and each.bound_at < self.now}
         assert {info.pod.metadata.name for info in self.cache.overdue(self.now)} == late
 
 
