@@ -118,6 +118,16 @@ class StepCounter:
         if self._left <= 0:
             self._end_slice()
 
+    @contextmanager
+    def uninterrupted(self) -> Iterator[None]:
+        """Let no slice end in a block, and no search move: what the block reads is still true when it ends."""
+        before = self.on_slice_end, self.on_long_search
+        self.on_slice_end = self.on_long_search = None
+        try:
+            yield
+        finally:
+            self.on_slice_end, self.on_long_search = before
+
     def _end_slice(self) -> None:
         self._left = self.slice_steps
         if self.on_slice_end is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from scheduler_core.plugins.default_preemption.eviction import Evictions
 from scheduler_core.ports import NodeVictims
 from scheduler_core.scheduler import SchedulerPorts
 from scheduler_core.scheduler_options import SchedulerOptions
-from scheduler_core.step_counter import NO_LIMIT
+from scheduler_core.step_counter import NO_LIMIT, StepCounter
 from tests.support.builders import node, pod
 from tests.support.gang_preemption import running_pod, terminating_pod, with_pod_groups
 from tests.support.gangs import group, member, members
@@ -227,3 +228,39 @@ async def test_the_law_fails_if_the_limits_are_checked_by_plans_only(
     """With this planted bug, the budget is violated."""
     monkeypatch.setattr(Evictions, "_limit_reached", lambda *_: "")
     assert await CYCLES[cycle]("pod", NEVER, _nothing, _delete_other) == AT_FIRST["pod"]
+
+
+async def _slices_within(kind: str, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
+    """Return how often the limits were checked, and how many slices ended between a check and the first eviction."""
+    begun, inside, ended = 0, False, 0
+    evict, between = Evictions._evict_within_limits, Interrupted.between_slices
+
+    def checked(self: Evictions, *given: Any) -> None:
+        nonlocal begun, inside
+        begun, inside = begun + 1, True
+        evict(self, *given)
+        inside = False
+
+    async def counted(self: Interrupted, work: Coroutine[Any, Any, None]) -> None:
+        nonlocal ended
+        ended += inside
+        await between(self, work)
+
+    monkeypatch.setattr(Evictions, "_evict_within_limits", checked)
+    monkeypatch.setattr(Interrupted, "between_slices", counted)
+    await _in_slices(kind, NEVER, _nothing, _nothing)
+    return begun, ended
+
+
+@pytest.mark.parametrize("kind", AT_FIRST)
+async def test_no_slice_ends_between_the_check_and_the_evictions(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cluster cannot change in between, and a replay evicts at the same point."""
+    assert await _slices_within(kind, monkeypatch) == (1, 0)
+
+
+@pytest.mark.parametrize("kind", AT_FIRST)
+async def test_the_law_fails_if_slices_end_in_the_check(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With this planted bug, a slice ends there."""
+    monkeypatch.setattr(StepCounter, "uninterrupted", lambda _: nullcontext())
+    _, ended = await _slices_within(kind, monkeypatch)
+    assert ended

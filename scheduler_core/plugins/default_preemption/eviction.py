@@ -136,10 +136,12 @@ class Evictions:
 
     def _evict_within_limits(self, preemption: Preemption, evict: Callable[[], None]) -> None:
         try:
-            reason = self._limit_reached(preemption)
-            if not reason:
-                evict()
-                return
+            # Between two slices the cluster may change again.
+            with self._handle.nodes.steps.uninterrupted():
+                reason = self._limit_reached(preemption)
+                if not reason:
+                    evict()
+                    return
         except BaseException:
             # No cycle requeues the preemptor if its cycle was suspended.
             preemption.has_failed = True
