@@ -518,9 +518,10 @@ class ReservationController:
             request = self._request(reservation, len(left.nodes), await self._priority_classes())
         except ConfigError:
             return False
+        terms = self._terms(reservation, record, record.status.in_the_way)
         # Its pods are known, so that no further scan is needed.
         holder = replace(holder, pods=replace(holder.pods, are_new=True))
-        room = self._holding.room(holder, request, FitResult(left.nodes), self._terms(reservation, record))
+        room = self._holding.room(holder, request, FitResult(left.nodes), terms)
         room.settled.update(left.own)
         room.counted.update(left.counted)
         return await self._hold(record, room)
@@ -696,6 +697,7 @@ class ReservationController:
             where=_where(counts) or None,
             counted_pods=self._since(record, counted, since)[:MAX_PODS],
             other_pods=others,
+            in_the_way=() if room is None else tuple(sorted(room.terms.in_the_way))[:MAX_PODS],
             reserved_since=None if room is None else since,
             expiration_time=expires,
             conditions=tuple(conditions),

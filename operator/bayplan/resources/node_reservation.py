@@ -192,6 +192,10 @@ class NodeReservationStatus(StatusModel):
         "used that of another NodeReservation, or had a node when it was held.",
         MAX_PODS,
     )
+    in_the_way: tuple[PodUID, ...] = entries(
+        "UIDs of pods on the nodes that must end first, or are evicted for the pods. A restarted operator reads them.",
+        MAX_PODS,
+    )
     conditions: tuple[Condition, ...] = conditions_field(
         "Reserved: whether the room is held; if not, why, and the nearest miss. Consumed: all pods are bound. Expired: "
         "the time is over. Impossible: the pods fit on no node of the cluster, whatever pods end."

@@ -272,3 +272,15 @@ async def test_a_restart_holds_the_room_of_all_before_it_searches() -> None:
         other,
     )
     assert world.condition(name="first")[2].startswith("The room that was held before the restart is taken. ")
+
+
+async def test_a_restart_holds_room_that_needs_evictions() -> None:
+    """The status names the pods that are evicted, and the room is not searched again."""
+    world = two_nodes()
+    world.rig.add(running_pod("low-a", "a", cpus=1), running_pod("low-b", "b", cpus=2))
+    await world.apply("room", count=2, priority=5, topology={"key": "zone"})
+    before = world.status()
+    assert before["inTheWay"], "pods are evicted"
+    await world.restart()
+    assert held(world) == 2
+    assert world.status() == before
