@@ -1,13 +1,12 @@
 """Laws of RebalancePlans while the cluster changes at random moments, with several plans that overlap.
 
-Nodes are cordoned, tainted, drained, deleted and created again; pods end by themselves, controllers are scaled down,
-replacements never come or are bound by others; evictions fail in all ways of the Eviction API; the profile is deleted
-and created again; plans are changed, suspended and deleted.
+Nodes are cordoned, tainted, drained and deleted; pods end by themselves; replacements never come or fit elsewhere only;
+other schedulers bind pods; evictions fail in all ways of the Eviction API; the profile is deleted and created again;
+plans are changed, suspended and deleted, also while their statuses are written.
 
 - Each plan ends, and then nothing is held and nothing is evicted. No plan fails because of a bug.
 - The evictions of a spec stay within its budget, and each pod is evicted once. No pod is evicted by a plan that was
   suspended, changed or deleted, or that is a dry run, and none that has no controller.
-- After an eviction whose replacement does not come, a plan evicts no further pod, but those that were begun before.
 """
 
 from __future__ import annotations
