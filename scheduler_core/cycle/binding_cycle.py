@@ -30,7 +30,7 @@ from scheduler_core.errors import (
     error_message,
 )
 from scheduler_core.framework.cycle_state import CycleStage
-from scheduler_core.framework.status import GANG_SCHEDULING, SUCCESS, Code, Status, error
+from scheduler_core.framework.status import GANG_SCHEDULING, SUCCESS, Code, Status, error, unschedulable
 from scheduler_core.framework.waiting_pods import PodsInPreBind, WaitingPods
 from scheduler_core.model.pod_group import GroupKey
 from scheduler_core.ports import Binding, Clock, ClusterWriter, PodStatusPatch
@@ -43,6 +43,7 @@ log = logging.getLogger(__name__)
 _PRE_BIND_PRE_FLIGHT, _PRE_BIND = CycleStage.PRE_BIND_PRE_FLIGHT, CycleStage.PRE_BIND
 _BIND = CycleStage.BIND
 
+_ALONE = unschedulable("the gang is placed together or not at all: its quorum was not bound").of(GANG_SCHEDULING)
 _FIRST_PAUSE_SECONDS = 1.0
 _LONGEST_PAUSE_SECONDS = 16.0
 
@@ -105,6 +106,22 @@ class BindingCycle:
         barrier.begun()
         return barrier
 
+    def _is_alone(self, attempt: Attempt, key: GroupKey) -> bool:
+        """Return whether a further member would be bound without the quorum of its gang, which went meanwhile.
+
+        Assumed members count as scheduled when members are tried one by one, and may be released before their binds.
+        """
+        gang = self.queue.gangs.get(key)
+        if gang is None or gang.group is None or gang.barrier is not None or not attempt.instance.places_gangs:
+            return False
+        missing = gang.group.min_member - gang.succeeded - 1
+        for uid in gang.placed:
+            if missing <= 0:
+                break
+            placed = self.cache.get(uid) if uid != attempt.info.uid else None
+            missing -= placed is not None and placed.state is not PodState.ASSUMED
+        return missing > 0
+
     def interrupted(self, attempt: Attempt, fault: Exception) -> None:
         """End a binding cycle that could not be started."""
         failure = Failure(error_message(fault), is_error=True)
@@ -153,6 +170,8 @@ class BindingCycle:
                     status = await gang.ready(info.uid, nominate)
                 if not status.is_success:
                     return too_late(status)
+            elif attempt.queued.group is not None and self._is_alone(attempt, attempt.queued.group):
+                return too_late(_ALONE)
             # 5. Bind.
             if node_of_rival(self.cache, attempt):
                 return Failure("another scheduler has bound the pod", is_error=True)

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
 from scheduler_core.config.plugin_set_types import Plugins
 from scheduler_core.errors import BoundElsewhereError
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.extension_points import PermitPlugin, PermitResult, PreBindPlugin
+from scheduler_core.framework.status import SUCCESS, Code, Status, unschedulable
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupSource
+from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.approval_plugin import Approval
 from tests.support.builders import node
 from tests.support.gangs import gang_of, group, member
@@ -159,3 +165,45 @@ async def test_a_further_member_is_bound_after_the_quorum(cluster: Rig, *, comes
         assert gang_of(cluster).binding == 0
         assert gang_of(cluster).barrier is None
     assert len(cluster.writer.bindings) == (4 if outcome == "bound" else 0)
+
+
+class Late(PermitPlugin, PreBindPlugin):
+    """Rejects two members first, of which one waits at Permit then; the PreBind of another member fails once."""
+
+    name = "Late"
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.seen: set[tuple[str, str]] = set()
+
+    def _is_first(self, step: str, name: str) -> bool:
+        is_first = (step, name) not in self.seen
+        self.seen.add((step, name))
+        return is_first
+
+    def permit(self, state: CycleState, pod: PodInfo, node_name: str) -> PermitResult:
+        name = pod.pod.metadata.name
+        if name in ("train-2", "train-3") and self._is_first("permit", name):
+            return PermitResult(unschedulable("not yet"))
+        return PermitResult(Status(Code.WAIT), 600) if name == "train-3" else PermitResult()
+
+    async def pre_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
+        name = pod.pod.metadata.name
+        return unschedulable("broken") if name == "train-0" and self._is_first("preBind", name) else SUCCESS
+
+
+async def test_further_members_are_no_quorum_that_was_not_bound() -> None:
+    """Members that were tried by themselves beside the quorum are not bound when it has failed before their binds."""
+    made = rig([Late], defaults=default_plugins(), groups=[GroupSource.BAYPLAN], serve=False)
+    made.serve(profile(plugins=Plugins(multi_point=plugin_set("Late"))))
+    made.add(node("a", allocatable={"cpu": "9", "pods": "99"}))
+    made.scheduler.group_feed.group_changed(group(min_member=2))
+    made.add(*(member(f"train-{number}") for number in range(4)))
+    sent = set()
+    async with made.running():
+        for _ in range(60):
+            for _ in range(20):
+                await asyncio.sleep(0)
+            sent.add(len(made.writer.attempted))
+            made.clock.advance(1.0)
+    assert sent == {0, 3}
