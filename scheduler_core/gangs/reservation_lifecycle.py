@@ -174,8 +174,8 @@ class GangReservations:
         """Return whether the room of all free slots exists, beside all with a higher, or earlier with its priority."""
         own = room.reservation
         beside = self._beside(room, at_least=own.priority)
-        first = [each for each in beside if each.priority != own.priority or each.number < own.number]
-        return own.fits_then(first)
+        rank = -own.priority, own.number
+        return own.fits_then([each for each in beside if (-each.priority, each.number) < rank])
 
     def _beside(self, room: HeldRoom, at_least: int) -> list[Reservation]:
         """Return what is reserved or held on the nodes of a room that counts beside it."""

@@ -551,6 +551,22 @@ def test_room_of_higher_priority_displaces() -> None:
     assert (reservations.stands(low), reservations.stands(high)) == (False, True)
 
 
+def test_room_of_the_lower_priority_is_lost_among_admitted_workloads() -> None:
+    """Room of admitted workloads is held beside each other; if one node has less, only one of them loses it."""
+    cluster = cluster_of(2)
+    own = OwnPods("default", (("app", "a"),))
+    high, low = (
+        hold_on(
+            cluster, reservation_of(f"of-{priority}", own), ("", "a"), priority=priority, terms=Terms(is_admitted=True)
+        )
+        for priority in (2, 1)
+    )
+    reservations = cluster.scheduler.reservations
+    assert (reservations.stands(high), reservations.stands(low)) == (True, True)
+    cluster.add(running_pod("web", "a"))
+    assert (reservations.stands(high), reservations.stands(low)) == (True, False)
+
+
 def _no_overcommit(cluster: Rig, pods: Iterable[Pod], cpus: list[int], found: dict[str, str]) -> None:
     used = dict.fromkeys("abcdef", 0)
     nodes = cluster.context.cache.columns
