@@ -199,6 +199,10 @@ class SumsFilter(ABC):
         return False
 
 
+class PortsFilter:
+    """Filter that rejects nodes where a host port of the pod is in use; a mixin for a FilterPlugin."""
+
+
 class NodeFilterPlugin(Plugin):
     """Rules out nodes, one per call."""
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from scheduler_core.cycle.filter_and_score import Feasible
 from scheduler_core.cycle.gang_constraints import ANYWHERE, Where
-from scheduler_core.framework.extension_points import SumsFilter
+from scheduler_core.framework.extension_points import PortsFilter, SumsFilter
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.status import GANG_SCHEDULING
 from scheduler_core.model.pod_group import GroupKey, GroupTopology
@@ -31,8 +31,6 @@ from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 _MOST_POINTS = 100
 _UNBOUNDED = 1 << 62
 """Room of all nodes, which is not computed."""
-
-_PORTS = "NodePorts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,7 +338,7 @@ def _domains(
 def exempted_resources(instance: FrameworkInstance) -> Exempts | None:
     """Return what the filters of a profile ignore; None if they ignore nothing."""
     filters = [each for each in instance.filters if isinstance(each, SumsFilter)]
-    has_ports = any(each.name == _PORTS for each in instance.filters)
+    has_ports = any(isinstance(each, PortsFilter) for each in instance.filters)
     if filters and has_ports and not any(each.exempts_resources for each in filters):
         return None
     return Exempts(

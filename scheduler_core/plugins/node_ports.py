@@ -16,6 +16,7 @@ from scheduler_core.framework.extension_points import (
     Codes,
     FilterPlugin,
     PodReads,
+    PortsFilter,
     PreFilterPlugin,
     PreFilterResult,
     Reads,
@@ -42,7 +43,7 @@ def after_pod_deletion(pod: Pod, old: object | None, new: object | None) -> Hint
     return Hint.QUEUE if ports_conflict(host_ports_of(pod), host_ports_of(old)) else Hint.SKIP
 
 
-class NodePorts(PreFilterPlugin, FilterPlugin):
+class NodePorts(PreFilterPlugin, FilterPlugin, PortsFilter):
     """Rules out nodes where a host port of the pod is in use."""
 
     name = "NodePorts"

@@ -122,7 +122,7 @@ class Reservations:
         await self.controller.look()
 
     def status(self, name: str = "room") -> dict[str, Any]:
-        found: dict[str, Any] = self.bodies[name]["status"]
+        found: dict[str, Any] = self.bodies[name].get("status", {})
         return found
 
     def phase(self, name: str = "room") -> str:
@@ -130,7 +130,7 @@ class Reservations:
 
     def condition(self, kind: str = "Reserved", name: str = "room") -> tuple[str, str, str]:
         """Return status, reason and message of a condition."""
-        (found,) = (each for each in self.status(name)["conditions"] if each["type"] == kind)
+        (found,) = (each for each in self.status(name).get("conditions", ()) if each["type"] == kind)
         return found["status"], found["reason"], found["message"]
 
     async def bound(self, *pods: Pod) -> dict[str, str]:
