@@ -47,15 +47,20 @@ class CronSchedule:
 
     def first_after(self, moment: datetime) -> datetime:
         """Return the first time after a moment, in UTC."""
-        return self._next(moment, reverse=False)
+        # In the hour that a clock repeats, CronSim begins with the times of the hour before.
+        return next(each for each in self._times(moment, reverse=False) if each > moment)
 
     def last_until(self, moment: datetime) -> datetime:
         """Return the last time that is not after a moment, in UTC."""
-        found = self._next(moment, reverse=True)
-        return moment.replace(microsecond=0) if self.first_after(found) <= moment else found
+        found = next(self._times(moment, reverse=True))
+        # Backwards, a time at the moment itself is left out, and so are some of the hour that a clock repeats.
+        while (later := self.first_after(found)) <= moment:
+            found = later
+        return found
 
-    def _next(self, moment: datetime, *, reverse: bool) -> datetime:
-        return next(CronSim(self.fields, moment.astimezone(self.zone), reverse=reverse)).astimezone(UTC)
+    def _times(self, moment: datetime, *, reverse: bool) -> Iterator[datetime]:
+        found = CronSim(self.fields, moment.astimezone(self.zone), reverse=reverse)
+        return (each.astimezone(UTC) for each in found)
 
 
 def cron_schedule(schedule: str, time_zone: str | None) -> CronSchedule | list[RuleProblem]:

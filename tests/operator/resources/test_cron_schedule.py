@@ -34,6 +34,8 @@ def valid(schedule: str, zone: str | None = None) -> CronSchedule:
     ("zone", "0 2 * * *", "Europe/Berlin", "2026-06-01T01:00", "2026-06-02T00:00"),
     ("set-forward", "30 2 * * *", "Europe/Berlin", "2026-03-28T12:00", "2026-03-29T01:00"),
     ("set-back", "30 2 * * *", "Europe/Berlin", "2026-10-25T00:30", "2026-10-26T01:30"),
+    ("in-the-repeated-hour", "30 2 * * *", "Europe/Berlin", "2026-10-25T01:09", "2026-10-26T01:30"),
+    ("minutes-of-it", "*/20 * * * *", "Europe/Berlin", "2026-10-25T01:09", "2026-10-25T01:20"),
 )
 def test_the_first_time(schedule: str, zone: str | None, moment: str, first: str) -> None:
     """The first time is after the moment, also where a clock is set."""
@@ -71,10 +73,17 @@ def test_invalid_schedules(schedule: str, zone: str | None, location: str, text:
 
 _VALUES = st.sampled_from(("*", "0", "7", "*/5", "1-5", "1,3", "59", "31", "12", "2-10/3", "mon", "FEB", "99", "5-1"))
 
+_NEAR_REPEATED_HOURS = st.builds(
+    lambda text, seconds: int(at(text).timestamp()) + seconds,
+    st.sampled_from(("2026-10-25T01:00", "2018-02-18T02:00", "2026-04-04T15:00")),
+    st.integers(-7200, 7200),
+)
+"""Times at which a clock of one of the zones is set back, and those around them."""
+
 
 @given(
     st.lists(_VALUES, min_size=5, max_size=5),
-    st.integers(1_577_836_800, 2_208_988_800),
+    st.integers(1_577_836_800, 2_208_988_800) | _NEAR_REPEATED_HOURS,
     st.sampled_from((None, "Europe/Berlin", "America/Sao_Paulo", "Australia/Lord_Howe")),
 )
 def test_times_of_a_schedule(fields: list[str], seconds: int, zone: str | None) -> None:
