@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from bayplan.reservations.reserved_pods import holder_of
+from bayplan.resources.conditions import find_condition
 from bayplan.resources.node_reservation import NodeReservation, NodeReservationStatus
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey
@@ -84,6 +85,12 @@ def rooms_left(
     }
     counted = {uid for _, status, _ in reservations for uid in status.counted_pods}
     late = {uid: pod for share in shares.values() for uid, pod in share.late.items() if uid not in counted}
+    for each, status, _ in reservations:
+        if status.consumed and "counted_pods" not in status.model_fields_set:
+            share = shares.get(each.metadata.uid)
+            free = Counter[str]() if share is None else share.free
+            for pod in _counted_by_number(_selected(each, late.values(), key_of), status, free):
+                del late[pod.metadata.uid]
     for elsewhere in (False, True):
         for share in shares.values():
             for uid, pod in share.late.items():
@@ -99,6 +106,19 @@ def rooms_left(
         )
         for uid, share in shares.items()
     }
+
+
+def _counted_by_number(own: list[Pod], status: NodeReservationStatus, free: Counter[str]) -> list[Pod]:
+    """Return the pods that the status of an earlier release counts, which has their number and no UIDs.
+
+    If several readings are possible, the one with the most room left is chosen.
+    """
+    ended = find_condition(status.conditions, status.phase) if status.phase in ("Consumed", "Expired") else None
+    until = None if ended is None else ended.last_transition_time
+    # The slots of the pods that the status counts are not in its nodes any more.
+    own = sorted(own, key=lambda pod: free[pod.spec.node_name] > 0)
+    created = ((pod, pod.metadata.creation_timestamp) for pod in own)
+    return [pod for pod, time in created if until is None or time is None or time <= until][: status.consumed]
 
 
 def _selected(reservation: NodeReservation, pods: Iterable[Pod], key_of: Callable[[Pod], GroupKey | None]) -> list[Pod]:

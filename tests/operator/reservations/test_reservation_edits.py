@@ -59,6 +59,25 @@ async def test_counted_pods_stay_counted(
         await world.later()
 
 
+async def test_counted_pods_of_an_earlier_release() -> None:
+    """Its statuses have the number of the counted pods and no UIDs: after the upgrade they are not counted twice."""
+    world = two_nodes()
+    await world.apply("room", count=4)
+    await use(world, "own-0", "own-1")
+    await world.later()
+    of_release = ("countedPods", "otherPods", "inTheWay")
+    status = {name: value for name, value in world.status().items() if name not in of_release}
+    world.bodies["room"] = {**world.bodies["room"], "status": status}
+    for _ in range(3):
+        await world.restart()
+        await world.later()
+        assert (world.phase(), world.status()["consumed"], held(world)) == ("Reserved", 2, 2)
+    await use(world, "own-2")
+    await world.restart()
+    await world.later()
+    assert (world.phase(), world.status()["consumed"], held(world)) == ("Reserved", 3, 1)
+
+
 async def test_more_time_keeps_the_room() -> None:
     """No other pod gets the room while the time is changed; it ends at the new time."""
     world = two_nodes()
