@@ -6,6 +6,7 @@ objects that cannot be decoded. Texts have no elapsed times: the overview is sen
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
@@ -150,15 +151,20 @@ class OverviewPanel:
     def _utilisation(self) -> tuple[Utilisation, ...]:
         columns = self._sources.scheduler.context.cache.columns
         pods = int(columns.pod_count.sum()), int(columns.allowed_pods.sum())
-        found = [Utilisation(PODS, *pods, f"{pods[0]} / {pods[1]}")]
+        found = [Utilisation(PODS, *pods, f"{pods[0]:,} / {pods[1]:,}")]
         for name, column in shown_resources(columns):
             # Sums of int64 could overflow; a double is exact enough for people.
             used = int(columns.requested[column].sum(dtype=np.float64))
             allocatable = int(columns.allocatable[column].sum(dtype=np.float64))
             unit = " cores" if name == CPU else ""
-            text = f"{amount_text(name, used)} / {amount_text(name, allocatable)}{unit}"
+            text = f"{_grouped(amount_text(name, used))} / {_grouped(amount_text(name, allocatable))}{unit}"
             found.append(Utilisation(name, used, allocatable, text))
         return tuple(found)
+
+
+def _grouped(text: str) -> str:
+    """Return an amount with thousands separators, as the other numbers of the page have them."""
+    return re.sub(r"^\d+", lambda found: f"{int(found[0]):,}", text)
 
 
 ERROR_SECONDS = 600.0

@@ -1,6 +1,7 @@
 """The controller of RebalancePlans.
 
     spec ──▶ plan ──dry run──▶ Planned
+               │ another plan makes moves: Pending until these have ended
                │ moves, in their order
                ▼
              Moving: destination checked ─▶ room held there ─▶ evicted ─▶ replacement bound to it ─▶ next move
@@ -291,8 +292,11 @@ class RebalancePlans:
                 await run.make()
             finally:
                 self._note_search(entry)
-        else:
-            return not self._moving
+        elif not self._moving:
+            return True
+        elif status.observed_generation != plan.metadata.generation or status.phase in (None, "Pending"):
+            # The status of an earlier run stays until the next one.
+            await run.await_turn(status, self._moving)
         return False
 
     def _note_search(self, entry: _Entry) -> None:
@@ -344,7 +348,12 @@ class RebalancePlans:
     def _is_due(self, entry: _Entry, plan: RebalancePlan, status: RebalancePlanStatus) -> bool:
         if plan.spec.suspend:
             return (status.observed_generation, status.phase) != (plan.metadata.generation, "Suspended")
-        if status.observed_generation != plan.metadata.generation or status.phase in (None, "Moving", "Invalid"):
+        if status.observed_generation != plan.metadata.generation or status.phase in (
+            None,
+            "Pending",
+            "Moving",
+            "Invalid",
+        ):
             return True
         if has_failed_search(status):
             return self._clock.now() >= entry.search_after

@@ -6,6 +6,7 @@ Moves that gain nothing alone have their destinations held together before the f
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from functools import partial
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 from bayplan.rebalancing.documents import PlanDocument, PlanGain, PlannedMove
 from bayplan.rebalancing.objectives import piece_of
 from bayplan.rebalancing.pod_moves import CHANGED, MoveOrder
-from bayplan.resources.conditions import ConditionUpdate, set_condition
+from bayplan.resources.conditions import ConditionUpdate, find_condition, set_condition
 from bayplan.resources.rebalance_plan import (
     MAX_MEMBERS,
     MAX_MOVES,
@@ -50,6 +51,8 @@ from scheduler_core.rebalance.requests import (
 
 if TYPE_CHECKING:
     from bayplan.rebalancing.plan_controller import RebalancePlans
+
+log = logging.getLogger(__name__)
 
 COMPLETED = "Completed"
 _SEARCH_FAILED = "SearchFailed"
@@ -89,6 +92,18 @@ class PlanRun:
         self._conclude("False", "Scheduled", f"The next plan is made at {format_time(at)}")
         await self._write("Scheduled")
 
+    async def await_turn(self, before: RebalancePlanStatus, moving: str) -> None:
+        """Write that the moves of another plan are made first, unless the status has that."""
+        text = f"RebalancePlan {moving} makes moves; this plan is made when its moves have ended"
+        condition, generation = find_condition(before.conditions, COMPLETED), self._plan.metadata.generation
+        is_written = condition is not None and condition.message == text and before.phase == "Pending"
+        if is_written and before.observed_generation == generation:
+            return
+        # A time of the schedule that has passed is not missed.
+        self._status = self._status.model_copy(update={"next_schedule_time": before.next_schedule_time})
+        self._conclude("False", "AwaitingTurn", text)
+        await self._write("Pending")
+
     async def make(self) -> None:
         spec, plans, times = self._plan.spec, self._plans, self._plan.spec.times
         if times is not None and self._status.next_schedule_time is None:
@@ -107,8 +122,13 @@ class PlanRun:
             request = request_of(spec, Limits(left, cost))
             found = await plans.search(request)
         except SchedulerCoreError as error:
-            text = f"The plan cannot be made: {error}; it is tried again"
-            await self._end("Stopped", "False", _SEARCH_FAILED, text)
+            await self._end_search(str(error))
+            return
+        except Exception as error:
+            log.exception(
+                "RebalancePlan %s cannot be made because of a bug; please report it", self._plan.metadata.name
+            )
+            await self._end_search(f"a bug, please report it: {type(error).__name__}: {error}")
             return
         if not plans.is_current(self._plan):
             return
@@ -147,6 +167,10 @@ class PlanRun:
             self._conclude("False", "Moving", f"The moves are made: {found.headline}")
             await self._write("Moving")
             await self._moves(request, found)
+
+    async def _end_search(self, error: str) -> None:
+        text = f"The plan cannot be made: {error}; it is tried again"
+        await self._end("Stopped", "False", _SEARCH_FAILED, text)
 
     async def _hold_room(self, found: PlanDocument) -> bool:
         """Hold the room of the gang of the plan, if it has one; return whether room is held."""

@@ -48,7 +48,7 @@ _NEEDS_SCHEDULE = "spec.timeZone is the time zone of spec.schedule: write a sche
 _NODES_OR_LABELS = "nodes or labels are required: they select the nodes"
 
 Objective = Literal["Consolidate", "Defragment", "Drain", "MakeRoom", "Spread"]
-Phase = Literal["Scheduled", "Planned", "Moving", "Suspended", "Completed", "Stopped", "Invalid"]
+Phase = Literal["Pending", "Scheduled", "Planned", "Moving", "Suspended", "Completed", "Stopped", "Invalid"]
 MoveState = Literal["Pending", "Evicting", "Moved", "Failed"]
 Labels = dict[str, Annotated[str, Field(max_length=63)]]
 Name = Annotated[str, Field(max_length=MAX_NAME_LENGTH)]
@@ -326,10 +326,10 @@ class RebalancePlanStatus(StatusModel):
     observed_generation: int = generation_field("this status")
     phase: Phase | None = Field(
         default=None,
-        description="Scheduled: the next time of the schedule is awaited. Planned: a dry run has ended. Moving: the "
-        "moves are made. Suspended: spec.suspend is true. Completed: all moves are made, or none gain anything. "
-        "Stopped: a move failed, and the other ones are not made, or the plan cannot be made. Invalid: the spec is "
-        "invalid.",
+        description="Pending: another plan makes moves. Scheduled: the next time of the schedule is awaited. "
+        "Planned: a dry run has ended. Moving: the moves are made. Suspended: spec.suspend is true. Completed: all "
+        "moves are made, or none gain anything. Stopped: a move failed, and the other ones are not made, or the plan "
+        "cannot be made. Invalid: the spec is invalid.",
     )
     planned: int = count("Number of moves of the plan.", default=0)
     moved: int = count("Number of moves that were made for this spec.", default=0)

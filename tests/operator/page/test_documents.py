@@ -418,6 +418,18 @@ async def test_overview(world: PageWorld) -> None:
     assert found.cluster.version == "v1.37.1"
 
 
+async def test_sums_of_a_large_cluster(world: PageWorld) -> None:
+    """Sums of the overview have thousands separators, as the other numbers of the page."""
+    world.rig.add(node("large", allocatable={"cpu": "550000", "memory": "1280Gi", "pods": "2000"}))
+    world.add(pod("one", requests={"cpu": "93500500m", "memory": "1100Gi"}, node_name="large"))
+    devices = DeviceCounts(world.rig.context.cache.columns.devices, world.clock)
+    panel = OverviewPanel(world.sources, GangsPanel(world.sources), RatesPanel(world.sources), devices)
+    texts = {each.resource: each.text for each in (await panel.build(world.turns)).utilisation}
+    assert texts["pods"] == "1 / 2,030"
+    assert texts["cpu"] == "93,500.5 / 550,012 cores"
+    assert texts["memory"] == "1,100Gi / 1,304Gi"
+
+
 async def test_rates(world: PageWorld) -> None:
     """A point has the rates since the previous point, and the objectives cover all measurements."""
     panel = RatesPanel(world.sources, points=2)

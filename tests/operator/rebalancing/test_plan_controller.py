@@ -395,7 +395,14 @@ async def test_plans_beside_one_that_moves(cluster: PlannedCluster) -> None:
         cluster.plans.plan_changed(StoredPlan(ObjectMeta(name, uid=cluster.uid, generation=1), spec))
     await cluster.until_later(20)
     phases = {each.metadata.name: each.status.phase for each in cluster.plans.plans()}
-    assert phases == {"plan": "Moving", "dry": "Planned", "other": None, "paused": "Suspended"}
+    assert phases == {"plan": "Moving", "dry": "Planned", "other": "Pending", "paused": "Suspended"}
     assert not cluster.evicted
+    (waiting,) = (each for each in cluster.plans.plans() if each.metadata.name == "other")
+    (condition,) = waiting.status.conditions
+    assert (condition.reason, condition.message) == (
+        "AwaitingTurn",
+        "RebalancePlan plan makes moves; this plan is made when its moves have ended",
+    )
+    assert [each["phase"] for each in cluster.statuses].count("Pending") == 1
     await cluster.until(lambda: len(cluster.evicted) > 1)
     assert cluster.evicted == ["p", "s"]

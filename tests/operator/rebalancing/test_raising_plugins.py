@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from bayplan.rebalancing import plan_controller
+from bayplan.rebalancing.documents import PlanDocument
 
 from scheduler_core.config.plugin_set_types import Plugins
 from scheduler_core.framework.cycle_state import CycleState
@@ -73,6 +75,27 @@ async def test_a_plugin_that_raises_for_the_gang(cluster: PlannedCluster) -> Non
         assert (await cluster.until_phase("Completed"))["moved"] == 1
         await cluster.until_later(5)
         assert cluster.rig.bound["worker"] == "a"
+
+
+async def test_a_bug_of_a_search(
+    cluster: PlannedCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The plan stops, names the exception, and is tried again after a delay; the log has one traceback for each try."""
+
+    def raising(*args: Any) -> PlanDocument:
+        raise KeyError("node")
+
+    async with cluster.running():
+        with monkeypatch.context() as broken:
+            broken.setattr(plan_controller, "plan_document", raising)
+            cluster.plan(objective="Drain", drain={"nodes": ["a"]})
+            status = await cluster.until_phase("Stopped")
+            text = "The plan cannot be made: a bug, please report it: KeyError: 'node'; it is tried again"
+            assert condition(status) == ("SearchFailed", text)
+            await cluster.until_later(600)
+            assert 3 < len(cluster.statuses) < 12
+            assert caplog.text.count("cannot be made because of a bug") == len(cluster.statuses)
+        assert (await cluster.until_phase("Completed"))["moved"] == 1
 
 
 async def test_a_plan_whose_search_failed_during_its_moves(cluster: PlannedCluster) -> None:

@@ -15,7 +15,7 @@ export class Plans extends Pure {
   }
 }
 
-const TONES = { Scheduled: 'quiet', Planned: 'info', Moving: 'warn', Completed: 'good', Stopped: 'bad', Invalid: 'bad', Suspended: 'quiet' };
+const TONES = { Pending: 'quiet', Scheduled: 'quiet', Planned: 'info', Moving: 'warn', Completed: 'good', Stopped: 'bad', Invalid: 'bad', Suspended: 'quiet' };
 const MOVE_TONES = { Pending: 'quiet', Evicting: 'warn', Moved: 'good', Failed: 'bad' };
 
 function Plan({ plan: { state, nodes, command } }) {
