@@ -508,6 +508,9 @@ class Scheduler:
             await self._bind_ended.wait()
 
     def _start_binding(self, attempt: Attempt) -> None:
+        if attempt.gang is None and attempt.queued.group is not None:
+            # Before other binding cycles go on: the barrier of the quorum may end with the next one.
+            self.cycles.binding.join(attempt, attempt.queued.group)
         binding = self._bind(attempt)
         try:
             if self._journal.follows_binds:

@@ -34,6 +34,7 @@ from scheduler_core.framework.status import GANG_SCHEDULING, SUCCESS, Code, Stat
 from scheduler_core.framework.waiting_pods import PodsInPreBind, WaitingPods
 from scheduler_core.model.pod_group import GroupKey
 from scheduler_core.ports import Binding, Clock, ClusterWriter, PodStatusPatch
+from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.binding import UnclearBindError, run_binds, run_pre_bind_pre_flights, run_pre_binds
 from scheduler_core.runtime.extenders import ExtenderRunner, binder_of
@@ -69,9 +70,6 @@ class BindingCycle:
 
     async def bind(self, attempt: Attempt) -> bool:
         """Run one binding cycle; return whether the pod was bound. If it is cancelled, the pod is released."""
-        gang = attempt.gang
-        if gang is None and attempt.queued.group is not None:
-            gang = attempt.gang = self._closed_barrier(attempt.queued.group)
         try:
             try:
                 failure = await self._steps(attempt)
@@ -79,9 +77,9 @@ class BindingCycle:
                     # The steps below change state that the suspended cycle still reads.
                     await self.suspension.over()
             except BaseException:
-                if gang is not None:
+                if attempt.gang is not None:
                     uid, key = attempt.info.uid, attempt.info.key
-                    try_twice(gang.failed, uid, key, "the scheduler stops", is_error=True)
+                    try_twice(attempt.gang.failed, uid, key, "the scheduler stops", is_error=True)
                 try_twice(self.outcomes.cancelled, attempt)
                 raise
             try:
@@ -94,33 +92,43 @@ class BindingCycle:
                 self.outcomes.interrupted(attempt, failure, fault)
                 return failure is None
         finally:
-            if gang is not None:
-                try_twice(gang.ended)
+            if attempt.gang is not None:
+                try_twice(attempt.gang.ended)
 
-    def _closed_barrier(self, key: GroupKey) -> GangBindBarrier | None:
-        """Return the barrier at which the quorum of a gang waits, where a further member joins it; None for none."""
+    def join(self, attempt: Attempt, key: GroupKey) -> GangBindBarrier | None:
+        """Let a further member wait for the quorum of its gang that is being bound; return where, None for none."""
         gang = self.queue.gangs.get(key)
-        barrier = None if gang is None else gang.barrier
+        barrier = None if gang is None else gang.barrier or gang.unit.barrier
         if not isinstance(barrier, GangBindBarrier) or barrier.is_open:
             return None
-        barrier.begun()
+        attempt.gang = barrier
+        barrier.join(attempt.info.uid)
         return barrier
 
     def _is_alone(self, attempt: Attempt, key: GroupKey) -> bool:
-        """Return whether a further member would be bound without the quorum of its gang, which went meanwhile.
+        """Return whether a further member would be bound without the quorums of its gang and of the groups above.
 
-        Assumed members count as scheduled when members are tried one by one, and may be released before their binds.
+        Members that have a node when it is scheduled may be gone before its bind.
         """
         gang = self.queue.gangs.get(key)
-        if gang is None or gang.group is None or gang.barrier is not None or not attempt.instance.places_gangs:
+        if gang is None or gang.group is None or not attempt.instance.places_gangs:
             return False
-        missing = gang.group.min_member - gang.succeeded - 1
+        if gang.barrier is not None or gang.unit.barrier is not None:
+            return False
+        has_quorum = partial(self._has_bound_quorum, attempt.info.uid)
+        return not (has_quorum(gang) if gang.tree is None else gang.tree.is_met_by(gang, has_quorum))
+
+    def _has_bound_quorum(self, next_uid: str, gang: Gang) -> bool:
+        """Return whether a gang has its quorum with its bound members, and the one that is bound next."""
+        if gang.group is None:
+            return False
+        missing = gang.group.min_member - gang.succeeded
         for uid in gang.placed:
             if missing <= 0:
                 break
-            placed = self.cache.get(uid) if uid != attempt.info.uid else None
-            missing -= placed is not None and placed.state is not PodState.ASSUMED
-        return missing > 0
+            placed = self.cache.get(uid)
+            missing -= uid == next_uid or (placed is not None and placed.state is not PodState.ASSUMED)
+        return missing <= 0
 
     def interrupted(self, attempt: Attempt, fault: Exception) -> None:
         """End a binding cycle that could not be started."""
@@ -163,6 +171,9 @@ class BindingCycle:
             if has_to_prepare and not (status := await self._pre_bind(attempt)).is_success:
                 return too_late(status)
             # 4. The barrier of the gang: no member is bound before all are ready.
+            if gang is None and attempt.queued.group is not None:
+                # The quorum may have been lost and scheduled again since this member was scheduled.
+                gang = self.join(attempt, attempt.queued.group)
             if gang is not None:
                 # kube-scheduler has no barrier: a member that waits only for other members writes its node there, too.
                 nominate = None if has_to_prepare or waits else partial(self._write_expected_node, attempt)

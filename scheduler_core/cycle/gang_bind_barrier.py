@@ -7,8 +7,8 @@
    others keep running. The missing member is requeued at its gang's position until it is scheduled, and the PodGroup's
    status reports it meanwhile.
 
-A further member that is scheduled by itself before the barrier opens waits there, too: without the quorum it would be
-bound alone.
+A further member that is scheduled by itself before the barrier opens waits there, too, and is released with the quorum:
+without it the member would be bound alone, or count as scheduled when the gang is tried again.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ class GangBindBarrier:
         self._status: Status | None = None
         self._parts = gang.parts
         self._part_of = {uid: part for part in self._parts for uid in part.pods} if gang.is_tree else {}
-        for part in self._parts:
+        self._further: dict[str, None] = {}
+        for part in (gang, *self._parts):
             part.barrier = self
 
     @property
@@ -72,6 +73,13 @@ class GangBindBarrier:
     def begun(self) -> None:
         """Count a binding cycle that begins."""
         self._gang.binding += 1
+
+    def join(self, uid: str) -> None:
+        """Count the binding cycle of a further member, which is released with the quorum."""
+        self.begun()
+        self._further[uid] = None
+        if self._status is not None and not self._status.is_success:
+            self._reject(uid, self._status.message)
 
     def delayed(self) -> None:
         """Record that a member waits at Permit or runs PreBind: members at the barrier wait for it."""
@@ -145,7 +153,7 @@ class GangBindBarrier:
         """Count a binding cycle that has ended, with or without success."""
         self._gang.binding -= 1
         if not self._gang.binding:
-            for part in self._parts:
+            for part in (self._gang, *self._parts):
                 part.barrier = None
                 part.binding_steps.clear()
             self._on_end(self._gang)
@@ -154,7 +162,7 @@ class GangBindBarrier:
         self._status = status
         self._at_barrier.clear()
         if not status.is_success:
-            for uid in list(self._missing):
+            for uid in (*self._missing, *self._further):
                 self._reject(uid, status.message)
         if self._opened is not None and not self._opened.done():
             self._opened.set_result(status)

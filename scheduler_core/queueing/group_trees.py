@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, MutableSet, Sequence
 from itertools import chain
+from math import inf
 from typing import Any, TypeVar, overload
 
 from msgspec import Struct
@@ -470,6 +471,23 @@ class GangTree(Gang):
         self._refresh()
         parent = self.forest.parent_of(leaf.key)
         return parent is not None and parent in self._settled
+
+    def is_met_by(self, leaf: Gang, has_quorum: Callable[[Gang], bool]) -> bool:
+        """Return whether a gang and all groups above it meet their quorums with the gangs that have theirs."""
+        met: set[GroupKey] = set()
+        for key in reversed(self.from_above()):
+            gang, composite = self.leaves.get(key), self.forest.get(key)
+            if gang is not None:
+                is_met = has_quorum(gang)
+            else:
+                least = inf if composite is None else composite.min_groups
+                is_met = sum(child in met for child in self.forest.children(key)) >= least
+            if is_met:
+                met.add(key)
+        above: GroupKey | None = leaf.key
+        while above in met:
+            above = self.forest.parent_of(above)
+        return above is None
 
     def topologies_of(self, leaf: Gang) -> list[tuple[GroupTopology, list[Gang]]]:
         """Return the topology constraints of the groups above a gang, each with the gangs that share its domain."""

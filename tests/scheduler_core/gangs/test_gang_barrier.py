@@ -11,15 +11,15 @@ import pytest
 from scheduler_core.config.plugin_set_types import Plugins
 from scheduler_core.errors import BoundElsewhereError
 from scheduler_core.framework.cycle_state import CycleState
-from scheduler_core.framework.extension_points import PermitPlugin, PermitResult, PreBindPlugin
+from scheduler_core.framework.extension_points import PermitPlugin, PermitResult, PreBindPlugin, ReservePlugin
 from scheduler_core.framework.status import SUCCESS, Code, Status, unschedulable
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.approval_plugin import Approval
-from tests.support.builders import node
-from tests.support.gangs import gang_of, group, member
+from tests.support.builders import node, pod
+from tests.support.gangs import add_groups, composite_group, gang_of, group, leaf_group, member
 from tests.support.presence import present
 from tests.support.scheduling import Rig, plugin_set, profile, rig
 from tests.support.tables import table
@@ -207,3 +207,81 @@ async def test_further_members_are_no_quorum_that_was_not_bound() -> None:
             sent.add(len(made.writer.attempted))
             made.clock.advance(1.0)
     assert sent == {0, 3}
+
+
+async def test_a_further_member_at_permit_is_released_with_the_quorum(cluster: Rig) -> None:
+    """A further member that waits at Permit is released at once when the quorum fails, and tried again with it."""
+    pods, further = gang(), member("train-3", labels={"approval": "needed"})
+    cluster.add(*pods)
+    async with cluster.running():
+        await cluster.until(lambda: len(cluster.context.waiting) == 2)
+        cluster.add(further)
+        await cluster.until(lambda: len(cluster.context.waiting) == 3)
+        present(cluster.context.waiting.get(pods[1].metadata.uid)).reject("Approval", "no")
+        await cluster.until(lambda: not cluster.scheduler.binding_count)
+        assert cluster.context.cache.assumed_count == 0
+        assert gang_of(cluster).barrier is None
+    assert cluster.writer.attempted == []
+
+
+class FailsFirst(ReservePlugin, PreBindPlugin):
+    """Rejects the first reservation of a-1, and the first PreBind of a-0."""
+
+    name = "FailsFirst"
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.left = {"a-1", "a-0"}
+
+    def _status(self, name: str, fails: str) -> Status:
+        if name != fails or name not in self.left:
+            return SUCCESS
+        self.left.discard(name)
+        return unschedulable("not yet")
+
+    def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
+        return self._status(pod.pod.metadata.name, "a-1")
+
+    def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
+        pass
+
+    async def pre_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
+        return self._status(pod.pod.metadata.name, "a-0")
+
+
+def tree_rig(plugin: type[PermitPlugin | PreBindPlugin]) -> Rig:
+    """Return a scheduler for a tree that needs both of its gangs, a and b, of one member each."""
+    made = rig([plugin], defaults=default_plugins(), groups=[GroupSource.NATIVE, GroupSource.COMPOSITE], serve=False)
+    made.serve(profile(plugins=Plugins(multi_point=plugin_set(plugin.name))))
+    made.add(node("n", allocatable={"cpu": "9", "pods": "99"}))
+    add_groups(made, composite_group("root", 2), leaf_group("a", "root"), leaf_group("b", "root"))
+    return made
+
+
+async def test_a_further_member_of_a_tree_is_not_bound_without_the_tree() -> None:
+    """A further member whose gang has its quorum is released when the quorum of the tree fails before its bind."""
+    made = tree_rig(FailsFirst)
+    made.add(*(pod(name, group=name[0]) for name in ("a-0", "a-1", "b-0")))
+    async with made.running():
+        for _ in range(99):
+            await asyncio.sleep(0)
+        assert made.writer.attempted == []
+        made.clock.advance(30.0)
+        await made.until(lambda: len(made.bound) == 3)
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+async def test_a_tree_that_loses_a_gang_while_a_further_member_waits(is_deleted: bool) -> None:
+    """A member that waits at Permit beside a tree that runs is not bound if the quorum of the tree is gone then."""
+    made = tree_rig(Approval)
+    other = pod("b-0", group="b")
+    made.add(pod("a-0", group="a"), other)
+    async with made.running():
+        await made.until(lambda: len(made.bound) == 2)
+        made.add(pod("a-1", group="a", labels={"approval": "needed"}))
+        await made.until(lambda: len(made.context.waiting) == 1)
+        if is_deleted:
+            made.scheduler.feed.pod_deleted(other)
+        present(made.context.waiting.get("uid-of-default-a-1")).allow("Approval")
+        await made.until(lambda: not made.scheduler.binding_count)
+    assert len(made.writer.attempted) == (2 if is_deleted else 3)
