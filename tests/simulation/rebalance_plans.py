@@ -45,6 +45,7 @@ _BUDGET_REFUSES = "Cannot evict pod as it would violate the pod's disruption bud
 class _Eviction:
     """A pod that was evicted for a move; its replacement is any pod of its owner that is bound to the target later."""
 
+    uid: str
     owner: str
     app: str
     target: str
@@ -231,11 +232,14 @@ class PlannedMoves:
             if since + _MAXIMUM_TRANSIT_SECONDS < self._network.loop.virtual_now:
                 self.report_problem(f"pod {pod.metadata.name} is evicted although its plan is suspended")
         moves, budget = self._evictions[body["metadata"]["uid"], generation], body["spec"]["budget"]
+        if any(each.uid == pod.metadata.uid for each in moves):
+            # The request is repeated, because it ended with an error after the eviction.
+            return
         waiting = sum(not each.is_replaced for each in moves)
         if waiting >= budget["concurrentMoves"]:
             self.report_problem(f"pod {pod.metadata.name} is evicted while {waiting} pods of its plan are not replaced")
         owner = pod.metadata.owner_references[0].uid
-        moves.append(_Eviction(owner, pod.metadata.labels.get(APP, ""), target))
+        moves.append(_Eviction(pod.metadata.uid, owner, pod.metadata.labels.get(APP, ""), target))
         if body["metadata"]["generation"] == generation and len(moves) > budget["moves"]:
             self.report_problem(f"{len(moves)} pods are evicted by {body['metadata']['name']}: more than its budget")
 
