@@ -31,6 +31,14 @@ _FIELD = f"{_TERM}(,{_TERM})*"
 PATTERN = f"^({_FIELD}( +{_FIELD}){{4}}|{'|'.join(_MACROS)})$"
 MAX_LENGTH = 100
 _REMEDY = 'write five fields, minute, hour, day of month, month and day of week, such as "0 2 * * *", or @daily'
+_VALUES = {
+    "minute": "write 0 to 59",
+    "hour": "write 0 to 23",
+    "day-of-month": "write 1 to 31, and a day that the months have",
+    "month": "write 1 to 12, or JAN to DEC",
+    "day-of-week": "write 0 to 7, or SUN to SAT",
+}
+_RANGES = "a range begins with its lower value, and a step is 1 or more"
 MESSAGE = f"must be a schedule of cron: {_REMEDY}"
 
 
@@ -83,7 +91,8 @@ def _problems(schedule: str) -> Iterator[RuleProblem]:
     try:
         next(CronSim(_MACROS.get(schedule, schedule), datetime(2026, 1, 1, tzinfo=UTC)))
     except CronSimError as error:
-        yield RuleProblem(("schedule",), f"{str(error).lower()}: {_REMEDY}")
+        field = str(error).removeprefix("Bad ")
+        yield RuleProblem(("schedule",), f"invalid {field.replace('-', ' ')}: {_VALUES.get(field, _REMEDY)}; {_RANGES}")
     except StopIteration:
         yield RuleProblem(("schedule",), f"no time has this day and month: {_REMEDY}")
 

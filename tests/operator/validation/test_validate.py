@@ -181,7 +181,7 @@ def test_names_of_a_group_that_the_files_lack(others: list[Any], paths: list[str
         "schedule",
         [manifest("RebalancePlan", "a", {"objective": "Consolidate", "schedule": "0 25 * * *"})],
         "spec.schedule",
-        "bad hour: write five fields",
+        "invalid hour: write 0 to 23",
     ),
     (
         "duplicate-name",
