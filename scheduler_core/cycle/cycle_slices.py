@@ -49,7 +49,12 @@ class CycleSlices:
         # A change that is applied here may use up a slice, which suspends again.
         while self.has_suspended:
             self.has_suspended = False
-            self._suspension.end()
+            try:
+                self._suspension.end()
+            except Exception:
+                # Raised to the caller, which repeats this: without the end nothing would change any more.
+                self.has_suspended = True
+                raise
 
     @types.coroutine
     def _in_greenlet(self, loop: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:

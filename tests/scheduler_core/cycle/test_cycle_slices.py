@@ -91,6 +91,26 @@ async def test_a_change_that_uses_up_a_slice_does_not_suspend_permanently() -> N
     assert len(world.applied) == len(world.seen)
 
 
+async def test_the_end_of_a_cycle_is_repeated_if_it_raises() -> None:
+    """The scheduling loop calls it twice; changes after the one that failed are applied, and tasks go on."""
+    world = Interrupted()
+
+    def fail() -> None:
+        raise ValueError("broken")
+
+    world.suspension.begin()
+    world.slices.has_suspended = True
+    world.suspension.on_error = fail
+    world.suspension.run_or_defer(fail)
+    world.suspension.run_or_defer(world.applied.append, 1)
+    with pytest.raises(ValueError, match="broken"):
+        world.slices.cycle_ended()
+    world.slices.cycle_ended()
+    assert world.applied == [1]
+    assert not world.slices.has_suspended
+    await asyncio.wait_for(world.suspension.over(), 1)
+
+
 async def test_a_short_cycle_is_not_suspended() -> None:
     """Cycles within one slice, with an await between them, neither suspend nor yield."""
     world = Interrupted()
