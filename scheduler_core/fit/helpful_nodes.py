@@ -64,7 +64,8 @@ class HelpfulNodeFinder:
         tried, is_complete = 0, True
         try:
             steps.spend(1 + min(nodes.count, _MAX_SAMPLED) // _NODES_PER_STEP)
-            for name in list(node_shapes(nodes, infos))[:_MAX_SHAPES]:
+            has_bounds = NodeBounds(nodes, parts.profiles, None).counts_amounts(infos)
+            for name in list(node_shapes(nodes, infos, counts_amounts=has_bounds))[:_MAX_SHAPES]:
                 template = NodeTemplate.of_node(nodes, name)
                 assert template is not None, "the name is that of a node"
                 count = self._least(replace(request, template=template), infos, members, needed)
@@ -89,13 +90,17 @@ class HelpfulNodeFinder:
         return 0
 
 
-def node_shapes(nodes: NodeColumns, infos: Sequence[PodInfo]) -> Iterator[str]:
+def node_shapes(nodes: NodeColumns, infos: Sequence[PodInfo], *, counts_amounts: bool = True) -> Iterator[str]:
     """Yield one node of each shape that has room for one of some pods when it is empty, the most frequent shape first.
 
     Nodes of a shape offer the same amounts and devices, and have the same labels and taints, without labels that most
     nodes have with a value of their own. Of a large cluster a sample is compared.
+
+    Args:
+        counts_amounts: Whether the profiles of the pods reject nodes without room; otherwise all shapes are yielded.
     """
-    rows = np.flatnonzero(member_room(nodes, infos, when_empty=True) > 0)
+    has_room = member_room(nodes, infos, when_empty=True) > 0 if counts_amounts else nodes.alive
+    rows = np.flatnonzero(has_room)
     # Nodes that the pods select stand for their shape, and are tried before others: a pool may be rare, and in a small
     # cluster most nodes have a zone of their own.
     selected = _selected(nodes, infos, rows)

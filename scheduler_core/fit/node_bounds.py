@@ -42,7 +42,7 @@ class NodeBounds:
         Args:
             needed: How many of the pods must fit; None for all of them.
         """
-        if not infos or not self._counts_amounts(infos):
+        if not infos or not self.counts_amounts(infos):
             return 0
         room = member_room(self.nodes, infos)
         per_node = self._room_of_new_node(infos)
@@ -56,7 +56,7 @@ class NodeBounds:
 
     def impossible(self, request: FitRequest, infos: Sequence[PodInfo]) -> str:
         """Return why the pods never fit on the present nodes, even if these were empty; "" if they may."""
-        if not infos or not self._counts_amounts(infos):
+        if not infos or not self.counts_amounts(infos):
             return ""
         room = int(member_room(self.nodes, infos, when_empty=True).sum())
         if room < len(infos):
@@ -84,7 +84,7 @@ class NodeBounds:
                 )
         return ""
 
-    def _counts_amounts(self, infos: Sequence[PodInfo]) -> bool:
+    def counts_amounts(self, infos: Sequence[PodInfo]) -> bool:
         """Return whether all profiles of the pods reject nodes with too little of a resource."""
         for name in {info.pod.spec.scheduler_name for info in infos}:
             instance = self.profiles.get(name)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from scheduler_core.config.plugin_set_types import Plugins
 from scheduler_core.dry_run_assembly import helpful_nodes
 from scheduler_core.explain.findings import HelpfulNode, NewNodes
 from scheduler_core.fit.helpful_nodes import node_shapes
@@ -20,7 +21,7 @@ from tests.support.devices import allocated_claim, claim, device, device_class, 
 from tests.support.gang_preemption import add_gang, running_pod, small_node, with_pod_groups
 from tests.support.gangs import gang_of, group, members
 from tests.support.scheduler_state import scheduler_state
-from tests.support.scheduling import Rig, rig
+from tests.support.scheduling import Rig, plugin_set, profile, rig
 from tests.support.tables import table
 
 ZONE = GroupTopology("zone")
@@ -63,6 +64,16 @@ def test_nodes_that_help_a_pod(cluster: Rig, waiting: Pod, helpful: tuple[Helpfu
     cluster.add(waiting)
     found = help_of(cluster, FitRequest(pods=(waiting,)), 1)
     assert (found.helpful, found.is_complete) == (helpful, True)
+
+
+def test_nodes_that_help_a_pod_whose_profile_counts_no_resources() -> None:
+    """A pod that requests more than any node offers waits for its host port alone."""
+    made = rig(defaults=default_plugins(), serve=False)
+    made.serve(profile(plugins=Plugins(multi_point=plugin_set(disabled=("NodeResourcesFit",)))))
+    made.add(small_node("a", 2), pod("web", node_name="a", ports=[80]))
+    waiting = _pod(5, ports=[80])
+    made.add(waiting)
+    assert help_of(made, FitRequest(pods=(waiting,)), 1).helpful == (HelpfulNode("a", 1),)
 
 
 @table(
