@@ -20,7 +20,7 @@ from bayplan.extenders.http_extender import CircuitOptions, HttpExtender
 from bayplan.extenders.transport import AllowedFilesAndHosts
 from bayplan.gangs.group_sources import GangAttempts, GroupSources, UsedApis
 from bayplan.gangs.group_status import GroupStatusWrites, OtherProcesses
-from bayplan.gangs.group_status_controller import GroupController
+from bayplan.gangs.group_status_controller import GroupController, taken_room
 from bayplan.gangs.helpful_node_search import HelpfulNodeSearch
 from bayplan.gangs.owner_groups import OwnerGroups, owner_groups
 from bayplan.introspection.cache_debugger import CacheDebugger
@@ -314,6 +314,7 @@ def _groups(settings: Settings, cluster: _Cluster, core: _Core, configuration: R
         clock,
         others=OtherProcesses(group_status, served.serves),
         new_nodes=helpful_nodes.of,
+        taken=partial(taken_room, core.scheduler),
     )
     gates = cluster.gates
     apis = UsedApis(

@@ -230,7 +230,7 @@ class FilterRun:
         for gang, refused in self._reservations.blocking(attempt.queued.group, attempt.info):
             blocked = refused if requested is None else np.intersect1d(refused, requested)
             reserved_verdict = self._verdict(
-                unresolvable(f"node(s) were reserved for {gang.holder}").of(GANG_SCHEDULING)
+                unresolvable(f"node(s) were reserved for {gang.holder_for(attempt.queued.group)}").of(GANG_SCHEDULING)
             )
             # A node that is unresolvable already keeps its own reason.
             for verdict in set(verdicts[blocked].tolist()):

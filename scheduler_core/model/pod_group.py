@@ -101,6 +101,15 @@ class GroupKey(NamedTuple):
             return f"gang {self}"
         return f"{kind} {self.namespace}/{name}" if self.namespace else f"{kind} {name}"
 
+    def holder_for(self, group: GroupKey | None) -> str:
+        """Return :attr:`holder` for a message to a member of a group, on whose nodes other members may have slots."""
+        is_own = (
+            group is not None
+            and group.source is GroupSource.BAYPLAN
+            and self == held_key("PodGroup", group.namespace, group.name)
+        )
+        return f"other members of {self.holder}" if is_own else self.holder
+
 
 def held_key(kind: str, namespace: str, name: str) -> GroupKey:
     """Return the key of room that is held for an object; no group has it, because no name has a slash."""

@@ -11,7 +11,7 @@ Sources: bayplan.dev/v1alpha1, :mod:`bayplan.resources.pod_group`; scheduler-plu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import IntEnum
@@ -85,6 +85,7 @@ class SeenGroup(Struct, frozen=True):
     Attributes:
         keeps_start: Whether ``scheduleStartTime`` stays as written, because it was attempted before this process began.
         new_nodes: New nodes that would help the gang; None if they were not searched.
+        taken: UIDs of lost members whose held room pods of a higher priority have taken.
     """
 
     key: GroupKey
@@ -95,6 +96,7 @@ class SeenGroup(Struct, frozen=True):
     version: str = ""
     warnings: tuple[Problem, ...] = ()
     new_nodes: NewNodes | None = None
+    taken: Collection[str] = ()
 
 
 class GroupStatus(Struct, frozen=True):
@@ -208,7 +210,7 @@ def _bayplan_status(
         succeeded=tally.succeeded,
         failed=tally.failed,
         run=None if gang is None else _run(gang),
-        lost=() if gang is None else tuple(_lost(gang)),
+        lost=() if gang is None else tuple(_lost(gang, seen.taken)),
         conditions=tuple(_bayplan_conditions(seen, gang, verdict, now)),
         nominated_domain=_cut(gang.reservation) or None if gang is not None else None,
         new_nodes=tuple(HelpfulNodes(node=each.node, count=each.count) for each in _helpful(seen)),
@@ -238,7 +240,7 @@ def _bayplan_conditions(seen: SeenGroup, gang: Gang | None, verdict: Verdict, no
         message = f"{message.rstrip('.')}. {seen.new_nodes.text}."
     conditions: Sequence[Condition] = read_conditions(seen.written)
     updates = [accepted, ConditionUpdate("Scheduled", is_scheduled, verdict.reason, message)]
-    healing = healing_condition(gang, conditions)
+    healing = healing_condition(gang, conditions, seen.taken)
     for update in (*updates, healing) if healing is not None else updates:
         conditions = set_condition(conditions, update, seen.generation, now)
     return conditions
@@ -371,7 +373,7 @@ def _run(gang: Gang) -> GroupRunStatus | None:
     return GroupRunStatus(controllers=controllers, succeeded=record.succeeded, since=record.since)
 
 
-def _lost(gang: Gang) -> list[LostMemberStatus]:
+def _lost(gang: Gang, taken: Collection[str]) -> list[LostMemberStatus]:
     found = []
     for lost in list(gang.lost_members.values())[:MAX_LOST_MEMBERS]:
         replacement = gang.pods.get(lost.replacement)
@@ -379,7 +381,7 @@ def _lost(gang: Gang) -> list[LostMemberStatus]:
             LostMemberStatus(
                 name=lost.pod.metadata.name,
                 node=lost.node_name,
-                held=lost.has_room,
+                held=lost.has_room and lost.pod.metadata.uid not in taken,
                 until=lost.until,
                 replacement=None if replacement is None else replacement.metadata.name,
                 index=lost.index or None,
@@ -388,16 +390,21 @@ def _lost(gang: Gang) -> list[LostMemberStatus]:
     return found
 
 
-def healing_condition(gang: Gang | None, written: Sequence[Condition]) -> ConditionUpdate | None:
+def healing_condition(
+    gang: Gang | None, written: Sequence[Condition], taken: Collection[str] = ()
+) -> ConditionUpdate | None:
     """Return the condition Healing; None if no member was ever lost, or if the last one stays as written."""
     if gang is not None and gang.lost_members:
-        held = [lost for lost in gang.lost_members.values() if lost.has_room]
+        held = [lost for uid, lost in gang.lost_members.items() if lost.has_room and uid not in taken]
         others = [lost.pod.metadata.name for lost in gang.lost_members.values() if not lost.has_room]
+        theirs = [lost.pod.metadata.name for uid, lost in gang.lost_members.items() if lost.has_room and uid in taken]
         words = [held_words(lost) for lost in held[:_NAMED]]
         if len(held) > _NAMED:
             words.append(f"room is held for {len(held) - _NAMED} more")
         if others:
             words.append(f"no room is held for {', '.join(others[:_NAMED])}")
+        if theirs:
+            words.append(f"pods of higher priority have taken the room of {', '.join(theirs[:_NAMED])}")
         message = f"Members were lost: {'; '.join(words)}."
         return ConditionUpdate("Healing", "True", "RoomHeld" if held else "MembersLost", message)
     if gang is not None and gang.healing is not None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -52,6 +52,7 @@ from scheduler_core.model.pod_group import NEWEST_VERSIONS, GroupKey, GroupSourc
 from scheduler_core.ports import Clock, Event, ObjectReference, Timer
 from scheduler_core.queueing.gang_members import Gang, HealingOutcome
 from scheduler_core.queueing.gang_registry import Gangs
+from scheduler_core.scheduler import Scheduler
 
 log = logging.getLogger(__name__)
 
@@ -94,6 +95,21 @@ _RECONCILES_PER_YIELD = 16
 """Groups that are reconciled before other tasks run."""
 _HEALING_EVENTS = 64
 """Events of a group that are stored until its next reconcile."""
+_TAKEN_SECONDS = 5.0
+"""Interval between checks whether pods of higher priority have taken the room of lost members."""
+
+
+async def _none_taken(gang: Gang) -> Collection[str]:
+    del gang
+    return ()
+
+
+async def taken_room(scheduler: Scheduler, gang: Gang) -> set[str]:
+    """Return the UIDs of lost members of a gang whose held room pods of a higher priority have taken."""
+    await scheduler.context.suspension.over()
+    reservations = scheduler.reservations
+    rooms = {uid: reservations.held.of(uid) for uid, lost in gang.lost_members.items() if lost.has_room}
+    return {uid for uid, room in rooms.items() if room is not None and not reservations.stands(room)}
 
 
 class _Record:
@@ -109,6 +125,7 @@ class _Record:
         "last_event_at",
         "problems",
         "retry_at",
+        "taken",
         "timer",
         "uid",
         "version",
@@ -131,6 +148,7 @@ class _Record:
         self.changed_since = False
         self.failures = 0
         self.retry_at = float("-inf")
+        self.taken: Collection[str] = ()
         self.timer: Timer | None = None
         self.last_event: RecordedEvent | None = recorded_event(status)
         self.last_event_at = float("-inf")
@@ -145,6 +163,7 @@ class GroupController:
         gangs: Gangs of the scheduler; the controller subscribes to their ``on_change``.
         others: Other processes that serve some of the profiles; None if there are none.
         new_nodes: Returns the new nodes that would help a gang; None if they were not searched.
+        taken: Returns the UIDs of a gang's lost members whose held room other pods have taken, when no cycle is midway.
     """
 
     def __init__(
@@ -156,6 +175,7 @@ class GroupController:
         *,
         others: OtherProcesses | None = None,
         new_nodes: Callable[[Gang], NewNodes | None] = lambda _: None,
+        taken: Callable[[Gang], Awaitable[Collection[str]]] = _none_taken,
         pace: GroupPace | None = None,
     ) -> None:
         self._gangs = gangs
@@ -165,6 +185,7 @@ class GroupController:
         self._pace = pace or GroupPace()
         self._others = others
         self._new_nodes = new_nodes
+        self._taken = taken
         self._records: dict[GroupKey, _Record] = {}
         self._dirty: dict[GroupKey, None] = {}
         self._has_dirty = asyncio.Event()
@@ -286,6 +307,11 @@ class GroupController:
             record.changed_since = True
             return
         try:
+            gang = self._gangs.get(key)
+            is_healing = gang is not None and any(lost.has_room for lost in gang.lost_members.values())
+            record.taken = await self._taken(gang) if gang is not None and is_healing else ()
+            if self._records.get(key) is not record:
+                return
             status = self._desired_status(key, record)
         except Exception:
             # The status stays as it is until the group changes; statuses of other groups are written.
@@ -299,7 +325,7 @@ class GroupController:
         delays = [self._record_event(key, record, status), self._until_due(record, difference)]
         if delays[-1] == 0.0:
             await self._write(key, record)
-        later = [seconds for seconds in delays if seconds]
+        later = [seconds for seconds in (*delays, _TAKEN_SECONDS if is_healing else None) if seconds]
         if later:
             self._reconcile_after(key, record, min(later))
 
@@ -326,6 +352,7 @@ class GroupController:
             record.version,
             record.warnings,
             None if gang is None else self._new_nodes(gang),
+            record.taken,
         )
         status = group_status(seen, gang, self._clock.wall())
         if status.verdict.phase is Phase.PENDING and record.keeps_start:

@@ -32,7 +32,7 @@ from scheduler_core.scheduler_options import SchedulerOptions
 from tests.support.affinities import anti_affinity_to, app
 from tests.support.builders import pod
 from tests.support.gang_preemption import running_pod, small_node, with_pod_groups
-from tests.support.gangs import group
+from tests.support.gangs import group, settle
 from tests.support.presence import present
 from tests.support.scheduling import Rig, rig
 from tests.support.tables import table
@@ -344,6 +344,19 @@ async def test_only_pods_of_the_holder_use_the_room(own: OwnPods, fields: dict[s
     assert (found["later"] == "a") is expected
     if not expected:
         assert "node(s) were reserved for NodeReservation default/room" in cluster.condition.message
+
+
+async def test_a_member_and_the_slots_of_other_members() -> None:
+    """The reason of nodes with slots of other members of the same group names these, not the group alone."""
+    cluster = cluster_of(1, 1)
+    cluster.scheduler.group_feed.group_changed(group(min_member=1))
+    own = OwnPods("default", group=TRAIN, slot_class=_index)
+    hold_on(cluster, Holder("PodGroup", "default", "train", "uid-of-room", own), ("0", "a"), ("1", "b"))
+    cluster.scheduler.feed.node_deleted(small_node("b", 1))
+    await settle(cluster, pod("later", requests={"cpu": "1"}, labels={**IN_TRAIN, "index": "1"}))
+    assert "node(s) were reserved for other members of PodGroup default/train" in cluster.condition.message
+    await settle(cluster, pod("other", requests={"cpu": "1"}))
+    assert "node(s) were reserved for PodGroup default/train" in cluster.condition.message
 
 
 @table(
