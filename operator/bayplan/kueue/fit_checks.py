@@ -447,15 +447,15 @@ class FitChecks:
         if self._held.of(record.uid) is not None or (record.done is not None and record.done == since):
             return
         age = HOLD_SECONDS if since is None else (self._clock.wall() - since).total_seconds()
+        if age < HOLD_SECONDS:
+            fits, message = await self._hold(workload, record)
+            if fits:
+                record.held_until = self._clock.now() + HOLD_SECONDS - age
+                log.info("The room of Workload %s is held again", workload.key)
+            else:
+                await self._lost(workload, state, message)
+        # At last: after an error it is tried again.
         record.done = since
-        if age >= HOLD_SECONDS:
-            return
-        fits, message = await self._hold(workload, record)
-        if fits:
-            record.held_until = self._clock.now() + HOLD_SECONDS - age
-            log.info("The room of Workload %s is held again", workload.key)
-        else:
-            await self._lost(workload, state, message)
 
     async def _lost(self, workload: Workload, state: CheckState, message: str) -> None:
         """Let Kueue queue a Workload again, unless some of its pods run already."""
@@ -467,14 +467,16 @@ class FitChecks:
 
     async def _look_at_held(self) -> None:
         """End room that all pods have taken or whose time is over, and search other room for what is lost."""
-        if not len(self._held):
+        if not len(self._held) and not self._retries:
             return
         if not self._waits(_ALL_HELD):
             await self._guarded(_Part.ROOM, _ALL_HELD, self._settle_held)
-        for room in [room for room in self._held if room.terms.is_admitted]:
-            key = f"{room.holder.namespace}/{room.holder.name}"
+        rooms = {f"{room.holder.namespace}/{room.holder.name}": room for room in self._held if room.terms.is_admitted}
+        failed = [key for part, key in self._retries if part is _Part.ROOM and key != _ALL_HELD and key not in rooms]
+        for key in (*failed, *rooms):
             if key not in self._dirty and not self._waits(key):
-                await self._guarded(_Part.ROOM, key, partial(self._look_at, room))
+                look = partial(self._look_at, rooms[key]) if key in rooms else self._finish_look
+                await self._guarded(_Part.ROOM, key, look)
 
     async def _settle_held(self, _: str) -> None:
         suspension, complete = self._scheduler.context.suspension, list[Holder]()
@@ -487,6 +489,16 @@ class FitChecks:
 
     async def _look_at(self, room: HeldRoom, key: str) -> None:
         if self._needs_answer(key, room):
+            await self._look_again(key)
+
+    async def _finish_look(self, key: str) -> None:
+        """Repeat a look that has failed after it had ended the room, unless the Workload has another state now."""
+        workload, record = self._workloads.get(key), self._records.get(key)
+        state = None if workload is None else self._own_state(workload)
+        if record is None or state is None or state.state != READY or self._held.of(record.uid) is not None:
+            return
+        # Otherwise it is Ready in another admission.
+        if record.done == state.last_transition_time:
             await self._look_again(key)
 
     def _needs_answer(self, key: str, room: HeldRoom) -> bool:

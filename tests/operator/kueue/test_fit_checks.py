@@ -18,7 +18,7 @@ from bayplan.process.copies import BackgroundDocuments
 from scheduler_core.config.gang_owners import GangSettings
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.config.validation import validate
-from scheduler_core.errors import ConflictError, ForbiddenError
+from scheduler_core.errors import ClusterWriteError, ConflictError, ForbiddenError
 from scheduler_core.gangs.held_room import HeldPod, HeldRoom, Holder, OwnPods
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.meta import OwnerReference
@@ -38,6 +38,7 @@ class Kueue:
         written: States in their order, as ``workload: state``.
         conflicts: Number of next writes that are rejected because the Workload has changed.
         active_failures: Number of next writes of the condition of an AdmissionCheck that are forbidden.
+        failed_lists: Number of next lists of PriorityClasses that fail.
     """
 
     def __init__(self, made: Rig) -> None:
@@ -46,7 +47,7 @@ class Kueue:
         self.writes: list[StateWrite] = []
         self.active: list[str] = []
         self.conflicts = 0
-        self.active_failures = 0
+        self.active_failures = self.failed_lists = 0
         self.version = "v1beta2"
         self.checks = self.controller()
         self._bodies: dict[str, dict[str, Any]] = {}
@@ -85,6 +86,9 @@ class Kueue:
         self.active.append(check.metadata.name)
 
     async def priority_classes(self) -> Sequence[dict[str, Any]]:
+        if self.failed_lists:
+            self.failed_lists -= 1
+            raise ClusterWriteError("the API server does not respond")
         return ()
 
     async def claim_templates(self, namespace: str, names: Collection[str]) -> Sequence[dict[str, Any]]:
@@ -418,6 +422,43 @@ async def test_pods_that_do_not_come(kueue: Kueue) -> None:
     kueue.rig.clock.advance(HOLD_SECONDS)
     await kueue.until(lambda: kueue.written == ["job: Ready", "job: Retry"])
     assert kueue.held == []
+
+
+@table("is_late", ("no pod came", True), ("room is lost", False))
+async def test_a_retry_that_cannot_be_written(kueue: Kueue, *, is_late: bool) -> None:
+    """It is written again although no room is held any more and the Workload does not change."""
+    kueue.add("job", 2)
+    await kueue.until(lambda: kueue.held == ["job"])
+    kueue.conflicts = 2
+    if is_late:
+        kueue.rig.clock.advance(HOLD_SECONDS)
+    else:
+        for name in "ab":
+            kueue.rig.scheduler.feed.node_deleted(small_node(name))
+    async with kueue.running():
+        for left in (1, 0):
+            await kueue.wait(lambda left=left: kueue.conflicts == left)  # type: ignore[misc]
+            kueue.rig.clock.advance(2)
+        await kueue.wait(lambda: kueue.written == ["job: Ready", "job: Retry"])
+    assert kueue.held == []
+
+
+async def test_room_that_cannot_be_searched_again_after_a_restart(kueue: Kueue) -> None:
+    """The search is tried again."""
+    kueue.add("job", 4)
+    await kueue.until(lambda: kueue.held == ["job"])
+    kueue.rig.scheduler.reservations.held.end("uid-of-job")
+    kueue.failed_lists = 1
+    kueue.controller()
+    kueue.check()
+    kueue.checks.workload_changed(kueue.workload("job"))
+    async with kueue.running():
+        await kueue.wait(lambda: not kueue.failed_lists)
+        await asyncio.sleep(0.05)
+        assert kueue.held == []
+        kueue.rig.clock.advance(1)
+        await kueue.wait(lambda: kueue.held == ["job"])
+    assert kueue.written == ["job: Ready"]
 
 
 async def test_two_checks_of_one_workload(kueue: Kueue) -> None:
