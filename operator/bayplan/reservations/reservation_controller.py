@@ -77,6 +77,7 @@ _UNCHANGED_SECONDS = 60.0
 """Interval between searches while neither a node nor a pod changes."""
 _LONGEST_MESSAGE = 1024
 _SPEC_CHANGED = "The spec was changed afterwards"
+_CHANGED_BEFORE = "The spec was changed while no operator ran"
 _SHOWN_NODES = 3
 
 _Key = tuple[str, str]
@@ -297,7 +298,9 @@ class ReservationController:
         record = _Record(meta.uid, meta.generation, status)
         # Pods that were counted for an earlier spec stay counted.
         record.remaining = max(0, reservation.spec.count - status.consumed)
-        record.is_restored = not (is_current and status.phase == "Reserved")
+        # If the spec was changed while no operator ran, too, the room of all others is held again first.
+        is_left = is_current or (written is None and record.remaining > 0)
+        record.is_restored = not (is_left and status.phase == "Reserved")
         self._records[key] = record
         return record
 
@@ -345,7 +348,8 @@ class ReservationController:
                 log.info("The room of %s %s/%s is held again", KIND, *key)
             else:
                 # Other room is searched when the room of all others is held again.
-                record.lost = "The room that was held before the restart is taken"
+                is_current = record.status.observed_generation == record.generation
+                record.lost = "The room that was held before the restart is taken" if is_current else _CHANGED_BEFORE
                 self._has_changed.set()
             if not record.remaining or record.lost:
                 return
@@ -621,7 +625,8 @@ class ReservationController:
         record.remaining = room.free
         message = f"Room for {_pods(len(slots))} is held on {_names(slots)}"
         if room.terms.in_the_way:
-            message += f"; pods there must end first, or are evicted for its pods: {len(room.terms.in_the_way)}"
+            count, priority = len(room.terms.in_the_way), room.reservation.priority
+            message += f"; pods there must end first, or are evicted for its pods of priority {priority}: {count}"
         await self._write(
             key,
             record,

@@ -293,6 +293,37 @@ async def test_a_restart_holds_the_room_of_all_before_it_searches() -> None:
     assert world.condition(name="first")[2].startswith("The room that was held before the restart is taken. ")
 
 
+async def test_an_edit_while_no_operator_runs() -> None:
+    """Room is searched again, but the unchanged room of others of the same priority is held again first."""
+    world = two_nodes()
+    for name in ("first", "second"):
+        await world.apply(name, count=2, topology={"key": "zone"})
+    body, taken = world.bodies["first"], world.status("first")["where"]
+    metadata = {**body["metadata"], "generation": 2}
+    world.bodies["first"] = {**body, "metadata": metadata, "spec": {**body["spec"], "ttlSeconds": 600}}
+    world.rig.add(running_pod("foreign", taken, cpus=2))
+    other = world.status("second")["where"]
+    await world.restart()
+    await world.later(0)
+    assert (world.phase("second"), world.status("second")["where"]) == ("Reserved", other)
+    assert world.phase("first") == "Pending"
+    assert world.condition(name="first")[2].startswith("The spec was changed while no operator ran. ")
+
+
+async def test_room_of_an_edited_reservation_after_a_restart() -> None:
+    """Free room is found again, and pods that were counted stay counted."""
+    world = two_nodes()
+    await world.apply("room", count=3)
+    await use(world, "own-0")
+    await world.later()
+    body = world.bodies["room"]
+    metadata = {**body["metadata"], "generation": 2}
+    world.bodies["room"] = {**body, "metadata": metadata, "spec": {**body["spec"], "count": 2}}
+    await world.restart()
+    await world.later(0)
+    assert (world.phase(), world.status()["consumed"], held(world)) == ("Reserved", 1, 1)
+
+
 async def test_a_restart_holds_room_that_needs_evictions() -> None:
     """The status names the pods that are evicted, and the room is not searched again."""
     world = two_nodes()
@@ -300,6 +331,7 @@ async def test_a_restart_holds_room_that_needs_evictions() -> None:
     await world.apply("room", count=2, priority=5, topology={"key": "zone"})
     before = world.status()
     assert before["inTheWay"], "pods are evicted"
+    assert world.condition()[2].endswith("or are evicted for its pods of priority 5: 1")
     await world.restart()
     assert held(world) == 2
     assert world.status() == before
