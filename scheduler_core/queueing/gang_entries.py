@@ -424,6 +424,10 @@ class GangEntries:
             entry = gang.entry = self._entry_of(gang, first)
         entry.info = copy.copy(first.info)
         entry.set_sort_position(gang.priority, gang.waits_since)
+        earlier = self._places.by_uid.get(entry.uid)
+        if earlier is not None:
+            # The group was recreated while a copy of the process searched for nodes; its result is not used.
+            self._places.drop(earlier)
         self._places.register(entry)
         self._places.count_rejections(entry)
         self.moves.requeue(entry, Requeue.AFTER_BACKOFF, label)

@@ -144,3 +144,15 @@ async def test_a_gang_whose_run_cannot_be_followed_stops_no_other_pod(monkeypatc
     monkeypatch.setattr(Gang, "follow_run", fail)
     async with made.running():
         await made.until(lambda: {"other", "train-0", "train-1"} <= set(made.bound))
+
+
+def test_a_recreated_group_leaves_no_attempt_in_flight() -> None:
+    """The entry of a group that is recreated during its attempt leaves the queue when the new one enters."""
+    made = rig(defaults=default_plugins(), groups=[GroupSource.BAYPLAN])
+    made.add(node("n"), *members(2))
+    made.scheduler.group_feed.group_changed(ONE)
+    made.pop()
+    made.scheduler.group_feed.group_changed(TWO)
+    assert made.queue.readings.in_flight_count == 0
+    made.scheduler.group_feed.group_deleted(TWO.key)
+    assert made.queue.readings.is_idle
