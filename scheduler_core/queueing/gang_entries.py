@@ -331,6 +331,9 @@ class GangEntries:
         if unit.entry is not None and unit.entry.place is _IN_FLIGHT:
             # The members of an attempt must not move: it is reviewed when the attempt has ended.
             self._changed_in_flight.setdefault(unit.entry.uid, {})[gang.key] = None
+            if gang.was_known and self._gangs.obstacle(gang.key):
+                # A gate that runs during the attempt, for a swapped profile, is closed; the next review opens it again.
+                gang.was_known = False
             return
         if isinstance(gang, GangTree):
             leaves = gang.take_unreviewed()
@@ -345,8 +348,8 @@ class GangEntries:
             return
         was_known, gang.was_known = gang.was_known, not self._gangs.obstacle(gang.key)
         if not gang.was_known:
-            gang.was_whole = False
-            if was_known or gang.waiting:
+            was_whole, gang.was_whole = gang.was_whole, False
+            if was_known or was_whole or gang.waiting:
                 # Members have joined during an attempt of the tree, in which the group was not reviewed.
                 self._gate_members(gang)
             if gang.tree is not None:

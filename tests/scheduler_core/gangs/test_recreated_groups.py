@@ -10,11 +10,14 @@ from hypothesis import strategies as st
 
 from scheduler_core.framework.queued_pod import QueuedGang
 from scheduler_core.in_tree import default_plugins
-from scheduler_core.model.pod_group import GroupSource, PodGroup
+from scheduler_core.model.pod import Pod
+from scheduler_core.model.pod_group import CompositePodGroup, GroupSource, PodGroup
 from scheduler_core.queueing.gang_members import Gang
 from tests.support.builders import node, pod
-from tests.support.gangs import gang_of, group, key, members
-from tests.support.scheduling import Rig, rig
+from tests.support.gangs import add_groups, composite_group, gang_of, group, key, leaf_group, members
+from tests.support.presence import present
+from tests.support.scheduling import Rig, profile, rig
+from tests.support.tables import table
 
 TIMEOUT = 100.0
 ONE = group(min_member=2, schedule_timeout_seconds=TIMEOUT, is_strict=True)
@@ -156,3 +159,33 @@ def test_a_recreated_group_leaves_no_attempt_in_flight() -> None:
     assert made.queue.readings.in_flight_count == 0
     made.scheduler.group_feed.group_deleted(TWO.key)
     assert made.queue.readings.is_idle
+
+
+TREE = composite_group("tree")
+
+
+@table(
+    "groups,pods,recreated",
+    ("PodGroup", [ONE], members(2), TWO),
+    (
+        "CompositePodGroup",
+        [TREE, leaf_group("train", "tree", 2)],
+        [pod(f"train-{number}", group="train") for number in range(2)],
+        replace(TREE, uid="another-uid"),
+    ),
+)
+async def test_members_that_are_gated_during_an_attempt(
+    groups: list[PodGroup | CompositePodGroup], pods: list[Pod], recreated: PodGroup | CompositePodGroup
+) -> None:
+    """A swap of their profile gates members while the group does not exist; the recreated group opens the gate."""
+    made = rig(defaults=default_plugins(), groups=list(GroupSource))
+    add_groups(made, *groups)
+    made.add(node("n"), *pods)
+    entry = present(made.pop())
+    made.scheduler.group_feed.group_deleted(recreated.key)
+    made.serve(profile())
+    assert made.queue.pop() is None
+    add_groups(made, recreated)
+    made.queue.failed(entry)
+    async with made.running():
+        await made.until(lambda: len(made.bound) == 2)
