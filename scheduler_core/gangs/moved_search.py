@@ -48,6 +48,7 @@ from scheduler_core.placement.requests import Placement, PlacementRequest
 from scheduler_core.placement.victims import with_priority
 from scheduler_core.placement.worlds import CycleWorld, SearchWorld
 from scheduler_core.queueing.gang_members import Gang
+from scheduler_core.queueing.group_trees import GangTree
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.equivalence import filter_class
 from scheduler_core.runtime.filtering import run_pre_filters
@@ -109,12 +110,20 @@ def decode(result: bytes | None) -> GangResult | None:
     return None if result is None else _decode(result)
 
 
+def _groups_of(gang: Gang) -> tuple[PodGroup | CompositePodGroup | None, ...]:
+    """Return the groups whose quorums and topologies a search reads."""
+    composites = ()
+    if isinstance(gang, GangTree):
+        composites = tuple(gang.forest.get(key) for key in gang.from_above() if key not in gang.leaves)
+    return *(part.group for part in gang.parts), *composites
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangBasis(SearchBasis):
     """What a search of a gang reads that must be the same when its result is used.
 
     Attributes:
-        groups: The PodGroups of the gang and of its parts.
+        groups: The PodGroup of the gang; of a tree, all groups in it.
         members: The waiting members by UID.
         placed: UIDs of the members that had a node.
     """
@@ -128,7 +137,7 @@ class GangBasis(SearchBasis):
         if instance is not self.instance or len(gang.waiting) != len(self.members):
             return False
         same = all(self.members.get(uid) is queued.info for uid, queued in gang.waiting.items())
-        groups = tuple(part.group for part in gang.parts)
+        groups = _groups_of(gang)
         is_same_group = len(groups) == len(self.groups) and all(map(is_, groups, self.groups))
         return same and is_same_group and self.placed == frozenset(gang.placed)
 
@@ -170,7 +179,7 @@ class ResultCheck:
             self.cache.columns,
             self.queue.event_position,
             next_start,
-            groups=tuple(part.group for part in gang.parts),
+            groups=_groups_of(gang),
             members={uid: queued.info for uid, queued in gang.waiting.items()},
             placed=frozenset(gang.placed),
             reservations=dict(self.rejections.by_gang),

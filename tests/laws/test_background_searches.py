@@ -18,7 +18,7 @@ from scheduler_core.framework.extension_points import PermitPlugin, PermitResult
 from scheduler_core.framework.queued_pod import Place, QueuedPod
 from scheduler_core.framework.status import Code, Status
 from scheduler_core.in_tree import default_plugins
-from scheduler_core.model.pod_group import GroupKey, GroupSource, GroupTopology, PodGroup
+from scheduler_core.model.pod_group import CompositePodGroup, GroupKey, GroupSource, GroupTopology, PodGroup
 from scheduler_core.plugins.default_preemption import DefaultPreemption
 from scheduler_core.scheduler import SchedulerOptions, SchedulerPorts
 from scheduler_core.step_counter import NO_LIMIT, StepCounter
@@ -268,6 +268,28 @@ async def test_a_gang_is_retried_after_what_happens_during_its_search(event: str
         await run.step(2)
         assert run.made.context.background.counts.outdated == 0
         assert entry.attempts > 1
+
+
+@table(
+    "group",
+    ("root requires a second group", composite_group("root", 2, priority=9)),
+    ("branch requires a second group", composite_group("branch", 2, "root", priority=9)),
+    ("leaf requires more members", leaf_group("leaf0", "branch", 21)),
+)
+async def test_quorums_that_change_during_the_search_of_a_tree(group: PodGroup | CompositePodGroup) -> None:
+    """The result places the members by an earlier quorum, and is not used."""
+    run = Run.begun(in_background=True)
+    _full_nodes(run.made, pods=0)
+    add_groups(run.made, composite_group("root", priority=9), composite_group("branch", 1, "root", priority=9))
+    add_groups(run.made, leaf_group("leaf0", "branch", 20), leaf_group("leaf1", "branch", 3))
+    for leaf, count, cpu in (("leaf0", 20, "500m"), ("leaf1", 3, "9")):
+        run.made.add(*(pod(f"{leaf}-{each}", group=leaf, priority=9, requests={"cpu": cpu}) for each in range(count)))
+    async with run.made.running():
+        await run.until_moved()
+        add_groups(run.made, group)
+        await run.step(12)
+        assert run.made.context.background.counts.outdated == 1
+        assert not run.made.bound
 
 
 def _delete(run: Run, name: str) -> None:
