@@ -112,7 +112,7 @@ def decode(result: bytes | None) -> GangResult | None:
 
 def _groups_of(gang: Gang) -> tuple[PodGroup | CompositePodGroup | None, ...]:
     """Return the groups whose quorums and topologies a search reads."""
-    composites = ()
+    composites: tuple[CompositePodGroup | None, ...] = ()
     if isinstance(gang, GangTree):
         composites = tuple(gang.forest.get(key) for key in gang.from_above() if key not in gang.leaves)
     return *(part.group for part in gang.parts), *composites
