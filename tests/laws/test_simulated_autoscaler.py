@@ -209,8 +209,10 @@ class Cluster:
         return {name for name, each in self.pods.items() if each.spec.node_name}
 
     def check_gangs(self) -> None:
-        """Assert that each gang has no node, or its quorum."""
+        """Assert that each gang has no node, or its quorum, unless members were evicted."""
         for number, of in enumerate(self.shape.gangs):
+            if any(name.startswith(f"g{number}-") for name in self.evicted):
+                continue
             count = sum(name.startswith(f"g{number}-") for name in self.scheduled)
             assert count == 0 or count >= of.least, f"{count} of {of.least} members of g{number} are scheduled"
 
@@ -334,7 +336,9 @@ def check(shape: Shape, counts_nominated: bool) -> None:
     if any(of.in_one_zone and of.pinned and of.pinned * of.cpus <= room_on_n0 for of in shape.gangs):
         # A node in the zone of n0 helps, and the autoscaler adds nodes of another one.
         return
-    assert autoscaler.bought <= least + 1, f"{autoscaler.bought} nodes are bought, {least} suffice"
+    if sum(of.pinned > 0 for of in shape.gangs) < 2:
+        # New nodes help each of several gangs that compete for n0, as long as none of them has its place there.
+        assert autoscaler.bought <= least + 1, f"{autoscaler.bought} nodes are bought, {least} suffice"
     is_alone = len(shape.gangs) + len(shape.singles) == 1
     if any(of.in_one_zone or (of.pinned and not is_alone) for of in shape.gangs) or any(
         is_in_zone for *_, is_in_zone in shape.singles

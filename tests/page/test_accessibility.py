@@ -8,10 +8,18 @@ import pytest
 from selenium.webdriver.common.keys import Keys
 
 from hack.browser import DESKTOP, PHONE, Browser
+from tests.page.conftest import Serve
+from tests.page.documents import documents, known
 from tests.page.page_server import PageServer
 from tests.page.test_screenshots import complete
 
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+
+
+@pytest.fixture
+def page(serve: Serve) -> PageServer:
+    """Start a server of a small cluster of known content, in which no panel is hidden."""
+    return serve({**documents(nodes=200, pending=1_000, groups=15), "plans": known("plans")})
 
 
 def violations(browser: Browser, selector: str = "html") -> list[str]:
@@ -67,16 +75,17 @@ def test_the_page_by_keyboard(browser: Browser, page: PageServer) -> None:
         focused.append(browser.run("return document.activeElement.innerText.split('\\n')[0]"))
         assert browser.run("return getComputedStyle(document.activeElement).outlineStyle") == "solid", focused
     assert focused[0] == "Theme: auto"
-    assert [each.split()[0] for each in focused[1:8]] == [
+    assert [each.split()[0] for each in focused[1:9]] == [
         "Pending",
         "One",
         "Gangs",
         "Reservations",
         "Nodes",
         "Profiles",
+        "Plans",
         "Rates",
     ]
-    link = browser.all(".top nav a")[6]
+    link = browser.all(".top nav a")[7]
     link.send_keys(Keys.ENTER)
     browser.until(lambda: browser.run("return document.activeElement.id") == "rates-title", "the heading has the focus")
 
