@@ -8,7 +8,7 @@ stored outcomes become outdated.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from random import Random
 
 import pytest
@@ -19,14 +19,13 @@ from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.devices import ResourceClaim, ResourceClaimStatus, ResourceSlice
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
-from scheduler_core.plugins.default_preemption import candidate_nodes
 from scheduler_core.runtime.equivalence import ReuseBounds, RowResults
 from scheduler_core.scheduler import SchedulerOptions, SchedulerPorts
 from tests.support.device_preemption import held, holder, pending
 from tests.support.devices import claim, device, device_class, exactly, slice_of, using, with_group, with_reserved
 from tests.support.gang_devices import report
 from tests.support.gang_preemption import small_node
-from tests.support.preemption import budget, started
+from tests.support.preemption import budget, count_reads, started
 from tests.support.recording_claim_writer import RecordingClaimWriter
 from tests.support.scheduling import DEFAULT_NAME, Rig, rig
 
@@ -195,17 +194,7 @@ async def test_stored_outcomes_change_no_decision(seed: int) -> None:
 
 async def test_outcomes_are_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """The worlds above read outcomes."""
-    found = {True: 0, False: 0}
-    get = candidate_nodes.StoredOutcomes.get
-
-    def counted(self: candidate_nodes.StoredOutcomes, rows: Sequence[int]) -> list[candidate_nodes.RowOutcome | None]:
-        outcomes = get(self, rows)
-        for row, outcome in zip(rows, outcomes, strict=True):
-            if row in self.by_row and self.held is not None:
-                found[outcome is not None] += 1
-        return outcomes
-
-    monkeypatch.setattr(candidate_nodes.StoredOutcomes, "get", counted)
+    found = count_reads(monkeypatch, of_devices=True)
     for seed in range(4):
         await test_stored_outcomes_change_no_decision(seed)
     assert found[True] > 50

@@ -7,7 +7,6 @@ deleted or added, budgets and nodes change, and preemptors are bound, so that st
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -16,11 +15,10 @@ import pytest
 
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod import Pod
-from scheduler_core.plugins.default_preemption import candidate_nodes
 from scheduler_core.runtime.equivalence import ReuseBounds
 from scheduler_core.scheduler import SchedulerOptions
 from tests.support.builders import node, pod
-from tests.support.preemption import budget
+from tests.support.preemption import budget, count_reads
 from tests.support.scheduling import Rig, rig
 
 _STEPS = 60
@@ -146,17 +144,7 @@ async def test_stored_outcomes_change_no_decision(seed: int) -> None:
 
 async def test_outcomes_are_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """The worlds above read outcomes, and find some of them outdated."""
-    found = {True: 0, False: 0}
-    get = candidate_nodes.StoredOutcomes.get
-
-    def counted(self: candidate_nodes.StoredOutcomes, rows: Sequence[int]) -> list[candidate_nodes.RowOutcome | None]:
-        outcomes = get(self, rows)
-        for row, outcome in zip(rows, outcomes, strict=True):
-            if row in self.by_row:
-                found[outcome is not None] += 1
-        return outcomes
-
-    monkeypatch.setattr(candidate_nodes.StoredOutcomes, "get", counted)
+    found = count_reads(monkeypatch)
     for seed in range(4):
         await test_stored_outcomes_change_no_decision(seed)
     assert found[True] > 50

@@ -1,8 +1,10 @@
 """A scheduler in memory whose preemption a test calls directly, with the arguments of a scheduling cycle."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+
+import pytest
 
 from scheduler_core.config.profile_config import PreemptionSettings, ProfileConfig
 from scheduler_core.cycle.attempt import Attempt
@@ -16,6 +18,7 @@ from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.workloads import PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus
 from scheduler_core.plugins.default_preemption import DefaultPreemption
+from scheduler_core.plugins.default_preemption.candidate_nodes import RowOutcome, StoredOutcomes
 from scheduler_core.ports import PodDeletion
 from scheduler_core.scheduler import Scheduler
 from scheduler_core.snapshot.node_columns import NodeColumns
@@ -117,3 +120,23 @@ class PreemptionWorld:
             return None
         attempt, diagnosis = failed
         return (plugin or self.plugin).preview(attempt.state, attempt.info, self.columns, diagnosis)
+
+
+def count_reads(monkeypatch: pytest.MonkeyPatch, *, of_devices: bool = False) -> dict[bool, int]:
+    """Count how often a stored outcome is read, by whether it is used again.
+
+    Args:
+        of_devices: Whether only outcomes of preemption for devices count.
+    """
+    found = {True: 0, False: 0}
+    get = StoredOutcomes.get
+
+    def counted(self: StoredOutcomes, rows: Sequence[int]) -> list[RowOutcome | None]:
+        outcomes = get(self, rows)
+        for row, outcome in zip(rows, outcomes, strict=True):
+            if row in self.by_row and (self.held is not None or not of_devices):
+                found[outcome is not None] += 1
+        return outcomes
+
+    monkeypatch.setattr(StoredOutcomes, "get", counted)
+    return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -10,23 +9,11 @@ from bayplan.rebalancing.plan_controller import StoredPlan
 from bayplan.resources.rebalance_plan import RebalancePlan
 
 from scheduler_core.errors import WriteTimeoutError
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.meta import ObjectMeta
-from tests.support.gang_preemption import running_pod, small_node, with_pod_groups
+from tests.support.gang_preemption import running_pod, small_node
 from tests.support.planned_cluster import PlannedCluster, Replace, elsewhere, none
 from tests.support.rebalancing import movable
-from tests.support.scheduling import rig
 from tests.support.tables import table
-
-
-@pytest.fixture
-async def cluster() -> AsyncIterator[PlannedCluster]:
-    """Return three nodes with pods: p may move from a to b, and c is empty."""
-    made = with_pod_groups(rig(defaults=default_plugins()))
-    made.add(*(small_node(name, 4, pool=name) for name in "abc"), movable("p", "a"), running_pod("q", "b", cpus=2))
-    cluster = PlannedCluster(made)
-    async with cluster.running():
-        yield cluster
 
 
 def message(status: dict[str, Any]) -> str:
