@@ -123,6 +123,9 @@ class BindingCycle:
         if gang.group is None:
             return False
         missing = gang.group.min_member - gang.succeeded
+        if len(gang.placed) - self.cache.assumed_count >= missing:
+            # Members that a watch has confirmed are bound, so that none of them has to be looked up.
+            return True
         for uid in gang.placed:
             if missing <= 0:
                 break

@@ -55,6 +55,7 @@ class Suspension:
             try:
                 take(*args, **kwargs)
             except Exception:
+                # Only counted here; the caller handles it.
                 self.failed += 1
                 raise
 
@@ -117,6 +118,7 @@ class Suspension:
             try:
                 act()
             except Exception:
+                # The others must be done all the same, and without the end nothing would change any more.
                 log.exception("what a suspended cycle has decided could not be done; please report it")
                 self.failed += 1
         if not self.is_on:

@@ -15,6 +15,8 @@ from scheduler_core.model.pod_group import MarkedMeta, PodAnnotations, deletion_
 
 SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 """Annotation of a pod: ``"false"`` forbids its eviction, ``"true"`` allows it although the pod has local volumes."""
+LONGEST_OWNER, MOST_REQUESTS = 64, 500
+"""Longest UID of a controller, and most requested resources: both are stored before an eviction, for a restart."""
 _MEMORY = "Memory"
 
 

@@ -6,7 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from scheduler_core.fit.requests import is_daemon
-from scheduler_core.model.movable_pod import has_local_volumes, is_decoded, safe_to_evict
+from scheduler_core.model.movable_pod import (
+    LONGEST_OWNER,
+    MOST_REQUESTS,
+    has_local_volumes,
+    is_decoded,
+    safe_to_evict,
+)
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey
 from scheduler_core.rebalance.replaced_claims import has_lasting_claims
@@ -17,8 +23,6 @@ from scheduler_core.snapshot.pod_info import PodInfo
 
 _CRITICAL = 2_000_000_000
 """Priority of the class system-cluster-critical."""
-_LONGEST_OWNER, _MOST_REQUESTS = 64, 500
-"""Limits of what is stored before an eviction, so that a restart awaits the replacement."""
 
 
 def counts_for_node(info: PodInfo) -> bool:
@@ -68,10 +72,10 @@ class MovablePods:
         owner = next((owner.uid for owner in pod.metadata.owner_references if owner.controller), None)
         if owner is None:
             return "it has no controller that replaces it"
-        if len(owner) > _LONGEST_OWNER:
-            return f"the UID of its controller is longer than {_LONGEST_OWNER} characters, so that none has it"
-        if len(info.requests.fit) > _MOST_REQUESTS:
-            return f"it requests more than {_MOST_REQUESTS} resources"
+        if len(owner) > LONGEST_OWNER:
+            return f"the UID of its controller is longer than {LONGEST_OWNER} characters, so that none has it"
+        if len(info.requests.fit) > MOST_REQUESTS:
+            return f"it requests more than {MOST_REQUESTS} resources"
         if not pod.spec.node_name:
             return "it is not bound yet"
         if info.is_leaving:

@@ -25,6 +25,7 @@ from bayplan.resources.resource_model import (
 )
 from bayplan.resources.spec_fields import Quantity, is_amount
 from scheduler_core.config.config_model import INT32_MAX, INT64_MAX, ConfigModel, RuleProblem
+from scheduler_core.model.movable_pod import LONGEST_OWNER, MOST_REQUESTS
 
 MAX_MOVES = 500
 MAX_MEMBERS = 1000
@@ -34,7 +35,6 @@ MAX_NAMED_PODS = 5
 MAX_NAMED_NODES = 100
 _MAX_NAMES = 100
 _MAX_LABELS = 16
-_MAX_REQUESTS = 500
 _MAX_ZONE_LENGTH = 64
 _SECONDS = 300
 _MOVES = 10
@@ -252,9 +252,9 @@ def _amount(description: str) -> Any:
 class AwaitedPod(StatusModel):
     """What is needed to hold the room of a replacement again after a restart."""
 
-    owner: str = text("UID of the controller of the pod.", 64)
+    owner: str = text("UID of the controller of the pod.", LONGEST_OWNER)
     requests: dict[str, Annotated[str, Field(max_length=63)]] = Field(
-        default={}, max_length=_MAX_REQUESTS, description="Requests of the pod, by resource."
+        default={}, max_length=MOST_REQUESTS, description="Requests of the pod, by resource."
     )
     priority: int = Field(default=0, ge=-INT32_MAX - 1, le=INT32_MAX, description="Priority of the pod.")
     has_claims: bool = Field(default=False, description="Whether the pod has resource claims.")
