@@ -119,7 +119,8 @@ class _ChangingCluster(PlannedCluster):
             if len(set(self._by_spec[plan, generation])) > spec["budget"]["moves"]:
                 self.broken.append(f"{name}: above the budget of {plan}")
         placed = self.rig.context.cache.get(uid)
-        if placed is None or not placed.info.pod.metadata.owner_references:
+        # A pod that has just ended may be gone: its eviction has no effect.
+        if placed is not None and not placed.info.pod.metadata.owner_references:
             self.broken.append(f"{name}: it has no controller")
 
     def _may_evict(self, plan: str) -> bool:
