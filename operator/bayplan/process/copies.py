@@ -356,7 +356,7 @@ class BackgroundDocuments:
                     done.set_result(result)
 
             try:
-                with _charged(charge):
+                with charged(charge):
                     send = processes.fork(ended)
             except OSError as error:
                 log.warning("no process can be started for a document: %s", error)
@@ -390,12 +390,13 @@ def run_charged(make: Callable[[], Document], charge: Callable[[float], None]) -
     if gc.isenabled():
         gc.disable()
         asyncio.get_running_loop().call_soon(gc.enable)
-    with _charged(charge):
+    with charged(charge):
         return make()
 
 
 @contextmanager
-def _charged(charge: Callable[[float], None]) -> Iterator[None]:
+def charged(charge: Callable[[float], None]) -> Iterator[None]:
+    """Call a function with the CPU time of the block."""
     began = thread_time()
     try:
         yield

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
@@ -30,8 +31,9 @@ from aiohttp import web
 from bayplan.fit import FitBody
 from bayplan.fit.claim_templates import NamesByNamespace, missing_templates, not_read
 from bayplan.fit.request_reading import CLUSTER_SCOPED
+from bayplan.kube.http.deep_json import MAX_DEPTH, shallow
 from bayplan.kube.readiness import Readiness
-from bayplan.process.copies import BackgroundDocuments, Document, run_charged
+from bayplan.process.copies import BackgroundDocuments, Document, charged, run_charged
 from bayplan.serving import FIT_PATH
 from bayplan.serving.authorization import Denial, Permission, RequestAuthorization, proxied_token
 from bayplan.serving.same_host_access import is_local, read_body, refusal
@@ -47,7 +49,12 @@ _SHARE = 0.05
 _STEPS_AT_ONCE = 1_000
 """Enough for a pod of 5,000 nodes that preempts: about 10 ms."""
 _STEPS_IN_COPY = 500_000
+MOST_READING = 64
 _MOST_WAITING = 8
+BODY_SECONDS = 10.0
+"""Maximum time from the headers of a request to the end of its body."""
+MAX_OBJECTS = 2_000
+"""Maximum number of manifests of a request: its pods have more than 128 bytes each."""
 _LONGEST_WAIT_SECONDS = 10.0
 _ANSWERS = "bayplan.fit.building"
 
@@ -77,6 +84,24 @@ class FitSources:
     claim_templates: Callable[[NamesByNamespace], Awaitable[_Templates]] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """Sender of a request that is being answered.
+
+    Attributes:
+        since: When the body had arrived, by the monotonic clock.
+    """
+
+    caller: Caller
+    request: web.Request
+    since: float
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the connection was cut: the handler runs on, although the response cannot be sent."""
+        return self.request.transport is None
+
+
 class FitEndpoint:
     """Endpoint that answers requests."""
 
@@ -84,7 +109,9 @@ class FitEndpoint:
         self._sources = sources
         self._access = access or FitAccess()
         self._budget = TimeBudget(_SHARE, monotonic)
+        self._reading = 0
         self._waiting = 0
+        self._turn = asyncio.Lock()
 
     @property
     def routes(self) -> list[web.RouteDef]:
@@ -97,38 +124,62 @@ class FitEndpoint:
         self._sources.scheduler.expect_clients()
         if request.content_type != "application/json":
             return refusal(415, "Content-Type: must be application/json")
-        body = await read_body(request, MAX_BODY)
-        if len(body) > MAX_BODY:
-            return refusal(413, f"the request must have at most {MAX_BODY // 1024} KiB")
-        try:
-            given = _decode(body)
-        except msgspec.DecodeError as error:
-            return refusal(400, f"the request cannot be read: {error}")
-        if not 1 <= given.max_new <= 1000 or (given.count is not None and given.count < 1):
-            return refusal(400, "maxNew: must be from 1 to 1000; count: must be at least 1")
-        if given.node and given.node_template is not None:
-            return refusal(400, "node, nodeTemplate: specify one of them")
-        if given.node_template_slices and given.node_template is None:
-            return refusal(400, "nodeTemplateSlices: requires nodeTemplate")
-        namespaces = namespaces_of(given.objects, given.namespace)
-        if len(namespaces) > MAX_NAMESPACES:
-            return refusal(
-                400, f"objects: are in {len(namespaces)} namespaces; request at most {MAX_NAMESPACES} at once"
-            )
-        denial = await caller.denial(*permissions_for(namespaces, copies_node=bool(given.node)))
-        if denial is not None:
-            return denied(denial)
+        body = await self._body(request)
+        if isinstance(body, web.Response):
+            return body
         if self._waiting >= _MOST_WAITING:
-            return refusal(429, f"{_MOST_WAITING} requests wait already; retry")
+            return _retry(429, f"{_MOST_WAITING} requests wait already; retry")
         self._waiting += 1
         try:
-            response = await self._answered(given, namespaces, caller, is_short=len(body) <= MOST_AT_ONCE)
+            response = await self._read_and_answered(body, Sender(caller, request, monotonic()))
         finally:
             self._waiting -= 1
         return response if isinstance(response, web.Response) else await _shown_to(caller, response)
 
+    async def _body(self, request: web.Request) -> bytes | web.Response:
+        """Return the body, or the response to a request without one that can be read."""
+        if self._reading >= MOST_READING:
+            return _retry(429, f"the bodies of {MOST_READING} requests are being received; retry")
+        self._reading += 1
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                body = await read_body(request, MAX_BODY)
+        except TimeoutError:
+            response = refusal(408, f"the request was not received within {BODY_SECONDS:g} s; send it again")
+            # The rest of the body is not read.
+            response.force_close()
+            return response
+        finally:
+            self._reading -= 1
+        if len(body) > MAX_BODY:
+            return refusal(413, f"the request must have at most {MAX_BODY // 1024} KiB")
+        return body
+
+    async def _read_and_answered(self, body: bytes, sender: Sender) -> web.Response | bytes:
+        """Return the document, or the response to a request without one."""
+        is_short = len(body) <= MOST_AT_ONCE
+        if is_short:
+            given, namespaces = _read(body)
+        else:
+            async with self._next_turn():
+                refused = await self._until_credit(sender)
+                if refused is not None:
+                    return refused
+                with charged(self._charge):
+                    given, namespaces = _read(body)
+        if isinstance(given, str):
+            return refusal(400, given)
+        if len(namespaces) > MAX_NAMESPACES:
+            return refusal(
+                400, f"objects: are in {len(namespaces)} namespaces; request at most {MAX_NAMESPACES} at once"
+            )
+        denial = await sender.caller.denial(*permissions_for(namespaces, copies_node=bool(given.node)))
+        if denial is not None:
+            return denied(denial)
+        return await self._answered(given, namespaces, sender, is_short=is_short)
+
     async def _answered(
-        self, given: FitBody, namespaces: AbstractSet[str], caller: Caller, *, is_short: bool
+        self, given: FitBody, namespaces: AbstractSet[str], sender: Sender, *, is_short: bool
     ) -> web.Response | bytes:
         """Return the document, or the response to a request without one.
 
@@ -144,17 +195,14 @@ class FitEndpoint:
         try:
             missing = missing_templates(given.objects, given.namespace or "default")
             # Requests to the API server wait for the share of the time, too.
-            refused = await self._not_now() if missing else None
+            refused = await self._not_now(sender) if missing else None
             if refused is not None:
                 return refused
-            templates = await self._templates(missing, caller)
+            templates = await self._templates(missing, sender.caller)
         except ConfigError as error:
             return refusal(400, "; ".join(map(str, error.problems)))
         except ClusterWriteError as error:
             return refusal(503, f"ResourceClaimTemplates cannot be read: {error}; retry")
-        refused = await self._not_now()
-        if refused is not None:
-            return refused
         answer = answering.OperatorAnswer(self._sources.scheduler, given, classes, namespaces, templates)
 
         def make(steps: int | None) -> Document:
@@ -165,10 +213,14 @@ class FitEndpoint:
             except SchedulerCoreError as error:
                 return Document(422, f"the request cannot be evaluated: {error}".encode())
 
-        if answer.is_single and is_short:
-            built = run_charged(partial(make, _STEPS_AT_ONCE), self._charge)
-            if not answer.was_given_up:
-                return _content(built)
+        async with self._next_turn():
+            refused = await self._not_now(sender)
+            if refused is not None:
+                return refused
+            if answer.is_single and is_short:
+                built = run_charged(partial(make, _STEPS_AT_ONCE), self._charge)
+                if not answer.was_given_up:
+                    return _content(built)
         documents = self._sources.documents
         if documents is None:
             return _content(make(None))
@@ -194,36 +246,65 @@ class FitEndpoint:
     def _charge(self, seconds: float) -> None:
         self._budget.charge(seconds, 1)
 
-    async def _not_now(self) -> web.Response | None:
+    @asynccontextmanager
+    async def _next_turn(self) -> AsyncIterator[None]:
+        """Keep other requests out of such blocks until the next turn of the event loop."""
+        await self._turn.acquire()
+        try:
+            yield
+        finally:
+            asyncio.get_running_loop().call_soon(self._turn.release)
+
+    async def _not_now(self, sender: Sender) -> web.Response | None:
         """Return the response to a request that must not be answered now."""
         sources = self._sources
-        missing = sources.readiness.missing
-        if missing:
-            return refusal(503, f"not ready: {'; '.join(missing)}; retry")
-        if sources.readiness.role:
-            return refusal(503, f"{sources.readiness.role}; send the request to the leader, or use --offline")
-        refused = await self._until_credit()
+        refused = await self._until_credit(sender)
         if refused is not None:
             return refused
+        missing = sources.readiness.missing
+        if missing:
+            return _retry(503, f"not ready: {'; '.join(missing)}; retry")
+        if sources.readiness.role:
+            return refusal(503, f"{sources.readiness.role}; send the request to the leader, or use --offline")
         if sources.is_suspended():
             # Shadow profiles decide within this turn of the loop; an extender, or a long search, takes longer.
             await asyncio.sleep(0)
         if sources.is_suspended():
             text = "a scheduling cycle is suspended, because it waits for an extender or takes long; retry"
-            return refusal(503, text)
+            return _retry(503, text)
         return None
 
-    async def _until_credit(self) -> web.Response | None:
+    async def _until_credit(self, sender: Sender) -> web.Response | None:
         """Wait until requests may take time again; return the response instead if that takes long."""
-        began = monotonic()
-        while (debt := -self._budget.seconds) > 0:
+        while True:
+            if sender.is_gone:
+                return refusal(503, "the connection was cut")
+            debt = -self._budget.seconds
+            if debt <= 0:
+                return None
             seconds = debt / _SHARE
-            if monotonic() - began + seconds > _LONGEST_WAIT_SECONDS:
-                response = refusal(503, "fit requests have used their twentieth of the operator's time; retry")
-                response.headers["Retry-After"] = str(ceil(seconds))
-                return response
+            if monotonic() - sender.since + seconds > _LONGEST_WAIT_SECONDS:
+                return _retry(503, "fit requests have used their twentieth of the operator's time; retry", seconds)
             await asyncio.sleep(seconds)
-        return None
+
+
+def _read(body: bytes) -> tuple[FitBody | str, set[str]]:
+    """Return what a body requests, and the namespaces of its objects; a text if it is invalid."""
+    if shallow(body) is not body:
+        return f"objects: are nested deeper than {MAX_DEPTH} levels; send manifests that the API server accepts", set()
+    try:
+        given = _decode(body)
+    except msgspec.DecodeError as error:
+        return f"the request cannot be read: {error}", set()
+    if len(given.objects) > MAX_OBJECTS:
+        return f"objects: are {len(given.objects)}; request at most {MAX_OBJECTS} at once", set()
+    if not 1 <= given.max_new <= 1000 or (given.count is not None and given.count < 1):
+        return "maxNew: must be from 1 to 1000; count: must be at least 1", set()
+    if given.node and given.node_template is not None:
+        return "node, nodeTemplate: specify one of them", set()
+    if given.node_template_slices and given.node_template is None:
+        return "nodeTemplateSlices: requires nodeTemplate", set()
+    return given, namespaces_of(given.objects, given.namespace)
 
 
 def _import_answers() -> Any:
@@ -339,6 +420,13 @@ def namespaces_of(objects: Iterable[Mapping[str, Any]], default: str) -> set[str
             own = meta.get("namespace") if isinstance(meta, dict) else None
             found.add(str(own or default or "default"))
     return found
+
+
+def _retry(status: int, text: str, seconds: float = 1.0) -> web.Response:
+    """Return the response to a request that is to be sent again after some seconds."""
+    response = refusal(status, text)
+    response.headers["Retry-After"] = str(ceil(seconds))
+    return response
 
 
 def denied(denial: Denial) -> web.Response:
