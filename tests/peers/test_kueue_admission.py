@@ -136,9 +136,6 @@ def test_two_workloads_with_quota(world: KueueChecks, plane: ControlPlane) -> No
     world.until(lambda: world.is_bound(other, 3), "the other one is bound")
 
 
-# Kueue v0.17.0 considers a Workload at once when its delay ends, and others a second later (requeueBatchPeriod). So on
-# an idle machine it gives the quota to the same Workload again.
-@pytest.mark.nightly
 def test_quota_of_a_workload_that_does_not_fit(world: KueueChecks) -> None:
     """A Workload that does not fit does not keep the quota: a later one of the same priority gets it and runs."""
     world.nodes("a", cpu="4")

@@ -1,7 +1,7 @@
 """The controller of Kueue's admission check ``bayplan.dev/fit``.
 
 A Workload with reserved quota is Ready if its pods fit now, or after evictions that the profiles allow; their room is
-held from then on. If they do not fit, the state is Retry: after a delay that doubles, Kueue releases the quota and
+held from then on. If they do not fit, the state is Retry: the quota is released, and after a delay that doubles Kueue
 queues the Workload behind others of its priority. Workloads are answered one after the other, so that no two count on
 the same room.
 
@@ -9,7 +9,12 @@ the same room.
           │ all others Ready
           ├──fits──▶ room held ──written──▶ Ready ──all pods have nodes──▶ done, nothing is held
           │                                  │ the room is lost ──fits elsewhere──▶ room held
-          └──does not fit, room lost, no pod has a node within the time──▶ Retry ──Kueue evicts it──▶ (quota reserved)
+          └──does not fit, room lost, no pod has a node within the time──▶ Retry ──evicted──▶ (quota reserved)
+
+Kueue v0.17 itself evicts a Workload with Retry only at the end of the delay, and then considers it a second before
+others that wait for the quota. So the condition Evicted is written with Retry: Kueue releases the quota and records the
+end of the delay in ``status.requeueState``. Then the state becomes Pending, which Kueue's own eviction would set: its
+scheduler skips Workloads with Retry.
 
 After a restart, the room of Workloads that became Ready a short time ago is searched again before the first cycle.
 """
@@ -34,6 +39,7 @@ from bayplan.fit.room_search import FitDryRun
 from bayplan.kube.timing import delay_of_try
 from bayplan.kueue.workloads import (
     CONTROLLER,
+    EVICTED,
     GROUP,
     PENDING,
     READY,
@@ -67,7 +73,8 @@ SETTLE_SECONDS = 5.0
 _LOOK_SECONDS = 1.0
 _TRIES = 3
 """Dry runs for one answer; the room may be taken while a copy of the process searches."""
-_RETRY_INITIAL_SECONDS = 2
+_RETRY_INITIAL_SECONDS = 3
+"""Written times have whole seconds, so up to one is lost; Kueue considers others one second after quota is released."""
 _RETRY_MAXIMUM_SECONDS = 30
 _WRITE_INITIAL_SECONDS, _WRITE_MAXIMUM_SECONDS = 0.5, 30.0
 _LONGEST_MESSAGE = 1024
@@ -82,6 +89,8 @@ class StateWrite(Struct, frozen=True):
 
     Attributes:
         checks: Names of all checks of the Workload that Bayplan answers; a queue may have more than one.
+        retry_count: Number of times that the checks had the state Retry; None for unchanged.
+        evicted: Message of the condition Evicted, which is set; None to leave it alone.
     """
 
     workload: Workload
@@ -91,6 +100,8 @@ class StateWrite(Struct, frozen=True):
     since: datetime
     requeue_after_seconds: int | None = None
     pod_set_updates: list[dict[str, Any]] | None = None
+    retry_count: int | None = None
+    evicted: str | None = None
 
 
 class CheckRequests(Protocol):
@@ -317,6 +328,8 @@ class FitChecks:
             if record is not None:
                 await self._end(record.uid)
                 record.done = None
+            if workload is not None and state is not None and state.state == RETRY:
+                await self._finish_retry(workload, state)
             return
         record = self._records.setdefault(key, _Record(workload.metadata.uid))
         if state.state == READY:
@@ -373,8 +386,11 @@ class FitChecks:
         await self._end(workload.metadata.uid)
         delay = min(_RETRY_INITIAL_SECONDS * 2 ** min(state.retry_count or 0, 16), _RETRY_MAXIMUM_SECONDS)
         log.info("Workload %s is queued again after %d s: %s", workload.key, delay, message)
-        own, message_in_state = self._own_checks(workload), message[:_LONGEST_MESSAGE]
-        write = StateWrite(workload, own, RETRY, message_in_state, self._clock.wall(), requeue_after_seconds=delay)
+        own, short = self._own_checks(workload), message[:_LONGEST_MESSAGE]
+        write = StateWrite(
+            workload, own, RETRY, short, self._clock.wall(), requeue_after_seconds=delay, retry_count=state.retry_count,
+            evicted=short if self._evicts(workload) else None,
+        )  # fmt: skip
         await self._requests.write_state(write)
         # Kueue soon replaces the message of the check.
         meta = workload.metadata
@@ -382,6 +398,31 @@ class FitChecks:
             "Workload", meta.name, meta.namespace, meta.uid, f"{GROUP}/{self._requests.version}"
         )
         self._scheduler.context.writer.record(Event(regarding, "Warning", "AdmissionCheckRetry", "Admitting", message))
+
+    def _evicts(self, workload: Workload) -> bool:
+        """Return whether the condition Evicted is written here.
+
+        Otherwise Kueue's own eviction resets more: the states of other checks, and what belongs to pods that exist.
+        """
+        return len(self._own_checks(workload)) == len(workload.checks) and not workload.is_true("Admitted")
+
+    async def _finish_retry(self, workload: Workload, state: CheckState) -> None:
+        """Set the state to Pending when Kueue has released the quota and recorded the end of the delay.
+
+        Kueue does not record an end that is over by its clock, and not that of a Workload that a user deactivates.
+        """
+        released = workload.is_true(EVICTED) and not workload.is_true("QuotaReserved")
+        if not released or workload.is_true("Finished") or not self._evicts(workload):
+            return
+        end, recorded, now = state.requeue_at, workload.requeue_at, self._clock.wall()
+        if end is not None and workload.spec.active is not False and (recorded is None or recorded < end) and now < end:
+            self._clock.call_later((end - now).total_seconds(), partial(self._mark, workload.key))
+            return
+        # With the condition, because a change of its time lets Kueue consider a Workload that it has skipped.
+        own, count, message = self._own_checks(workload), (state.retry_count or 0) + 1, state.message
+        await self._requests.write_state(
+            StateWrite(workload, own, PENDING, message, now, retry_count=count, evicted=message)
+        )
 
     # -- held room ----------------------------------------------------------------------------------------------
 

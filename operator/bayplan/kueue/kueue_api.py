@@ -24,9 +24,10 @@ from bayplan.kube.watches.cluster_informers import ClusterInformers, FeedSink
 from bayplan.kube.watches.informer import Informer
 from bayplan.kube.watches.watch_stream import KubeObject
 from bayplan.kueue.fit_checks import ACTIVE, FitChecks, StateWrite
-from bayplan.kueue.workloads import GROUP, AdmissionCheck, ResourceFlavor, Workload
+from bayplan.kueue.workloads import EVICTED, EVICTED_BY_CHECK, GROUP, AdmissionCheck, ResourceFlavor, Workload
 from bayplan.process.copies import BackgroundDocuments
 from scheduler_core.errors import ClusterWriteError
+from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.ports import Clock
 from scheduler_core.scheduler import Scheduler
 
@@ -43,6 +44,18 @@ T = TypeVar("T", bound=KubeObject)
 
 def _written(moment: datetime) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _condition(meta: ObjectMeta, kind: str, reason: str, message: str, since: datetime) -> dict[str, Any]:
+    """Return a condition that is True."""
+    return {
+        "type": kind,
+        "status": "True",
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": _written(since),
+        "observedGeneration": meta.generation,
+    }
 
 
 class KueueRequests:
@@ -66,6 +79,8 @@ class KueueRequests:
         }
         if write.requeue_after_seconds is not None:
             state["requeueAfterSeconds"] = write.requeue_after_seconds
+        if write.retry_count is not None:
+            state["retryCount"] = write.retry_count
         # All of them, because an apply removes the fields that this manager has set in the states that it leaves out.
         states = [{"name": check, **state} for check in write.checks]
         if write.pod_set_updates is not None:
@@ -75,19 +90,15 @@ class KueueRequests:
             "name": meta.name, "namespace": meta.namespace, "uid": meta.uid, "resourceVersion": meta.resource_version,
         }  # fmt: skip
         path = f"namespaces/{path_part(meta.namespace)}/workloads/{path_part(meta.name)}"
-        await self._apply("Workload", path, metadata, {"admissionChecks": states})
+        status: dict[str, Any] = {"admissionChecks": states}
+        if write.evicted is not None:
+            status["conditions"] = [_condition(meta, EVICTED, EVICTED_BY_CHECK, write.evicted, write.since)]
+        await self._apply("Workload", path, metadata, status)
 
     async def write_active(self, check: AdmissionCheck, message: str, since: datetime) -> None:
         """Write the condition Active of an AdmissionCheck; raises ConflictError if it has changed."""
         meta = check.metadata
-        condition = {
-            "type": ACTIVE,
-            "status": "True",
-            "reason": ACTIVE,
-            "message": message,
-            "lastTransitionTime": _written(since),
-            "observedGeneration": meta.generation,
-        }
+        condition = _condition(meta, ACTIVE, ACTIVE, message, since)
         # With the version, because the UID has no effect in an apply to the status of a custom resource.
         metadata = {"name": meta.name, "uid": meta.uid, "resourceVersion": meta.resource_version}
         path = f"admissionchecks/{path_part(meta.name)}"

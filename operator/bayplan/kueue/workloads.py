@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -37,12 +37,16 @@ Placed = Mapping[str, Sequence[Mapping[str, str]]]
 
 PENDING, READY, RETRY = "Pending", "Ready", "Retry"
 
+EVICTED, EVICTED_BY_CHECK = "Evicted", "AdmissionCheck"
+"""Condition of a Workload whose quota Kueue releases, and its reason: an admission check."""
+
 
 class CheckState(Struct, frozen=True, rename="camel"):
     """State of one admission check of a Workload.
 
     Attributes:
-        retry_count: Number of times that the check had the state Retry; Kueue counts it.
+        requeue_after_seconds: Time from the transition to Retry until Kueue queues the Workload again.
+        retry_count: Number of times that the check had the state Retry.
         pod_set_updates: What the check adds to the pods of each pod set, as in the API.
     """
 
@@ -50,8 +54,16 @@ class CheckState(Struct, frozen=True, rename="camel"):
     state: str
     last_transition_time: datetime | None = None
     message: str = ""
+    requeue_after_seconds: int | None = None
     retry_count: int | None = None
     pod_set_updates: list[dict[str, Any]] | None = None
+
+    @property
+    def requeue_at(self) -> datetime | None:
+        """Time at which Kueue queues a Workload with the state Retry again; None for at once."""
+        if self.last_transition_time is None or self.requeue_after_seconds is None:
+            return None
+        return self.last_transition_time + timedelta(seconds=self.requeue_after_seconds)
 
 
 class PodSet(Struct, frozen=True, rename="camel"):
@@ -98,11 +110,18 @@ class ReclaimablePods(Struct, frozen=True):
     count: int
 
 
+class RequeueState(Struct, frozen=True, rename="camel"):
+    """Time before which Kueue does not consider a Workload."""
+
+    requeue_at: datetime | None = None
+
+
 class WorkloadStatus(Struct, frozen=True, rename="camel"):
     """``status`` of a Workload."""
 
     conditions: list[ObjectCondition] | None = None
     admission: Admission | None = None
+    requeue_state: RequeueState | None = None
     admission_checks: list[CheckState] | None = None
     reclaimable_pods: list[ReclaimablePods] | None = None
 
@@ -128,13 +147,18 @@ class Workload(Struct, frozen=True):
             self.status.admission is not None
             and self.metadata.deletion_timestamp is None
             and self.is_true("QuotaReserved")
-            and not self.is_true("Evicted")
+            and not self.is_true(EVICTED)
             and not self.is_true("Finished")
         )
 
     @property
     def checks(self) -> list[CheckState]:
         return self.status.admission_checks or []
+
+    @property
+    def requeue_at(self) -> datetime | None:
+        """Time before which Kueue does not consider it; None for none."""
+        return None if self.status.requeue_state is None else self.status.requeue_state.requeue_at
 
 
 class CheckSpec(Struct, frozen=True, rename="camel"):

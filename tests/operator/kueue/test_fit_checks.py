@@ -76,7 +76,11 @@ class Kueue:
         name = write.workload.metadata.name
         self.written.append(f"{name}: {write.state}")
         self.writes.append(write)
-        self.change(name, write.state, write.since, message=write.message, checks=write.checks)
+        evicted = () if write.evicted is None else ("Evicted",)
+        self.change(
+            name, write.state, write.since, *evicted, message=write.message, checks=write.checks,
+            requeueAfterSeconds=write.requeue_after_seconds, retryCount=write.retry_count,
+        )  # fmt: skip
 
     async def write_active(self, check: AdmissionCheck, message: str, since: datetime) -> None:
         del message, since
@@ -144,13 +148,22 @@ class Kueue:
         *conditions: str,
         message: str = "",
         checks: Collection[str] = ("fit",),
+        **fields: int | None,
     ) -> None:
         """Set the state of the check, and conditions that are True in addition to QuotaReserved."""
         status = self._bodies[name]["status"]
         for each in status["admissionChecks"]:
             if each["name"] in checks:
-                each |= {"state": state, "lastTransitionTime": since, "message": message}
+                each |= {"state": state, "lastTransitionTime": since, "message": message, **fields}
         status["conditions"] = [{"type": each, "status": "True"} for each in ("QuotaReserved", *conditions)]
+        self.deliver(name)
+
+    def release(self, name: str, requeue_at: datetime | None, *, is_active: bool = True) -> None:
+        """Release the quota of an evicted Workload, as the controller of its owner does."""
+        body = self._bodies[name]
+        body["status"] |= {"conditions": [{"type": "Evicted", "status": "True"}], "admission": None}
+        body["status"]["requeueState"] = {"requeueAt": requeue_at}
+        body["spec"]["active"] = is_active
         self.deliver(name)
 
     def assign(self, name: str, flavor: str) -> None:
@@ -276,8 +289,52 @@ async def test_a_workload_that_does_not_fit(kueue: Kueue) -> None:
     (event,) = kueue.rig.writer.events
     assert (event.regarding.kind, event.regarding.name, event.reason) == ("Workload", "job", "AdmissionCheckRetry")
     assert event.note == write.message
-    assert write.requeue_after_seconds == 2
+    assert write.requeue_after_seconds == 3
+    assert write.evicted == write.message
     assert kueue.held == []
+
+
+@table(
+    "recorded, later, is_active",
+    ("Kueue records the end", 3, 0, True),
+    ("Kueue does not record the end", None, 3, True),
+    ("a user deactivates the Workload", None, 0, False),
+)
+async def test_a_workload_that_is_queued_again(
+    kueue: Kueue, recorded: int | None, later: int, *, is_active: bool
+) -> None:
+    """Its state is Pending when its quota is released and Kueue has, or never will have, recorded the delay's end."""
+    kueue.add("job", 9)
+    async with kueue.running():
+        await kueue.wait(lambda: kueue.written == ["job: Retry"])
+        since = kueue.writes[0].since
+        kueue.release("job", None if recorded is None else since + timedelta(seconds=recorded), is_active=is_active)
+        if later:
+            await asyncio.sleep(0.05)
+            assert kueue.written == ["job: Retry"]
+            kueue.rig.clock.advance(later)
+        await kueue.wait(lambda: kueue.written == ["job: Retry", "job: Pending"])
+    retry, pending = kueue.writes
+    assert (pending.retry_count, pending.requeue_after_seconds) == (1, None)
+    assert (pending.message, pending.evicted) == (retry.message, retry.message)
+
+
+@table(
+    "others, conditions",
+    ("other checks", [{"name": "nodes", "state": "Ready"}], ()),
+    ("admitted", [], ("Admitted",)),
+)
+async def test_evictions_that_are_left_to_kueue(
+    kueue: Kueue, others: list[dict[str, Any]], conditions: tuple[str, ...]
+) -> None:
+    """Kueue evicts Workloads with other checks, whose states it resets, and those that are admitted."""
+    kueue.add("job", 4, others=others)
+    await kueue.until(lambda: kueue.written == ["job: Ready"])
+    kueue.change("job", "Ready", kueue.writes[0].since, *conditions)
+    for name in "ab":
+        kueue.rig.scheduler.feed.node_deleted(small_node(name))
+    await kueue.until(lambda: kueue.written == ["job: Ready", "job: Retry"])
+    assert kueue.writes[1].evicted is None
 
 
 async def test_two_workloads_for_the_same_room(kueue: Kueue) -> None:
