@@ -31,7 +31,7 @@ from scheduler_core.framework.extension_points import PreFilterPlugin, SumsFilte
 from scheduler_core.framework.plugin import Plugin, Reads
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.status import Code
-from scheduler_core.placement.worlds import for_dry_run, steps_of_search, without_extenders
+from scheduler_core.placement.worlds import DryProfiles, steps_of_search
 from scheduler_core.runtime.equivalence import filter_class
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.runtime.node_adapters import NodeFilterAdapter
@@ -185,14 +185,10 @@ class FitSearch:
     @staticmethod
     def _rejected_class(parts: TrialParts, infos: Sequence[PodInfo]) -> str:
         """Return which pod every node rejects whatever runs there, and why; "" for none."""
-        seen: set[object] = set()
+        seen, instances = set[object](), DryProfiles(parts.profiles)
         for info in infos:
-            live = parts.profiles.get(info.pod.spec.scheduler_name)
-            if live is None:
-                continue
-            instance = without_extenders(for_dry_run(live))
-            pod_class = filter_class(instance, info)
-            if pod_class in seen:
+            instance = instances.get(info.pod.spec.scheduler_name)
+            if instance is None or (pod_class := filter_class(instance, info)) in seen:
                 continue
             seen.add(pod_class)
             queued = QueuedPod(info, 0.0, 0)

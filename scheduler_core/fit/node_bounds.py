@@ -19,7 +19,7 @@ from scheduler_core.placement.subsets import candidate_domains, counted_amounts,
 from scheduler_core.runtime.profile_table import ProfileTable
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.overlay import ColumnsOverlay
-from scheduler_core.snapshot.pod_info import PodInfo
+from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 
 _UNBOUNDED = 1 << 40
 
@@ -44,15 +44,17 @@ class NodeBounds:
         """
         if not infos or not self.counts_amounts(infos):
             return 0
-        room = member_room(self.nodes, infos)
-        per_node = self._room_of_new_node(infos)
-        wanted = len(infos) if needed is None else needed
-        least = _nodes_for(wanted - int(room.sum()), per_node)
-        if wanted == len(infos):
-            least = max(least, self._by_sums(infos))
-        for group, members in self._of_topologies(request, infos):
-            least = max(least, self._for_group(group, members))
-        return least
+        with ColumnsOverlay(self.nodes) as overlay:
+            row = NO_ROW if self.template is None else self._added(overlay, self.template)
+            room = member_room(self.nodes, infos)
+            per_node = int(room[row]) if row != NO_ROW else 0
+            wanted = len(infos) if needed is None else needed
+            least = _nodes_for(wanted - (int(room.sum()) - per_node), per_node)
+            if wanted == len(infos):
+                least = max(least, self._by_sums(infos, row))
+            for group, members in self._of_topologies(request, infos):
+                least = max(least, self._for_group(group, members, row))
+            return least
 
     def impossible(self, request: FitRequest, infos: Sequence[PodInfo]) -> str:
         """Return why the pods never fit on the present nodes, even if these were empty; "" if they may."""
@@ -92,30 +94,19 @@ class NodeBounds:
                 return False
         return True
 
-    def _room_of_new_node(self, infos: Sequence[PodInfo]) -> int:
-        """Return how many of the pods one new node takes at most."""
-        if self.template is None:
-            return 0
-        with ColumnsOverlay(self.nodes) as overlay:
-            row = self._added(overlay, self.template)
-            return int(member_room(self.nodes, infos)[row])
-
     def _added(self, overlay: ColumnsOverlay, template: NodeTemplate) -> int:
         node, pods = next(template.copies(self.nodes))
         overlay.add_node(node, pods)
         return self.nodes.row_of(node.metadata.name)
 
-    def _by_sums(self, infos: Sequence[PodInfo]) -> int:
-        """Return the least number of new nodes by the sum of the requests of each resource."""
-        least = 0
-        with ColumnsOverlay(self.nodes) as overlay:
-            row = None if self.template is None else self._added(overlay, self.template)
-            nodes = self.nodes
-            for column, amount in _sums(nodes, infos).items():
-                free = np.maximum(nodes.allocatable[column] - nodes.requested[column], 0)
-                here = 0 if row is None else int(free[row])
-                have = sum(free[nodes.alive].tolist()) - here
-                least = max(least, _nodes_for(amount - have, here))
+    def _by_sums(self, infos: Sequence[PodInfo], row: int) -> int:
+        """Return the least number of new nodes, such as that of the row, by the requests' sum of each resource."""
+        least, nodes = 0, self.nodes
+        for column, amount in _sums(nodes, infos).items():
+            free = np.maximum(nodes.allocatable[column] - nodes.requested[column], 0)
+            here = int(free[row]) if row != NO_ROW else 0
+            have = sum(free[nodes.alive].tolist()) - here
+            least = max(least, _nodes_for(amount - have, here))
         return least
 
     def _of_topologies(self, request: FitRequest, infos: Sequence[PodInfo]) -> list[tuple[PodGroup, list[PodInfo]]]:
@@ -132,20 +123,20 @@ class NodeBounds:
             if group.topology is not None and group.topology.is_required and members[group.key]
         ]
 
-    def _for_group(self, group: PodGroup, members: Sequence[PodInfo]) -> int:
-        """Return the least number of new nodes by the room of the domains of a gang."""
+    def _for_group(self, group: PodGroup, members: Sequence[PodInfo], row: int) -> int:
+        """Return the least number of new nodes, such as that of the row, by the room of the domains of a gang."""
         assert group.topology is not None
         domains = candidate_domains(self.nodes, group.topology, members, group.min_member, placed=())
-        if any(domain.room >= group.min_member for domain in domains):
-            return 0
-        if self.template is None:
-            return _UNBOUNDED
-        with ColumnsOverlay(self.nodes) as overlay:
-            row = self._added(overlay, self.template)
-            per_node = int(member_room(self.nodes, members)[row])
-            grown = candidate_domains(self.nodes, group.topology, members, group.min_member, placed=())
-            rooms = [domain.room - per_node for domain in grown if row in domain.subset.rows]
-        return min((_nodes_for(group.min_member - room, per_node) for room in rooms), default=_UNBOUNDED)
+        per_node = int(member_room(self.nodes, members)[row]) if row != NO_ROW else 0
+        least = _UNBOUNDED
+        for domain in domains:
+            has_new_node = row in domain.subset.rows
+            missing = group.min_member - (domain.room - (per_node if has_new_node else 0))
+            if missing <= 0:
+                return 0
+            if has_new_node:
+                least = min(least, _nodes_for(missing, per_node))
+        return least
 
 
 def _sums(nodes: NodeColumns, infos: Sequence[PodInfo]) -> dict[int, int]:

@@ -40,7 +40,7 @@ from scheduler_core.model.pod_group import GroupKey
 from scheduler_core.placement.engine import Observer, Policy, at_once
 from scheduler_core.placement.requests import Placement, PlacementRequest
 from scheduler_core.placement.subsets import GangDomains
-from scheduler_core.placement.worlds import CycleWorld, for_dry_run, without_extenders
+from scheduler_core.placement.worlds import CycleWorld, DryProfiles
 from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.runtime.post_filtering import preview_post_filters
@@ -147,7 +147,7 @@ class Trial:
         self._nodes = parts.cache.columns
         self._queue = parts.queue.queue
         self._domains = GangDomains(parts.cache, self._queue.gangs)
-        self._instances: dict[str, FrameworkInstance] = {}
+        self._instances = DryProfiles(parts.profiles)
         self._overlay = ColumnsOverlay(self._nodes, held=self._held())
         self._found = TrialResult()
         self._failed: dict[str, tuple[QueuedPod, Unplaced]] = {}
@@ -226,7 +226,7 @@ class Trial:
                 return
 
     def _place(self, entry: QueuedPod) -> None:
-        instance = self._instance(entry.profile)
+        instance = self._instances.get(entry.profile)
         if instance is None:
             return
         if isinstance(entry, QueuedGang):
@@ -238,15 +238,6 @@ class Trial:
         for info in self._overlay.remove(self._ending.values()):
             (self._found.awaited if info.is_leaving else self._found.victims).append(info)
         self._ending.clear()
-
-    def _instance(self, name: str) -> FrameworkInstance | None:
-        found = self._instances.get(name)
-        if found is None:
-            live = self._parts.profiles.get(name)
-            if live is None:
-                return None
-            found = self._instances[name] = without_extenders(for_dry_run(live))
-        return found
 
     # -- pods ---------------------------------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ from scheduler_core.placement.engine import Policy, Steps, World, as_given
 from scheduler_core.placement.requests import Placement
 from scheduler_core.ports import Clock
 from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.runtime.profile_table import ProfileTable
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.step_counter import StepCounter
 
@@ -55,6 +56,20 @@ def for_dry_run(instance: FrameworkInstance) -> FrameworkInstance:
     apart = copy.copy(instance)
     apart.pod_classes, apart.evaluations = None, NOT_COUNTED
     return apart
+
+
+class DryProfiles:
+    """The live profiles for one dry run, without extenders; pods of a profile share its cached results."""
+
+    def __init__(self, live: ProfileTable) -> None:
+        self._live = live
+        self._made: dict[str, FrameworkInstance] = {}
+
+    def get(self, name: str) -> FrameworkInstance | None:
+        found = self._made.get(name)
+        if found is None and (live := self._live.get(name)) is not None:
+            found = self._made[name] = without_extenders(for_dry_run(live))
+        return found
 
 
 @dataclass(eq=False)

@@ -7,55 +7,45 @@ no step does.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler_core.rebalance.emptying import largest_first
 from scheduler_core.rebalance.movable_pods import MovablePods
-from scheduler_core.rebalance.mover import Mover, Rows, cost_of
-from scheduler_core.rebalance.requests import Defragment
+from scheduler_core.rebalance.mover import Mover, MoveSearch, Rows, cost_of, largest_first
+from scheduler_core.rebalance.requests import Defragment, RebalancePlan
 from scheduler_core.snapshot.pod_info import PodInfo
 
 _PODS_PER_STEP = 20
 _NONE = -1
 
 
-class Defragmentation:
+class Defragmentation(MoveSearch):
     """Frees pieces of a resource."""
 
     def __init__(self, mover: Mover, movable: MovablePods, objective: Defragment) -> None:
-        self._mover = mover
-        self._movable = movable
-        self._nodes = mover.nodes
+        super().__init__(mover, movable)
         self._amount = objective.amount
         column = mover.nodes.resources.find(objective.resource)
         self._column = _NONE if column is None else column
 
-    @property
-    def is_offered(self) -> bool:
-        """Whether a node offers the resource."""
-        return self._column != _NONE
-
-    def free_pieces(self) -> int:
-        """Return the number of free pieces of all nodes."""
-        return int((self._free() // self._amount).sum()) if self.is_offered else 0
-
-    def run(self) -> None:
+    def run(self, plan: RebalancePlan) -> None:
         """Free as many pieces as possible."""
-        if self.is_offered:
+        if self._column == _NONE:
+            plan.gain.pieces, plan.reason = (0, 0), "no node offers the resource"
+            return
+        before = self._free_pieces()
+        try:
             self._mover.move_once(self._free_all)
+        finally:
+            plan.gain.pieces = before, self._free_pieces()
 
     def _free_all(self, moves_twice: bool) -> None:
-        is_progress = True
-        while is_progress:
-            is_progress = False
-            before = self._nodes.pod_count.copy()
-            for row in self._candidates():
-                # A node that got pods is tried in the next round.
-                if self._nodes.pod_count[row] <= before[row] and self._is_freed(row, moves_twice=moves_twice):
-                    is_progress = True
+        self._free_rows(self._candidates, partial(self._is_freed, moves_twice=moves_twice))
+
+    def _free_pieces(self) -> int:
+        return int((self._free() // self._amount).sum())
 
     def _free(self) -> NDArray[np.int64]:
         """Return the free amounts, int64 per row; 0 for free rows and cordoned nodes."""
@@ -66,13 +56,11 @@ class Defragmentation:
 
     def _candidates(self) -> list[int]:
         """Return the nodes that may have one more piece, those that lack the least of it first."""
-        nodes, scope, column = self._nodes, self._movable.scope, self._column
+        nodes, column = self._nodes, self._column
         free, found = self._free(), list[tuple[int, str, int]]()
         for row in np.flatnonzero(nodes.alive & (nodes.allocatable[column] >= self._amount)).tolist():
             node = nodes.nodes[row]
-            if node is None or node.spec.unschedulable:
-                continue
-            if scope.nodes is not None and not scope.nodes.matches(node.metadata.labels):
+            if node is None or node.spec.unschedulable or not self._movable.may_leave(row):
                 continue
             missing = self._amount - free.item(row) % self._amount
             if free.item(row) + missing <= nodes.allocatable.item(column, row):
@@ -85,10 +73,10 @@ class Defragmentation:
         pods = self._to_be_moved(row, moves_twice=moves_twice)
         if not pods or not mover.allows([info for info in pods if not mover.is_moved(info)]):
             return False
-        before = self.free_pieces()
+        before = self._free_pieces()
         with mover.all_or_nothing() as group:
             moved = all(mover.move(info, self._destinations(info, row), self._tightest) for info in largest_first(pods))
-            if moved and self.free_pieces() > before:
+            if moved and self._free_pieces() > before:
                 group.commit()
         return group.is_committed
 
@@ -109,9 +97,6 @@ class Defragmentation:
             missing -= self._uses(info)
         return chosen if missing <= 0 else []
 
-    def _may_move(self, info: PodInfo, moves_twice: bool) -> bool:
-        return moves_twice if self._mover.is_moved(info) else not self._movable.why_not(info)
-
     def _uses(self, info: PodInfo) -> int:
         return dict(info.accounted).get(self._column, 0)
 
@@ -122,7 +107,5 @@ class Defragmentation:
         return mask
 
     def _tightest(self, rows: Rows) -> int:
-        """Return the row with the least left beside whole pieces, the first by name of equal ones."""
-        left = (self._free() % self._amount)[rows]
-        tied: Sequence[int] = rows[np.flatnonzero(left == left.min())].tolist()
-        return min(tied, key=self._nodes.node_name)
+        """Return the row with the least left beside whole pieces."""
+        return self._least(rows, (self._free() % self._amount)[rows])

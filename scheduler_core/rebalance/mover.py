@@ -7,6 +7,7 @@ together when the search ends.
 from __future__ import annotations
 
 import dataclasses
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -21,10 +22,9 @@ from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.model.movable_pod import cost_of_move
 from scheduler_core.model.pod import PodStatus
 from scheduler_core.placement.subsets import exempted_resources, member_room
-from scheduler_core.placement.worlds import SearchWorld, for_dry_run, without_extenders
-from scheduler_core.rebalance.replaced_claims import replace_claims
-from scheduler_core.rebalance.requests import Limits, Move
-from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.placement.worlds import DryProfiles, SearchWorld
+from scheduler_core.rebalance.movable_pods import MovablePods, replace_claims
+from scheduler_core.rebalance.requests import Limits, Move, RebalancePlan
 from scheduler_core.runtime.profile_table import ProfileTable
 from scheduler_core.snapshot.held_claims import has_claims
 from scheduler_core.snapshot.node_columns import NodeColumns
@@ -48,11 +48,11 @@ def cost_of(info: PodInfo) -> int:
     return 1 + cost_of_move(info.pod)
 
 
+@dataclasses.dataclass
 class MoveGroup:
     """Moves that are made together or not at all."""
 
-    def __init__(self) -> None:
-        self.is_committed = False
+    is_committed: bool = False
 
     def commit(self) -> None:
         self.is_committed = True
@@ -72,9 +72,8 @@ class Mover:
         self.left: dict[str, str] = {}
         self._made: list[tuple[ColumnsOverlay, Attempt]] = []
         self._world = world
-        self._profiles = profiles
         self._limits = limits
-        self._instances: dict[str, FrameworkInstance] = {}
+        self._instances = DryProfiles(profiles)
         self._cost = 0
 
     @contextmanager
@@ -198,7 +197,7 @@ class Mover:
         self, info: PodInfo, overlay: ColumnsOverlay, among: NDArray[np.bool_], choose: Choice | None
     ) -> Attempt | str:
         """Assume the replacement of a pod that the overlay removes; return why that is not possible if it is not."""
-        instance = self._instance(info.pod.spec.scheduler_name)
+        instance = self._instances.get(info.pod.spec.scheduler_name)
         if instance is None:
             return NO_DESTINATION
         try:
@@ -231,11 +230,43 @@ class Mover:
         status = replace_claims(overlay, self.nodes.devices, pod, uid) if has_claims(pod) else PodStatus()
         return self.nodes.compile_pod(replace(pod, metadata=meta, spec=spec, status=status))
 
-    def _instance(self, name: str) -> FrameworkInstance | None:
-        found = self._instances.get(name)
-        if found is None:
-            live = self._profiles.get(name)
-            if live is None:
-                return None
-            found = self._instances[name] = without_extenders(for_dry_run(live))
-        return found
+
+class MoveSearch(ABC):
+    """A search for the moves that reach one objective."""
+
+    def __init__(self, mover: Mover, movable: MovablePods) -> None:
+        self._mover = mover
+        self._movable = movable
+        self._nodes = mover.nodes
+
+    @abstractmethod
+    def run(self, plan: RebalancePlan) -> None:
+        """Make the moves, and record in the plan what they reach.
+
+        Raises:
+            AttemptLimitError: The search was given up; the moves that are made are valid.
+        """
+
+    def _may_move(self, info: PodInfo, moves_twice: bool) -> bool:
+        return moves_twice if self._mover.is_moved(info) else not self._movable.why_not(info)
+
+    def _free_rows(self, candidates: Callable[[], list[int]], is_freed: Callable[[int], bool]) -> None:
+        """Move pods off the nodes, in rounds, until a round frees none."""
+        is_progress = True
+        while is_progress:
+            before = self._nodes.pod_count.copy()
+            is_progress = False
+            for row in candidates():
+                # A node that got pods is tried in the next round; otherwise these pods would be moved on and on.
+                if self._nodes.pod_count[row] <= before[row] and is_freed(row):
+                    is_progress = True
+
+    def _least(self, rows: Rows, values: NDArray[np.float64 | np.int64]) -> int:
+        """Return the row with the least value, the first by name of equal ones."""
+        tied: list[int] = rows[np.flatnonzero(values == values.min())].tolist()
+        return min(tied, key=self._nodes.node_name)
+
+
+def largest_first(pods: Sequence[PodInfo]) -> list[PodInfo]:
+    """Return pods in the order in which they are moved: those that request more are harder to place."""
+    return sorted(pods, key=lambda info: (sorted(info.fit, reverse=True), info.key), reverse=True)

@@ -14,7 +14,7 @@ from scheduler_core.cycle.gang_constraints import only
 from scheduler_core.errors import AttemptLimitError
 from scheduler_core.model.pod_group import GroupKey
 from scheduler_core.placement.requests import PlacementRequest
-from scheduler_core.placement.worlds import SearchWorld, for_dry_run, without_extenders
+from scheduler_core.placement.worlds import DryProfiles, SearchWorld
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.rebalance.defragmentation import Defragmentation
 from scheduler_core.rebalance.emptying import Emptying
@@ -60,15 +60,18 @@ class PlanSearch:
         mover = Mover(world, self.profiles, request.limits)
         movable = self._movable(request, mover.left)
         with world.steps.dry_run(limit=limit), mover.undone():
-            match request.objective:
-                case Consolidate() | Drain() as objective:
-                    self._empty(objective, Emptying(mover, movable), plan)
-                case Defragment() as objective:
-                    self._defragment(Defragmentation(mover, movable, objective), plan)
-                case Spread():
-                    self._spread(SpreadRepair(mover, movable), plan)
-                case MakeRoom(gang=key):
-                    self._make_room(key, mover, movable, plan)
+            try:
+                match request.objective:
+                    case Consolidate() | Drain() as objective:
+                        Emptying(mover, movable, objective).run(plan)
+                    case Defragment() as objective:
+                        Defragmentation(mover, movable, objective).run(plan)
+                    case Spread():
+                        SpreadRepair(mover, movable).run(plan)
+                    case MakeRoom(gang=key):
+                        self._make_room(key, mover, movable, plan)
+            except AttemptLimitError as reached:
+                plan.state, plan.reason = PlanState.GAVE_UP, f"the search was {reached}"
             plan.moves, plan.steps = tuple(mover.moves), world.steps.spent
         if not plan.gain.fits:
             moved = {move.info.key for move in plan.moves}
@@ -98,41 +101,6 @@ class PlanSearch:
         group_of = self.queue.gangs.key_of
         return MovablePods(self.world.nodes, self.profiles, group_of, request.scope, {} if left is None else left)
 
-    @staticmethod
-    def _empty(objective: Consolidate | Drain, emptying: Emptying, plan: RebalancePlan) -> None:
-        try:
-            if isinstance(objective, Drain):
-                emptying.drain(objective)
-            else:
-                emptying.consolidate()
-        except AttemptLimitError as limit:
-            plan.state, plan.reason = PlanState.GAVE_UP, f"the search was {limit}"
-        plan.gain.emptied = tuple(emptying.emptied)
-        plan.missing = tuple(emptying.missing)
-        if not emptying.is_selecting:
-            plan.reason = "no node is selected"
-
-    @staticmethod
-    def _spread(repair: SpreadRepair, plan: RebalancePlan) -> None:
-        before = repair.excess()
-        try:
-            repair.run()
-        except AttemptLimitError as limit:
-            plan.state, plan.reason = PlanState.GAVE_UP, f"the search was {limit}"
-            return
-        plan.gain.excess = before, repair.excess()
-
-    @staticmethod
-    def _defragment(defragmentation: Defragmentation, plan: RebalancePlan) -> None:
-        before = defragmentation.free_pieces()
-        if not defragmentation.is_offered:
-            plan.reason = "no node offers the resource"
-        try:
-            defragmentation.run()
-        except AttemptLimitError as limit:
-            plan.state, plan.reason = PlanState.GAVE_UP, f"the search was {limit}"
-        plan.gain.pieces = before, defragmentation.free_pieces()
-
     def _make_room(self, key: GroupKey, mover: Mover, movable: MovablePods, plan: RebalancePlan) -> None:
         gang = self.queue.gangs.get(key)
         if gang is None or gang.group is None:
@@ -145,21 +113,16 @@ class PlanSearch:
             plan.reason = f"gang {key} has no quorum that waits"
             return
         profiles = {queued.profile for queued in gang.waiting.values()}
-        live = self.profiles.get(min(profiles))
-        if live is None or len(profiles) > 1:
+        instance = DryProfiles(self.profiles).get(min(profiles))
+        if instance is None or len(profiles) > 1:
             plan.reason = (
                 f"the members of gang {key} need one live profile; their profiles: {', '.join(sorted(profiles))}"
             )
             return
-        request = PlacementRequest.of(gang, without_extenders(for_dry_run(live)))
-        world = RoomWorld(self.world, mover, movable)
-        try:
-            with self.queue.nominator.without(gang.waiting):
-                plan.room = make_room(world, mover, self.world, request)
-            plan.gain.fits = bool(plan.room)
-        except AttemptLimitError as limit:
-            plan.state, plan.reason, plan.gain.fits = PlanState.GAVE_UP, f"the search was {limit}", False
-            return
+        plan.gain.fits, world = False, RoomWorld(self.world, mover, movable)
+        with self.queue.nominator.without(gang.waiting):
+            plan.room = make_room(world, mover, self.world, PlacementRequest.of(gang, instance))
+        plan.gain.fits = bool(plan.room)
         if not mover.moves:
             text = "fits without moves" if plan.gain.fits else "does not fit, even after moves"
             plan.reason = f"gang {key} {text}"

@@ -20,9 +20,8 @@ from scheduler_core.placement.engine import Policy, Steps, World, at_once, place
 from scheduler_core.placement.requests import Placement, PlacementRequest
 from scheduler_core.placement.subsets import Group
 from scheduler_core.placement.worlds import SearchWorld
-from scheduler_core.rebalance.emptying import largest_first
 from scheduler_core.rebalance.movable_pods import MovablePods
-from scheduler_core.rebalance.mover import Mark, Mover, cost_of
+from scheduler_core.rebalance.mover import Mark, Mover, cost_of, largest_first
 from scheduler_core.rebalance.requests import Move, Room
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.snapshot.cluster_cache import ClusterCache

@@ -14,9 +14,8 @@ import numpy as np
 
 from scheduler_core.model.pod import TopologySpreadConstraint
 from scheduler_core.model.selectors import LabelMatcher, compile_label_selector
-from scheduler_core.rebalance.emptying import largest_first
-from scheduler_core.rebalance.movable_pods import MovablePods
-from scheduler_core.rebalance.mover import Mover
+from scheduler_core.rebalance.mover import MoveSearch, largest_first
+from scheduler_core.rebalance.requests import RebalancePlan
 from scheduler_core.snapshot.pod_info import PodInfo
 
 _PODS_PER_STEP = 20
@@ -25,21 +24,18 @@ _Constraint = tuple[str, str, int, LabelMatcher]
 """Namespace, topology key, maxSkew and selector of the counted pods."""
 
 
-class SpreadRepair:
+class SpreadRepair(MoveSearch):
     """Repairs the spread of pods."""
 
-    def __init__(self, mover: Mover, movable: MovablePods) -> None:
-        self._mover = mover
-        self._movable = movable
-        self._nodes = mover.nodes
+    def run(self, plan: RebalancePlan) -> None:
+        """Repair all constraints as far as possible."""
+        before = self._excess_of_all()
+        self._mover.move_once(self._repair_all)
+        plan.gain.excess = before, self._excess_of_all()
 
-    def excess(self) -> int:
+    def _excess_of_all(self) -> int:
         """Return by how much the differences of all constraints exceed their ``maxSkew``, in sum."""
         return sum(self._excess(each) for each in self._constraints())
-
-    def run(self) -> None:
-        """Repair all constraints as far as possible."""
-        self._mover.move_once(self._repair_all)
 
     def _repair_all(self, moves_twice: bool) -> None:
         is_progress = True
@@ -91,24 +87,21 @@ class SpreadRepair:
         among[domains[smallest]] = True
         here = [info for row in domains[largest] for info in self._nodes.pods[row].values()]
         pods = [info for info in here if _counts_for(info, constraint) and self._may_move(info, moves_twice)]
-        before = self.excess()
+        before = self._excess_of_all()
         for info in reversed(largest_first(pods)):
             if not self._mover.allows([info]):
                 return False
             with self._mover.all_or_nothing() as group:
-                if self._mover.move(info, among) and self.excess() < before:
+                if self._mover.move(info, among) and self._excess_of_all() < before:
                     group.commit()
                     return True
         return False
 
     def _may_move(self, info: PodInfo, moves_twice: bool) -> bool:
-        if self._mover.is_moved(info):
-            return moves_twice
-        scope, node = self._movable.scope, self._nodes.nodes[info.row]
-        if scope.nodes is not None and (node is None or not scope.nodes.matches(node.metadata.labels)):
+        if not self._mover.is_moved(info) and not self._movable.may_leave(info.row):
             self._movable.left[info.key] = _OTHER_NODE
             return False
-        return not self._movable.why_not(info)
+        return super()._may_move(info, moves_twice)
 
 
 def _is_plain(constraint: TopologySpreadConstraint) -> bool:

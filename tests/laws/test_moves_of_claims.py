@@ -22,7 +22,7 @@ from scheduler_core.model.devices import ClaimConsumer, ResourceClaim, ResourceC
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod, PodResourceClaimStatus, PodStatus
 from scheduler_core.rebalance import mover
-from scheduler_core.rebalance.replaced_claims import replace_claims
+from scheduler_core.rebalance.movable_pods import replace_claims
 from scheduler_core.rebalance.requests import Consolidate, Drain, MakeRoom, Objective, RebalanceRequest
 from scheduler_core.snapshot.indexes.device_index import DeviceIndex
 from scheduler_core.snapshot.overlay import ColumnsOverlay

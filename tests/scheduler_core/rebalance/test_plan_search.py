@@ -418,11 +418,18 @@ def test_an_unknown_gang(cluster: Rig) -> None:
     assert planned(cluster, RebalanceRequest(MakeRoom(key("x")))).reason == "there is no PodGroup default/x"
 
 
-@table("objective", ("consolidate", Consolidate()), ("drain", Drain(frozenset("a"))), ("gang", MakeRoom(key())))
-def test_a_search_that_is_given_up(cluster: Rig, objective: Objective) -> None:
+@table(
+    "objective, limit",
+    ("consolidate", Consolidate(), 30),
+    ("drain", Drain(frozenset("a")), 30),
+    ("gang", MakeRoom(key()), 30),
+    ("defragment", Defragment("cpu", 4000), 30),
+    ("spread", Spread(), 1),
+)
+def test_a_search_that_is_given_up(cluster: Rig, objective: Objective, limit: int) -> None:
     """The plan has this state, and nothing stays moved."""
     fragmented(cluster)
-    plan = planned(cluster, RebalanceRequest(objective), limit=30)
+    plan = planned(cluster, RebalanceRequest(objective), limit=limit)
     assert plan.state is PlanState.GAVE_UP
     assert "given up" in plan.reason
 
