@@ -104,7 +104,7 @@ def pod_changes(info: PodInfo, columns: NodeColumns, misses: Sequence[NodeLacks]
             event, pod, opened, f"scheduling gate{'s' if len(gates) > 1 else ''} {names} removed from the pod"
         )
     event = ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_TOLERATION)
-    for node in _nodes_of(columns, misses):
+    for _, _, node in _near(columns, misses):
         against = _taints_against(pod, node)
         if against:
             added = tuple(Toleration(taint.key, "Equal", taint.value, taint.effect) for taint in against)
@@ -115,11 +115,7 @@ def pod_changes(info: PodInfo, columns: NodeColumns, misses: Sequence[NodeLacks]
 
 def node_changes(info: PodInfo, columns: NodeColumns, misses: Sequence[NodeLacks]) -> Iterator[Candidate]:
     """Yield changes of the nearest nodes that each resolve one cause: taints, labels or allocatable resources."""
-    for miss in misses:
-        row = columns.row_of(miss.node)
-        node = columns.nodes[row] if row >= 0 else None
-        if node is None:
-            continue
+    for miss, row, node in _near(columns, misses):
         yield from _opened(info.pod, node)
         yield from _labelled(info.pod, node)
         shortages = [shortage for lack in miss.lacks for shortage in lack.amounts]
@@ -185,7 +181,7 @@ def nodes_added(info: PodInfo, columns: NodeColumns, misses: Sequence[NodeLacks]
     taken = {name for name in columns.names if name is not None}
     keys = _topology_keys(info.pod)
     domains: list[dict[str, str]] = [{}]
-    for node in _nodes_of(columns, misses):
+    for _, _, node in _near(columns, misses):
         domain = {key: node.metadata.labels[key] for key in keys if key in node.metadata.labels and key != HOSTNAME}
         if domain and domain not in domains:
             domains.append(domain)
@@ -250,12 +246,13 @@ def _with_node(pod: Pod, node_name: str) -> Pod:
     return pod if pod.spec.node_name else replace(pod, spec=replace(pod.spec, node_name=node_name))
 
 
-def _nodes_of(columns: NodeColumns, misses: Sequence[NodeLacks]) -> Iterator[Node]:
+def _near(columns: NodeColumns, misses: Sequence[NodeLacks]) -> Iterator[tuple[NodeLacks, int, Node]]:
+    """Yield the nodes that exist, each with its row."""
     for miss in misses:
         row = columns.row_of(miss.node)
         node = columns.nodes[row] if row >= 0 else None
         if node is not None:
-            yield node
+            yield miss, row, node
 
 
 def _taints_against(pod: Pod, node: Node) -> list[Taint]:
@@ -406,13 +403,8 @@ def _grown_capacities(
     if requested is None or storage_class is None or driver is None or not driver.spec.storage_capacity:
         return
     class_name = storage_class.metadata.name
-    for miss in misses:
-        row = columns.row_of(miss.node)
-        node = columns.nodes[row] if row >= 0 else None
-        if node is None:
-            continue
-        labels = node.metadata.labels
-        capacity = next(iter(storage.capacities_reaching(class_name, labels)), None)
+    for miss, _, node in _near(columns, misses):
+        capacity = next(iter(storage.capacities_reaching(class_name, node.metadata.labels)), None)
         if capacity is None:
             made = CsiStorageCapacity(ObjectMeta("new-capacity"), class_name, capacity=requested)
             words = f"a CSIStorageCapacity of class {class_name} with {requested} that includes node {miss.node}"
@@ -466,17 +458,16 @@ def _raised_limits(csi_node: CsiNode) -> Iterator[Candidate]:
     limited = [driver for driver in csi_node.spec.drivers if driver.allocatable is not None]
     if not limited:
         return
-    raised = tuple(_with_one_more(driver) for driver in csi_node.spec.drivers)
+    raised = tuple(
+        driver
+        if driver.allocatable is None
+        else replace(driver, allocatable=DriverAllocatable((driver.allocatable.count or 0) + 1))
+        for driver in csi_node.spec.drivers
+    )
     changed = replace(csi_node, spec=replace(csi_node.spec, driver_list=raised))
     names = ", ".join(driver.name for driver in limited)
     words = f"the limit of volumes raised on node {csi_node.metadata.name} (driver {names})"
     yield Candidate(ClusterEvent(Resource.CSI_NODE, Action.UPDATE_OTHER), csi_node, changed, words)
-
-
-def _with_one_more(driver: CsiNodeDriver) -> CsiNodeDriver:
-    if driver.allocatable is None:
-        return driver
-    return replace(driver, allocatable=DriverAllocatable((driver.allocatable.count or 0) + 1))
 
 
 # -- claims, device classes and devices -------------------------------------------------------------------------------
@@ -512,10 +503,8 @@ def device_changes(
             written = replace(claim, status=replace(claim.status, allocation=in_flight.allocation))
             yield Candidate(_CLAIM_UPDATE, claim, written, f"the allocation of claim {claim.key} written")
     if findings is not None:
-        rows = [columns.row_of(miss.node) for miss in misses]
-        for row in rows:
-            if row >= 0:
-                yield from _on_node(columns, row, findings)
+        for _, row, _ in _near(columns, misses):
+            yield from _on_node(columns, row, findings)
 
 
 def _claim_names(pod: Pod) -> Iterator[str]:
@@ -550,15 +539,16 @@ def _on_node(columns: NodeColumns, row: int, findings: DeviceFindings) -> Iterat
     for each in findings.claims_on(row).unavailable:
         yield _deallocated(each.claim, ())
     nearest = findings.nearest(row)
-    for device in nearest:
+    for _, device in nearest:
+        if device is None:
+            continue
         for holder in device.holders:
             claim = claims.get(holder.claim)
             if claim is not None and claim.status.allocation is not None:
                 yield _deallocated(claim, holder.pods)
         yield _published(device, node_name)
-    described = {each.request for each in nearest}
-    for obstacle in findings.obstacles(row):
-        if (obstacle.claim, obstacle.request) not in described and not findings.claims_on(row).unavailable:
+    for obstacle, device in nearest:
+        if device is None and not findings.claims_on(row).unavailable:
             request = f"request {obstacle.request} of " if obstacle.request else ""
             words = f"devices for {request}claim {obstacle.claim} published on node {node_name}"
             yield Candidate(_SLICE_ADD, None, _slice(node_name, "", ()), words, is_complete=False)

@@ -19,8 +19,8 @@ from scheduler_core.cycle.gang_constraints import Where
 from scheduler_core.errors import SchedulerCoreError
 from scheduler_core.explain.device_findings import device_findings
 from scheduler_core.explain.findings import KeptOff, NextMember, PlaceFit
-from scheduler_core.explain.nearest_nodes import labels_of, near_misses
-from scheduler_core.explain.pod_dry_run import Examiner, GangContext
+from scheduler_core.explain.nearest_nodes import examine_again, near_misses
+from scheduler_core.explain.pod_dry_run import Examiner
 from scheduler_core.explain.unblocking_events import UnblockingEvents
 from scheduler_core.framework.nominator import NominatedPods
 from scheduler_core.framework.queued_pod import QueuedPod
@@ -55,12 +55,8 @@ class NextMembers:
         attempt, failure = found.failed[0]
         if failure.is_error:
             return NextMember(attempt.info.key, failure.message)
-        assert request.gang.group is not None
-        labels = labels_of(self.nodes, request.gang.group.topology, found.where)
-        gang_context = GangContext(frozenset(request.gang.pods), labels)
-        again = self.examiner.examine_member(request.instance, attempt.queued, gang_context)
-        if again.feasible or again.error:
-            # A later point rejected it after its node was chosen, so no node lacks anything.
+        again = examine_again(self.examiner, request.gang, found.where, attempt)
+        if again is None:
             return NextMember(attempt.info.key, failure.message)
         try:
             devices = device_findings(self.nodes, request.instance, again)

@@ -24,7 +24,7 @@ from scheduler_core.framework.extension_points import FilterPlugin, Shortage
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.status import GANG_SCHEDULING, Code, Status
 from scheduler_core.model.pod_group import GroupTopology
-from scheduler_core.model.pod_requests import cpu_text
+from scheduler_core.model.pod_requests import BINARY_SI, CPU, NANO, canonical_text, cpu_text
 from scheduler_core.placement.engine import Observer
 from scheduler_core.placement.requests import Placement, PlacementRequest
 from scheduler_core.ports import Clock
@@ -186,8 +186,7 @@ def _missing_share(lack: Lack, gaps: Mapping[str, float]) -> float:
 _MAX_NODES = 3
 _OLDEST_SECONDS = 30.0
 _TIMES_APART = 10.0
-_BINARY = ("Ki", "Mi", "Gi", "Ti")
-_CPU, _KIBI = "cpu", 1024
+_KIBI = 1024
 
 
 def labels_of(nodes: NodeColumns, topology: GroupTopology | None, where: Where) -> dict[str, str]:
@@ -199,6 +198,15 @@ def labels_of(nodes: NodeColumns, topology: GroupTopology | None, where: Where) 
     labels = {} if node is None else node.metadata.labels
     level = where.name.partition("=")[0]
     return {key: labels[key] for key in dict.fromkeys((topology.key, level)) if key in labels}
+
+
+def examine_again(examiner: Examiner, gang: Gang, where: Where, attempt: Attempt) -> Examination | None:
+    """Examine an infeasible member while those before it are assumed in a domain; None if no node lacks anything."""
+    topology = None if gang.group is None else gang.group.topology
+    context = GangContext(frozenset(gang.pods), labels_of(examiner.nodes, topology, where))
+    found = examiner.examine_member(attempt.instance, attempt.queued, context)
+    # A feasible member was rejected after its node was chosen.
+    return None if found.feasible or found.error else found
 
 
 _NODES_PER_STEP = 5
@@ -240,16 +248,11 @@ class NearestNodesOfGangs(Observer):
         return text
 
     def _compute(self, gang: Gang, found: Placement, attempt: Attempt) -> str:
-        topology = None if gang.group is None else gang.group.topology
-        gang_context = GangContext(frozenset(gang.pods), labels_of(self.nodes, topology, found.where))
+        again = examine_again(self.examiner, gang, found.where, attempt)
         try:
-            again = self.examiner.examine_member(attempt.instance, attempt.queued, gang_context)
-            if again.feasible or again.error:
-                return ""
-            misses = near_misses(self.nodes, attempt.instance, again, _MAX_NODES)
+            return "" if again is None else _sentence(near_misses(self.nodes, attempt.instance, again, _MAX_NODES))
         except SchedulerCoreError:
             return ""
-        return _sentence(misses)
 
 
 def _sentence(misses: tuple[NodeLacks, ...]) -> str:
@@ -281,11 +284,6 @@ def _amount(shortage: Shortage, value: int) -> str:
 
 
 def _quantity(resource: str, value: int) -> str:
-    if resource == _CPU:
+    if resource == CPU:
         return cpu_text(value)
-    suffix = ""
-    for each in _BINARY:
-        if value == 0 or value % _KIBI:
-            break
-        value, suffix = value // _KIBI, each
-    return f"{value}{suffix}"
+    return canonical_text(value * NANO, BINARY_SI) if value >= _KIBI else str(value)

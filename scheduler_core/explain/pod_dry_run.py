@@ -9,7 +9,8 @@ feasible, and PostFilter plugins return a preview instead of acting on the clust
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -142,35 +143,23 @@ class Examiner:
             return found
         attempt = Attempt(queued, pod, instance, self.clock.now(), number=number)
         restrict_to_domain(self.domains, attempt)
-        try:
-            feasible = self.selection.find_feasible(attempt, everywhere=True)
-            _note_nodes(self.nodes, feasible, found)
+        with _recorded_errors(found):
+            feasible = self._filter(attempt, found)
             if len(feasible.rows):
                 _note_scores(self.selection, attempt, feasible, found)
                 found.planned_writes = partial(_planned_writes, attempt)
             elif instance.post_filter:
                 _note_post_filters(self.nodes, attempt, feasible, found)
-        except NoNodesError as error:
-            found.message = str(error)
-        except SchedulerCoreError as error:
-            found.error = found.message = str(error)
         return found
 
     def examine_member(self, instance: FrameworkInstance, queued: QueuedPod, gang_context: GangContext) -> Examination:
         """Run PreFilter and Filter on the gang's domain for one member, while other members may be assumed on nodes."""
         found = Examination(queued.info, gang_context=gang_context)
-        try:
-            attempt = self.attempt(gang_context, instance, queued)
-            feasible = self.selection.find_feasible(attempt, everywhere=True)
-            _note_nodes(self.nodes, feasible, found)
-        except NoNodesError as error:
-            found.message = str(error)
-        except SchedulerCoreError as error:
-            found.error = found.message = str(error)
-        columns = self.nodes
+        with _recorded_errors(found):
+            self._filter(self.attempt(gang_context, instance, queued), found)
         if gang_context.labels and found.rejected:
-            among = gang_context.among(columns)
-            found.rejected = {name: why for name, why in found.rejected.items() if among[columns.row_of(name)]}
+            among, row_of = gang_context.among(self.nodes), self.nodes.row_of
+            found.rejected = {name: why for name, why in found.rejected.items() if among[row_of(name)]}
         return found
 
     def examine_alone(
@@ -182,19 +171,19 @@ class Examiner:
             among: The nodes to consider, bool per row; None for all.
         """
         found = Examination(pod)
-        try:
+        with _recorded_errors(found):
             attempt = self.attempt(ALONE, instance, QueuedPod(pod, self.clock.now(), 0))
             if among is not None:
                 attempt.among, attempt.among_reason = among, _OUTSIDE
-            feasible = self.selection.find_feasible(attempt, everywhere=True)
-            _note_nodes(self.nodes, feasible, found)
+            feasible = self._filter(attempt, found)
             if len(feasible.rows):
                 _note_scores(self.selection, attempt, feasible, found)
-        except NoNodesError as error:
-            found.message = str(error)
-        except SchedulerCoreError as error:
-            found.error = found.message = str(error)
         return found
+
+    def _filter(self, attempt: Attempt, found: Examination) -> Feasible:
+        feasible = self.selection.find_feasible(attempt, everywhere=True)
+        _note_nodes(self.nodes, feasible, found)
+        return feasible
 
     def attempt(self, gang_context: GangContext, instance: FrameworkInstance, queued: QueuedPod) -> Attempt:
         """Return an attempt for a pod, restricted to the nodes of its gang's domain."""
@@ -208,6 +197,16 @@ class Examiner:
         queued = QueuedPod(info, self.clock.now(), 0)
         queued.group = self.gangs.key_of(info.pod)
         return queued
+
+
+@contextmanager
+def _recorded_errors(found: Examination) -> Iterator[None]:
+    try:
+        yield
+    except NoNodesError as error:
+        found.message = str(error)
+    except SchedulerCoreError as error:
+        found.error = found.message = str(error)
 
 
 def _planned_writes(attempt: Attempt, node_name: str) -> Mapping[str, Any] | None:

@@ -8,8 +8,9 @@ reverted, between two cycles. If one event is sufficient by itself, events that 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 
 from msgspec.structs import replace
@@ -88,7 +89,8 @@ class UnblockingEvents:
         """
         if found.feasible or found.error:
             return []
-        search = _EventProbe(self.cache, self.selection, self.examiner, instance, found)
+        rules = QueueingRules(instance.pre_enqueue, instance.registrations, instance.queue_sort.sort_key)
+        search = _EventProbe(self, instance, found, rules)
         columns, info = self.cache.columns, found.pod
         gang_context = found.gang_context
         running = [placed.info for placed in self.cache.placed_pods() if placed.info.uid not in gang_context.uids]
@@ -109,58 +111,49 @@ class UnblockingEvents:
         return (sufficient or sorted(named, key=lambda one: one[0].event.resource is Resource.NODE))[:_MAX_NAMED]
 
 
+@dataclass(slots=True)
 class _EventProbe:
     """Events found so far, by event type."""
 
-    def __init__(
-        self,
-        cache: ClusterCache,
-        selection: NodeSelection,
-        examiner: Examiner,
-        instance: FrameworkInstance,
-        found: Examination,
-    ) -> None:
-        self._cache = cache
-        self._selection = selection
-        self._examiner = examiner
-        self._instance = instance
-        self._found = found
-        self._rules = QueueingRules(instance.pre_enqueue, instance.registrations, instance.queue_sort.sort_key)
-        self._by_event: dict[ClusterEvent, list[Found]] = {}
-        self._tried: dict[ClusterEvent, int] = {}
+    of: UnblockingEvents
+    instance: FrameworkInstance
+    rejected: Examination
+    rules: QueueingRules
+    by_event: dict[ClusterEvent, list[Found]] = field(default_factory=dict)
+    tried: Counter[ClusterEvent] = field(default_factory=Counter)
 
     @property
     def named(self) -> list[Found]:
         """The events to list: the best of each type."""
-        return [one for same_event in self._by_event.values() for one in _best(same_event)]
+        found = (sorted(each, key=lambda one: not one[1].fits_on) for each in self.by_event.values())
+        return [one for same_event in found for one in same_event[:_MAX_PER_EVENT]]
 
     def take(self, candidate: Candidate) -> None:
         """Call the hints for an event, dry-run it, and store it if it helps."""
         event = candidate.event
-        same_event = self._by_event.setdefault(event, [])
-        tried = self._tried.get(event, 0)
+        same_event = self.by_event.setdefault(event, [])
         if any(known.what == candidate.what for known, _ in same_event):
             return
-        if tried >= _MAX_TRIED or sum(bool(one.fits_on) for _, one in same_event) >= _MAX_PER_EVENT:
+        if self.tried[event] >= _MAX_TRIED or sum(bool(one.fits_on) for _, one in same_event) >= _MAX_PER_EVENT:
             return
-        with ColumnsOverlay(self._cache.columns) as overlay:
+        with ColumnsOverlay(self.of.cache.columns) as overlay:
             _apply_devices(overlay, candidate)
             plugins = self._queueing(candidate)
-            if plugins or not self._found.rejected_by:
-                self._tried[event] = tried + 1
+            if plugins or not self.rejected.rejected_by:
+                self.tried[event] += 1
                 fits_on = self._fits_on(candidate) if candidate.is_complete else None
                 same_event.append((candidate, Unblocking(candidate.what, event.name, plugins, fits_on)))
 
     def _queueing(self, candidate: Candidate) -> tuple[str, ...]:
         plugins = set()
-        for plugin, registration in self._rules.interested(candidate.event):
-            if plugin not in self._found.rejected_by:
+        for plugin, registration in self.rules.interested(candidate.event):
+            if plugin not in self.rejected.rejected_by:
                 continue
             try:
                 hint = registration.hint
-                answer = Hint.QUEUE if hint is None else hint(self._found.pod.pod, candidate.old, candidate.new)
+                answer = Hint.QUEUE if hint is None else hint(self.rejected.pod.pod, candidate.old, candidate.new)
             except Exception:  # logged; a hint that raises names no event here, and the other hints are still called
-                log.exception("queueing hint of plugin %s raised for pod %s", plugin, self._found.pod.key)
+                log.exception("queueing hint of plugin %s raised for pod %s", plugin, self.rejected.pod.key)
                 continue
             if answer is Hint.QUEUE:
                 plugins.add(plugin)
@@ -168,8 +161,7 @@ class _EventProbe:
 
     def _fits_on(self, candidate: Candidate) -> str | None:
         """Return a node where the pod fits after the event; None if there is none."""
-        columns = self._cache.columns
-        info = self._found.pod
+        columns, info = self.of.cache.columns, self.rejected.pod
         try:
             if isinstance(candidate.new, Pod) and candidate.new.metadata.uid == info.uid:
                 return self._feasible_node(columns.compile_pod(candidate.new))
@@ -178,20 +170,19 @@ class _EventProbe:
             if candidate.event.resource not in (Resource.NODE, Resource.ASSIGNED_POD):
                 return None
             with ColumnsOverlay(columns) as overlay:
-                _apply(overlay, self._cache, candidate)
+                _apply(overlay, self.of.cache, candidate)
                 return self._feasible_node(info)
         except SchedulerCoreError as error:
             log.debug("%s cannot be tried for pod %s: %s", candidate.what, info.key, error)
             return None
 
     def _feasible_node(self, info: PodInfo) -> str | None:
-        queued = self._examiner.queued(info)
-        if not self._rules.preview_gate(queued).is_success:
+        queued = self.of.examiner.queued(info)
+        if not self.rules.preview_gate(queued).is_success:
             return None
-        attempt = self._examiner.attempt(self._found.gang_context, self._instance, queued)
-        feasible = self._selection.find_feasible(attempt, everywhere=True)
-        names = [self._cache.columns.node_name(row) for row in feasible.rows.tolist()]
-        return min(names, default=None)
+        attempt = self.of.examiner.attempt(self.rejected.gang_context, self.instance, queued)
+        feasible = self.of.selection.find_feasible(attempt, everywhere=True)
+        return min(map(self.of.cache.columns.node_name, feasible.rows.tolist()), default=None)
 
 
 def _in_domain(candidate: Candidate, labels: Mapping[str, str]) -> Candidate:
@@ -202,10 +193,6 @@ def _in_domain(candidate: Candidate, labels: Mapping[str, str]) -> Candidate:
     labelled = replace(node, metadata=replace(node.metadata, labels={**node.metadata.labels, **labels}))
     words = ", ".join(f"{key}={value}" for key, value in sorted(labels.items()))
     return Candidate(candidate.event, candidate.old, labelled, f"{candidate.what}, in {words}")
-
-
-def _best(same_event: list[Found]) -> list[Found]:
-    return sorted(same_event, key=lambda one: not one[1].fits_on)[:_MAX_PER_EVENT]
 
 
 def _apply_devices(overlay: ColumnsOverlay, candidate: Candidate) -> None:
