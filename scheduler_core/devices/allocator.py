@@ -16,14 +16,13 @@ in addition keeps positive verdicts for devices that a driver changed afterwards
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from itertools import compress
 from weakref import WeakKeyDictionary
 
-from scheduler_core.devices.behaviours import BehaviourRow, BehaviourTable, DeviceKnowledge, KnowledgeBounds
+from scheduler_core.devices.behaviours import BehaviourTable, DeviceKnowledge, KnowledgeBounds
 from scheduler_core.devices.device_state import NodeDevices, Position, TakenDevice
 from scheduler_core.devices.inventory import DeviceInventory
 from scheduler_core.devices.pools import (
@@ -37,8 +36,8 @@ from scheduler_core.devices.pools import (
 )
 from scheduler_core.devices.records import DeviceFeatures
 from scheduler_core.devices.requests import ClaimPlan, RequestTerms, plan_claims, search_key
-from scheduler_core.devices.search import BestFit, DeviceSearch, SearchLimits, Size, Solution, lacks_devices
-from scheduler_core.devices.selector_cache import Expressions
+from scheduler_core.devices.search import BestFit, DeviceSearch, SearchLimits, Solution, lacks_devices
+from scheduler_core.devices.selector_cache import Expressions, SizedCache
 from scheduler_core.errors import AllocationError, AllocationTimeoutError, InvalidPoolsError
 from scheduler_core.model.affinity import NodeSelector, NodeSelectorTerm, Requirement
 from scheduler_core.model.devices import (
@@ -82,13 +81,11 @@ def claim_configuration(plan: ClaimPlan, alternatives: Sequence[int]) -> tuple[A
         if not config.requests or any(terms.is_named_in(config.requests) for terms in chosen)
     )
     return tuple(
-        AllocatedConfiguration(source, () if _names_all(requests, chosen) else tuple(requests), opaque)
+        AllocatedConfiguration(
+            source, () if all(terms.is_named_in(requests) for terms in chosen) else tuple(requests), opaque
+        )
         for source, requests, opaque in sources
     )
-
-
-def _names_all(requests: Sequence[str], chosen: Sequence[RequestTerms]) -> bool:
-    return all(terms.is_named_in(requests) for terms in chosen)
 
 
 def node_selector(devices: Sequence[TakenDevice], pools: Sequence[PoolView], node: str) -> NodeSelector | None:
@@ -141,19 +138,9 @@ class NodeAllocation:
     """
 
     node: str
-    pools: Sequence[PoolView]
-    rows: Sequence[BehaviourRow]
+    devices: NodeDevices
     plans: Sequence[ClaimPlan]
     solution: Solution
-
-    @property
-    def alternatives(self) -> tuple[tuple[int, ...], ...]:
-        """Index of the chosen alternative by claim and request."""
-        return self.solution.alternatives
-
-    @property
-    def size(self) -> Size:
-        return self.solution.size
 
     def results(self, new_share_id: Callable[[], str]) -> list[AllocationResult]:
         """Return one result for each claim, in order, without timestamps.
@@ -171,16 +158,16 @@ class NodeAllocation:
                 results=tuple(self._device(taken, new_share_id) for taken in devices),
                 config=claim_configuration(plan, alternatives),
             )
-            selector = node_selector(devices, self.pools, self.node)
+            selector = node_selector(devices, self.devices.pools, self.node)
             results.append(AllocationResult(devices=allocated, node_selector=selector))
         return results
 
     def _device(self, taken: TakenDevice, new_share_id: Callable[[], str]) -> DeviceRequestResult:
         pool, device = taken.position
-        view = self.pools[pool]
+        view, terms = self.devices.pools[pool], taken.terms
         record = view.records[device]
-        terms = taken.terms
-        consumed = self.rows[pool].behaviours[device].assessments[terms.number].consumed if taken.is_share else None
+        assessment = self.devices.behaviour(taken.position).assessments[terms.number]
+        consumed = assessment.consumed if taken.is_share else None
         return DeviceRequestResult(
             request=terms.result_name,
             driver=view.key[0],
@@ -291,7 +278,7 @@ class Allocator:
         best_fit: bool = False,
         used: ChangedUse | None = None,
     ) -> None:
-        self._plans = plan_claims(claims, classes, devices.features)
+        self.plans = plan_claims(claims, classes, devices.features)
         self._inventory = devices.inventory
         self._devices = devices
         self._used: UsedDevices = devices.allocated if used is None else used
@@ -300,10 +287,10 @@ class Allocator:
         self._tally = devices.tally
         self._counter = devices.steps
         knowledge = devices.knowledge_in_use
-        self._table = knowledge.table(self._plans)
-        self._best_fit = BestFit(self._plans, knowledge.selectors) if best_fit else None
+        self._table = knowledge.table(self.plans)
+        self._best_fit = BestFit(self.plans, knowledge.selectors) if best_fit else None
         self._limits = limits
-        self.search_key = key = search_key(self._plans, best_fit=best_fit)
+        self.search_key = key = search_key(self.plans, best_fit=best_fit)
         """Equal for claims whose searches have equal outcomes on equal devices; None for invalid claims."""
         self._solutions: dict[Hashable, Solution | None] = {} if key is None else self._table.searches(key)
         self.steps = 0
@@ -322,12 +309,12 @@ class Allocator:
             InvalidPoolsError: The claims cannot be allocated on the node, which has invalid pools.
         """
         pools = self._inventory.pools(node, labels, declared_features)
-        rows, usages, key = self._described(pools, self._used)
+        devices, key = self._described(pools, self._used)
         if key not in self._solutions:
-            self._solutions[key] = self._search(NodeDevices(pools, rows, usages))
+            self._solutions[key] = self._search(devices)
         solution = self._solutions[key]
         if solution is not None:
-            return NodeAllocation(node, pools, rows, self._plans, solution)
+            return NodeAllocation(node, devices, self.plans, solution)
         if any(view.is_invalid for view in pools):
             raise InvalidPoolsError("invalid resource pools were encountered")
         return None
@@ -351,23 +338,11 @@ class Allocator:
             AllocationError: As :meth:`find`.
         """
         pools = self._inventory.pools(node, labels, declared_features)
-        rows, usages, _ = self._described(pools, self._used)
-        devices = NodeDevices(pools, rows, usages)
+        devices, _ = self._described(pools, self._used)
         limits = SearchLimits(self._limits.clock, on_step=on_step)
-        everything = self._prepare(devices)
-        values = self._table.attributes
-        search = DeviceSearch(
-            devices,
-            self._plans,
-            values,
-            everything,
-            limits,
-            counter=self._counter,
-            best_fit=self._best_fit,
-            for_all=True,
-        )
+        search = self._device_search(devices, self._prepare(devices), limits, for_all=True)
         for solution in search.solutions():
-            yield NodeAllocation(node, pools, rows, self._plans, solution)
+            yield NodeAllocation(node, devices, self.plans, solution)
 
     @property
     def table(self) -> BehaviourTable:
@@ -380,22 +355,20 @@ class Allocator:
         Raises:
             AllocationError: A slice has an invalid node selector.
         """
-        return self._described(self._inventory.pools(node, labels, declared_features), self._used)[2]
+        return self._described(self._inventory.pools(node, labels, declared_features), self._used)[1]
 
     def pools_key(self, pools: tuple[PoolView, ...]) -> Hashable:
         """Return the :meth:`key` of a node that sees these pools, by the use of devices in the cluster."""
-        return self._described(pools, self._devices.allocated)[2]
+        return self._described(pools, self._devices.allocated)[1]
 
-    def _described(
-        self, pools: tuple[PoolView, ...], used: UsedDevices
-    ) -> tuple[tuple[BehaviourRow, ...], tuple[PoolUsage | None, ...], Hashable]:
+    def _described(self, pools: tuple[PoolView, ...], used: UsedDevices) -> tuple[NodeDevices, Hashable]:
         rows = tuple(map(self._table.row, pools))
         usages = tuple(used.usage(view.key) for view in pools)
         key: tuple[Hashable, ...] = tuple(
             (row.number, None if usage is None else self._use(view, usage))
             for view, row, usage in zip(pools, rows, usages, strict=True)
         )
-        return rows, usages, (*key, self._equal_values(pools)) if len(pools) > 1 else key
+        return NodeDevices(pools, rows, usages), (*key, self._equal_values(pools)) if len(pools) > 1 else key
 
     def _equal_values(self, pools: tuple[PoolView, ...]) -> Hashable:
         """Return which values of attributes that constraints read occur in several pools; a pool's row has the rest."""
@@ -417,12 +390,9 @@ class Allocator:
         self.searches += 1
         self._tally.searches += 1
         self._counter.spend(1 + sum(len(row.behaviours) for row in node.rows) // _DEVICES_PER_STEP)
-        if not all_devices and lacks_devices(node, self._plans, self._table.attributes):
+        if not all_devices and lacks_devices(node, self.plans, self._table.attributes):
             return None
-        values = self._table.attributes
-        search = DeviceSearch(
-            node, self._plans, values, all_devices, self._limits, counter=self._counter, best_fit=self._best_fit
-        )
+        search = self._device_search(node, all_devices, self._limits)
         try:
             return search.run()
         except AllocationTimeoutError:
@@ -432,10 +402,24 @@ class Allocator:
             self.steps += search.steps
             self._tally.steps += search.steps
 
+    def _device_search(
+        self, node: NodeDevices, all_devices: dict[int, list[Position]], limits: SearchLimits, *, for_all: bool = False
+    ) -> DeviceSearch:
+        return DeviceSearch(
+            node,
+            self.plans,
+            self._table.attributes,
+            all_devices,
+            limits,
+            counter=self._counter,
+            best_fit=self._best_fit,
+            for_all=for_all,
+        )
+
     def _prepare(self, node: NodeDevices) -> dict[int, list[Position]]:
         """Check the claims and return the devices of requests in mode All, by number of the terms."""
         all_devices: dict[int, list[Position]] = {}
-        for plan in self._plans:
+        for plan in self.plans:
             total = 0
             for request in plan.requests:
                 if request.error:
@@ -505,8 +489,8 @@ class ClassCounts:
 
     def __init__(self, devices: ClusterDevices, max_classes: int = _MAX_CLASSES) -> None:
         self.devices = devices
-        self._max_classes = max_classes
-        self._matches: OrderedDict[tuple[bool, Expressions], WeakKeyDictionary[PooledSlice, _Matches]] = OrderedDict()
+        self._matches: SizedCache[tuple[bool, Expressions], WeakKeyDictionary[PooledSlice, _Matches]]
+        self._matches = SizedCache(max_classes)
 
     def count(self, device_class: DeviceClass, name: str, labels: Mapping[str, str]) -> tuple[int, int]:
         """Return the number of devices of a node that match a class, and how many of them are in use."""
@@ -535,11 +519,8 @@ class ClassCounts:
         key = (self.devices.steps.is_dry, expressions)
         by_slice = self._matches.get(key)
         if by_slice is None:
-            by_slice = self._matches[key] = WeakKeyDictionary()
-            if len(self._matches) > self._max_classes:
-                self._matches.popitem(last=False)
-        else:
-            self._matches.move_to_end(key)
+            by_slice = WeakKeyDictionary()
+            self._matches.put(key, by_slice)
         found = by_slice.get(pooled)
         if found is None:
             selectors = self.devices.knowledge_in_use.selectors

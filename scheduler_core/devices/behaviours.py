@@ -6,7 +6,6 @@ Tables are shared by all pods with equal claims, because pods of a workload come
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -166,7 +165,7 @@ class BehaviourTable:
         self._by_read: dict[Hashable, Behaviour] = {}
         self._by_values: dict[Hashable, Behaviour] = {}
         self._values_of_shape: dict[int, PoolValues] = {}
-        self._searches: OrderedDict[bytes, dict[Hashable, Any]] = OrderedDict()
+        self._searches: SizedCache[bytes, dict[Hashable, Any]] = SizedCache(bounds.tables)
         self._by_key: dict[Hashable, Behaviour] = {}
         self._by_shape: dict[int, BehaviourRow] = {}
         self._rows: dict[Hashable, BehaviourRow] = {}
@@ -203,11 +202,8 @@ class BehaviourTable:
         """Return the outcomes of searches for equal plans, by what describes the devices of a node."""
         found = self._searches.get(key)
         if found is None:
-            found = self._searches[key] = {}
-            if len(self._searches) > self._bounds.tables:
-                self._searches.popitem(last=False)
-        else:
-            self._searches.move_to_end(key)
+            found = {}
+            self._searches.put(key, found)
         if len(found) >= self._bounds.shapes:
             found.clear()
         return found
@@ -376,17 +372,12 @@ class DeviceKnowledge:
         self.store: Store = SizedCache(self._bounds.verdict_bytes)
         self.selectors = SelectorCache(self.store, self._steps)
         self.attributes = AttributeValues(features.list_type_attributes, DerivedAttributes(self.store, self._steps))
-        self._tables: OrderedDict[Hashable, BehaviourTable] = OrderedDict()
+        self._tables: SizedCache[Hashable, BehaviourTable] = SizedCache(self._bounds.tables)
 
     def table(self, plans: Sequence[ClaimPlan]) -> BehaviourTable:
         key = plan_key(plans)
         found = self._tables.get(key)
         if found is None:
-            found = self._tables[key] = BehaviourTable(
-                plans, self.selectors, self.attributes, self.features, self._bounds
-            )
-            if len(self._tables) > self._bounds.tables:
-                self._tables.popitem(last=False)
-        else:
-            self._tables.move_to_end(key)
+            found = BehaviourTable(plans, self.selectors, self.attributes, self.features, self._bounds)
+            self._tables.put(key, found)
         return found

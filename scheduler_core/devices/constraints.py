@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from scheduler_core.devices.records import SelectedFacts
 from scheduler_core.devices.requests import ClaimPlan, RequestTerms
 from scheduler_core.devices.selector_cache import DerivationFailure, Derived, DerivedAttributes
-from scheduler_core.model.devices import DeviceAttribute, DeviceConstraint
+from scheduler_core.model.devices import DeviceConstraint
 
-_Scalar = tuple[str, int | bool | str] | None
+_Value = tuple[str, int | bool | str]
+_LIST_VALUE: frozenset[_Value] = frozenset()
 
 
 class DerivationError(Exception):
@@ -56,11 +57,6 @@ class AttributeValues:
 
         Constraints are checked in order, so that what comes after a missing attribute, or one that fails, is not read.
         """
-        if not terms.derived and not self.are_sets:
-            for name in terms.attributes:
-                if facts.attribute(name) is None:
-                    return False, False
-            return True, False
         for name in terms.attributes:
             attribute = self.read(terms, name, facts)
             if isinstance(attribute, DerivationFailure):
@@ -71,15 +67,16 @@ class AttributeValues:
 
 
 class AttributeConstraint:
-    """State of one constraint during a search: the values of the devices taken, in order."""
+    """State of one constraint during a search: the values that the devices taken share, or that any of them has."""
 
-    __slots__ = ("_is_match", "_requests", "_source", "_values", "attribute")
+    __slots__ = ("_is_match", "_requests", "_source", "_states", "attribute")
 
     def __init__(self, constraint: DeviceConstraint, values: AttributeValues) -> None:
         self._is_match = constraint.match_attribute is not None
         self._requests = constraint.requests
         self._source = values
-        self._values: list[_Scalar] = []
+        self._states: list[frozenset[_Value]] = []
+        """State after each device, in order."""
         self.attribute = constraint.match_attribute or constraint.distinct_attribute or ""
 
     def add(self, terms: RequestTerms, facts: SelectedFacts) -> bool:
@@ -90,83 +87,41 @@ class AttributeConstraint:
         """
         if not self._covers(terms):
             return True
-        attribute = self._read(terms, facts) if terms.derived else facts.attribute(self.attribute)
-        if attribute is None:
+        values = self._values(terms, facts)
+        if values is None:
             return False
-        value = attribute.scalar
-        if self._values and not self._admits(value):
-            return False
-        self._values.append(value)
+        if self._states:
+            before = self._states[-1]
+            common = before & values
+            if not values or self._is_match != bool(common):
+                return False
+            values = common if self._is_match else before | values
+        self._states.append(values)
         return True
 
     def remove(self, terms: RequestTerms) -> None:
         """Undo the last device taken, which was taken for ``terms``."""
         if self._covers(terms):
-            self._values.pop()
+            self._states.pop()
 
     def state(self) -> Hashable:
         """Return a key that is equal for states that admit the same devices."""
-        if self._is_match:
-            return self._values[0] if self._values else ()
-        return tuple(sorted(map(repr, self._values)))
+        return self._states[-1] if self._states else ()
 
     def _covers(self, terms: RequestTerms) -> bool:
         return not self._requests or terms.is_named_in(self._requests)
 
-    def _read(self, terms: RequestTerms, facts: SelectedFacts) -> DeviceAttribute | None:
+    def _values(self, terms: RequestTerms, facts: SelectedFacts) -> frozenset[_Value] | None:
+        """Return the values of a device; none for a list that equals nothing, None without the attribute."""
         attribute = self._source.read(terms, self.attribute, facts)
         if isinstance(attribute, DerivationFailure):
             raise DerivationError(self.attribute, attribute)
-        return attribute
-
-    def _admits(self, value: _Scalar) -> bool:
-        if value is None:
-            return False
-        if self._is_match:
-            return value == self._values[0]
-        return value not in self._values
-
-
-class SetConstraint(AttributeConstraint):
-    """The same for attributes as sets: the values that all devices taken share, or those that any of them has."""
-
-    __slots__ = ("_sets",)
-
-    def __init__(self, constraint: DeviceConstraint, values: AttributeValues) -> None:
-        super().__init__(constraint, values)
-        self._sets: list[frozenset[tuple[str, int | bool | str]]] = []
-
-    def add(self, terms: RequestTerms, facts: SelectedFacts) -> bool:
-        """Take a device; return whether the constraint admits it.
-
-        Raises:
-            DerivationError: The attribute is derived and has no value.
-        """
-        if not self._covers(terms):
-            return True
-        attribute = self._read(terms, facts)
-        elements = frozenset() if attribute is None else frozenset(attribute.elements)
-        if not elements:
-            return False
-        if self._sets:
-            before = self._sets[-1]
-            common = before & elements
-            if self._is_match != bool(common):
-                return False
-            elements = common if self._is_match else before | elements
-        self._sets.append(elements)
-        return True
-
-    def remove(self, terms: RequestTerms) -> None:
-        if self._covers(terms):
-            self._sets.pop()
-
-    def state(self) -> Hashable:
-        return self._sets[-1] if self._sets else ()
-
-
-def new_constraint(constraint: DeviceConstraint, values: AttributeValues) -> AttributeConstraint:
-    return SetConstraint(constraint, values) if values.are_sets else AttributeConstraint(constraint, values)
+        if attribute is None:
+            return None
+        if self._source.are_sets:
+            return frozenset(attribute.elements) or None
+        value = attribute.scalar
+        return _LIST_VALUE if value is None else frozenset((value,))
 
 
 PoolValues = tuple[tuple[Hashable, ...], ...]
@@ -213,15 +168,15 @@ class AttributePatterns:
         if not self._derived_by:
             return static
         derive = self._values.derived.value
-        return (
-            *static,
-            *(self._derived_number(derive(expression, facts), numbers[name]) for name, expression in self._derived_by),
-        )
+        derived = (self.number(derive(expression, facts), numbers[name]) for name, expression in self._derived_by)
+        return *static, *derived
 
-    def number(self, attribute: DeviceAttribute | None, index: dict[Hashable, int]) -> Hashable:
+    def number(self, attribute: Derived | None, index: dict[Hashable, int]) -> Hashable:
         """Return the number of an attribute's value, in the order in which the values were first seen."""
         if attribute is None:
             return _ABSENT
+        if isinstance(attribute, DerivationFailure):
+            return _FAILED
         if self._values.are_sets:
             return tuple([index.setdefault(each, len(index)) for each in attribute.elements])
         value = attribute.scalar
@@ -232,6 +187,3 @@ class AttributePatterns:
         for facts in devices:
             self.of(facts, numbers)
         return tuple(map(tuple, numbers))
-
-    def _derived_number(self, value: Derived, index: dict[Hashable, int]) -> Hashable:
-        return _FAILED if isinstance(value, DerivationFailure) else self.number(value, index)

@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from scheduler_core.devices.behaviours import Assessment, Behaviour, BehaviourRow
-from scheduler_core.devices.constraints import AttributeValues, DerivationError, new_constraint
+from scheduler_core.devices.constraints import AttributeConstraint, AttributeValues, DerivationError
 from scheduler_core.devices.pools import PoolUsage, PoolView
 from scheduler_core.devices.records import CounterKey, DeviceRecord
 from scheduler_core.devices.requests import ClaimPlan, RequestTerms
@@ -20,9 +20,6 @@ from scheduler_core.errors import AllocationError
 
 Groups = frozenset[str]
 """Groups that all allocated devices of a set have in common; None instead if none of them has a group."""
-
-_Change = tuple[str, bool, Groups | None]
-"""Set, whether it had a device before, and its common groups before."""
 
 
 class CompatibilityGroups:
@@ -33,11 +30,11 @@ class CompatibilityGroups:
             the common groups are empty then, or stay those of the first device.
     """
 
-    __slots__ = ("_changes", "_common")
+    __slots__ = ("_before", "_common")
 
     def __init__(self, allocated: Iterable[DeviceRecord]) -> None:
         self._common: dict[str, Groups | None] = {}
-        self._changes: list[list[_Change]] = []
+        self._before: list[dict[str, Groups | None]] = []
         for record in allocated:
             for counter_set, groups in record.compatibility_groups:
                 self._add(counter_set, groups)
@@ -52,19 +49,18 @@ class CompatibilityGroups:
 
     def take(self, record: DeviceRecord) -> bool:
         """Take a device; return False, and take nothing, if a set does not admit it."""
-        changes: list[_Change] = []
+        before = dict(self._common)
         for counter_set, groups in record.compatibility_groups:
             if not self._admits(counter_set, groups):
-                self._undo(changes)
+                self._common = before
                 return False
-            changes.append((counter_set, counter_set in self._common, self._common.get(counter_set)))
             self._add(counter_set, groups)
-        self._changes.append(changes)
+        self._before.append(before)
         return True
 
     def give_back(self) -> None:
         """Undo the last :meth:`take` that returned True."""
-        self._undo(self._changes.pop())
+        self._common = self._before.pop()
 
     def _admits(self, counter_set: str, groups: Groups) -> bool:
         if counter_set not in self._common:
@@ -79,13 +75,6 @@ class CompatibilityGroups:
         common = self._common[counter_set]
         if common is not None and groups:
             self._common[counter_set] = common & groups
-
-    def _undo(self, changes: list[_Change]) -> None:
-        for counter_set, had_device, common in reversed(changes):
-            if had_device:
-                self._common[counter_set] = common
-            else:
-                del self._common[counter_set]
 
 
 class CounterBalance:
@@ -151,11 +140,8 @@ class CounterBalance:
 
 def _allocated(view: PoolView, usage: PoolUsage) -> Iterator[DeviceRecord]:
     """Yield the devices in use that consume counters."""
-    for name, record in zip(view.names.names, view.records, strict=True):
-        if record.counters and usage.uses(name):
-            yield record
-    for other in view.others:
-        for name, record in zip(other.names, other.records, strict=True):
+    for names, records in ((view.names.names, view.records), *((each.names, each.records) for each in view.others)):
+        for name, record in zip(names, records, strict=True):
             if record.counters and usage.uses(name):
                 yield record
 
@@ -171,7 +157,6 @@ class TakenDevice:
     terms: RequestTerms
     position: Position
     signature: Hashable
-    is_marked: bool
     is_share: bool
     has_counters: bool
 
@@ -228,7 +213,8 @@ class SearchState:
         self.node = node
         self.taken: list[list[TakenDevice]] = [[] for _ in plans]
         self.constraints = [
-            [new_constraint(constraint, values) for constraint in plan.claim.spec.devices.constraints] for plan in plans
+            [AttributeConstraint(constraint, values) for constraint in plan.claim.spec.devices.constraints]
+            for plan in plans
         ]
         self._claims_of: dict[Position, set[int]] = {}
         self._shares: dict[Position, list[dict[str, int]]] = {}
@@ -321,9 +307,7 @@ class SearchState:
             self._shares.setdefault(position, []).append(amounts)
         else:
             self._claims_of.setdefault(position, set()).add(claim)
-        self.taken[claim].append(
-            TakenDevice(terms, position, signature, not record.shareable, record.shareable, has_counters)
-        )
+        self.taken[claim].append(TakenDevice(terms, position, signature, record.shareable, has_counters))
         return True
 
     def undo(self, claim: int) -> None:
@@ -335,7 +319,7 @@ class SearchState:
             shares.pop()
             if not shares:
                 del self._shares[last.position]
-        if last.is_marked:
+        else:
             holders = self._claims_of[last.position]
             holders.discard(claim)
             if not holders:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain, count
 from weakref import WeakValueDictionary
 
@@ -19,12 +19,14 @@ from scheduler_core.change_log import ChangeLog
 from scheduler_core.devices.pools import (
     DeviceNames,
     NodeTarget,
-    PoolContent,
     PooledSlice,
     PoolKey,
     PoolShape,
     PoolView,
-    pool_content,
+    Targeting,
+    joined_devices,
+    joined_targets,
+    pool_counters,
 )
 from scheduler_core.devices.records import DeviceFeatures, DeviceRecord, RecordInterner
 from scheduler_core.model.devices import (
@@ -44,18 +46,14 @@ _CHANGES = 4096
 _UNSUPPORTED = "unsupported"
 """Part of the key of a view for nodes that cannot skip operations."""
 
-_Targeting = tuple[PooledSlice, tuple[bool, ...] | bool]
 
-
+@dataclass(slots=True, eq=False)
 class _Pool:
     """All slices of a pool, and its views by the slices that target the node."""
 
-    __slots__ = ("has_network_slices", "slices", "views")
-
-    def __init__(self) -> None:
-        self.slices: dict[str, PooledSlice] = {}
-        self.views: dict[Hashable, PoolView | None] = {}
-        self.has_network_slices = False
+    slices: dict[str, PooledSlice] = field(default_factory=dict)
+    views: dict[Hashable, PoolView | None] = field(default_factory=dict)
+    has_network_slices: bool = False
 
     def change(self, name: str, replacement: PooledSlice | None) -> None:
         if replacement is None:
@@ -371,7 +369,7 @@ class DeviceInventory:
 
     def _gather(self, name: str, labels: Mapping[str, str], *, skips_operations: bool) -> tuple[PoolView, ...]:
         self._steps.upkeep(1 + len(self._network) // _SLICES_PER_STEP)
-        found: dict[PoolKey, list[_Targeting]] = {}
+        found: dict[PoolKey, list[Targeting]] = {}
         for index in (self._by_node.get(name, {}), self._network):
             for pooled in index.values():
                 targeted = False if pooled.is_missing or pooled.is_hidden else pooled.targeted_devices(name, labels)
@@ -391,7 +389,7 @@ class DeviceInventory:
         # A stable sort: within each half, pools stay ordered by driver and name.
         return tuple(sorted(pools, key=lambda view: view.has_binding_conditions))
 
-    def _view(self, key: PoolKey, targeting: list[_Targeting], *, skips_operations: bool) -> PoolView | None:
+    def _view(self, key: PoolKey, targeting: list[Targeting], *, skips_operations: bool) -> PoolView | None:
         """Return a pool; None if its slices are obsolete."""
         targeting.sort(key=lambda one: one[0].name)
         if any(_covers_pool(selector, key) for selectors in self._held.values() for selector in selectors):
@@ -411,17 +409,17 @@ class DeviceInventory:
         """Return a slice as a node sees it that cannot skip operations."""
         return replace(one, records=tuple(map(self._interner.unsupported, one.records)))
 
-    def _build(self, key: PoolKey, pool: _Pool, targeting: list[_Targeting]) -> PoolView | None:
+    def _build(self, key: PoolKey, pool: _Pool, targeting: list[Targeting]) -> PoolView | None:
         first = targeting[0][0]
         others: list[PooledSlice] = []
         if len(targeting) != first.slice_count:
             if any(one.generation > first.generation for one in pool.slices.values()):
                 return None
-            names = {one.name for one, _ in targeting}
+            here = {one.name for one, _ in targeting}
             others = [
                 one
                 for one in pool.slices.values()
-                if one.name not in names and one.generation == first.generation and not one.is_missing
+                if one.name not in here and one.generation == first.generation and not one.is_missing
             ]
             for one in others:
                 self._refresh(one)
@@ -430,24 +428,33 @@ class DeviceInventory:
         self._steps.upkeep(
             1 + sum(len(one.names) for one in chain(others, (each for each, _ in targeting))) // _DEVICES_PER_STEP
         )
-        content = pool_content(targeting, others, validates_counters=self.features.partitionable_devices)
-        if content.problem:
+        validates = self.features.partitionable_devices
+        counters = pool_counters([one for one, _ in targeting], others, validates_counters=validates)
+        if counters is None:
             return self._without_devices(key, is_incomplete=False)
+        with_devices = [each for each in targeting if not each[0].counter_sets]
+        slices = tuple([one for one, _ in with_devices])
+        elsewhere = tuple(one for one in others if not one.counter_sets)
+        names, records, starts = joined_devices(slices)
+        targeted = joined_targets(with_devices)
+        # Devices elsewhere consume counters of the pool, so such a pool equals itself only.
+        owner = key if counters and elsewhere else None
+        identity = (owner, tuple(sorted(counters.items())), targeted, tuple([record.number for record in records]))
         return PoolView(
             key=key,
             is_incomplete=False,
             is_invalid=False,
-            names=self._interned_names(content.names),
-            records=content.records,
-            targeted=content.targeted,
-            slices=content.slices,
-            starts=content.starts,
-            counters=content.counters,
-            others=content.others,
-            shape=self._shape(key, content),
+            names=self._interned_names(names),
+            records=records,
+            targeted=targeted,
+            slices=slices,
+            starts=starts,
+            counters=counters,
+            others=elsewhere,
+            shape=self._interned_shape(identity),
             is_shared=pool.has_network_slices,
             has_compatibility_groups=self.features.compatibility_groups
-            and any(one.has_compatibility_groups for one in (*content.slices, *content.others)),
+            and any(one.has_compatibility_groups for one in (*slices, *elsewhere)),
         )
 
     def _without_devices(self, key: PoolKey, *, is_incomplete: bool) -> PoolView:
@@ -461,13 +468,6 @@ class DeviceInventory:
         if found is None:
             found = self._names[names] = DeviceNames(names)
         return found
-
-    def _shape(self, key: PoolKey, content: PoolContent) -> PoolShape:
-        # Devices elsewhere consume counters of the pool, so such a pool equals itself only.
-        owner = key if content.counters and content.others else None
-        counters = tuple(sorted(content.counters.items()))
-        numbers = tuple([record.number for record in content.records])
-        return self._interned_shape((owner, counters, content.targeted, numbers))
 
     def _interned_shape(self, identity: Hashable) -> PoolShape:
         found = self._shapes.get(identity)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate, chain
 
 from scheduler_core.devices.records import CounterKey, DeviceRecord
@@ -125,13 +125,15 @@ class PooledSlice:
         return self.target if self.device_targets is None else self.device_targets[device]
 
 
+Targeting = tuple[PooledSlice, tuple[bool, ...] | bool]
+"""A slice that targets a node, with the devices that do (True: all)."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class PoolShape:
     """Identity of the content of a pool without names: pools of one shape offer equal devices."""
 
-    __slots__ = ("__weakref__", "number")
-
-    def __init__(self, number: int) -> None:
-        self.number = number
+    number: int
 
 
 @dataclass(slots=True, eq=False)
@@ -182,60 +184,7 @@ class PoolView:
         return self.slices[number].node_target(position - self.starts[number])
 
 
-@dataclass(frozen=True, slots=True)
-class PoolContent:
-    """Content of a pool before it has a name: devices, and the problem that makes it invalid ("" for none)."""
-
-    names: tuple[str, ...]
-    records: tuple[DeviceRecord, ...]
-    targeted: tuple[bool, ...] | None
-    slices: tuple[PooledSlice, ...]
-    starts: tuple[int, ...]
-    counters: dict[CounterKey, int]
-    others: tuple[PooledSlice, ...]
-    problem: str = ""
-
-
-def pool_content(
-    targeting: Sequence[tuple[PooledSlice, tuple[bool, ...] | bool]],
-    others: Sequence[PooledSlice],
-    *,
-    validates_counters: bool,
-) -> PoolContent:
-    """Combine the slices of a complete pool.
-
-    Args:
-        targeting: Slices that target the node, ordered by name, with the devices that do (True: all).
-        validates_counters: Whether counters that devices consume must exist (gate DRAPartitionableDevices).
-    """
-    counter_slices = [one for one, _ in targeting if one.counter_sets] + [one for one in others if one.counter_sets]
-    with_devices = [(one, mask) for one, mask in targeting if not one.counter_sets]
-    remaining = tuple(one for one in others if not one.counter_sets)
-    names, records, starts = _joined([one for one, _ in with_devices])
-    targeted: tuple[bool, ...] | None = None
-    if any(isinstance(mask, tuple) for _, mask in with_devices):
-        masks = (mask if isinstance(mask, tuple) else (True,) * len(one.names) for one, mask in with_devices)
-        joined = tuple(chain.from_iterable(masks))
-        targeted = None if all(joined) else joined
-    counters, sets, problem = _counters(counter_slices)
-    if len(set(names)) != len(names):
-        problem = "duplicate device name"
-    if not problem and validates_counters:
-        consuming = [one.records for one in (*(one for one, _ in with_devices), *remaining) if one.consumes_counters]
-        problem = _consumption_problem(counters, sets, consuming)
-    return PoolContent(
-        names=names,
-        records=records,
-        targeted=targeted,
-        slices=tuple([one for one, _ in with_devices]),
-        starts=starts,
-        counters=counters,
-        others=remaining,
-        problem=problem,
-    )
-
-
-def _joined(slices: Sequence[PooledSlice]) -> tuple[tuple[str, ...], tuple[DeviceRecord, ...], tuple[int, ...]]:
+def joined_devices(slices: Sequence[PooledSlice]) -> tuple[tuple[str, ...], tuple[DeviceRecord, ...], tuple[int, ...]]:
     """Return the names and records of all devices, and the position of the first device of each slice."""
     if len(slices) == 1:
         return slices[0].names, slices[0].records, (0,)
@@ -244,46 +193,44 @@ def _joined(slices: Sequence[PooledSlice]) -> tuple[tuple[str, ...], tuple[Devic
     return names, tuple(chain.from_iterable(one.records for one in slices)), starts
 
 
-def _counters(slices: Iterable[PooledSlice]) -> tuple[dict[CounterKey, int], set[str], str]:
-    counters: dict[CounterKey, int] = {}
-    sets: set[str] = set()
-    for one in slices:
-        for counter_set in one.counter_sets:
-            if counter_set.name in sets:
-                return {}, set(), f"duplicate counter set name {counter_set.name}"
-            sets.add(counter_set.name)
-            for name, counter in counter_set.counters.items():
-                counters[counter_set.name, name] = nano(counter.value)
-    return counters, sets, ""
+def joined_targets(targeting: Sequence[Targeting]) -> tuple[bool, ...] | None:
+    """Return whether each device of some slices targets the node; None if all do."""
+    if not any(isinstance(mask, tuple) for _, mask in targeting):
+        return None
+    masks = (mask if isinstance(mask, tuple) else (True,) * len(one.names) for one, mask in targeting)
+    joined = tuple(chain.from_iterable(masks))
+    return None if all(joined) else joined
 
 
-def _consumption_problem(
-    counters: Mapping[CounterKey, int], sets: set[str], rows: Iterable[Sequence[DeviceRecord]]
-) -> str:
-    for records in rows:
-        for record in records:
-            for name in record.counter_sets:
-                if name not in sets:
-                    return f"counter set {name} not found"
-            for key in record.counters:
-                if key not in counters:
-                    return f"counter {key[1]} not found in counter set {key[0]}"
-    return ""
+def pool_counters(
+    targeting: Sequence[PooledSlice], others: Sequence[PooledSlice] = (), *, validates_counters: bool
+) -> dict[CounterKey, int] | None:
+    """Return the shared counters of a complete pool in nano-units; None if its slices contradict each other.
+
+    Args:
+        targeting: Slices that target the node; the names of their devices must differ.
+        validates_counters: Whether counters that devices consume must exist (gate DRAPartitionableDevices).
+    """
+    slices = [*targeting, *others]
+    sets = [each for one in slices for each in one.counter_sets]
+    set_names = {each.name for each in sets}
+    names = [name for one in targeting if not one.counter_sets for name in one.names]
+    if len(set_names) < len(sets) or len(set(names)) < len(names):
+        return None
+    counters = {(each.name, name): nano(counter.value) for each in sets for name, counter in each.counters.items()}
+    consuming = [one for one in slices if one.consumes_counters and not one.counter_sets] if validates_counters else ()
+    for record in chain.from_iterable(one.records for one in consuming):
+        if not (set_names.issuperset(record.counter_sets) and record.counters.keys() <= counters.keys()):
+            return None
+    return counters
 
 
+@dataclass(slots=True, eq=False)
 class Shares:
     """Shares of one device: their number, and the capacity that they consume in nano-units by name."""
 
-    __slots__ = ("consumed", "count")
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.consumed: dict[str, int] = {}
-
-    def copy(self) -> Shares:
-        made = Shares()
-        made.count, made.consumed = self.count, dict(self.consumed)
-        return made
+    count: int = 0
+    consumed: dict[str, int] = field(default_factory=dict)
 
 
 class PoolUsage:
@@ -327,7 +274,7 @@ class PoolUsage:
     def copy(self) -> PoolUsage:
         made = PoolUsage()
         made.dedicated, made.revision = dict(self.dedicated), self.revision
-        made.shares = {device: shares.copy() for device, shares in self.shares.items()}
+        made.shares = {device: Shares(shares.count, dict(shares.consumed)) for device, shares in self.shares.items()}
         return made
 
     def change(self, result: DeviceRequestResult, sign: int, revision: int, *, shares_count: bool) -> None:
@@ -350,14 +297,12 @@ class PoolUsage:
             del self.shares[device]
 
 
+@dataclass(slots=True, eq=False)
 class _ClaimUse:
     """Allocations of one claim: the stored one, and the one in flight."""
 
-    __slots__ = ("in_flight", "stored")
-
-    def __init__(self) -> None:
-        self.stored: AllocationResult | None = None
-        self.in_flight: AllocationResult | None = None
+    stored: AllocationResult | None = None
+    in_flight: AllocationResult | None = None
 
     @property
     def effective(self) -> AllocationResult | None:

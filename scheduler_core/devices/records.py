@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import count
+from typing import Any
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -51,14 +52,12 @@ class DeviceFeatures:
     optional_node_operations: bool = False
 
 
+@dataclass(frozen=True, slots=True)
 class Amount:
     """A quantity: nano-units and the notation in which it is written."""
 
-    __slots__ = ("form", "nano")
-
-    def __init__(self, nano_units: int, form: str) -> None:
-        self.nano = nano_units
-        self.form = form
+    nano: int
+    form: str
 
     @classmethod
     def parse(cls, quantity: Quantity) -> Amount:
@@ -296,23 +295,22 @@ class RecordInterner:
         added = tuple(taint for taint in taints if taint.prevents_allocation)
         if not added:
             return record
-        key = self._encode((record.number, [(taint.key, taint.value, taint.effect) for taint in added]))
-        found = self._records.get(key)
-        if found is None:
-            body = self._body(self._encode((record.body, [(taint.key, taint.value, taint.effect) for taint in added])))
-            found = replace(record, number=next(self._numbers), body=body, taints=(*record.taints, *added))
-            self._records[key] = found
-        return found
+        what = [(taint.key, taint.value, taint.effect) for taint in added]
+        return self._variant(record, what, taints=(*record.taints, *added))
 
     def unsupported(self, record: DeviceRecord) -> DeviceRecord:
         """Return the record of an equal device on a node that cannot skip its operations."""
         if not record.skip_node_operations:
             return record
-        key = self._encode((record.number, _UNSUPPORTED))
+        return self._variant(record, _UNSUPPORTED, is_supported=False)
+
+    def _variant(self, record: DeviceRecord, what: object, **changes: Any) -> DeviceRecord:
+        """Return the record of a device with changes, which *what* identifies."""
+        key = self._encode((record.number, what))
         found = self._records.get(key)
         if found is None:
-            body = self._body(self._encode((record.body, _UNSUPPORTED)))
-            found = self._records[key] = replace(record, number=next(self._numbers), body=body, is_supported=False)
+            body = self._body(self._encode((record.body, what)))
+            found = self._records[key] = replace(record, number=next(self._numbers), body=body, **changes)
         return found
 
 

@@ -8,8 +8,9 @@ Follows ``k8s.io/dynamic-resource-allocation`` v0.37.1 ``structured/internal/inc
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 import msgspec
 
@@ -111,16 +112,15 @@ class ClaimPlan:
 def plan_claims(
     claims: Sequence[ResourceClaim], classes: Mapping[str, DeviceClass], features: DeviceFeatures
 ) -> tuple[ClaimPlan, ...]:
-    plans: list[ClaimPlan] = []
-    number = 0
-    for claim in claims:
-        requests: list[RequestPlan] = []
-        for request in claim.spec.devices.requests:
-            plan = _plan_request(claim, request, classes, features, number)
-            number += len(plan.terms)
-            requests.append(plan)
-        plans.append(ClaimPlan(claim, tuple(requests), _constraint_error(claim)))
-    return tuple(plans)
+    numbers = count()
+    return tuple(
+        ClaimPlan(
+            claim,
+            tuple(_plan_request(claim, each, classes, features, numbers) for each in claim.spec.devices.requests),
+            _constraint_error(claim),
+        )
+        for claim in claims
+    )
 
 
 def plan_key(plans: Sequence[ClaimPlan]) -> Hashable:
@@ -159,7 +159,7 @@ def _plan_request(
     request: DeviceRequest,
     classes: Mapping[str, DeviceClass],
     features: DeviceFeatures,
-    number: int,
+    numbers: Iterator[int],
 ) -> RequestPlan:
     alternatives = request.first_available
     wanted: list[tuple[str, str, ExactDeviceRequest]] = [(one.name, request.name, one) for one in alternatives]
@@ -180,8 +180,8 @@ def _plan_request(
                 "but the DRAConsumableCapacity feature is disabled"
             )
     terms = tuple(
-        _terms(claim, name, parent, one, classes=classes, features=features, number=number + position)
-        for position, (name, parent, one) in enumerate(wanted)
+        _terms(claim, name, parent, one, classes=classes, features=features, number=next(numbers))
+        for name, parent, one in wanted
     )
     return RequestPlan(request.name, error, terms, bool(alternatives))
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import chain, islice
 
@@ -136,27 +136,18 @@ class _Outcome(Enum):
     TOO_MANY = "too many"
 
 
+@dataclass(slots=True, eq=False)
 class _Candidates:
     """Devices that one request can take in the state in which it starts, found as far as they are needed."""
 
-    __slots__ = ("_claim", "_counter", "_positions", "_state", "_terms", "error", "found", "is_complete")
-
-    def __init__(
-        self,
-        state: SearchState,
-        terms: RequestTerms,
-        claim: int,
-        positions: Iterator[Position],
-        counter: StepCounter,
-    ) -> None:
-        self._counter = counter
-        self._state = state
-        self._terms = terms
-        self._claim = claim
-        self._positions = positions
-        self.found: list[Position] = []
-        self.is_complete = False
-        self.error: AllocationError | None = None
+    state: SearchState
+    terms: RequestTerms
+    claim: int
+    positions: Iterator[Position]
+    counter: StepCounter
+    found: list[Position] = field(default_factory=list)
+    is_complete: bool = False
+    error: AllocationError | None = None
 
     def has(self, index: int) -> bool:
         while len(self.found) <= index and not self.is_complete:
@@ -164,11 +155,11 @@ class _Candidates:
         return len(self.found) > index
 
     def _extend(self) -> None:
-        state, terms = self._state, self._terms
-        for number, position in enumerate(self._positions, 1):
+        state, terms = self.state, self.terms
+        for number, position in enumerate(self.positions, 1):
             if not number % _POSITIONS_PER_STEP:
-                self._counter.spend()
-            if not state.is_free(terms, self._claim, position):
+                self.counter.spend()
+            if not state.is_free(terms, self.claim, position):
                 continue
             try:
                 assessment = state.node.select(terms, position)
@@ -189,33 +180,20 @@ class _Candidates:
         self.is_complete = True
 
 
+@dataclass(slots=True, eq=False)
 class _Frame:
     """One level of the search: a choice of alternatives, a device of a request, or the end of a claim."""
 
-    __slots__ = (
-        "all_too_many",
-        "alternative",
-        "candidates",
-        "claim",
-        "cursor",
-        "device",
-        "kind",
-        "memo",
-        "request",
-        "tried",
-    )
-
-    def __init__(self, kind: str, claim: int, request: int, alternative: int = 0, device: int = 0) -> None:
-        self.kind = kind
-        self.claim = claim
-        self.request = request
-        self.alternative = alternative
-        self.device = device
-        self.cursor = 0
-        self.all_too_many = True
-        self.candidates: _Candidates | None = None
-        self.tried: set[Hashable] = set()
-        self.memo: Hashable = None
+    kind: str
+    claim: int
+    request: int
+    alternative: int = 0
+    device: int = 0
+    cursor: int = 0
+    all_too_many: bool = True
+    candidates: _Candidates | None = None
+    tried: set[Hashable] = field(default_factory=set)
+    memo: Hashable = None
 
 
 _CHOICE = "choice"
@@ -510,9 +488,12 @@ class _Usable:
         """
         pool, device = position
         record = self._node.pools[pool].records[device]
+        return record.shareable or not self._balance(pool).incompatible(record)
+
+    def _balance(self, pool: int) -> CounterBalance:
         if pool not in self._balances:
             self._balances[pool] = CounterBalance(self._node.pools[pool], self._node.usages[pool])
-        return record.shareable or not self._balances[pool].incompatible(record)
+        return self._balances[pool]
 
     def _of(self, requests: Sequence[RequestPlan]) -> list[Position]:
         numbers = [terms.number for request in requests for terms in request.terms]
@@ -546,10 +527,7 @@ class _Usable:
         for number, view in enumerate(self._node.pools):
             if not view.counters:
                 continue
-            usage = self._node.usages[number]
-            balance = self._balances[number] if number in self._balances else CounterBalance(view, usage)
-            available = balance.available
-            for key, amount in available.items():
+            for key, amount in self._balance(number).available.items():
                 consumed = sorted(
                     view.records[device].counters.get(key, 0) if pool == number else 0
                     for pool, device in self.positions

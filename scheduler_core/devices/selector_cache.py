@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Hashable
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
@@ -41,6 +42,9 @@ V = TypeVar("V")
 class SizedCache(Generic[K, V]):
     """Entries by key, the one used longest ago first.
 
+    Args:
+        max_bytes: Largest sum of the sizes; the number of entries, if each has the size 1.
+
     Attributes:
         stored_bytes: Sum of the sizes.
     """
@@ -63,7 +67,7 @@ class SizedCache(Generic[K, V]):
         self._entries.move_to_end(key)
         return found[0]
 
-    def put(self, key: K, value: V, size: int) -> None:
+    def put(self, key: K, value: V, size: int = 1) -> None:
         """Store an entry that is new, or has another size now; it is evicted itself if it exceeds the bound alone."""
         previous = self._entries.pop(key, None)
         if previous is not None:
@@ -121,19 +125,17 @@ class Verdict(Struct, gc=False, frozen=True):
 MATCHES = Verdict(matches=True)
 
 
+@dataclass(slots=True, eq=False)
 class _Results(Generic[K, V]):
     """Results of one source, by what it reads of a device; by the number of its facts if that is not known.
 
-    Args:
+    Attributes:
         source: A compiled expression, or what a list of expressions reads.
     """
 
-    __slots__ = ("by_device", "size", "source")
-
-    def __init__(self, source: K, size: int) -> None:
-        self.source = source
-        self.by_device: dict[Hashable, V] = {}
-        self.size = size
+    source: K
+    size: int
+    by_device: dict[Hashable, V] = field(default_factory=dict)
 
 
 class _ExpressionCache:
@@ -173,12 +175,11 @@ class SelectorCache(_ExpressionCache):
         return found
 
     def reads(self, expressions: Expressions) -> Reads:
-        """Return what expressions read of a device, up to one that does not compile; None if that depends on it."""
+        """Return what expressions read of a device, those that do not compile nothing; None if that depends on it."""
         reads: set[tuple[str, str]] = set()
-        for expression in expressions:
-            selector = self._compile(expression)
+        for selector in map(self._compile, expressions):
             if isinstance(selector, Verdict):
-                break
+                continue
             if selector.reads is None:
                 return None
             reads |= selector.reads

@@ -215,7 +215,8 @@ def pods_deleted(
     for info in sorted(pods, key=order)[:_MAX_PODS]:
         if info.uid != pod.uid and columns.row_of(info.node_name) >= 0:
             what = f"pod {info.key} deleted from node {info.node_name}"
-            yield Candidate(ASSIGNED_POD_DELETE, _with_node(info.pod, info.node_name), None, what)
+            placed = replace(info.pod, spec=replace(info.pod.spec, node_name=info.node_name))
+            yield Candidate(ASSIGNED_POD_DELETE, placed, None, what)
 
 
 def pods_added(info: PodInfo, columns: NodeColumns, misses: Sequence[NodeLacks]) -> Iterator[Candidate]:
@@ -240,10 +241,6 @@ def pods_added(info: PodInfo, columns: NodeColumns, misses: Sequence[NodeLacks])
             pod = Pod(meta, PodSpec(node_name=place), PodStatus("Running"))
             words = f"a pod labelled {label_texts}" if label_texts else "a pod"
             yield Candidate(ASSIGNED_POD_ADD, None, pod, f"{words} starts on node {place} (namespace {space})")
-
-
-def _with_node(pod: Pod, node_name: str) -> Pod:
-    return pod if pod.spec.node_name else replace(pod, spec=replace(pod.spec, node_name=node_name))
 
 
 def _near(columns: NodeColumns, misses: Sequence[NodeLacks]) -> Iterator[tuple[NodeLacks, int, Node]]:

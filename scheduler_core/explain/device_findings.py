@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from scheduler_core.devices.allocator import Allocator, SearchTally
 from scheduler_core.devices.pools import PoolKey, PoolView
-from scheduler_core.devices.requests import ClaimPlan, RequestPlan, RequestTerms, plan_claims
+from scheduler_core.devices.requests import ClaimPlan, RequestPlan, RequestTerms
 from scheduler_core.devices.search import SearchLimits
 from scheduler_core.errors import AllocationError, AllocationTimeoutError, InvalidPoolsError
 from scheduler_core.explain.device_problems import LACKED_FEATURE, DeviceProblem, DeviceProblems, Problems, distance
@@ -76,8 +76,6 @@ class ClaimObstacles:
         self._problems = DeviceProblems(devices.hardware.knowledge_in_use)
         self._devices: dict[tuple[RequestTerms, PoolView], dict[Problems, list[int]]] = {}
         self._allocators: dict[Hashable, Allocator] = {}
-        self._plans: dict[Hashable, tuple[ClaimPlan, ...]] = {}
-        self._claims: list[ResourceClaim] = []
         self._found: dict[Hashable, tuple[Obstacle, ...]] = {}
 
     def pools(self, node: Node) -> tuple[PoolView, ...]:
@@ -101,26 +99,19 @@ class ClaimObstacles:
     def on_node(self, claims: Sequence[ResourceClaim], node: Node) -> tuple[Obstacle, ...]:
         """Return why claims without an allocation cannot be allocated on a node that has no devices for them."""
         identity = ("all", *map(id, claims))
-        if identity not in self._plans:
-            self._claims.extend(claims)
-            self._plans[identity] = plan_claims(claims, self._classes, self._hardware.features)
-        plans = self._plans[identity]
         names = ", ".join(claim.key for claim in claims)
         try:
             allocator = self._allocator(identity, claims)
-            key = (
-                identity,
-                allocator.key(node.metadata.name, node.metadata.labels, node.status.declared_features),
-            )
+            of_node = allocator.key(node.metadata.name, node.metadata.labels, node.status.declared_features)
         except AllocationError as problem:
             return (Obstacle(names, "", str(problem)),)
-        found = self._found.get(key)
+        found = self._found.get((identity, of_node))
         if found is None:
             try:
-                found = tuple(self._examined(plans, node)) or (Obstacle(names, "", _TOGETHER),)
+                found = tuple(self._examined(allocator.plans, node)) or (Obstacle(names, "", _TOGETHER),)
             except AllocationTimeoutError:
                 found = (Obstacle(names, "", _UNEXAMINED),)
-            self._found[key] = found
+            self._found[identity, of_node] = found
         return found
 
     # -- parts of claims --------------------------------------------------------------------------------------------
@@ -295,11 +286,6 @@ class NearestDevice:
         return f"{self.view.key[1]}/{self.view.names.names[self.position]}"
 
     @property
-    def request(self) -> tuple[str, str]:
-        """The claim and the request."""
-        return self.terms.claim, self.terms.parent or self.terms.name
-
-    @property
     def gap(self) -> float:
         """How much must change; larger is more."""
         is_class, count, _ = distance(self.problems)
@@ -372,17 +358,18 @@ class DeviceFindings:
             found = tuple(Obstacle(each.claim.key, "", _unavailable(each)) for each in claims.unavailable)
         return found
 
-    def nearest(self, row: int) -> tuple[NearestDevice, ...]:
-        """Return the device that lacks the least for each request that has too few devices on a row.
+    def nearest(self, row: int) -> list[tuple[Obstacle, NearestDevice | None]]:
+        """Return the obstacles of a row; those of a request with the device that lacks the least, if it has one.
 
         A device that lacks nothing is returned if all devices of the row serve the request, but they are too few.
         """
         node = self._columns.nodes[row]
         if node is None:
-            return ()
+            return []
         pools = self._obstacles.pools(node)
-        found = []
+        found: list[tuple[Obstacle, NearestDevice | None]] = []
         for obstacle in self.obstacles(row):
+            device: NearestDevice | None = None
             ranked = [
                 (distance(problems), order, terms, view, positions[0], problems)
                 for terms in obstacle.terms
@@ -395,15 +382,14 @@ class DeviceFindings:
                 holders = self._held(view, position) if _is_used(problems) else ()
                 usable = sum(len(self._obstacles.devices(terms, each).get((), ())) for each in pools)
                 missing = max(1, obstacle.needed - usable)
-                found.append(NearestDevice(terms, view, position, problems, holders, missing))
-        return tuple(found)
+                device = NearestDevice(terms, view, position, problems, holders, missing)
+            found.append((obstacle, device))
+        return found
 
     def details(self, row: int) -> tuple[str, ...]:
         """Return what a row lacks: for each request with too few devices, the problems of the nearest one."""
-        nearest = {each.request: each for each in self.nearest(row)}
         texts = []
-        for obstacle in self.obstacles(row):
-            device = nearest.get((obstacle.claim, obstacle.request))
+        for obstacle, device in self.nearest(row):
             where = f"request {obstacle.request}" if obstacle.request else f"claim {obstacle.claim}"
             if device is None or not device.problems:
                 texts.append(f"{where}: {obstacle.reason}")
@@ -414,13 +400,7 @@ class DeviceFindings:
 
     def gap(self, row: int) -> float:
         """Return how far a row is from serving the claims: the lower, the less must change."""
-        nearest = {each.request: each for each in self.nearest(row)}
-        gaps = [
-            each.gap if device is None else device.gap
-            for each in self.obstacles(row)
-            for device in [nearest.get((each.claim, each.request))]
-        ]
-        return sum(gaps)
+        return sum(obstacle.gap if device is None else device.gap for obstacle, device in self.nearest(row))
 
     # -- all nodes --------------------------------------------------------------------------------------------------
 

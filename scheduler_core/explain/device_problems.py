@@ -23,7 +23,6 @@ from scheduler_core.cel.device_selector import (
     SelectorRuntimeError,
     Version,
     compile_conditions,
-    compile_selector,
 )
 from scheduler_core.devices.behaviours import DeviceKnowledge
 from scheduler_core.devices.device_state import CounterBalance
@@ -103,12 +102,6 @@ Problems = tuple[DeviceProblem, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
-    selector: DeviceSelector
-    comparison: _Comparison | None
-
-
-@dataclass(frozen=True, slots=True)
 class _Comparison:
     read: Property
     words: str
@@ -122,36 +115,22 @@ def unmet_conditions(expression: str, facts: DeviceFacts) -> tuple[DeviceProblem
     except SelectorCompileError as problem:
         return (DeviceProblem(f"the selector does not compile: {problem}"),)
     found: list[DeviceProblem] = []
-    for part in parts:
+    for selector, comparison in parts:
         try:
-            if part.selector.matches(facts):
+            if selector.matches(facts):
                 continue
-            found.append(_described(part, facts))
+            found.append(_described(selector, comparison, facts))
         except SelectorRuntimeError as problem:
-            if part.comparison is not None and _value(part.comparison.read, facts) is None:
-                found.append(_described(part, facts))
+            if comparison is not None and _value(comparison.read, facts) is None:
+                found.append(_described(selector, comparison, facts))
             else:
                 found.append(DeviceProblem(f"the selector fails: {problem}"))
     return tuple(found) or (DeviceProblem("the selector does not match"),)
 
 
-def selector_reads(expressions: Sequence[str]) -> ast.Reads:
-    """Return the pairs of domain and name that selectors read; None if they are not known."""
-    found: frozenset[tuple[str, str]] = frozenset()
-    for expression in expressions:
-        try:
-            reads = compile_selector(expression).reads
-        except SelectorCompileError:
-            continue
-        if reads is None:
-            return None
-        found |= reads
-    return found
-
-
 @lru_cache(maxsize=256)
-def _parts(expression: str) -> tuple[_Part, ...]:
-    return tuple([_Part(selector, _comparison(tree)) for tree, selector in compile_conditions(expression)])
+def _parts(expression: str) -> tuple[tuple[DeviceSelector, _Comparison | None], ...]:
+    return tuple([(selector, _comparison(tree)) for tree, selector in compile_conditions(expression)])
 
 
 # -- comparisons ----------------------------------------------------------------------------------------------------
@@ -270,16 +249,14 @@ def _step(tree: ast.Node) -> tuple[ast.Node, str] | None:
 # -- words ----------------------------------------------------------------------------------------------------------
 
 
-def _described(part: _Part, facts: DeviceFacts) -> DeviceProblem:
-    found = part.comparison
+def _described(selector: DeviceSelector, found: _Comparison | None, facts: DeviceFacts) -> DeviceProblem:
     if found is not None:
         state = _state(found.read, facts)
         words = f", {found.words}" if found.words else ""
         return DeviceProblem(state + words, read=found.read, suitable=found.suitable)
-    reads = part.selector.reads
-    if not reads:
+    if not selector.reads:
         return DeviceProblem("the selector does not match")
-    states = [_state(_read_property(domain, name, facts), facts) for domain, name in sorted(reads)]
+    states = [_state(_read_property(domain, name, facts), facts) for domain, name in sorted(selector.reads)]
     return DeviceProblem(", ".join(states))
 
 
@@ -363,7 +340,8 @@ class DeviceProblems:
         """Return the problems of selectors; devices share them that differ only in what no selector reads."""
         reads = self._reads.get(terms)
         if reads is None:
-            reads = self._reads[terms] = (selector_reads((*terms.class_selectors, *terms.selectors)),)
+            known = self._knowledge.selectors.reads((*terms.class_selectors, *terms.selectors))
+            reads = self._reads[terms] = (known,)
         facts = record.facts
         key = (terms, facts.number if reads[0] is None else facts.projection(reads[0]))
         found = self._of_selectors.get(key)

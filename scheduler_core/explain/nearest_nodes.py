@@ -258,16 +258,12 @@ class NearestNodesOfGangs(Observer):
 def _sentence(misses: tuple[NodeLacks, ...]) -> str:
     if not misses:
         return ""
-    first, nodes = misses[0], ", ".join(f"{miss.node} ({_lacks_text(miss)})" for miss in misses)
+    first, nodes = misses[0], ", ".join(f"{miss.node} ({'; '.join(map(_lack_text, miss.lacks))})" for miss in misses)
     shortages = [each for lack in first.lacks for each in lack.amounts]
     if all(lack.amounts for lack in first.lacks):
         more = " and ".join(_amount(each, each.needed - each.free) for each in shortages)
         return f"Nearest: {nodes}; it would fit on {first.node} with {more} more"
     return f"Nearest: {nodes}; no other reason excludes {first.node}"
-
-
-def _lacks_text(miss: NodeLacks) -> str:
-    return "; ".join(map(_lack_text, miss.lacks))
 
 
 def _lack_text(lack: Lack) -> str:

@@ -37,7 +37,7 @@ from bayplan.resources.rebalance_plan import RebalancePlan
 from bayplan.texts.document_formats import item_or_error
 from scheduler_core.cycle.contested_nodes import ContestedNode, is_overcommitted
 from scheduler_core.cycle_assembly import CycleContext
-from scheduler_core.devices.pools import PooledSlice, pool_content
+from scheduler_core.devices.pools import PooledSlice, pool_counters
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.metrics.profile_metrics import ProfileRecord
 from scheduler_core.queueing.gang_members import Gang
@@ -348,5 +348,4 @@ def _pool_state(slices: list[PooledSlice], *, validates_counters: bool) -> str:
     present = [each for each in slices if not each.is_missing]
     if len(present) != slices[0].slice_count:
         return "incomplete"
-    content = pool_content([(each, True) for each in present], (), validates_counters=validates_counters)
-    return "invalid" if content.problem else "complete"
+    return "invalid" if pool_counters(present, validates_counters=validates_counters) is None else "complete"

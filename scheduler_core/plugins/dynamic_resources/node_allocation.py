@@ -396,7 +396,7 @@ class PodDevices(Struct):
 
     def preference(self, found: NodeAllocation | None) -> int:
         """Return the sum, over prioritized lists, of 8 minus the index of the alternative in use; 0 for None."""
-        chosen = iter(() if found is None else found.alternatives)
+        chosen = iter(() if found is None else found.solution.alternatives)
         total = 0
         for index, claim in enumerate(self.claims):
             allocation = claim.status.allocation or self.pending[index]
@@ -696,7 +696,7 @@ def _values(found: Sequence[NodeAllocation], attempt: PodDevices, *, best_fit: b
     preferred = [attempt.preference(each) for each in found]
     if not best_fit:
         return preferred
-    ranks = size_ranks([each.size for each in found])
+    ranks = size_ranks([each.solution.size for each in found])
     largest = max(1, *ranks) if ranks else 1
     fits = [(_FIT_STEPS - 1) * (largest - rank) // largest for rank in ranks]
     return [value * _FIT_STEPS + fit for value, fit in zip(preferred, fits, strict=True)]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from scheduler_core.cel.device_selector import DeviceFacts, Version, compile_selector
-from scheduler_core.explain.device_problems import selector_reads, unmet_conditions
+from scheduler_core.devices.selector_cache import SelectorCache
+from scheduler_core.explain.device_problems import unmet_conditions
 
 GPU = DeviceFacts(
     driver="gpu.example.com",
@@ -87,6 +88,6 @@ def test_a_suitable_value_meets_the_part(expression: str, suitable: object) -> N
 
 def test_reads_of_several_selectors_are_combined() -> None:
     """One selector with unknown reads makes all reads unknown; a selector that does not compile reads nothing."""
-    known = selector_reads((f"{OWN}.mig", f"{OWN}.index > 3", "1 +"))
+    known = SelectorCache().reads((f"{OWN}.mig", f"{OWN}.index > 3", "1 +"))
     assert known == frozenset({("gpu.example.com", "mig"), ("gpu.example.com", "index")})
-    assert selector_reads((f"{OWN}.mig", "device.attributes.exists(domain, domain == 'x')")) is None
+    assert SelectorCache().reads((f"{OWN}.mig", "device.attributes.exists(domain, domain == 'x')")) is None
