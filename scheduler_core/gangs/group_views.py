@@ -76,16 +76,16 @@ class GangView:
         return found
 
 
+@dataclass(frozen=True, slots=True)
 class GangViews:
     """Views of all gangs."""
 
-    def __init__(self, cache: ClusterCache, queue: SchedulingQueue) -> None:
-        self._cache = cache
-        self._queue = queue
+    cache: ClusterCache
+    queue: SchedulingQueue
 
     def group_of(self, pod: Pod) -> GangView | None:
         """Return the group of a pod; None for none, or if its API is ignored."""
-        gangs = self._queue.gangs
+        gangs = self.queue.gangs
         gang = gangs.of_uid(pod.metadata.uid)
         if gang is not None:
             return self._view(gang)
@@ -93,16 +93,16 @@ class GangViews:
         return None if key is None else self.get(key)
 
     def _view(self, gang: Gang) -> GangView:
-        return GangView(gang, (gang,), self._cache, self._queue)
+        return GangView(gang, (gang,), self.cache, self.queue)
 
     def get(self, key: GroupKey) -> GangView | None:
         """Return the group of a key; None if neither it nor any member exists."""
-        gang = self._queue.gangs.get(key)
+        gang = self.queue.gangs.get(key)
         return None if gang is None else self._view(gang)
 
     def disrupted_whole(self) -> Sequence[GroupView]:
         """Return the groups with scheduled members that are preempted as a whole, without groups below others."""
-        gangs = self._queue.gangs
+        gangs = self.queue.gangs
         found: list[GroupView] = []
         joined: dict[GroupKey, CompositePodGroup] = {}
         highest_above = gangs.forest.highest_disrupted_whole()
@@ -115,12 +115,12 @@ class GangViews:
             elif gang.group.disrupts_whole:
                 found.append(self._view(gang))
         for key, composite in joined.items():
-            found.append(GangView(composite, gangs.forest.leaves_below(key), self._cache, self._queue))
+            found.append(GangView(composite, gangs.forest.leaves_below(key), self.cache, self.queue))
         return found
 
     def ranked(self) -> Sequence[GangView]:
         """Return the groups with scheduled members that have a priority of their own."""
-        gangs = self._queue.gangs
+        gangs = self.queue.gangs
         return [
             self._view(gang)
             for gang in gangs

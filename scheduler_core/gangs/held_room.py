@@ -27,7 +27,7 @@ from scheduler_core.gangs.held_room_rows import RoomRows
 from scheduler_core.model.devices import AllocationResult
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, held_key
-from scheduler_core.placement.reservations import Plan, Reservation, Slot, has_room
+from scheduler_core.placement.reservations import Plan, Reservation, Slot, room_beside
 from scheduler_core.snapshot.cluster_cache import ClusterCache, PodState
 from scheduler_core.snapshot.indexes.device_index import HeldDevices
 from scheduler_core.snapshot.node_columns import NodeColumns
@@ -228,23 +228,22 @@ class HeldRoom:
     @property
     def free(self) -> int:
         """Number of slots that no pod has taken."""
-        return sum(len(slots) for by_node in self._free.values() for slots in by_node.values())
+        return len(self.free_slots)
 
     @property
     def free_slots(self) -> list[Slot]:
         """The slots that no pod has taken."""
         return [slot for by_node in self._free.values() for slots in by_node.values() for slot in slots]
 
-    def nodes_of(self, slot_class: str) -> set[str]:
-        """Return the nodes with free slots of a class; those of all classes if no slot has this class."""
-        return {name for by_node in self._slots_of(slot_class) for name, slots in by_node.items() if slots}
-
     def own_rows(self, pod: Pod) -> NDArray[np.intp]:
         """Return the rows with free slots for a pod of the holder, intp[k] ascending."""
-        rows = (self._nodes.row_of(name) for name in self.nodes_of(self.holder.pods.slot_class(pod)))
+        classes = self._slots_of(self.holder.pods.slot_class(pod))
+        names = {name for by_node in classes for name, slots in by_node.items() if slots}
+        rows = map(self._nodes.row_of, names)
         return np.array(sorted(row for row in rows if row != NO_ROW), dtype=np.intp)
 
     def _slots_of(self, slot_class: str) -> list[dict[str, list[Slot]]]:
+        """Return the free slots of a class by node; those of all classes if no slot has this class."""
         return [self._free[slot_class]] if slot_class in self._free else list(self._free.values())
 
     def slots_on(self, node_name: str, pod: Pod) -> list[Slot]:
@@ -385,7 +384,6 @@ class HeldRooms:
         self._key_of = key_of
         self._on_change = on_change
         self._by_uid: dict[str, HeldRoom] = {}
-        self._keys: set[GroupKey] = set()
         self._by_mark: dict[Hashable, dict[str, HeldRoom]] = {}
         self._label_keys = Counter[str]()
         """Number of rooms whose mark is a label, by its key."""
@@ -417,9 +415,6 @@ class HeldRooms:
     def node_names(self) -> Collection[str]:
         """Names of the nodes of all rooms."""
         return self._by_name.keys()
-
-    def __contains__(self, key: GroupKey) -> bool:
-        return key in self._keys
 
     def __iter__(self) -> Iterator[HeldRoom]:
         return iter(tuple(self._by_uid.values()))
@@ -471,7 +466,6 @@ class HeldRooms:
             room.settled.update(self._uids_on_nodes(holder.pods))
             room.assumed_before = {uid for uid in room.settled if not self._is_bound(uid)}
         self._by_uid[holder.uid] = room
-        self._keys.add(holder.key)
         mark = holder.pods.mark
         self._by_mark.setdefault(mark, {})[holder.uid] = room
         self._label_keys.update(key for key, value in holder.pods.labels if (key, value) == mark)
@@ -519,7 +513,6 @@ class HeldRooms:
         if ended is None:
             return
         holder = ended.holder
-        self._keys.discard(holder.key)
         mark = holder.pods.mark
         of_mark = self._by_mark[mark]
         del of_mark[uid]
@@ -675,7 +668,7 @@ class HeldRooms:
         slots = [slot for each in of_own for slot in reversed(each)]
         if slots:
             members.remove(slot_for(pod, slots).info)
-        return has_room(self._nodes, row, members, leaving.values())
+        return room_beside(self._nodes, row, members, leaving.values()).fits
 
     def devices_held_from(self, pod: PodInfo, priority: int) -> list[HeldDevices]:
         """Return the devices that a pod may not use; *priority* is that of the pod, or of its group."""

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler_core.model.pod_requests import LARGEST_REQUEST
-from scheduler_core.placement.reservations import Reservation, total_amounts
+from scheduler_core.placement.reservations import Reservation, room_beside
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
 
@@ -89,21 +89,12 @@ class RoomRows:
         rooms = [each for number in self.on_row[row] if (each := self._reservations[number]).members_on(name)]
         members = [info for room in rooms for info in room.members_on(name)]
         leaving = {info.uid: info for room in rooms for info in room.leaving(row)}
-        freed = total_amounts(info.accounted for info in leaving.values())
-        needed = total_amounts(info.fit for info in members)
-        left = [
-            nodes.allocatable.item(column, row)
-            - nodes.exact_requested(column, row)
-            + freed.get(column, 0)
-            - needed.get(column, 0)
-            for column in range(len(self._free_of_all))
-        ]
-        slots = int(nodes.allowed_pods[row] - nodes.pod_count[row]) + len(leaving) - len(members)
-        if not members:
+        if members:
+            self._free_of_all[:, index], slots, fits = room_beside(nodes, row, members, leaving.values())
+            self._slots_of_all[index] = slots if fits else 0
+        else:
             # Nothing is held there now, whatever pods of other origin use.
-            left, slots = [LARGEST_REQUEST] * len(left), 1
-        self._free_of_all[:, index] = [max(amount, -LARGEST_REQUEST) for amount in left]
-        self._slots_of_all[index] = slots if all(left[column] >= 0 for column in needed) else 0
+            self._free_of_all[:, index], self._slots_of_all[index] = LARGEST_REQUEST, 1
 
     # -- a pod --------------------------------------------------------------------------------------------------
 

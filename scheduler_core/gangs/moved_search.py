@@ -197,36 +197,37 @@ class ResultCheck:
 
     def seat(self, request: PlacementRequest, result: SeatedGang, basis: GangBasis) -> Placement | None:
         """Assume all members on their nodes; return None, with none of them assumed, if one is infeasible there."""
+        begun, found = self.world.assumed.mark(), None
+        try:
+            found = self._seated(request, result, basis)
+        except AttemptLimitError:
+            # Devices changed, and another search on the nodes takes too long.
+            return None
+        finally:
+            if found is None:
+                self.world.assumed.undo(*begun)
+        return found
+
+    def _seated(self, request: PlacementRequest, result: SeatedGang, basis: GangBasis) -> Placement | None:
         nodes, by_uid = self.cache.columns, {queued.uid: queued for queued in request.members}
         # What the members take on their way is no change: the other process has counted it, too. That ends with the
         # first member for which devices are searched again, because it may take those that were found for a later one.
         unchanged, are_as_found = UnchangedDevices.since(basis.devices, nodes.devices), True
         found = Placement(Where(name=result.domain))
         has_topology = any(True for _ in request.gang.topologies)
-        begun = self.world.assumed.mark()
-        try:
-            for position, (uid, node_name, devices) in enumerate(result.seats):
-                row, queued = nodes.row_of(node_name), by_uid.get(uid)
-                if row == NO_ROW or queued is None or (has_topology and not basis.has_same_labels(nodes, row)):
-                    self.world.assumed.undo(*begun)
-                    return None
-                where = Where(only(nodes, node_name), _REASON)
-                attempt = self.world.begin(request.instance, queued, where, position)
-                if devices is not None:
-                    are_as_found = are_as_found and basis.has_same_devices(nodes, row, unchanged)
-                    if are_as_found:
-                        attempt.state.write(FOUND, devices.found)
-                if at_once(self.world.seat(attempt)) is not None:
-                    self.world.assumed.undo(*begun)
-                    return None
-                found.placed.append(attempt)
-        except AttemptLimitError:
-            # Devices changed, and another search on the nodes takes too long.
-            self.world.assumed.undo(*begun)
-            return None
-        except BaseException:
-            self.world.assumed.undo(*begun)
-            raise
+        for position, (uid, node_name, devices) in enumerate(result.seats):
+            row, queued = nodes.row_of(node_name), by_uid.get(uid)
+            if row == NO_ROW or queued is None or (has_topology and not basis.has_same_labels(nodes, row)):
+                return None
+            where = Where(only(nodes, node_name), _REASON)
+            attempt = self.world.begin(request.instance, queued, where, position)
+            if devices is not None:
+                are_as_found = are_as_found and basis.has_same_devices(nodes, row, unchanged)
+                if are_as_found:
+                    attempt.state.write(FOUND, devices.found)
+            if at_once(self.world.seat(attempt)) is not None:
+                return None
+            found.placed.append(attempt)
         return found
 
     def eviction(
@@ -294,7 +295,7 @@ class _PlanCheck:
                 if not self._are_min_resources_free():
                     return False
                 if self._is_row_local(basis):
-                    rows &= self._plan.touched | self._nominated_rows()
+                    rows &= self._plan.touched | {self._nodes.row_of(name) for name in self._nominator.nodes()}
                     victims = [info for info in self._plan.victims if info.row in rows]
                 else:
                     victims = self._plan.victims
@@ -348,9 +349,6 @@ class _PlanCheck:
             if any(Reads.NODES in each.reuse.filter for each in filters if isinstance(each, FilterPlugin)):
                 return False
         return True
-
-    def _nominated_rows(self) -> set[int]:
-        return {self._nodes.row_of(name) for name in self._nominator.nodes()}
 
     def _are_feasible(self, rows: Container[int]) -> bool:
         """Assume the members on some rows; return whether all of them are feasible there."""

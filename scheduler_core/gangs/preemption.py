@@ -26,7 +26,6 @@ from scheduler_core.framework.gang_preemptor import EvictionLimits, GangEviction
 from scheduler_core.framework.group_view import DisruptionUnit, DisruptionUnits, GroupViews
 from scheduler_core.framework.nominator import NominatedPods
 from scheduler_core.framework.ongoing_preemptions import PreemptionsUnderWay, Preemptor, holder_of
-from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.gangs.failure_handler import GangFailure, not_enough_free, of_rejection, quorum_text
 from scheduler_core.model.pod_group import PodGroup
 from scheduler_core.placement.engine import Policy, Verdict, at_once, place
@@ -136,12 +135,6 @@ def _preemptor(gang: Gang, group: PodGroup, instance: FrameworkInstance) -> Pree
     return Preemptor(group.uid, kind, str(key), instance.name, gang.priority, reference, group=key)
 
 
-def _policies(group: PodGroup, members: Sequence[QueuedPod]) -> set[str]:
-    """Return the preemption policy of the group, or those of its members if it has none."""
-    own = group.preemption_policy
-    return {own} if own else {queued.info.pod.spec.preemption_policy for queued in members}
-
-
 def terminating_pods(nodes: NodeColumns, rows: NDArray[np.intp], priority: int) -> tuple[PodInfo, ...]:
     """Return the pods on some rows that terminate and have a lower priority."""
     running = (info for row in rows.tolist() for info in nodes.pods[row].values())
@@ -239,7 +232,8 @@ class GangPreemption:
             return GangPreview(None, _HAS_EXTENDERS)
         if not group.may_preempt:
             return GangPreview(None, _CONSTRAINED)
-        if _NEVER in _policies(group, placing.members):
+        of_members = (queued.info.pod.spec.preemption_policy for queued in placing.members)
+        if _NEVER in ((group.preemption_policy,) if group.preemption_policy else of_members):
             return GangPreview(None, _BY_POLICY)
         if self.preemptions.get(holder_of(gang.key)) is not None:
             return GangPreview(None, _UNDER_WAY, waits_for_victims=True)
@@ -281,14 +275,11 @@ class GangPreemption:
     def _limits(self, request: VictimRequest) -> EvictionLimits:
         return EvictionLimits(request.placing.instance.config.preemption, self.cache.columns, self.preemptions)
 
-    def _world(self, request: VictimRequest, *, keeps_nodes: bool = False) -> VictimWorld:
-        return VictimWorld(self.search, self.nominator, request, keeps_nodes=keeps_nodes)
-
     def _least_harmful(self, request: VictimRequest, room: EvictableRoom) -> GangPreview:
         """Return the least harmful plan of all domains, the first of equal ones."""
-        world, plans, refusals = self._world(request), list[GangPlan](), list[str]()
+        world, limits = VictimWorld(self.search, self.nominator, request), self._limits(request)
+        plans, refusals = list[GangPlan](), list[str]()
         settings, now = request.placing.instance.config.preemption, self.search.clock.wall()
-        limits = self._limits(request)
 
         def harm(plan: GangPlan) -> tuple[object, ...]:
             return (plan.harm, *(ties_by_cost(plan.victims, now) if settings.break_ties_by_deletion_cost else ()))
@@ -327,7 +318,7 @@ class GangPreemption:
     def _as_reference(self, request: VictimRequest, units: Sequence[DisruptionUnit]) -> GangPreview:
         """Return the plan with the victims that kube-scheduler selects."""
         # Terminating pods are removed and reprieved as others are.
-        world = self._world(replace(request, terminating=()), keeps_nodes=True)
+        world = VictimWorld(self.search, self.nominator, replace(request, terminating=()), keeps_nodes=True)
         plan, rejection = world.plan_as_reference(units, self.members)
         if rejection.limit is not None:
             raise rejection.limit

@@ -12,6 +12,7 @@ import logging
 from collections import defaultdict, deque
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct
@@ -160,13 +161,8 @@ class Reservation:
 
     def waited_for(self) -> list[PodInfo]:
         """Return the pods in the way that still run."""
-        found = []
-        for name in self._names:
-            row = self._nodes.row_of(name)
-            if row != NO_ROW:
-                pods = self._nodes.pods[row]
-                found += [info for uid, info in pods.items() if uid in self.plan.in_the_way]
-        return found
+        rows = (self._nodes.row_of(name) for name in self._names)
+        return [info for row in rows if row != NO_ROW for info in self.leaving(row)]
 
     def fits_now(self) -> bool:
         """Return whether the gang has room now, by resources and number of pods alone."""
@@ -201,7 +197,7 @@ class Reservation:
             if row == NO_ROW:
                 return False
             leaving = [info for uid, info in nodes.pods[row].items() if uid in gone] if gone else []
-            if not has_room(nodes, row, [*own, *near[name]], leaving):
+            if not room_beside(nodes, row, [*own, *near[name]], leaving).fits:
                 return False
         return True
 
@@ -288,37 +284,35 @@ class Reservation:
         self._position, self._version = nodes.changes.position, nodes.version
 
     def _fill(self, row: int, position: int) -> None:
-        nodes = self._nodes
-        leaving, members = self.leaving(row), self._members[nodes.node_name(row)]
-        free, freed, needed = (
-            self._free[:, position],
-            total_amounts(info.accounted for info in leaving),
-            total_amounts(info.fit for info in members),
-        )
-        np.subtract(nodes.allocatable[:, row], nodes.requested[:, row], out=free)
-        for column in freed.keys() | needed.keys():
-            left = nodes.allocatable.item(column, row) - nodes.exact_requested(column, row)
-            left += freed.get(column, 0) - needed.get(column, 0)
-            free[column] = max(left, -LARGEST_REQUEST)
         # Pods in the way count as gone, because the gang waits for them, and pods that came later count. So there is
         # room for the whole gang when the last pod in the way has ended.
-        self._slots[position] = nodes.allowed_pods[row] - nodes.pod_count[row] + len(leaving) - len(members)
+        members = self._members[self._nodes.node_name(row)]
+        self._free[:, position], self._slots[position], _ = room_beside(self._nodes, row, members, self.leaving(row))
 
 
-def has_room(nodes: NodeColumns, row: int, members: Collection[PodInfo], leaving: Collection[PodInfo]) -> bool:
-    """Return whether a node has room for pods when others have left, by resources and number of pods."""
-    if nodes.pod_count[row] - len(leaving) + len(members) > nodes.allowed_pods[row]:
-        return False
-    needed = total_amounts(info.fit for info in members)
-    freed = total_amounts(info.accounted for info in leaving)
-    for column, amount in needed.items():
-        free = nodes.allocatable.item(column, row) - nodes.exact_requested(column, row)
-        if free + freed.get(column, 0) < amount:
-            return False
-    return True
+class FreeRoom(NamedTuple):
+    """What a node has free beside pods: int64 per column, and pod slots; and whether these pods themselves fit."""
+
+    amounts: NDArray[np.int64]
+    slots: int
+    fits: bool
 
 
-def total_amounts(amounts: Iterable[Iterable[tuple[int, int]]]) -> dict[int, int]:
+def room_beside(nodes: NodeColumns, row: int, members: Collection[PodInfo], leaving: Collection[PodInfo]) -> FreeRoom:
+    """Return what a node has free beside pods when others have left."""
+    freed, needed = _total(info.accounted for info in leaving), _total(info.fit for info in members)
+    free: NDArray[np.int64] = nodes.allocatable[:, row] - nodes.requested[:, row]
+    slots = nodes.allowed_pods.item(row) - nodes.pod_count.item(row) + len(leaving) - len(members)
+    fits = slots >= 0
+    for column in freed.keys() | needed.keys():
+        left = nodes.allocatable.item(column, row) - nodes.exact_requested(column, row)
+        left += freed.get(column, 0) - needed.get(column, 0)
+        free[column] = max(left, -LARGEST_REQUEST)
+        fits = fits and (left >= 0 or column not in needed)
+    return FreeRoom(free, slots, fits)
+
+
+def _total(amounts: Iterable[Iterable[tuple[int, int]]]) -> dict[int, int]:
     """Return the sums by resource column."""
     total: dict[int, int] = {}
     for column, amount in chain.from_iterable(amounts):

@@ -152,13 +152,12 @@ def _placement_scores(
         The score by the domain's value.
     """
     # An upper bound by resources: kube-scheduler schedules the members in each domain before it scores it.
-    counts = {domain.value: max(0, min(len(members), domain.room)) for domain in domains}
-    most = max((count for domain in domains if (count := counts[domain.value]) >= needed), default=0) or 1
+    counts = [max(0, min(len(members), domain.room)) for domain in domains]
+    most = max((count for count in counts if count >= needed), default=0)
     cpu = [0, *accumulate(info.requests.scored_cpu_milli for info in members)]
     memory = [0, *accumulate(info.requests.scored_memory for info in members)]
     scores = {}
-    for domain in domains:
-        count = counts[domain.value]
+    for domain, count in zip(domains, counts, strict=True):
         added = cpu[count], memory[count]
         share = 0 if exempts is not None and exempts.shares else allocated_share(nodes, domain.subset.rows, added)
         scores[domain.value] = placement_score(count, most, share)
@@ -279,16 +278,16 @@ def _where(subset: NodeSubset | NDArray[np.bool_], name: str) -> Where:
     return Where(subset, f"node(s) were outside the gang's domain {name}", name)
 
 
+@dataclass(frozen=True, slots=True)
 class GangDomains:
     """Domains of gangs that require one; implements :class:`scheduler_core.cycle.gang_constraints.MemberDomains`."""
 
-    def __init__(self, cache: ClusterCache, gangs: Gangs) -> None:
-        self._cache = cache
-        self._gangs = gangs
+    cache: ClusterCache
+    gangs: Gangs
 
     def of_member(self, uid: str) -> Where | None:
         """Return the domain of the scheduled members of a pod's gang; None for none, or if the gang requires none."""
-        gang = self._gangs.of_uid(uid)
+        gang = self.gangs.of_uid(uid)
         if gang is None or gang.group is None:
             return None
         topology = gang.group.topology
@@ -303,7 +302,7 @@ class GangDomains:
 
     def _shared(self, topology: GroupTopology, gangs: Iterable[Gang]) -> Where | None:
         """Return the domain of the scheduled members of some gangs; None for none."""
-        return domain_of_members(self._cache.columns, topology, scheduled_members(self._cache, gangs))
+        return domain_of_members(self.cache.columns, topology, scheduled_members(self.cache, gangs))
 
 
 def count_domains(nodes: NodeColumns, topology: GroupTopology) -> int:

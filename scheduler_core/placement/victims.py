@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.failure_handler import Failure
 from scheduler_core.cycle.filter_and_score import Feasible
-from scheduler_core.cycle.gang_constraints import ANYWHERE, Where
+from scheduler_core.cycle.gang_constraints import ANYWHERE, Where, only
 from scheduler_core.cycle.simulated_pod_removal import NodeDryRun, steps_of_removal
 from scheduler_core.errors import AttemptLimitError, SchedulerCoreError
 from scheduler_core.framework.diagnosis import Diagnosis
@@ -56,17 +56,6 @@ _STEPS_FOR_RETURN = 2_000
 """Steps of searches for other nodes of a quorum beside victims that are reprieved."""
 _INFEASIBLE = Failure("infeasible even without the pods that may be evicted")
 _ABOVE_ANY_PRIORITY = 2**31
-
-Harm = tuple[int, int, int, int]
-"""Sort key, lowest is best: budget violations, highest priority, sum of shifted priorities, number of victims."""
-
-
-def harm_of(victims: Sequence[PodInfo], violations: int) -> Harm:
-    """Return the harm of victims of which some violate a PodDisruptionBudget."""
-    priorities = [info.priority for info in victims]
-    highest = max(priorities, default=-_ABOVE_ANY_PRIORITY)
-    total = sum(priority + _ABOVE_ANY_PRIORITY for priority in priorities)
-    return violations, highest, total, len(priorities)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +113,12 @@ class GangPlan:
         return tuple(sorted({info.node_name for info in self.victims}))
 
     @property
-    def harm(self) -> Harm:
-        return harm_of(self.victims, self.pdb_violations)
+    def harm(self) -> tuple[int, int, int, int]:
+        """Lowest is best: budget violations, highest priority, sum of shifted priorities, number of victims."""
+        priorities = [info.priority for info in self.victims]
+        highest = max(priorities, default=-_ABOVE_ANY_PRIORITY)
+        total = sum(priority + _ABOVE_ANY_PRIORITY for priority in priorities)
+        return self.pdb_violations, highest, total, len(priorities)
 
 
 @dataclass(slots=True)
@@ -286,7 +279,7 @@ class VictimWorld(SearchWorld):
 
     def _assume_on(self, queued: QueuedPod, row: int | None) -> bool:
         """Assume a member on a row, or on any node of the domain; return whether it is feasible there."""
-        where = self._where if row is None else _only(self.nodes, row)
+        where = self._where if row is None else Where(only(self.nodes, self.nodes.node_name(row)))
         attempt = self.begin(self._instance, queued, where)
         feasible = self.find(attempt)
         return len(feasible.rows) > 0 and self._assume(attempt, feasible)
@@ -585,7 +578,7 @@ def awaits_victims(
         row = nodes.row_of(name) if name else NO_ROW
         if row == NO_ROW or not preemptor.is_awaited(request.gang.priority, row):
             continue
-        feasible = world.find(world.begin(instance, queued, _only(nodes, row)))
+        feasible = world.find(world.begin(instance, queued, Where(only(nodes, name))))
         if len(feasible.rows):
             return True
         diagnosis = feasible.diagnosis
@@ -593,12 +586,6 @@ def awaits_victims(
         if status.code is not Code.UNSCHEDULABLE_AND_UNRESOLVABLE:
             return True
     return False
-
-
-def _only(nodes: NodeColumns, row: int) -> Where:
-    among = np.zeros(nodes.size, dtype=np.bool_)
-    among[row] = True
-    return Where(among)
 
 
 # -- room that preemption can free at most ----------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from scheduler_core.gangs.held_room import WORKLOAD_LABEL, HeldPod, HeldRoom, Ho
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.affinity import Affinity
 from scheduler_core.model.pod import Pod
-from scheduler_core.placement.reservations import Reservation, has_room
+from scheduler_core.placement.reservations import Reservation, room_beside
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 from tests.support.affinities import anti_affinity_to
 from tests.support.builders import node, pod
@@ -143,7 +143,7 @@ class Cluster:
         if slots:
             members.remove(slot_for(info, slots).info)
         leaving = {each.uid: each for reservation in reservations for each in reservation.leaving(row)}
-        return has_room(self.nodes, row, members, leaving.values())
+        return room_beside(self.nodes, row, members, leaving.values()).fits
 
     def actual(self, info: PodInfo, gangs: Mapping[str, Reservation]) -> Blocked:
         found = self.held.blocking(info, info.priority, gangs)
