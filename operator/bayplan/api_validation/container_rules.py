@@ -8,32 +8,24 @@ and with the feature gates that are on by default. Privileged containers are all
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from bayplan.api_validation.field_errors import (
-    FieldErrors,
-    Messages,
+    Fields,
     config_key,
     descending_path,
     dns_label,
     dns_subdomain,
-    entries,
     environment_name,
     header_name,
-    mapping,
     no_backsteps,
     port_name,
     port_number,
-    text,
 )
 from bayplan.api_validation.resource_rules import requirement_problems
-from bayplan.api_validation.volume_rules import field_problems, resource_field_problems
+from bayplan.api_validation.volume_rules import PULL_POLICIES, field_problems, resource_field_problems
 
-Value = Mapping[str, Any]
-
-_PULL_POLICIES = ("Always", "IfNotPresent", "Never")
 _ENVIRONMENT_FIELDS = (
     "metadata.name",
     "metadata.namespace",
@@ -57,7 +49,7 @@ class PodParts:
         host_network: Whether the pod uses the network of the host, so that host ports have defaults.
     """
 
-    volumes: Mapping[str, Value]
+    volumes: Mapping[str, Fields]
     claims: Container[str]
     restart_policy: str
     grace_seconds: int
@@ -66,12 +58,12 @@ class PodParts:
     host_network: bool
 
     @staticmethod
-    def of(spec: Value, volumes: Mapping[str, Value], *, is_template: bool) -> PodParts:
+    def of(spec: Fields, volumes: Mapping[str, Fields], *, is_template: bool) -> PodParts:
         grace = spec.get("terminationGracePeriodSeconds")
         return PodParts(
             volumes,
-            {text(claim, "name") for _, claim in entries(spec, "resourceClaims")} - {""},
-            text(spec, "restartPolicy") or "Always",
+            {claim.text("name") for claim in spec.parts("resourceClaims")} - {""},
+            spec.text("restartPolicy") or "Always",
             # A negative one of a pod, not of a template, is replaced by 1.
             _DEFAULT_GRACE_SECONDS if grace is None else 1 if grace < 0 and not is_template else grace,
             spec.get("hostUsers") is not False,
@@ -80,232 +72,195 @@ class PodParts:
         )
 
 
-def container_problems(found: FieldErrors, spec: Value, path: str, parts: PodParts) -> None:
-    containers = entries(spec, "containers")
-    if not containers:
-        found.required(f"{path}.containers")
+def container_problems(spec: Fields, pod: PodParts) -> None:
+    spec.require("containers")
     names = set[str]()
     ports = set[tuple[str, str, int]]()
-    for index, container in containers:
-        where = f"{path}.containers[{index}]"
-        _common_problems(found, container, where, parts)
-        found.unique(f"{where}.name", text(container, "name"), names)
-        _running_problems(found, container, where, parts)
-        _restart_problems(found, container, where)
-        _host_port_problems(found, container, where, ports, parts)
-    for index, container in entries(spec, "initContainers"):
-        where = f"{path}.initContainers[{index}]"
-        _common_problems(found, container, where, parts)
-        found.unique(f"{where}.name", text(container, "name"), names)
-        _restart_problems(found, container, where)
-        _host_port_problems(found, container, where, set(), parts)
+    for container in spec.parts("containers"):
+        _common_problems(container, pod)
+        container.unique("name", container.text("name"), names)
+        _running_problems(container, pod)
+        _restart_problems(container)
+        _host_port_problems(container, ports, pod)
+    for container in spec.parts("initContainers"):
+        _common_problems(container, pod)
+        container.unique("name", container.text("name"), names)
+        _restart_problems(container)
+        _host_port_problems(container, set(), pod)
         if container.get("restartPolicy") == "Always":
-            _running_problems(found, container, where, parts)
+            _running_problems(container, pod)
             continue
-        for field in ("lifecycle", *_PROBES):
-            if container.get(field) is not None:
-                found.forbidden(f"{where}.{field}", "may not be set for init containers without restartPolicy=Always")
-        for number, policy in entries(container, "resizePolicy"):
-            if text(policy, "restartPolicy") == "RestartContainer":
+        for field in container.given("lifecycle", *_PROBES):
+            container.forbidden(field, "may not be set for init containers without restartPolicy=Always")
+        for policy in container.parts("resizePolicy"):
+            if policy.text("restartPolicy") == "RestartContainer":
                 detail = "must not be set to 'RestartContainer' for non-sidecar initContainers"
-                found.invalid(f"{where}.resizePolicy[{number}].restartPolicy", "RestartContainer", detail)
+                policy.invalid("restartPolicy", "RestartContainer", detail)
 
 
-def _common_problems(found: FieldErrors, container: Value, path: str, parts: PodParts) -> None:
-    name, image = text(container, "name"), text(container, "image")
-    found.name(f"{path}.name", name, dns_label)
-    if not image:
-        found.required(f"{path}.image")
-    elif image != image.strip() and not parts.is_template:
-        found.invalid(f"{path}.image", image, "must not have leading or trailing whitespace")
-    found.choice(
-        f"{path}.terminationMessagePolicy",
-        text(container, "terminationMessagePolicy"),
-        ("File", "FallbackToLogsOnError"),
-    )
-    found.choice(f"{path}.imagePullPolicy", text(container, "imagePullPolicy"), _PULL_POLICIES)
-    _port_problems(found, container, path)
-    _environment_problems(found, container, path, parts)
-    _mount_problems(found, container, path, parts)
-    _device_problems(found, container, path, parts)
-    requirement_problems(found, mapping(container, "resources"), f"{path}.resources", parts.claims)
-    _resize_problems(found, container, path, parts)
-    security = container.get("securityContext")
-    if security is not None:
-        container_security_problems(found, security, f"{path}.securityContext", has_host_users=parts.has_host_users)
+def _common_problems(container: Fields, pod: PodParts) -> None:
+    image = container.text("image")
+    container.name("name", dns_label)
+    container.require("image")
+    if image != image.strip() and not pod.is_template:
+        container.invalid("image", image, "must not have leading or trailing whitespace")
+    container.choice("terminationMessagePolicy", ("File", "FallbackToLogsOnError"))
+    container.choice("imagePullPolicy", PULL_POLICIES)
+    _port_problems(container)
+    _environment_problems(container, pod)
+    _mount_problems(container, pod)
+    _device_problems(container, pod)
+    requirement_problems(container.part("resources"), pod.claims)
+    _resize_problems(container, pod)
+    if container.get("securityContext") is not None:
+        _container_security_problems(container.part("securityContext"), has_host_users=pod.has_host_users)
 
 
-def _port_problems(found: FieldErrors, container: Value, path: str) -> None:
+def _port_problems(container: Fields) -> None:
     names = set[str]()
-    for index, port in entries(container, "ports"):
-        where, name = f"{path}.ports[{index}]", text(port, "name")
-        if name:
-            found.check(f"{where}.name", name, port_name)
-            found.unique(f"{where}.name", name, names)
-        number, host = port.get("containerPort") or 0, port.get("hostPort") or 0
-        if not number:
-            found.required(f"{where}.containerPort")
-        else:
-            found.invalid(f"{where}.containerPort", number, *port_number(number))
-        if host:
-            found.invalid(f"{where}.hostPort", host, *port_number(host))
-        found.choice(f"{where}.protocol", text(port, "protocol"), ("TCP", "UDP", "SCTP"))
+    for port in container.parts("ports"):
+        if port.text("name"):
+            port.check("name", port_name)
+            port.unique("name", port.text("name"), names)
+        for field in ("containerPort", "hostPort"):
+            if port.number(field):
+                port.port(field)
+            elif field == "containerPort":
+                port.required(field)
+        port.choice("protocol", ("TCP", "UDP", "SCTP"))
 
 
-def _host_port_problems(
-    found: FieldErrors, container: Value, path: str, seen: set[tuple[str, str, int]], parts: PodParts
-) -> None:
-    for index, port in entries(container, "ports"):
-        number, host = port.get("containerPort") or 0, port.get("hostPort") or 0
-        if parts.host_network:
-            if host and host != number and ".containers[" in path:
-                detail = "must match `containerPort` when `hostNetwork` is true"
-                found.invalid(f"{path}.ports[{index}].hostPort", host, detail)
+def _host_port_problems(container: Fields, seen: set[tuple[str, str, int]], pod: PodParts) -> None:
+    for port in container.parts("ports"):
+        number, host = port.number("containerPort"), port.number("hostPort")
+        if pod.host_network:
+            if host and host != number and ".containers[" in container.path:
+                port.invalid("hostPort", host, "must match `containerPort` when `hostNetwork` is true")
             host = host or number
-        if not host:
-            continue
-        key = (text(port, "protocol") or "TCP", text(port, "hostIP"), host)
-        found.unique(f"{path}.ports[{index}].hostPort", key, seen, "/".join(map(str, key)))
+        if host:
+            key = (port.text("protocol") or "TCP", port.text("hostIP"), host)
+            port.unique("hostPort", key, seen, "/".join(map(str, key)))
 
 
 # -- environment ------------------------------------------------------------------------------------------------------
 
 
-def _environment_problems(found: FieldErrors, container: Value, path: str, parts: PodParts) -> None:
-    for index, variable in entries(container, "env"):
-        where, name = f"{path}.env[{index}]", text(variable, "name")
-        found.name(f"{where}.name", name, environment_name)
+def _environment_problems(container: Fields, pod: PodParts) -> None:
+    for variable in container.parts("env"):
+        variable.name("name", environment_name)
         if variable.get("valueFrom") is not None:
-            _value_source_problems(found, variable, f"{where}.valueFrom", parts)
-    for index, source in entries(container, "envFrom"):
-        where, prefix = f"{path}.envFrom[{index}]", text(source, "prefix")
-        found.name(f"{where}.prefix", prefix, environment_name, is_required=False)
-        given = [field for field in ("configMapRef", "secretRef") if source.get(field) is not None]
-        for field in given:
-            name = text(source[field], "name")
-            if not name:
-                found.required(f"{where}.{field}.name")
-            else:
-                # Here the API server accepts a trailing hyphen, as of a prefix.
-                masked = f"{name[:-1]}a" if len(name) > 1 and name.endswith("-") else name
-                found.invalid(f"{where}.{field}.name", name, *dns_subdomain(masked))
+            _value_source_problems(variable.part("valueFrom"), pod, has_value=bool(variable.text("value")))
+    for source in container.parts("envFrom"):
+        source.name("prefix", environment_name, is_required=False)
+        given = source.given("configMapRef", "secretRef")
+        for reference in map(source.part, given):
+            name = reference.text("name")
+            # Here the API server accepts a trailing hyphen, as of a prefix.
+            masked = f"{name[:-1]}a" if len(name) > 1 and name.endswith("-") else name
+            reference.require("name")
+            if name:
+                reference.invalid("name", name, *dns_subdomain(masked))
         if len(given) != 1:
-            found.invalid(where, "", "must specify exactly one of: `configMapRef` or `secretRef`")
+            source.invalid("", "", "must specify exactly one of: `configMapRef` or `secretRef`")
 
 
-def _value_source_problems(found: FieldErrors, variable: Value, path: str, parts: PodParts) -> None:
-    source = mapping(variable, "valueFrom")
+def _value_source_problems(source: Fields, pod: PodParts, *, has_value: bool) -> None:
     fields = ("fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef", "fileKeyRef")
-    given = [field for field in fields if source.get(field) is not None]
+    given = source.given(*fields)
     for field in given:
-        reference, where = source[field], f"{path}.{field}"
+        reference = source.part(field)
         if field == "fieldRef":
-            field_problems(found, reference, where, _ENVIRONMENT_FIELDS)
+            field_problems(reference, _ENVIRONMENT_FIELDS)
         elif field == "resourceFieldRef":
-            resource_field_problems(found, reference, where, of_volume=False)
+            resource_field_problems(reference, of_volume=False)
         elif field == "fileKeyRef":
-            _file_key_problems(found, reference, where, parts)
+            _file_key_problems(reference, pod)
         else:
-            found.check(f"{where}.name", text(reference, "name"), dns_subdomain)
-            found.name(f"{where}.key", text(reference, "key"), config_key)
+            reference.check("name", dns_subdomain)
+            reference.name("key", config_key)
     if not given:
-        found.invalid(path, "", f"must specify one of: {', '.join(f'`{field}`' for field in fields)}")
-    elif text(variable, "value"):
-        found.invalid(path, "", "may not be specified when `value` is not empty")
+        source.invalid("", "", f"must specify one of: {', '.join(f'`{field}`' for field in fields)}")
+    elif has_value:
+        source.invalid("", "", "may not be specified when `value` is not empty")
     elif len(given) > 1:
-        found.invalid(path, "", "may not have more than one field specified at a time")
+        source.invalid("", "", "may not have more than one field specified at a time")
 
 
-def _file_key_problems(found: FieldErrors, reference: Value, path: str, parts: PodParts) -> None:
-    checks: Mapping[str, Callable[[str], Messages]] = {
-        "key": environment_name,
-        "volumeName": dns_label,
-        "path": no_backsteps,
-    }
-    for field, check in checks.items():
-        found.name(f"{path}.{field}", text(reference, field), check)
-    name = text(reference, "volumeName")
-    if name not in parts.volumes:
-        found.not_found(f"{path}.volumeName", name)
-    elif any(
-        parts.volumes[name].get(field) is not None for field in parts.volumes[name] if field not in ("name", "emptyDir")
-    ):
-        found.invalid(f"{path}.volumeName", name, "referenced volume must be of type emptyDir")
+def _file_key_problems(reference: Fields, pod: PodParts) -> None:
+    reference.name("key", environment_name)
+    reference.name("volumeName", dns_label)
+    reference.name("path", no_backsteps)
+    name = reference.text("volumeName")
+    if name not in pod.volumes:
+        reference.not_found("volumeName", name)
+    elif set(pod.volumes[name].given(*pod.volumes[name].value)) - {"name", "emptyDir"}:
+        reference.invalid("volumeName", name, "referenced volume must be of type emptyDir")
 
 
 # -- volumes ----------------------------------------------------------------------------------------------------------
 
 
-def _mount_problems(found: FieldErrors, container: Value, path: str, parts: PodParts) -> None:
-    devices = [each for _, each in entries(container, "volumeDevices")]
-    privileged = mapping(container, "securityContext").get("privileged") is True
+def _mount_problems(container: Fields, pod: PodParts) -> None:
+    devices = container.parts("volumeDevices")
+    privileged = container.part("securityContext").get("privileged") is True
     paths = set[str]()
-    for index, mount in entries(container, "volumeMounts"):
-        where, name, target = f"{path}.volumeMounts[{index}]", text(mount, "name"), text(mount, "mountPath")
-        if not name:
-            found.required(f"{where}.name")
-        if name not in parts.volumes:
-            found.not_found(f"{where}.name", name)
-        if not target:
-            found.required(f"{where}.mountPath")
+    for mount in container.parts("volumeMounts"):
+        name, target = mount.text("name"), mount.text("mountPath")
+        mount.require("name")
+        if name not in pod.volumes:
+            mount.not_found("name", name)
+        mount.require("mountPath")
         if target in paths:
-            found.invalid(f"{where}.mountPath", target, "must be unique")
+            mount.invalid("mountPath", target, "must be unique")
         paths.add(target)
-        if any(text(each, "name") == name for each in devices):
-            found.invalid(f"{where}.name", name, "must not already exist in volumeDevices")
-        if any(text(each, "devicePath") == target for each in devices):
-            found.invalid(f"{where}.mountPath", target, "must not already exist as a path in volumeDevices")
+        if any(each.text("name") == name for each in devices):
+            mount.invalid("name", name, "must not already exist in volumeDevices")
+        if any(each.text("devicePath") == target for each in devices):
+            mount.invalid("mountPath", target, "must not already exist as a path in volumeDevices")
         for field in ("subPath", "subPathExpr"):
-            found.check(f"{where}.{field}", text(mount, field), descending_path)
-        if text(mount, "subPath") and text(mount, "subPathExpr"):
-            found.invalid(
-                f"{where}.subPathExpr", text(mount, "subPathExpr"), "subPathExpr and subPath are mutually exclusive"
-            )
-        _propagation_problems(found, mount, where, privileged=privileged)
+            mount.check(field, descending_path)
+        if mount.text("subPath") and mount.text("subPathExpr"):
+            mount.invalid("subPathExpr", mount.text("subPathExpr"), "subPathExpr and subPath are mutually exclusive")
+        _propagation_problems(mount, privileged=privileged)
 
 
-def _propagation_problems(found: FieldErrors, mount: Value, path: str, *, privileged: bool) -> None:
+def _propagation_problems(mount: Fields, *, privileged: bool) -> None:
     propagation, recursive = mount.get("mountPropagation"), mount.get("recursiveReadOnly")
-    kinds = ("Bidirectional", "HostToContainer", "None")
-    found.one_of(f"{path}.mountPropagation", propagation, kinds)
+    mount.one_of("mountPropagation", ("Bidirectional", "HostToContainer", "None"))
     if propagation == "Bidirectional" and not privileged:
-        found.forbidden(
-            f"{path}.mountPropagation", "Bidirectional mount propagation is available only to privileged containers"
-        )
+        detail = "Bidirectional mount propagation is available only to privileged containers"
+        mount.forbidden("mountPropagation", detail)
+    mount.one_of("recursiveReadOnly", ("Disabled", "Enabled", "IfPossible"))
     if recursive in ("Enabled", "IfPossible"):
         if not mount.get("readOnly"):
-            found.forbidden(f"{path}.recursiveReadOnly", "may only be specified when readOnly is true")
+            mount.forbidden("recursiveReadOnly", "may only be specified when readOnly is true")
         if propagation not in (None, "None"):
             detail = "may only be specified when mountPropagation is None or not specified"
-            found.forbidden(f"{path}.recursiveReadOnly", detail)
-    elif recursive is not None and recursive != "Disabled":
-        found.unsupported(f"{path}.recursiveReadOnly", recursive, ("Disabled", "Enabled", "IfPossible"))
+            mount.forbidden("recursiveReadOnly", detail)
 
 
-def _device_problems(found: FieldErrors, container: Value, path: str, parts: PodParts) -> None:
-    mounts = [each for _, each in entries(container, "volumeMounts")]
+def _device_problems(container: Fields, pod: PodParts) -> None:
+    mounts = container.parts("volumeMounts")
     names, paths = set[str](), set[str]()
-    for index, device in entries(container, "volumeDevices"):
-        where, name, target = f"{path}.volumeDevices[{index}]", text(device, "name"), text(device, "devicePath")
-        if not name:
-            found.required(f"{where}.name")
+    for device in container.parts("volumeDevices"):
+        name, target = device.text("name"), device.text("devicePath")
+        device.require("name")
         if name in names:
-            found.invalid(f"{where}.name", name, "must be unique")
-        volume = parts.volumes.get(name)
+            device.invalid("name", name, "must be unique")
+        volume = pod.volumes.get(name)
         if volume is None:
-            found.not_found(f"{where}.name", name)
-        elif volume.get("persistentVolumeClaim") is None and volume.get("ephemeral") is None:
+            device.not_found("name", name)
+        elif not volume.given("persistentVolumeClaim", "ephemeral"):
             detail = "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode"
-            found.invalid(f"{where}.name", name, detail)
-        if not target:
-            found.required(f"{where}.devicePath")
+            device.invalid("name", name, detail)
+        device.require("devicePath")
         if target in paths:
-            found.invalid(f"{where}.devicePath", target, "must be unique")
-        found.check(f"{where}.devicePath", target, no_backsteps)
-        if any(text(each, "name") == name for each in mounts):
-            found.invalid(f"{where}.name", name, "must not already exist in volumeMounts")
-        if any(text(each, "mountPath") == target for each in mounts):
-            found.invalid(f"{where}.devicePath", target, "must not already exist as a path in volumeMounts")
+            device.invalid("devicePath", target, "must be unique")
+        device.check("devicePath", no_backsteps)
+        if any(each.text("name") == name for each in mounts):
+            device.invalid("name", name, "must not already exist in volumeMounts")
+        if any(each.text("mountPath") == target for each in mounts):
+            device.invalid("devicePath", target, "must not already exist as a path in volumeMounts")
         names.add(name)
         paths.add(target)
 
@@ -313,107 +268,90 @@ def _device_problems(found: FieldErrors, container: Value, path: str, parts: Pod
 # -- probes, lifecycle, restarts --------------------------------------------------------------------------------------
 
 
-def _running_problems(found: FieldErrors, container: Value, path: str, parts: PodParts) -> None:
+def _running_problems(container: Fields, pod: PodParts) -> None:
     """Validate what only containers that keep running may have."""
-    lifecycle = mapping(container, "lifecycle")
-    for field in ("postStart", "preStop"):
-        if lifecycle.get(field) is not None:
-            _handler_problems(found, lifecycle[field], f"{path}.lifecycle.{field}", parts, "sleep")
-    for field in _PROBES:
-        probe = container.get(field)
-        if probe is None:
-            continue
-        where = f"{path}.{field}"
-        _handler_problems(found, probe, where, parts, "grpc")
-        for number in (
-            "initialDelaySeconds",
-            "timeoutSeconds",
-            "periodSeconds",
-            "successThreshold",
-            "failureThreshold",
-        ):
-            found.not_negative(f"{where}.{number}", probe.get(number) or 0)
+    lifecycle = container.part("lifecycle")
+    for field in lifecycle.given("postStart", "preStop"):
+        _handler_problems(lifecycle.part(field), pod, "sleep")
+    for field in container.given(*_PROBES):
+        probe = container.part(field)
+        _handler_problems(probe, pod, "grpc")
+        probe.not_negative(
+            "initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold"
+        )
         grace = probe.get("terminationGracePeriodSeconds")
         if grace is not None and grace <= 0:
-            found.invalid(f"{where}.terminationGracePeriodSeconds", grace, "must be greater than 0")
+            probe.invalid("terminationGracePeriodSeconds", grace, "must be greater than 0")
         if field == "readinessProbe":
             if grace is not None:
-                found.invalid(f"{where}.terminationGracePeriodSeconds", grace, "must not be set for readinessProbes")
-        elif (probe.get("successThreshold") or 1) != 1:
-            found.invalid(f"{where}.successThreshold", probe["successThreshold"], "must be 1")
+                probe.invalid("terminationGracePeriodSeconds", grace, "must not be set for readinessProbes")
+        elif (probe.number("successThreshold") or 1) != 1:
+            probe.invalid("successThreshold", probe.get("successThreshold"), "must be 1")
 
 
-def _handler_problems(found: FieldErrors, handler: Value, path: str, parts: PodParts, last: str) -> None:
-    given = [field for field in ("exec", "httpGet", "tcpSocket", last) if handler.get(field) is not None]
+def _handler_problems(handler: Fields, pod: PodParts, last: str) -> None:
+    given = handler.given("exec", "httpGet", "tcpSocket", last)
     for field in given[1:]:
-        found.forbidden(f"{path}.{field}", "may not specify more than 1 handler type")
+        handler.forbidden(field, "may not specify more than 1 handler type")
     if not given:
-        found.required(path, "must specify a handler type")
+        handler.required("", "must specify a handler type")
         return
     field = given[0]
-    action, where = handler[field], f"{path}.{field}"
+    action = handler.part(field)
     if field == "exec":
-        if not action.get("command"):
-            found.required(f"{where}.command")
+        action.require("command")
     elif field == "sleep":
-        seconds = action.get("seconds") or 0
-        if not 0 <= seconds <= parts.grace_seconds:
-            detail = f"must be non-negative and less than terminationGracePeriodSeconds ({parts.grace_seconds})"
-            found.invalid(where, seconds, detail)
+        seconds = action.number("seconds")
+        if not 0 <= seconds <= pod.grace_seconds:
+            detail = f"must be non-negative and less than terminationGracePeriodSeconds ({pod.grace_seconds})"
+            action.invalid("", seconds, detail)
     elif field == "grpc":
-        found.invalid(f"{where}.port", action.get("port") or 0, *port_number(action.get("port") or 0))
+        action.port("port")
     else:
-        port_or_name_problems(found, action.get("port"), f"{where}.port")
+        port_or_name_problems(action, "port")
         if field == "httpGet":
-            found.choice(f"{where}.scheme", text(action, "scheme"), ("HTTP", "HTTPS"))
-            for index, header in entries(action, "httpHeaders"):
-                found.check(f"{where}.httpHeaders[{index}].name", text(header, "name"), header_name)
+            action.choice("scheme", ("HTTP", "HTTPS"))
+            for header in action.parts("httpHeaders"):
+                header.check("name", header_name)
 
 
-def port_or_name_problems(found: FieldErrors, port: object, path: str) -> None:
+def port_or_name_problems(owner: Fields, field: str) -> None:
     """Validate a port given by number or name."""
+    port = owner.get(field)
     if isinstance(port, str):
-        found.check(path, port, port_name)
+        owner.invalid(field, port, *port_name(port))
     else:
         number = int(port) if isinstance(port, int | float) else 0
-        found.invalid(path, number, *port_number(number))
+        owner.invalid(field, number, *port_number(number))
 
 
-def _restart_problems(found: FieldErrors, container: Value, path: str) -> None:
-    policy, rules = container.get("restartPolicy"), entries(container, "restartPolicyRules")
-    if policy is None:
-        if rules:
-            found.required(f"{path}.restartPolicy", "must specify restartPolicy when restart rules are used")
-    elif policy not in ("Always", "Never", "OnFailure"):
-        found.unsupported(f"{path}.restartPolicy", policy, ("Always", "Never", "OnFailure"))
-    if len(rules) > 20:
-        found.too_many(f"{path}.restartPolicyRules", len(rules), 20)
-    for index, rule in rules:
-        where = f"{path}.restartPolicyRules[{index}]"
-        found.one_of(f"{where}.action", text(rule, "action"), ("Restart", "RestartAllContainers"))
-        codes = rule.get("exitCodes")
-        if codes is None:
-            found.required(f"{where}.exitCodes", "must be specified")
+def _restart_problems(container: Fields) -> None:
+    rules = container.parts("restartPolicyRules")
+    container.one_of("restartPolicy", ("Always", "Never", "OnFailure"))
+    if container.get("restartPolicy") is None and rules:
+        container.required("restartPolicy", "must specify restartPolicy when restart rules are used")
+    container.fits("restartPolicyRules", 20)
+    for rule in rules:
+        if rule.text("action") not in ("Restart", "RestartAllContainers"):
+            rule.unsupported("action", rule.text("action"), ("Restart", "RestartAllContainers"))
+        codes = rule.part("exitCodes")
+        if rule.get("exitCodes") is None:
+            rule.required("exitCodes", "must be specified")
             continue
-        found.one_of(f"{where}.exitCodes.operator", text(codes, "operator"), ("In", "NotIn"))
-        if len(codes.get("values") or ()) > 255:
-            found.too_many(f"{where}.exitCodes.values", len(codes["values"]), 255)
+        if codes.text("operator") not in ("In", "NotIn"):
+            codes.unsupported("operator", codes.text("operator"), ("In", "NotIn"))
+        codes.fits("values", 255)
 
 
-def _resize_problems(found: FieldErrors, container: Value, path: str, parts: PodParts) -> None:
+def _resize_problems(container: Fields, pod: PodParts) -> None:
     seen = set[str]()
-    for index, policy in entries(container, "resizePolicy"):
-        where, name, restart = (
-            f"{path}.resizePolicy[{index}]",
-            text(policy, "resourceName"),
-            text(policy, "restartPolicy"),
-        )
-        found.unique(where, name, seen)
-        found.choice(f"{where}.resourceName", name, ("cpu", "memory"), is_required=True)
-        found.choice(f"{where}.restartPolicy", restart, ("NotRequired", "RestartContainer"), is_required=True)
-        if parts.restart_policy == "Never" and restart != "NotRequired":
-            detail = "must be 'NotRequired' when pod `restartPolicy` is 'Never'"
-            found.invalid(f"{where}.restartPolicy", restart, detail)
+    for policy in container.parts("resizePolicy"):
+        restart = policy.text("restartPolicy")
+        policy.unique("", policy.text("resourceName"), seen)
+        policy.choice("resourceName", ("cpu", "memory"), is_required=True)
+        policy.choice("restartPolicy", ("NotRequired", "RestartContainer"), is_required=True)
+        if pod.restart_policy == "Never" and restart != "NotRequired":
+            policy.invalid("restartPolicy", restart, "must be 'NotRequired' when pod `restartPolicy` is 'Never'")
 
 
 _MAX_ID = 2**31 - 1
@@ -448,94 +386,85 @@ _CONTAINER_LINUX = (
 )
 
 
-def pod_security_problems(found: FieldErrors, spec: Value, path: str) -> None:
+def pod_security_problems(spec: Fields) -> None:
     """Validate the security context of a pod, and what depends on the operating system."""
-    context = mapping(spec, "securityContext")
-    where = f"{path}.securityContext"
+    context = spec.part("securityContext")
     for field in ("fsGroup", "runAsUser", "runAsGroup"):
-        if context.get(field) is not None:
-            found.between(f"{where}.{field}", context[field], 0, _MAX_ID)
+        context.between(field, 0, _MAX_ID)
     for index, group in enumerate(context.get("supplementalGroups") or ()):
-        found.between(f"{where}.supplementalGroups[{index}]", group or 0, 0, _MAX_ID)
-    _sysctl_problems(found, context, spec, where)
-    for field, values in (
-        ("fsGroupChangePolicy", ("OnRootMismatch", "Always")),
-        ("supplementalGroupsPolicy", ("Merge", "Strict")),
-        ("seLinuxChangePolicy", ("MountOption", "Recursive")),
-    ):
-        found.one_of(f"{where}.{field}", context.get(field), values)
-    _shared_problems(found, context, where)
-    _host_process_problems(found, spec, path)
-    _operating_system_problems(found, spec, path)
+        if not 0 <= (group or 0) <= _MAX_ID:
+            context.invalid(f"supplementalGroups[{index}]", group, f"must be between 0 and {_MAX_ID}, inclusive")
+    _sysctl_problems(context, spec)
+    context.one_of("fsGroupChangePolicy", ("OnRootMismatch", "Always"))
+    context.one_of("supplementalGroupsPolicy", ("Merge", "Strict"))
+    context.one_of("seLinuxChangePolicy", ("MountOption", "Recursive"))
+    _shared_problems(context)
+    containers = [*spec.parts("initContainers"), *spec.parts("containers")]
+    _host_process_problems(spec, containers)
+    _operating_system_problems(spec, containers)
 
 
-def container_security_problems(found: FieldErrors, context: Value, path: str, *, has_host_users: bool) -> None:
+def _container_security_problems(context: Fields, *, has_host_users: bool) -> None:
     for field in ("runAsUser", "runAsGroup"):
-        if context.get(field) is not None:
-            found.between(f"{path}.{field}", context[field], 0, _MAX_ID)
-    mount = context.get("procMount")
-    if mount is not None:
-        if mount not in ("Default", "Unmasked"):
-            found.unsupported(f"{path}.procMount", mount, ("Default", "Unmasked"))
-        elif has_host_users and mount == "Unmasked":
-            found.invalid(f"{path}.procMount", mount, "`hostUsers` must be false to use `Unmasked`")
+        context.between(field, 0, _MAX_ID)
+    context.one_of("procMount", ("Default", "Unmasked"))
+    if has_host_users and context.get("procMount") == "Unmasked":
+        context.invalid("procMount", "Unmasked", "`hostUsers` must be false to use `Unmasked`")
     if context.get("allowPrivilegeEscalation") is False:
         if context.get("privileged"):
             detail = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true"
-            found.invalid(f"{path}.allowPrivilegeEscalation", False, detail)
-        if "CAP_SYS_ADMIN" in (mapping(context, "capabilities").get("add") or ()):
+            context.invalid("allowPrivilegeEscalation", False, detail)
+        if "CAP_SYS_ADMIN" in context.part("capabilities").texts("add"):
             detail = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN"
-            found.invalid(f"{path}.allowPrivilegeEscalation", False, detail)
-    _shared_problems(found, context, path)
+            context.invalid("allowPrivilegeEscalation", False, detail)
+    _shared_problems(context)
 
 
-def _shared_problems(found: FieldErrors, context: Value, path: str) -> None:
-    for field in ("seccompProfile", "appArmorProfile"):
-        profile = context.get(field)
-        if profile is not None:
-            _profile_problems(found, profile, f"{path}.{field}", is_path=field == "seccompProfile")
-    options = mapping(context, "windowsOptions")
-    where = f"{path}.windowsOptions"
-    found.optional(f"{where}.gmsaCredentialSpecName", options.get("gmsaCredentialSpecName"), dns_subdomain)
+def _shared_problems(context: Fields) -> None:
+    for field in context.given("seccompProfile", "appArmorProfile"):
+        _profile_problems(context.part(field), is_path=field == "seccompProfile")
+    options = context.part("windowsOptions")
+    options.optional("gmsaCredentialSpecName", dns_subdomain)
     credentials = options.get("gmsaCredentialSpec")
     if credentials is not None and not 0 < len(credentials.encode()) <= _MAX_CREDENTIALS:
-        found.invalid(f"{where}.gmsaCredentialSpec", credentials, "must not be empty, and under 64 KiB")
-    found.optional(f"{where}.runAsUserName", options.get("runAsUserName"), _windows_user_messages)
+        options.invalid("gmsaCredentialSpec", credentials, "must not be empty, and under 64 KiB")
+    options.optional("runAsUserName", _windows_user_messages)
 
 
-def _profile_problems(found: FieldErrors, profile: Value, path: str, *, is_path: bool) -> None:
-    kind, local = text(profile, "type"), profile.get("localhostProfile")
-    found.choice(f"{path}.type", kind, _PROFILE_TYPES, is_required=True)
+def _profile_problems(profile: Fields, *, is_path: bool) -> None:
+    kind, local = profile.text("type"), profile.get("localhostProfile")
+    profile.choice("type", _PROFILE_TYPES, is_required=True)
     if kind == "Localhost":
         if local is None or (not local.strip() and not is_path):
-            found.required(f"{path}.localhostProfile", "must be set when the type is Localhost")
+            profile.required("localhostProfile", "must be set when the type is Localhost")
         elif is_path:
-            found.check(f"{path}.localhostProfile", local, descending_path)
+            profile.check("localhostProfile", descending_path)
         else:
             if local != local.strip():
-                found.invalid(f"{path}.localhostProfile", local, "must not be padded with whitespace")
+                profile.invalid("localhostProfile", local, "must not be padded with whitespace")
             if len(local.encode()) > _MAX_PROFILE:
-                found.too_long(f"{path}.localhostProfile", _MAX_PROFILE)
+                profile.too_long("localhostProfile", _MAX_PROFILE)
     elif local is not None and (is_path or kind in _PROFILE_TYPES):
-        found.invalid(f"{path}.localhostProfile", local, "can only be set when the type is Localhost")
+        profile.invalid("localhostProfile", local, "can only be set when the type is Localhost")
 
 
-def _sysctl_problems(found: FieldErrors, context: Value, spec: Value, path: str) -> None:
+def _sysctl_problems(context: Fields, spec: Fields) -> None:
     names = set[str]()
-    for index, sysctl in entries(context, "sysctls"):
-        where, name = f"{path}.sysctls[{index}].name", text(sysctl, "name")
+    for sysctl in context.parts("sysctls"):
+        name = sysctl.text("name")
         if not name:
-            found.required(where)
+            sysctl.required("name")
         elif len(name) > 253 or not _SYSCTL.fullmatch(name):
-            found.invalid(where, name, f"must have at most 253 characters and match regex ^{_SYSCTL.pattern}$")
+            detail = f"must have at most 253 characters and match regex ^{_SYSCTL.pattern}$"
+            sysctl.invalid("name", name, detail)
         elif name in names:
-            found.duplicate(where, name)
+            sysctl.duplicate("name", name)
         names.add(name)
         dotted = _dotted(name)
         if spec.get("hostNetwork") and dotted.startswith("net."):
-            found.invalid(where, name, "may not be specified when 'hostNetwork' is true")
-        if spec.get("hostIPC") and (dotted.startswith(_IPC_SYSCTLS)):
-            found.invalid(where, name, "may not be specified when 'hostIPC' is true")
+            sysctl.invalid("name", name, "may not be specified when 'hostNetwork' is true")
+        if spec.get("hostIPC") and dotted.startswith(_IPC_SYSCTLS):
+            sysctl.invalid("name", name, "may not be specified when 'hostIPC' is true")
 
 
 def _dotted(name: str) -> str:
@@ -570,53 +499,38 @@ def _windows_user_messages(name: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _host_process_problems(found: FieldErrors, spec: Value, path: str) -> None:
-    of_pod = mapping(mapping(spec, "securityContext"), "windowsOptions").get("hostProcess")
+def _host_process_problems(spec: Fields, containers: list[Fields]) -> None:
+    of_pod = spec.part("securityContext").part("windowsOptions").get("hostProcess")
     count = 0
-    containers = [
-        (f"{path}.{field}[{index}]", each)
-        for field in ("initContainers", "containers")
-        for index, each in entries(spec, field)
-    ]
-    for where, container in containers:
-        own = mapping(mapping(container, "securityContext"), "windowsOptions").get("hostProcess")
+    for container in containers:
+        options = container.part("securityContext").part("windowsOptions")
+        own = options.get("hostProcess")
         if of_pod is not None and own is not None and of_pod != own:
-            detail = "pod hostProcess value must be identical if both are specified"
-            found.invalid(f"{where}.securityContext.windowsOptions.hostProcess", own, detail)
+            options.invalid("hostProcess", own, "pod hostProcess value must be identical if both are specified")
         count += bool(of_pod if own is None else own)
     if not count:
         return
     if count != len(containers):
-        found.invalid(
-            path, "", "If pod contains any hostProcess containers then all containers must be HostProcess containers"
-        )
+        detail = "If pod contains any hostProcess containers then all containers must be HostProcess containers"
+        spec.invalid("", "", detail)
     if not spec.get("hostNetwork"):
-        found.invalid(
-            f"{path}.hostNetwork", False, "hostNetwork must be true if pod contains any hostProcess containers"
-        )
+        spec.invalid("hostNetwork", False, "hostNetwork must be true if pod contains any hostProcess containers")
 
 
-def _operating_system_problems(found: FieldErrors, spec: Value, path: str) -> None:
+def _operating_system_problems(spec: Fields, containers: list[Fields]) -> None:
+    system = spec.part("os")
     if spec.get("os") is None:
         return
-    name = text(spec["os"], "name")
-    found.choice(f"{path}.os.name", name, ("linux", "windows"), is_required=True)
-    contexts: list[tuple[str, Value, tuple[str, ...]]] = [
-        (f"{path}.securityContext", mapping(spec, "securityContext"), _POD_LINUX)
-    ]
-    contexts += [
-        (f"{path}.{field}[{index}].securityContext", mapping(each, "securityContext"), _CONTAINER_LINUX)
-        for field in ("initContainers", "containers")
-        for index, each in entries(spec, field)
-    ]
-    for where, context, linux_fields in contexts:
-        if name == "linux" and context.get("windowsOptions") is not None:
-            found.forbidden(f"{where}.windowsOptions", "windows options cannot be set for a linux pod")
-        for field in linux_fields if name == "windows" else ():
-            value = context.get(field)
-            if value is not None and not (field == "sysctls" and not value):
-                found.forbidden(f"{where}.{field}", "cannot be set for a windows pod")
-    for field in ("hostUsers", "hostPID", "hostIPC", "shareProcessNamespace") if name == "windows" else ():
+    system.choice("name", ("linux", "windows"), is_required=True)
+    for owner in (spec, *containers):
+        context = owner.part("securityContext")
+        if system.text("name") == "linux" and context.get("windowsOptions") is not None:
+            context.forbidden("windowsOptions", "windows options cannot be set for a linux pod")
+        if system.text("name") == "windows":
+            for field in context.given(*(_POD_LINUX if owner is spec else _CONTAINER_LINUX)):
+                if field != "sysctls" or context.get(field):
+                    context.forbidden(field, "cannot be set for a windows pod")
+    for field in spec.given("hostUsers", "hostPID", "hostIPC", "shareProcessNamespace"):
         value = spec.get(field)
-        if value is not None and (value or field in ("hostUsers", "shareProcessNamespace")):
-            found.forbidden(f"{path}.{field}", "cannot be set for a windows pod")
+        if system.text("name") == "windows" and (value or field in ("hostUsers", "shareProcessNamespace")):
+            spec.forbidden(field, "cannot be set for a windows pod")

@@ -1,4 +1,4 @@
-"""Collects problems in the API server's own words, and checks formats of names, labels, ports, paths and addresses.
+"""Fields of an object with their problems in the API server's own words; formats of names, ports, paths and addresses.
 
 Follows apimachinery v0.37.1, pkg/util/validation and pkg/api/validation.
 """
@@ -14,89 +14,177 @@ from typing import Any, TypeVar
 from scheduler_core.errors import Problem
 
 T = TypeVar("T")
-Form = Callable[[str], Iterable[str]]
+Messages = tuple[str, ...]
+Form = Callable[[str], Sequence[str]]
 """Returns a message for each problem with the format of a text."""
 _SHOWN = 64
 
 
-class FieldErrors:
-    """Problems of one object, in the order of the rules."""
+class Fields:
+    """An object with its path, and the problems that rules have found in it, in the order of the rules.
 
-    def __init__(self) -> None:
-        self.problems: list[Problem] = []
+    The methods take the name of a field, or "" for the object itself. Null means "not set"; null in a list is an object
+    without fields, or an empty text.
 
-    def required(self, path: str, detail: str = "add it") -> None:
-        self.problems.append(Problem(path, f"Required value: {detail}"))
+    Attributes:
+        path: Path from the root, which has an empty one.
+        problems: All problems of the whole object; every part of it appends to the same list.
+    """
 
-    def invalid(self, path: str, value: object, *details: str) -> None:
+    __slots__ = ("path", "problems", "value")
+
+    def __init__(self, value: Mapping[str, Any] | None, path: str = "", problems: list[Problem] | None = None) -> None:
+        self.value: Mapping[str, Any] = value or {}
+        self.path = path
+        self.problems = [] if problems is None else problems
+
+    def get(self, field: str) -> Any:
+        return self.value.get(field)
+
+    def given(self, *fields: str) -> list[str]:
+        """Return which of some fields are set."""
+        return [field for field in fields if self.value.get(field) is not None]
+
+    def text(self, field: str) -> str:
+        return self.value.get(field) or ""
+
+    def texts(self, field: str) -> list[str]:
+        return [each or "" for each in self.value.get(field) or ()]
+
+    def number(self, field: str) -> int:
+        return self.value.get(field) or 0
+
+    def mapping(self, field: str) -> Mapping[str, Any]:
+        return self.value.get(field) or {}
+
+    def part(self, field: str) -> Fields:
+        """Return an object within the object; one without fields if it is not set."""
+        return Fields(self.value.get(field), self._at(field), self.problems)
+
+    def parts(self, field: str) -> list[Fields]:
+        """Return the objects of a list."""
+        where = self._at(field)
+        given = self.value.get(field) or ()
+        return [Fields(each, f"{where}[{index}]", self.problems) for index, each in enumerate(given)]
+
+    def parts_by_key(self, field: str) -> dict[str, Fields]:
+        """Return the objects of a map."""
+        where = self._at(field)
+        return {key: Fields(each, f"{where}[{key}]", self.problems) for key, each in self.mapping(field).items()}
+
+    def _at(self, field: str) -> str:
+        return f"{self.path}.{field}" if self.path and field else self.path or field
+
+    # -- problems -----------------------------------------------------------------------------------------------------
+
+    def _add(self, field: str, message: str) -> None:
+        self.problems.append(Problem(self._at(field), message))
+
+    def required(self, field: str, detail: str = "add it") -> None:
+        self._add(field, f"Required value: {detail}")
+
+    def invalid(self, field: str, value: object, *details: str) -> None:
         """Add a value once for each detail; none adds nothing."""
-        self.problems += [Problem(path, f"Invalid value: {shown(value)}: {detail}") for detail in details]
+        for detail in details:
+            self._add(field, f"Invalid value: {shown(value)}: {detail}")
 
-    def unsupported(self, path: str, value: object, supported: Iterable[str]) -> None:
+    def unsupported(self, field: str, value: object, supported: Iterable[str]) -> None:
         values = ", ".join(f'"{each}"' for each in sorted(supported))
-        self.problems.append(Problem(path, f"Unsupported value: {shown(value)}: supported values: {values}"))
+        self._add(field, f"Unsupported value: {shown(value)}: supported values: {values}")
 
-    def duplicate(self, path: str, value: object) -> None:
+    def duplicate(self, field: str, value: object) -> None:
         """Add a value that occurs in an earlier entry."""
-        self.problems.append(Problem(path, f"Duplicate value: {shown(value)}; remove one"))
+        self._add(field, f"Duplicate value: {shown(value)}; remove one")
 
-    def forbidden(self, path: str, detail: str) -> None:
-        self.problems.append(Problem(path, f"Forbidden: {detail}; remove it"))
+    def forbidden(self, field: str, detail: str) -> None:
+        self._add(field, f"Forbidden: {detail}; remove it")
 
-    def not_found(self, path: str, value: object, detail: str = "correct the name") -> None:
+    def not_found(self, field: str, value: object, detail: str = "correct the name") -> None:
         """Add a reference to something that the object does not have."""
-        self.problems.append(Problem(path, f"Not found: {shown(value)}: {detail}"))
+        self._add(field, f"Not found: {shown(value)}: {detail}")
 
-    def too_long(self, path: str, limit: int) -> None:
+    def too_long(self, field: str, limit: int) -> None:
         """Add a text with too many bytes."""
-        self.problems.append(Problem(path, f"Too long: may not be more than {limit} bytes"))
+        self._add(field, f"Too long: may not be more than {limit} bytes")
 
-    def too_many(self, path: str, count: int, limit: int) -> None:
-        self.problems.append(Problem(path, f"Too many: {count}: must have at most {limit} items"))
+    def too_many(self, field: str, count: int, limit: int) -> None:
+        self._add(field, f"Too many: {count}: must have at most {limit} items")
 
     # -- common rules -------------------------------------------------------------------------------------------------
 
-    def check(self, path: str, value: str, form: Form) -> None:
-        self.invalid(path, value, *form(value))
+    def require(self, *fields: str, detail: str = "add it") -> None:
+        """Require fields that are neither missing nor empty."""
+        for field in fields:
+            if not self.value.get(field):
+                self.required(field, detail)
 
-    def name(self, path: str, value: str, form: Form, missing: str = "add it", *, is_required: bool = True) -> None:
-        """Require a value of a format; an empty one is missing if it is required, and otherwise valid."""
-        if value:
-            self.check(path, value, form)
+    def check(self, field: str, form: Form) -> None:
+        """Require a format of a text, also of an empty one."""
+        self.invalid(field, self.text(field), *form(self.text(field)))
+
+    def check_each(self, field: str, form: Form) -> None:
+        """Require a format of each text of a list."""
+        for index, each in enumerate(self.texts(field)):
+            self.invalid(f"{field}[{index}]", each, *form(each))
+
+    def name(self, field: str, form: Form, missing: str = "add it", *, is_required: bool = True) -> None:
+        """Require a format of a text; an empty one is missing if it is required, and otherwise valid."""
+        if self.text(field):
+            self.check(field, form)
         elif is_required:
-            self.required(path, missing)
+            self.required(field, missing)
 
-    def optional(self, path: str, value: str | None, form: Form) -> None:
-        """Require a format of a value that is set, also of an empty one."""
-        if value is not None:
-            self.check(path, value, form)
+    def optional(self, field: str, form: Form) -> None:
+        """Require a format of a text that is set, also of an empty one."""
+        if self.value.get(field) is not None:
+            self.check(field, form)
 
-    def one_of(self, path: str, value: str | None, supported: Collection[str]) -> None:
+    def one_of(self, field: str, supported: Collection[str]) -> None:
         """Require one of some values if one is set, also if it is empty."""
+        value = self.value.get(field)
         if value is not None and value not in supported:
-            self.unsupported(path, value, supported)
+            self.unsupported(field, value, supported)
 
-    def unique(self, path: str, value: T, seen: set[T], shown_as: str | None = None) -> None:
+    def choice(self, field: str, supported: Collection[str], *, is_required: bool = False) -> None:
+        """Require one of some values; an empty one is missing if it is required, and otherwise valid."""
+        value = self.text(field)
+        if value and value not in supported:
+            self.unsupported(field, value, supported)
+        elif not value and is_required:
+            self.required(field)
+
+    def unique(self, field: str, value: T, seen: set[T], shown_as: object = None) -> None:
         """Require a value that is not among those seen before, and add it to them."""
         if value in seen:
-            self.duplicate(path, value if shown_as is None else shown_as)
+            self.duplicate(field, value if shown_as is None else shown_as)
         seen.add(value)
 
-    def choice(self, path: str, value: str, supported: Iterable[str], *, is_required: bool = False) -> None:
-        """Require one of some values; an empty one is missing if it is required, and otherwise valid."""
-        if not value:
-            if is_required:
-                self.required(path)
-        elif value not in supported:
-            self.unsupported(path, value, supported)
+    def no_repeats(self, field: str, values: Sequence[str]) -> None:
+        """Require that the entries of a list differ in a value, which is given for each of them."""
+        for index, each in enumerate(values):
+            if each in values[:index]:
+                self.duplicate(f"{field}[{index}]", each)
 
-    def not_negative(self, path: str, value: float) -> None:
-        if value < 0:
-            self.invalid(path, value, "must be greater than or equal to 0")
+    def fits(self, field: str, limit: int) -> bool:
+        """Require at most some entries of a list or map; return whether that is so."""
+        count = len(self.value.get(field) or ())
+        if count > limit:
+            self.too_many(field, count, limit)
+        return count <= limit
 
-    def between(self, path: str, value: float, low: int, high: int) -> None:
-        if not low <= value <= high:
-            self.invalid(path, value, f"must be between {low} and {high}, inclusive")
+    def not_negative(self, *fields: str) -> None:
+        for field in fields:
+            if self.number(field) < 0:
+                self.invalid(field, self.number(field), "must be greater than or equal to 0")
+
+    def between(self, field: str, low: int, high: int) -> None:
+        """Require that a number is in a range if it is set."""
+        value = self.value.get(field)
+        if value is not None and not low <= value <= high:
+            self.invalid(field, value, f"must be between {low} and {high}, inclusive")
+
+    def port(self, field: str) -> None:
+        self.invalid(field, self.number(field), *port_number(self.number(field)))
 
 
 def shown(value: object) -> str:
@@ -110,25 +198,6 @@ def shown(value: object) -> str:
             return f'"{value[:_SHOWN]}"'
         case _:
             return "an object" if isinstance(value, Mapping) else "a list"
-
-
-def entries(value: Mapping[str, Any], field: str) -> list[tuple[int, Mapping[str, Any]]]:
-    """Return the entries of a list of objects with their indices; null in a list is an object without fields."""
-    return [(index, each or {}) for index, each in enumerate(value.get(field) or ())]
-
-
-def mapping(value: Mapping[str, Any], field: str) -> Mapping[str, Any]:
-    """Return an object within an object; one without fields if it is not set."""
-    return value.get(field) or {}
-
-
-def text(value: Mapping[str, Any], field: str) -> str:
-    """Return a text; an empty one if it is not set."""
-    return value.get(field) or ""
-
-
-def texts(value: Mapping[str, Any], field: str) -> list[str]:
-    return [each or "" for each in value.get(field) or ()]
 
 
 def other_problems(found: Sequence[Problem], structural: Sequence[Problem]) -> list[Problem]:
@@ -147,6 +216,7 @@ def _is_within(inner: str, outer: str) -> bool:
 
 _LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
+_UNDERSCORED = r"[a-z0-9_]([-_a-z0-9]*[a-z0-9])?"
 _NAME = r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 
 _LABEL_MESSAGE = (
@@ -168,32 +238,24 @@ _VALUE_MESSAGE = (
 
 _LINK_LOCAL_MULTICAST = {4: ipaddress.ip_network("224.0.0.0/24"), 6: ipaddress.ip_network("ff02::/16")}
 
-Messages = tuple[str, ...]
+
+def _form(pattern: str, limit: int, message: str) -> Form:
+    """Return the check of a pattern and of a maximum number of bytes."""
+
+    @lru_cache(maxsize=4096)
+    def check(value: str) -> Messages:
+        found = () if len(value) <= limit else (f"must be no more than {limit} bytes",)
+        return found if re.fullmatch(pattern, value) else (*found, message)
+
+    return check
 
 
-def _too_long(limit: int) -> str:
-    return f"must be no more than {limit} bytes"
-
-
-@lru_cache(maxsize=4096)
-def dns_label(value: str) -> Messages:
-    """Check an RFC 1123 label, such as the name of a container."""
-    found = () if len(value) <= 63 else (_too_long(63),)
-    return found if re.fullmatch(_LABEL, value) else (*found, _LABEL_MESSAGE)
-
-
-@lru_cache(maxsize=4096)
-def dns_subdomain(value: str) -> Messages:
-    """Check an RFC 1123 subdomain, such as the name of most objects."""
-    found = () if len(value) <= 253 else (_too_long(253),)
-    return found if re.fullmatch(_SUBDOMAIN, value) else (*found, _SUBDOMAIN_MESSAGE)
-
-
-def dns_subdomain_with_underscore(value: str) -> Messages:
-    """Check a subdomain whose labels may contain underscores."""
-    label = r"[a-z0-9_]([-_a-z0-9]*[a-z0-9])?"
-    found = () if len(value) <= 253 else (_too_long(253),)
-    return found if re.fullmatch(rf"{label}(\.{label})*", value) else (*found, _SUBDOMAIN_MESSAGE)
+dns_label = _form(_LABEL, 63, _LABEL_MESSAGE)
+"""RFC 1123 label, such as the name of a container."""
+dns_subdomain = _form(_SUBDOMAIN, 253, _SUBDOMAIN_MESSAGE)
+"""RFC 1123 subdomain, such as the name of most objects."""
+dns_subdomain_with_underscore = _form(rf"{_UNDERSCORED}(\.{_UNDERSCORED})*", 253, _SUBDOMAIN_MESSAGE)
+label_value = _form(rf"({_NAME})?", 63, _VALUE_MESSAGE)
 
 
 @lru_cache(maxsize=4096)
@@ -219,12 +281,6 @@ def qualified_name(value: str) -> Messages:
     return tuple(found)
 
 
-@lru_cache(maxsize=4096)
-def label_value(value: str) -> Messages:
-    found = () if len(value) <= 63 else (_too_long(63),)
-    return found if re.fullmatch(rf"({_NAME})?", value) else (*found, _VALUE_MESSAGE)
-
-
 def path_segment(value: str) -> Messages:
     """Check a name that is only a part of a URL, which all names must be."""
     if value in (".", ".."):
@@ -237,18 +293,14 @@ def port_number(value: int) -> Messages:
 
 
 def port_name(value: str) -> Messages:
-    found = []
-    if len(value) > 15:
-        found.append("must be no more than 15 characters")
-    if not re.fullmatch(r"[-a-z0-9]+", value):
-        found.append("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)")
-    if not re.search(r"[a-z]", value):
-        found.append("must contain at least one letter (a-z)")
-    if "--" in value:
-        found.append("must not contain consecutive hyphens")
-    if value and "-" in (value[0], value[-1]):
-        found.append("must not begin or end with a hyphen")
-    return tuple(found)
+    wrong = {
+        "must be no more than 15 characters": len(value) > 15,
+        "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)": not re.fullmatch("[-a-z0-9]+", value),
+        "must contain at least one letter (a-z)": not re.search("[a-z]", value),
+        "must not contain consecutive hyphens": "--" in value,
+        "must not begin or end with a hyphen": value.startswith("-") or value.endswith("-"),
+    }
+    return tuple(message for message, is_wrong in wrong.items() if is_wrong)
 
 
 def environment_name(value: str) -> Messages:
@@ -259,7 +311,7 @@ def environment_name(value: str) -> Messages:
 
 
 def config_key(value: str) -> Messages:
-    found = [] if len(value) <= 253 else [_too_long(253)]
+    found = [] if len(value) <= 253 else ["must be no more than 253 bytes"]
     if not re.fullmatch(r"[-._a-zA-Z0-9]+", value):
         found.append("a valid config key must consist of alphanumeric characters, '-', '_' or '.'")
     if value in (".", ".."):

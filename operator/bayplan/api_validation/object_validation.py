@@ -19,20 +19,15 @@ import yaml
 
 from bayplan.api_validation import object_rules as rules
 from bayplan.api_validation.device_rules import DEVICE_RULES
-from bayplan.api_validation.field_errors import (
-    FieldErrors,
-    dns_label,
-    dns_subdomain,
-    mapping,
-    other_problems,
-    path_segment,
-)
+from bayplan.api_validation.field_errors import Fields, Form, dns_label, dns_subdomain, other_problems, path_segment
 from bayplan.api_validation.pod_rules import pod_problems
-from bayplan.api_validation.selection_rules import NameFormat, metadata_problems
+from bayplan.api_validation.selection_rules import metadata_problems
 from bayplan.api_validation.strict_decoding import kubernetes_schema, strictly_decoded
+from bayplan.api_validation.volume_rules import claim_problems, persistent_volume_problems
 from bayplan.resources.crd_generation import RESOURCES, definition_of
 from bayplan.resources.resource_model import API_VERSION, GROUP
 from bayplan.texts import yaml_documents
+from bayplan.texts.yaml_documents import value_at
 from scheduler_core.config.config_model import INT32_MAX, INT64_MAX
 from scheduler_core.config.plugin_args import API_VERSION as KUBE_SCHEDULER_API
 from scheduler_core.config.validation import did_you_mean, field_path
@@ -86,41 +81,40 @@ def configurations_in(config_map: Mapping[str, Any]) -> list[tuple[str, Any]]:
 
     A text that mentions a configuration but is not YAML is returned as it is, so that it is reported.
     """
+    return [
+        (name, each)
+        for name, each in documents_in(config_map, CONFIGURATION)
+        if isinstance(each, str) or value_at(each, "kind") == CONFIGURATION
+    ]
+
+
+def documents_in(config_map: Mapping[str, Any], word: str) -> Iterator[tuple[str, Any]]:
+    """Yield the documents of the texts in a ConfigMap that contain a word, with their keys; no YAML as it is."""
     data = config_map.get("data")
-    found: list[tuple[str, Any]] = []
     for name, text in data.items() if isinstance(data, Mapping) else ():
-        if not isinstance(text, str) or CONFIGURATION not in text:
-            continue
-        try:
-            documents = list(yaml_documents.load_all(text, yaml_documents.ManifestLoader))
-        except yaml.YAMLError:
-            documents = [text]
-        found += [
-            (str(name), each)
-            for each in documents
-            if isinstance(each, str) or (isinstance(each, Mapping) and each.get("kind") == CONFIGURATION)
-        ]
-    return found
+        if isinstance(text, str) and word in text:
+            try:
+                documents = list(yaml_documents.load_all(text, yaml_documents.ManifestLoader))
+            except yaml.YAMLError:
+                documents = [text]
+            yield from ((str(name), each) for each in documents)
 
 
 _MAX_KNOWN = 4096
 
-_Rule = Callable[[FieldErrors, Mapping[str, Any]], None]
+_Rule = Callable[[Fields], None]
 
 
-def _of_spec(check: Callable[[FieldErrors, Mapping[str, Any], str], None]) -> _Rule:
-    def rule(found: FieldErrors, body: Mapping[str, Any]) -> None:
-        check(found, mapping(body, "spec"), "spec")
-
-    return rule
+def _of_spec(check: _Rule) -> _Rule:
+    return lambda body: check(body.part("spec"))
 
 
 _RULES: Mapping[str, _Rule] = {
     "Pod": pod_problems,
     "Node": rules.node_problems,
     "Namespace": rules.namespace_problems,
-    "PersistentVolume": rules.persistent_volume_object_problems,
-    "PersistentVolumeClaim": rules.claim_object_problems,
+    "PersistentVolume": _of_spec(persistent_volume_problems),
+    "PersistentVolumeClaim": _of_spec(claim_problems),
     "StorageClass": rules.storage_class_problems,
     "CSINode": rules.csi_node_problems,
     "CSIDriver": rules.csi_driver_problems,
@@ -136,7 +130,7 @@ _RULES: Mapping[str, _Rule] = {
     "CompositePodGroup": rules.composite_group_problems,
     **{kind: _of_spec(check) for kind, check in DEVICE_RULES.items()},
 }
-_NAME_FORMATS: Mapping[str, NameFormat] = {
+_NAME_FORMATS: Mapping[str, Form] = {
     "Namespace": dns_label,
     "Service": dns_label,
     "StatefulSet": dns_label,
@@ -178,44 +172,40 @@ class ObjectValidation:
         if not type_name:
             return ()
         valid, problems = strictly_decoded(body, type_name)
-        found = FieldErrors()
+        fields = Fields(valid)
+        metadata = fields.part("metadata")
         metadata_problems(
-            found,
-            mapping(valid, "metadata"),
+            metadata,
             _NAME_FORMATS.get(kind, dns_subdomain),
             standard_finalizers=kind != "PodDisruptionBudget",
             checks_prefix=kind not in ("DeviceClass", "ReplicationController"),
         )
         if kind not in _NEW_GENERATION:
-            found.not_negative("metadata.generation", mapping(valid, "metadata").get("generation") or 0)
-        key = None if problems else _pod_key(valid, kind)
+            metadata.not_negative("generation")
+        key = None if problems or kind != "Pod" else _pod_key(fields)
         if key is None or key not in self._valid_specs:
             rule = _RULES.get(kind)
-            before = len(found.problems)
+            before = len(fields.problems)
             if rule is not None:
-                rule(found, valid)
-            if key is not None and len(found.problems) == before:
+                rule(fields)
+            if key is not None and len(fields.problems) == before:
                 if len(self._valid_specs) >= _MAX_KNOWN:
                     self._valid_specs.clear()
                 self._valid_specs.add(key)
-        return (*problems, *other_problems(found.problems, problems))
+        return (*problems, *other_problems(fields.problems, problems))
 
 
-def _pod_key(pod: Mapping[str, Any], kind: str) -> bytes | None:
-    """Return the content of a pod that the rules read; None for another kind and for what depends on its name."""
-    spec = mapping(pod, "spec")
-    if kind != "Pod" or any((volume or {}).get("ephemeral") for volume in spec.get("volumes") or ()):
+def _pod_key(pod: Fields) -> bytes | None:
+    """Return the content of a pod that the rules read; None if a problem depends on its name or its node's."""
+    spec = pod.part("spec")
+    node = spec.text("nodeName")
+    if any(volume.get("ephemeral") for volume in spec.parts("volumes")) or dns_subdomain(node or "a"):
         return None
-    if dns_subdomain(spec.get("nodeName") or "a"):
-        return None
-    rest = {name: value for name, value in spec.items() if name != "nodeName"}
+    rest = {name: value for name, value in spec.value.items() if name != "nodeName"}
+    reads_labels = spec.get("topologySpreadConstraints") or spec.get("affinity")
+    labels = pod.part("metadata").mapping("labels") if reads_labels else None
     # The node's name is valid or not by itself, but a gated pod must not have one.
-    labels = mapping(mapping(pod, "metadata"), "labels") if _reads_labels(spec) else None
     return msgspec.json.encode((rest, spec.get("nodeName") if spec.get("schedulingGates") else None, labels))
-
-
-def _reads_labels(spec: Mapping[str, Any]) -> bool:
-    return bool(spec.get("topologySpreadConstraints") or spec.get("affinity"))
 
 
 Schema = Mapping[str, Any]
@@ -363,9 +353,9 @@ def custom_resource_problems(body: Mapping[str, Any]) -> tuple[Problem, ...]:
         problems += [Problem(f"metadata.{each.path}" if each.path else "metadata", each.message) for each in decoding]
     else:
         problems.append(Problem("metadata", "must be a mapping of fields; correct it"))
-    found = FieldErrors()
-    metadata_problems(found, valid, dns_subdomain, standard_finalizers=False)
-    problems += other_problems(found.problems, problems)
+    fields = Fields(valid, "metadata")
+    metadata_problems(fields, dns_subdomain, standard_finalizers=False)
+    problems += other_problems(fields.problems, problems)
     rest = {name: value for name, value in body.items() if name not in ("metadata", "status")}
     schema = _schema(str(body.get("apiVersion")), str(body.get("kind")))
     problems += schema_problems({**rest, "metadata": {}}, schema, "")
@@ -390,5 +380,5 @@ def _specs() -> Mapping[str, Schema]:
     for resource in RESOURCES:
         definition = definition_of(resource)
         schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-        found[resource.definition.kind] = _whole(mapping(schema["properties"], "spec"), required=["spec"])
+        found[resource.definition.kind] = _whole(schema["properties"].get("spec", {}), required=["spec"])
     return found

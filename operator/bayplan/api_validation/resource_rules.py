@@ -9,12 +9,9 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 from typing import Any
 
-from bayplan.api_validation.field_errors import FieldErrors, dns_label, entries, mapping, qualified_name, text
+from bayplan.api_validation.field_errors import Fields, dns_label, qualified_name
 from scheduler_core.errors import QuantityError
 from scheduler_core.model.pod_requests import NANO, nano, whole_units
-
-Amounts = Mapping[str, int]
-"""Nano-units by resource."""
 
 HUGE_PAGES = "hugepages-"
 _OF_CONTAINERS = ("cpu", "memory", "ephemeral-storage")
@@ -52,67 +49,60 @@ def amount(value: Any) -> int:
         return 0
 
 
-def quantity_problems(found: FieldErrors, path: str, resource: str, value: Any) -> None:
+def quantity_problems(owner: Fields, field: str, resource: str, value: Any) -> None:
     """Validate an amount of a resource: it must not be negative, and counts must be whole."""
     units = amount(value)
     if units < 0:
-        found.invalid(path, value, "must be greater than or equal to 0")
+        owner.invalid(field, value, "must be greater than or equal to 0")
     if units % NANO and (resource in _COUNTS or _is_extended(resource)):
-        found.invalid(path, value, "must be an integer")
+        owner.invalid(field, value, "must be an integer")
 
 
-def requirement_problems(
-    found: FieldErrors,
-    requirements: Mapping[str, Any],
-    path: str,
-    claims: Container[str] | None,
-    *,
-    of_pod: bool = False,
-) -> None:
+def requirement_problems(requirements: Fields, claims: Container[str] | None, *, of_pod: bool = False) -> None:
     """Validate requests and limits, and references to claims.
 
     Args:
         claims: Names of the pod's claims; None if there are no references.
         of_pod: Whether they are those of the pod rather than of a container.
     """
-    limits, requests = mapping(requirements, "limits"), mapping(requirements, "requests")
-    for field, amounts in (("limits", limits), ("requests", requests)):
-        for name, value in amounts.items():
-            where = f"{path}.{field}[{name}]"
-            (_pod_name_problems if of_pod else _container_name_problems)(found, where, name)
-            quantity_problems(found, where, name, value)
+    limits, requests = requirements.mapping("limits"), requirements.mapping("requests")
+    for field in ("limits", "requests"):
+        for name, value in requirements.mapping(field).items():
+            where = f"{field}[{name}]"
+            (_pod_name_problems if of_pod else _container_name_problems)(requirements, where, name)
+            quantity_problems(requirements, where, name, value)
             if name.startswith(HUGE_PAGES) and not _is_multiple(name, value):
-                found.invalid(where, value, f"{value} is not positive integer multiple of {name}")
+                requirements.invalid(where, value, f"{value} is not positive integer multiple of {name}")
     for name, value in requests.items():
         may_exceed = _is_native(name) and not name.startswith(HUGE_PAGES)
         if name in limits:
             request, limit = amount(value), amount(limits[name])
             if request != limit and not may_exceed:
-                found.invalid(f"{path}.requests[{name}]", value, f"must be equal to {name} limit of {limits[name]}")
+                requirements.invalid(f"requests[{name}]", value, f"must be equal to {name} limit of {limits[name]}")
             elif request > limit:
                 detail = f"must be less than or equal to {name} limit of {limits[name]}"
-                found.invalid(f"{path}.requests[{name}]", value, detail)
+                requirements.invalid(f"requests[{name}]", value, detail)
         elif not may_exceed:
-            found.required(f"{path}.limits[{name}]", "Limit must be set for non overcommitable resources")
+            requirements.required(f"limits[{name}]", "Limit must be set for non overcommitable resources")
     names = {*limits, *requests}
     if any(name.startswith(HUGE_PAGES) for name in names) and not names & {"cpu", "memory"}:
-        found.forbidden(path, "HugePages require cpu or memory")
+        requirements.forbidden("", "HugePages require cpu or memory")
     if claims is not None:
-        _claim_problems(found, requirements, path, claims)
+        _claim_problems(requirements, claims)
 
 
-def pod_resource_problems(found: FieldErrors, spec: Mapping[str, Any], path: str) -> None:
+def pod_resource_problems(spec: Fields) -> None:
     """Validate the pod-level resources of a pod against those of its containers."""
     if spec.get("resources") is None:
         return
-    resources = mapping(spec, "resources")
-    if text(mapping(spec, "os"), "name") == "windows":
-        found.forbidden(path, "may not be set for a windows pod")
+    if spec.part("os").text("name") == "windows":
+        spec.forbidden("resources", "may not be set for a windows pod")
         return
+    resources = spec.part("resources")
     if resources.get("claims") is not None:
-        found.forbidden(f"{path}.claims", "claims may not be set for Resources at pod-level")
+        resources.forbidden("claims", "claims may not be set for Resources at pod-level")
     sums, sum_limits = _summed(spec, "requests"), _summed(spec, "limits")
-    requests, limits = dict(mapping(resources, "requests")), dict(mapping(resources, "limits"))
+    requests, limits = dict(resources.mapping("requests")), dict(resources.mapping("limits"))
     if requests or limits:
         for name, units in sums.items():
             if name in _OF_PODS:
@@ -122,39 +112,36 @@ def pod_resource_problems(found: FieldErrors, spec: Mapping[str, Any], path: str
         for name, value in limits.items():
             if name in _OF_PODS or name.startswith(HUGE_PAGES):
                 requests.setdefault(name, value)
-    requirement_problems(found, {"requests": requests, "limits": limits}, path, None, of_pod=True)
+    completed = Fields({"requests": requests, "limits": limits}, resources.path, spec.problems)
+    requirement_problems(completed, None, of_pod=True)
     for name, units in sums.items():
         if name in requests and units > amount(requests[name]):
-            found.invalid(
-                f"{path}.requests[{name}]",
-                requests[name],
-                "must be greater than or equal to the aggregate container requests",
-            )
+            detail = "must be greater than or equal to the aggregate container requests"
+            resources.invalid(f"requests[{name}]", requests[name], detail)
     for name, units in sum_limits.items():
         if name.startswith(HUGE_PAGES) and name in limits and units > amount(limits[name]):
             detail = "must be greater than or equal to the aggregate container limits"
-            found.invalid(f"{path}.limits[{name}]", limits[name], detail)
-    for index, container in entries(spec, "containers"):
-        for name, value in mapping(mapping(container, "resources"), "limits").items():
+            resources.invalid(f"limits[{name}]", limits[name], detail)
+    for container in spec.parts("containers"):
+        own = container.part("resources")
+        for name, value in own.mapping("limits").items():
             if name in limits and amount(value) > amount(limits[name]):
-                where = f"{path.rpartition('.')[0]}.containers[{index}].resources.limits[{name}]"
-                found.invalid(where, value, f"must be less than or equal to pod limits of {limits[name]}")
+                own.invalid(f"limits[{name}]", value, f"must be less than or equal to pod limits of {limits[name]}")
 
 
-def _summed(spec: Mapping[str, Any], field: str) -> dict[str, int]:
+def _summed(spec: Fields, field: str) -> dict[str, int]:
     """Return the largest sums that containers, sidecars and init containers need together, in nano-units."""
     total = dict[str, int]()
-    for _, container in entries(spec, "containers"):
+    for container in spec.parts("containers"):
         _add(total, _of(container, field))
     sidecars, peaks = dict[str, int](), dict[str, int]()
-    for _, container in entries(spec, "initContainers"):
+    for container in spec.parts("initContainers"):
         own = _of(container, field)
-        if text(container, "restartPolicy") == "Always":
+        if container.text("restartPolicy") == "Always":
             _add(total, own)
             _add(sidecars, own)
             own = dict(sidecars)
         else:
-            own = dict(own)
             _add(own, sidecars)
         for name, units in own.items():
             peaks[name] = max(peaks.get(name, units), units)
@@ -163,57 +150,57 @@ def _summed(spec: Mapping[str, Any], field: str) -> dict[str, int]:
     return total
 
 
-def _of(container: Mapping[str, Any], field: str) -> dict[str, int]:
-    resources = mapping(container, "resources")
-    given = dict(mapping(resources, field))
+def _of(container: Fields, field: str) -> dict[str, int]:
+    resources = container.part("resources")
+    given = resources.mapping(field)
     if field == "requests":
-        given = {**mapping(resources, "limits"), **given}
+        given = {**resources.mapping("limits"), **given}
     return {name: amount(value) for name, value in given.items()}
 
 
-def _add(total: dict[str, int], other: Amounts) -> None:
+def _add(total: dict[str, int], other: Mapping[str, int]) -> None:
     for name, units in other.items():
         total[name] = total.get(name, 0) + units
 
 
-def _claim_problems(found: FieldErrors, requirements: Mapping[str, Any], path: str, claims: Container[str]) -> None:
+def _claim_problems(requirements: Fields, claims: Container[str]) -> None:
     names = set[str]()
-    for index, each in entries(requirements, "claims"):
-        where, name, request = f"{path}.claims[{index}]", text(each, "name"), text(each, "request")
+    for each in requirements.parts("claims"):
+        name, request = each.text("name"), each.text("request")
         if not name:
-            found.required(where)
+            each.required("")
             continue
         key = f"{name}/{request}" if request else name
         if name in names or key in names or (not request and any(one.startswith(f"{name}/") for one in names)):
-            found.duplicate(where, key)
+            each.duplicate("", key)
         if request and name not in names:
-            found.check(f"{where}.request", request, dns_label)
+            each.check("request", dns_label)
         names.add(key)
         if name not in claims:
-            found.not_found(where, name, "must be one of the names in pod.spec.resourceClaims")
+            each.not_found("", name, "must be one of the names in pod.spec.resourceClaims")
 
 
 # -- names ------------------------------------------------------------------------------------------------------------
 
 
-def _container_name_problems(found: FieldErrors, path: str, name: str) -> None:
+def _container_name_problems(owner: Fields, field: str, name: str) -> None:
     problems = qualified_name(name)
-    found.invalid(path, name, *problems)
+    owner.invalid(field, name, *problems)
     if "/" not in name:
         if not problems and not _is_standard(name):
-            found.invalid(path, name, "must be a standard resource type or fully qualified")
+            owner.invalid(field, name, "must be a standard resource type or fully qualified")
         if name not in _OF_CONTAINERS and not name.startswith(HUGE_PAGES):
-            found.invalid(path, name, "must be a standard resource for containers")
+            owner.invalid(field, name, "must be a standard resource for containers")
     elif not _is_native(name) and not _is_extended(name):
-        found.invalid(path, name, "doesn't follow extended resource name standard")
+        owner.invalid(field, name, "doesn't follow extended resource name standard")
 
 
-def _pod_name_problems(found: FieldErrors, path: str, name: str) -> None:
+def _pod_name_problems(owner: Fields, field: str, name: str) -> None:
     problems = qualified_name(name)
     if problems or ("/" not in name and not _is_standard(name)):
-        found.invalid(path, name, *(problems or ("must be a standard resource type or fully qualified",)))
+        owner.invalid(field, name, *(problems or ("must be a standard resource type or fully qualified",)))
     elif name not in _OF_PODS and not name.startswith(HUGE_PAGES):
-        found.unsupported(path, name, (*_OF_PODS, HUGE_PAGES))
+        owner.unsupported(field, name, (*_OF_PODS, HUGE_PAGES))
 
 
 def _is_standard(name: str) -> bool:

@@ -17,7 +17,7 @@ import logging
 import os
 import ssl
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from yarl import URL
 
 from bayplan import __version__
 from bayplan.kube.http.byte_stream import as_file, client_context
+from bayplan.texts.yaml_documents import list_at, value_at
 from scheduler_core.config.profile_config import Extender, ExtenderTLSConfig
 from scheduler_core.errors import ConfigError, ExtenderError, Problem
 
@@ -310,9 +311,8 @@ def extender_host(url: str) -> str:
 
 def url_problems(document: Any, prefix: str) -> Iterator[Problem]:
     """Yield the problems of the URLs of extenders, which are otherwise found only when their clients are made."""
-    extenders = document.get("extenders") if isinstance(document, Mapping) else None
-    for index, extender in enumerate(extenders if isinstance(extenders, list) else ()):
-        url = extender.get("urlPrefix") if isinstance(extender, Mapping) else None
+    for index, extender in enumerate(list_at(document, "extenders")):
+        url = value_at(extender, "urlPrefix")
         if not isinstance(url, str):
             continue
         try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from typing import Any
 
 import yaml
@@ -135,6 +135,25 @@ def load_all(text: str | bytes, loader: type[yaml.CSafeLoader] = SafeLoader) -> 
         except ValueError as error:  # a number of thousands of digits, a date that does not exist
             raise RejectedYamlError(f"has a value that cannot be read ({error}); put it in quotes") from error
         yield document
+
+
+def value_at(document: Any, *path: str) -> Any:
+    """Return a value within plain data; None if it is missing, or if something on the way to it is no mapping."""
+    for name in path:
+        document = document.get(name) if isinstance(document, Mapping) else None
+    return document
+
+
+def mapping_at(document: Any, *path: str) -> Mapping[str, Any]:
+    """Return a mapping within plain data; an empty one for anything else."""
+    found = value_at(document, *path)
+    return found if isinstance(found, Mapping) else {}
+
+
+def list_at(document: Any, *path: str) -> list[Any]:
+    """Return a list within plain data; an empty one for anything else."""
+    found = value_at(document, *path)
+    return found if isinstance(found, list) else []
 
 
 def list_items(document: Any) -> list[Any] | None:

@@ -28,6 +28,7 @@ from bayplan.resources.rebalance_plan import RebalancePlan
 from bayplan.resources.resource_model import API_VERSION, CustomResource
 from bayplan.settings.profile_selection import ProfileSelection
 from bayplan.simulation.memory_cluster import offline_scheduler
+from bayplan.texts.yaml_documents import list_at, value_at
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.runtime.profile_table import queue_sort_of
 
@@ -110,13 +111,18 @@ def plain_object(body: Mapping[str, Any]) -> dict[str, Any]:
     return {"apiVersion": API_VERSION, "kind": str(body["kind"]), "metadata": plain, **spec}
 
 
+def plugin_config_references(profile: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
+    """Yield the names of the PluginConfigs that a profile references, as far as it is readable, with their indices."""
+    for index, reference in enumerate(list_at(profile, "spec", "pluginConfigRefs")):
+        name = value_at(reference, "name")
+        if isinstance(name, str):
+            yield index, name
+
+
 def _missing(plain: Mapping[str, Any], known: Sequence[str]) -> Iterator[Problem]:
     """Yield references to PluginConfigs that are not known, with the message of ``desired_state``."""
-    spec = plain.get("spec")
-    references = spec.get("pluginConfigRefs") if isinstance(spec, Mapping) else None
-    for index, reference in enumerate(references if isinstance(references, list) else ()):
-        name = reference.get("name") if isinstance(reference, Mapping) else None
-        if isinstance(name, str) and name not in known:
+    for index, name in plugin_config_references(plain):
+        if name not in known:
             yield Problem(f"spec.pluginConfigRefs[{index}].name", missing_plugin_config(name, known))
 
 

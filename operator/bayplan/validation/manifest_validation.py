@@ -14,13 +14,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import yaml
-
 from bayplan.api_validation.object_validation import (
     CONFIG_MAP,
     CONFIGURATION,
     ObjectValidation,
     configurations_in,
+    documents_in,
     version_problem,
 )
 from bayplan.configuration.configuration_file import configuration_notes, configuration_problems
@@ -39,14 +38,16 @@ from bayplan.resources.rebalance_plan import RebalancePlan
 from bayplan.resources.resource_model import API_VERSION
 from bayplan.settings.feature_gates import GATE_OF_KIND, FeatureGates, how_to_turn_on
 from bayplan.simulation.cluster_files import READ_KINDS
-from bayplan.texts import yaml_documents
-from bayplan.validation.admission_review import ObjectRules, plain_object
+from bayplan.texts.yaml_documents import list_at, mapping_at, value_at
+from bayplan.validation.admission_review import ObjectRules, plain_object, plugin_config_references
 from bayplan.validation.manifest_files import Finding, Manifest, Severity
 from scheduler_core.config.plugin_args import API_VERSION as CONFIGURATION_API
 from scheduler_core.config.validation import field_path
 from scheduler_core.errors import ConfigError, Problem
 
 _KINDS = {resource.definition.kind: resource for resource in RESOURCES}
+_NAMED_KINDS = ("PriorityClass", "Node")
+"""Kinds whose names or labels custom resources contain."""
 
 
 class ManifestValidation:
@@ -162,13 +163,12 @@ class ManifestValidation:
 
     def _template_problems(self, plain: Mapping[str, Any]) -> Iterator[Problem]:
         """Yield the problems of the template of a NodeReservation, as those of a pod."""
-        spec = plain.get("spec") if plain["kind"] == "NodeReservation" else None
-        template = spec.get("template") if isinstance(spec, Mapping) else None
-        if not isinstance(template, Mapping) or not isinstance(template.get("spec"), Mapping):
+        template = value_at(plain, "spec", "template") if plain["kind"] == "NodeReservation" else None
+        spec = value_at(template, "spec")
+        if not isinstance(spec, Mapping):
             return
-        own = template.get("metadata")
-        metadata = {**(own if isinstance(own, Mapping) else {}), "name": "template", "namespace": "default"}
-        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
+        metadata = {**mapping_at(template, "metadata"), "name": "template", "namespace": "default"}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
         for each in self._objects.problems(pod):
             yield Problem(f"spec.template.{each.path}", each.message)
 
@@ -215,7 +215,7 @@ class ManifestValidation:
         profiles = [each.body for each in ours if _kind(each) == "SchedulerProfile"]
         if not profiles:
             return
-        used = {name for body in profiles for name in _references(body)}
+        used = {name for body in profiles for _, name in plugin_config_references(body)}
         for each in ours:
             if _kind(each) == "PluginConfig" and (name := _name(each)) and name not in used:
                 message = (
@@ -227,9 +227,10 @@ class ManifestValidation:
     def _note_missing(self, manifests: Sequence[Manifest], ours: Sequence[Manifest]) -> None:
         """Warn of PriorityClasses, node labels and profiles that objects name, if the files have others."""
         profiles = [each.body for each in ours if _kind(each) == "SchedulerProfile"]
-        classes = set(_names_of("PriorityClass", manifests))
+        of_kind = {kind: [each for each in manifests if value_at(each.body, "kind") == kind] for kind in _NAMED_KINDS}
+        classes = {_name(each) for each in of_kind["PriorityClass"]} - {""}
         known = classes and {*classes, *OF_EVERY_CLUSTER}
-        node_labels = [_labels(each) for each in manifests if _is_kind(each, "Node")]
+        node_labels = [_labels(each) for each in of_kind["Node"]]
         for each in ours:
             kind = _KINDS[_kind(each)]
             if kind not in (PodGroup, NodeReservation, RebalancePlan):
@@ -297,51 +298,26 @@ def _kind(manifest: Manifest) -> str:
 
 def _name(manifest: Manifest) -> str:
     """Return the object's name; empty if it has no valid one."""
-    metadata = manifest.body.get("metadata")
-    name = metadata.get("name") if isinstance(metadata, Mapping) else None
+    name = value_at(manifest.body, "metadata", "name")
     return name if isinstance(name, str) else ""
 
 
 def _namespace(manifest: Manifest) -> str:
-    metadata = manifest.body.get("metadata")
-    return str(metadata.get("namespace") or "") if isinstance(metadata, Mapping) else ""
-
-
-def _is_kind(manifest: Manifest, kind: str) -> bool:
-    return isinstance(manifest.body, Mapping) and manifest.body.get("kind") == kind
-
-
-def _names_of(kind: str, manifests: Iterable[Manifest]) -> Iterator[str]:
-    return (name for each in manifests if _is_kind(each, kind) and (name := _name(each)))
+    return str(value_at(manifest.body, "metadata", "namespace") or "")
 
 
 def _labels(manifest: Manifest) -> dict[str, str]:
-    metadata = manifest.body.get("metadata")
-    labels = metadata.get("labels") if isinstance(metadata, Mapping) else None
-    return dict(labels) if isinstance(labels, Mapping) else {}
+    return dict(mapping_at(manifest.body, "metadata", "labels"))
 
 
 def _shadow_of(manifest: Manifest) -> str:
-    spec = manifest.body.get("spec") if _kind(manifest) == "SchedulerProfile" else None
-    of = spec.get("shadowOf") if isinstance(spec, Mapping) else None
+    of = value_at(manifest.body, "spec", "shadowOf") if _kind(manifest) == "SchedulerProfile" else None
     return of if isinstance(of, str) else ""
 
 
-def _references(profile: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the names of the PluginConfigs that a profile references, as far as it is readable."""
-    spec = profile.get("spec")
-    references = spec.get("pluginConfigRefs") if isinstance(spec, Mapping) else None
-    for each in references if isinstance(references, Sequence) and not isinstance(references, str) else ():
-        name = each.get("name") if isinstance(each, Mapping) else None
-        if isinstance(name, str):
-            yield name
-
-
 def _described(manifest: Manifest) -> str:
-    body = manifest.body
-    if not isinstance(body, Mapping) or not isinstance(body.get("kind"), str):
-        return ""
-    return f"{body['kind']} {_name(manifest)}".rstrip()
+    kind = value_at(manifest.body, "kind")
+    return f"{kind} {_name(manifest)}".rstrip() if isinstance(kind, str) else ""
 
 
 def _place(manifest: Manifest) -> str:
@@ -358,27 +334,16 @@ def is_policy(body: Mapping[str, Any]) -> bool:
 
 
 def policies_in(config_map: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the policies that a ConfigMap holds."""
-    data = config_map.get("data")
-    for text in data.values() if isinstance(data, Mapping) else ():
-        if not isinstance(text, str) or POLICY not in text:
-            continue
-        try:
-            documents = list(yaml_documents.load_all(text, yaml_documents.ManifestLoader))
-        except yaml.YAMLError:
-            # The descheduler rejects such a policy.
-            continue
-        yield from (each for each in documents if isinstance(each, Mapping) and is_policy(each))
+    """Return the policies that a ConfigMap holds."""
+    # The descheduler rejects a policy that is not YAML.
+    return (each for _, each in documents_in(config_map, POLICY) if isinstance(each, Mapping) and is_policy(each))
 
 
 def balance_plugins(policy: Mapping[str, Any]) -> frozenset[str]:
     """Return which of the plugins that balance by utilization a policy enables."""
     found: set[str] = set()
-    for profile in _list(policy.get("profiles")):
-        plugins = profile.get("plugins") if isinstance(profile, Mapping) else None
-        balance = plugins.get("balance") if isinstance(plugins, Mapping) else None
-        enabled = balance.get("enabled") if isinstance(balance, Mapping) else None
-        found.update(each for each in _list(enabled) if isinstance(each, str))
+    for profile in list_at(policy, "profiles"):
+        found.update(each for each in list_at(profile, "plugins", "balance", "enabled") if isinstance(each, str))
     return frozenset(found & {_SPREADS, _PACKS})
 
 
@@ -388,7 +353,7 @@ def counteracting(args: Mapping[str, Any] | None, enabled: frozenset[str]) -> st
     Args:
         args: Args of NodeResourcesFit; None for the defaults.
     """
-    strategy = _strategy(args)
+    strategy = mapping_at(args, "scoringStrategy")
     packs = _is_packing(strategy)
     kind = strategy.get("type", "LeastAllocated")
     if packs and _SPREADS in enabled:
@@ -413,24 +378,14 @@ def scoring_args(plugin_config: Any) -> Mapping[str, Any] | None:
     return None
 
 
-def _strategy(args: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    found = (args or {}).get("scoringStrategy")
-    return found if isinstance(found, Mapping) else {}
-
-
 def _is_packing(strategy: Mapping[str, Any]) -> bool:
     if strategy.get("type") == "MostAllocated":
         return True
     if strategy.get("type") != "RequestedToCapacityRatio":
         return False
-    ratio = strategy.get("requestedToCapacityRatio")
     points = [
         (each.get("utilization", 0), each.get("score", 0))
-        for each in _list(ratio.get("shape") if isinstance(ratio, Mapping) else None)
+        for each in list_at(strategy, "requestedToCapacityRatio", "shape")
         if isinstance(each, Mapping)
     ]
     return bool(points) and max(points)[1] > min(points)[1]
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []

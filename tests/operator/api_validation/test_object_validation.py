@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 from bayplan.api_validation import object_validation
+from bayplan.api_validation.field_errors import Fields
 from bayplan.api_validation.object_validation import ObjectValidation
 
 from tests.support.tables import table
@@ -132,9 +133,9 @@ def test_rules_run_once_for_equal_specs(monkeypatch: pytest.MonkeyPatch) -> None
     calls = []
     rule = object_validation._RULES["Pod"]
 
-    def counted(found: Any, body: Any) -> None:
-        calls.append(body)
-        rule(found, body)
+    def counted(pod: Fields) -> None:
+        calls.append(pod)
+        rule(pod)
 
     monkeypatch.setattr(object_validation, "_RULES", {**object_validation._RULES, "Pod": counted})
     validation = ObjectValidation()
