@@ -34,10 +34,10 @@ from bayplan.kube.timing import SystemClock
 from bayplan.process.copies import BackgroundDocuments, ForkedSearches
 from bayplan.process.garbage_collection import CollectorPause
 from bayplan.serving import FIT_PATH
+from bayplan.serving.authorization import Handler
 from bayplan.serving.deferred_server import Listener
 from bayplan.serving.fit_endpoint import FitEndpoint, FitSources
 from bayplan.serving.http_server import HealthServer
-from bayplan.serving.same_host_access import Handler
 from bayplan.simulation.memory_cluster import MemoryCluster
 from prometheus_client import CollectorRegistry
 from rich.console import Console

@@ -106,7 +106,7 @@ def group_writes(source: GroupSource) -> tuple[str, str, Callable[[ApiConnection
 
 
 KEY = GroupKey(GroupSource.BAYPLAN, "n", "x")
-REPLACE, CLAIMS = "kube.custom_resources.replace_status", "kube.writes.claim_writes.ClaimWrites"
+REPLACE, CLAIMS = "kube.custom_resources.replace_status", "kube.writes.claim_writes"
 ROWS: tuple[tuple[str, str, Callable[[ApiConnection], Awaitable[object]]], ...] = (
     *(group_writes(source) for source in GroupSource if source is not GroupSource.COMPOSITE),
     ("size of a group", "gangs.owner_groups.PodGroupRequests.set_spec",
@@ -122,22 +122,22 @@ ROWS: tuple[tuple[str, str, Callable[[ApiConnection], Awaitable[object]]], ...] 
      lambda connection: ControllerRevisions(connection, "n").annotate("x", UID, {"a": "b"})),
     ("old revision", "kube.custom_resources.ControllerRevisions.delete",
      lambda connection: ControllerRevisions(connection, "n").delete("x", UID)),
-    ("finalizers of a claim", f"{CLAIMS}._patch",
+    ("finalizers of a claim", f"{CLAIMS}._Writes._patch",
      lambda connection: ClaimWrites(connection, 5).write_finalizers(claim())),
-    ("allocation", f"{CLAIMS}._patch", lambda connection: ClaimWrites(connection, 5).write_allocation(claim())),
-    ("reservation of a claim", f"{CLAIMS}._patch",
+    ("allocation", f"{CLAIMS}._Writes._patch", lambda connection: ClaimWrites(connection, 5).write_allocation(claim())),
+    ("reservation of a claim", f"{CLAIMS}._Writes._patch",
      lambda connection: ClaimWrites(connection, 5).write_reservation(claim())),
-    ("deallocation", f"{CLAIMS}._patch", lambda connection: ClaimWrites(connection, 5).deallocate(claim())),
-    ("end of a claim's reservation", f"{CLAIMS}._patch",
+    ("deallocation", f"{CLAIMS}._Writes._patch", lambda connection: ClaimWrites(connection, 5).deallocate(claim())),
+    ("end of a claim's reservation", f"{CLAIMS}._Writes._patch",
      lambda connection: ClaimWrites(connection, 5).end_reservation(claim(), "consumer")),
-    ("claim", f"{CLAIMS}.delete", lambda connection: ClaimWrites(connection, 5).delete(claim())),
-    ("claim of extended resources", f"{CLAIMS}.write_extended_claim",
+    ("claim", f"{CLAIMS}.ClaimWrites.delete", lambda connection: ClaimWrites(connection, 5).delete(claim())),
+    ("claim of extended resources", f"{CLAIMS}._Writes._patch",
      lambda connection: ClaimWrites(connection, 5).write_extended_claim(
          pod("x", uid=UID), ExtendedResourceClaimStatus((), "claim"))),
-    ("volume", "kube.writes.claim_writes.StorageWrites._patch",
+    ("volume", f"{CLAIMS}._Writes._patch",
      lambda connection: StorageWrites(connection, 5).bind_volume(
          msgspec.convert({"metadata": META}, PersistentVolume))),
-    ("volume claim", "kube.writes.claim_writes.StorageWrites._patch",
+    ("volume claim", f"{CLAIMS}._Writes._patch",
      lambda connection: StorageWrites(connection, 5).select_node(
          msgspec.convert({"metadata": META}, PersistentVolumeClaim))),
     ("condition of a pod", "kube.writes.pod_writes.PodWrites._patch",

@@ -26,7 +26,7 @@ from bayplan.kube.http.port_forward import PortForward
 from bayplan.kube.leader_election import LeaderEndpoint, LeaderState, endpoint_problem, is_loopback
 from bayplan.kube.timing import SystemClock
 from bayplan.serving import LEADER_PATH
-from bayplan.serving.same_host_access import is_on_this_host
+from bayplan.serving.authorization import is_on_this_host
 from scheduler_core.errors import ClusterWriteError, ConfigError, ForbiddenError, NotFoundError, ServerUnavailableError
 
 T = TypeVar("T")

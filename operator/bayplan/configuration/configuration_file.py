@@ -30,6 +30,12 @@ from scheduler_core.runtime.framework_instance import FrameworkInstance, plan_pr
 from scheduler_core.scheduler import Scheduler
 
 _ELECTION = "leaderElection"
+_OF_CUSTOM_RESOURCES = {
+    "profiles": "selects SchedulerProfiles by labels",
+    "webhook": "validates custom resources",
+    "initial_profiles": "creates SchedulerProfiles",
+}
+"""Settings that have no effect on a file, and what they do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +101,7 @@ def _plugin_problems(document: Mapping[str, Any]) -> Iterator[Problem]:
     """Yield the problems of the profiles' plugins, for a file that is invalid as a whole."""
     registry = in_tree_registry()
     registry.load_entry_points()
-    profiles = document.get("profiles")
-    for index, profile in enumerate(profiles if isinstance(profiles, list) else ()):
+    for index, profile in enumerate(yaml_documents.list_at(document, "profiles")):
         if not isinstance(profile, dict):
             continue
         try:
@@ -112,20 +117,19 @@ def _plugin_problems(document: Mapping[str, Any]) -> Iterator[Problem]:
 
 def _readable_plugins(profile: Mapping[str, Any]) -> dict[str, Any]:
     """Return a profile's plugins and args without what is invalid by itself, which is reported already."""
-    plugins, args = profile.get("plugins"), profile.get("pluginConfig")
     sets: dict[str, Any] = {}
-    for point, given in plugins.items() if isinstance(plugins, dict) else ():
+    for point, given in yaml_documents.mapping_at(profile, "plugins").items():
         try:
             validate(KubeSchedulerProfile, {"plugins": {point: {}}})
         except ConfigError:
             continue
         sets[point] = {
-            field: [{"name": name} for name in _names(given.get(field)) if field == "disabled" or name != ALL_PLUGINS]
+            field: [{"name": name} for name in _names(given, field) if field == "disabled" or name != ALL_PLUGINS]
             for field in ("enabled", "disabled")
             if isinstance(given, dict)
         }
     entries = []
-    for entry in args if isinstance(args, list) else ():
+    for entry in yaml_documents.list_at(profile, "pluginConfig"):
         try:
             validate(KubeSchedulerProfile, {"pluginConfig": [entry]})
         except ConfigError:
@@ -134,8 +138,8 @@ def _readable_plugins(profile: Mapping[str, Any]) -> dict[str, Any]:
     return {"plugins": sets, "pluginConfig": entries}
 
 
-def _names(entries: Any) -> list[str]:
-    names = [entry.get("name") for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+def _names(plugin_set: Any, field: str) -> list[str]:
+    names = [yaml_documents.value_at(entry, "name") for entry in yaml_documents.list_at(plugin_set, field)]
     return list(dict.fromkeys(name for name in names if isinstance(name, str) and name))
 
 
@@ -201,17 +205,11 @@ def configured_settings(configuration: RunConfiguration, settings: Settings, fla
     if "namespace" in given:
         message = f"stores revisions of SchedulerProfiles, which --config {configuration.path} does not use"
         problems.append(Problem("--namespace", f"{message}; remove one of the two"))
-    if settings.profiles is not None:
-        message = f"selects SchedulerProfiles by labels, which --config {configuration.path} does not use"
-        where = "--profiles" if "profiles" in given else "--settings: profiles"
-        problems.append(Problem(where, f"{message}; remove one of the two"))
-    if settings.webhook is not None:
-        message = f"validates custom resources, which --config {configuration.path} does not use"
-        problems.append(Problem("--settings: webhook", f"{message}; remove one of the two"))
-    if settings.initial_profiles is not None:
-        message = f"creates SchedulerProfiles, which --config {configuration.path} does not use"
-        where = "--initial-profiles" if "initial_profiles" in given else "--settings: initialProfiles"
-        problems.append(Problem(where, f"{message}; remove one of the two"))
+    for name, effect in _OF_CUSTOM_RESOURCES.items():
+        if getattr(settings, name) is not None:
+            message = f"{effect}, which --config {configuration.path} does not use; remove one of the two"
+            # The webhook has no flag.
+            problems.append(Problem(_where(name, name in given and name != "webhook"), message))
     election = document.leader_election
     if election.leader_elect:
         times = _election(document).options("").problems(_ELECTION)
@@ -253,9 +251,14 @@ def _default_name(document: KubeSchedulerConfiguration) -> bool:
 
 
 def _contradiction(name: str, setting: object, is_flag: bool, other: str) -> Problem:
-    info = Settings.model_fields.get(name)
-    where = f"--{name.replace('_', '-')}" if is_flag else f"--settings: {info.alias if info else name}"
+    where = _where(name, is_flag)
     return Problem(where, f"is {_shown(setting)}, but {other}; --config takes precedence, so remove one of the two")
+
+
+def _where(name: str, is_flag: bool) -> str:
+    """Return where a setting was given: the flag, or the field of the settings file."""
+    info = Settings.model_fields.get(name)
+    return f"--{name.replace('_', '-')}" if is_flag else f"--settings: {info.alias if info else name}"
 
 
 def _shown(value: object) -> str:

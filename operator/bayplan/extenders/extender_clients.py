@@ -52,7 +52,6 @@ class ClusterObjects:
         return (await self.pods([pod])).get(pod.metadata.uid)
 
     async def pods(self, pods: Sequence[Pod]) -> Mapping[str, bytes]:
-        """Return the JSON of pods by UID, without those that are gone."""
         metas = [pod.metadata for pod in pods]
         found = await self.raw_pods.read((meta.namespace, meta.name, meta.uid) for meta in metas)
         return {

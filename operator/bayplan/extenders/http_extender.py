@@ -136,22 +136,18 @@ class CallTally:
 
 
 class ExtenderObjects(Protocol):
-    """The cluster's objects as far as extenders get or name them."""
+    """The cluster's objects as far as extenders get or name them: as JSON, without those that are gone."""
 
-    async def pod(self, pod: Pod) -> bytes | None:
-        """Return a pod's JSON; None if it is gone."""
+    async def pod(self, pod: Pod) -> bytes | None: ...
 
     async def pods(self, pods: Sequence[Pod]) -> Mapping[str, bytes]:
-        """Return the JSON of pods by UID, without those that are gone."""
+        """Return the JSON of pods by UID."""
 
-    async def nodes(self, names: Sequence[str]) -> Mapping[str, bytes]:
-        """Return the JSON of nodes by name, without those that are gone."""
+    async def nodes(self, names: Sequence[str]) -> Mapping[str, bytes]: ...
 
-    def has_node(self, name: str) -> bool:
-        """Return whether the node exists."""
+    def has_node(self, name: str) -> bool: ...
 
-    def pod_on(self, node_name: str, uid: str) -> Pod | None:
-        """Return a pod on a node; None if it is not there."""
+    def pod_on(self, node_name: str, uid: str) -> Pod | None: ...
 
 
 class ExtenderReading(Struct, frozen=True):

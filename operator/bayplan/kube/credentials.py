@@ -190,7 +190,7 @@ def _named(entries: Sequence[Mapping[str, Any]], name: str, key: str, kind: type
 
 
 class ConfiguredAccess:
-    """Access to a cluster by loaded credentials.
+    """Implementation of :class:`bayplan.kube.http.api_request.ClusterAccess` by loaded credentials.
 
     Args:
         reload: Loads it again in place; called at most once a minute and after HTTP 401.
@@ -206,22 +206,18 @@ class ConfiguredAccess:
 
     @property
     def base_url(self) -> str:
-        """Scheme, host, port and prefix."""
         return str(self.credentials.host).rstrip("/")
 
     @property
     def ssl_context(self) -> ssl.SSLContext | None:
-        """The verifying TLS context, another one after a renewal; None for a plain HTTP URL."""
         return self._ssl_context
 
     @property
     def server_hostname(self) -> str | None:
-        """``tls-server-name`` of the kubeconfig."""
         return self.credentials.tls_server_name or None
 
     @property
     def proxy(self) -> str | None:
-        """``proxy-url`` of the kubeconfig."""
         return self.credentials.proxy or None
 
     async def authorization(self) -> str | None:
@@ -253,7 +249,6 @@ class ConfiguredAccess:
             self._last_error = str(error)
 
     def _renewed_context(self) -> ssl.SSLContext:
-        """Return a context with the current certificates."""
         # Before the context loads the files: a renewal in between differs from this content and is loaded later.
         credentials, content = self.credentials, self._read_certificates()
         # OpenSSL only adds to a context: in the previous one a removed authority would stay trusted, and a certificate

@@ -65,5 +65,9 @@ class Backoff:
 def delay_of_try(tries: int, initial: float, maximum: float) -> float:
     """Return the jittered delay in seconds after ``tries`` (at least 1) failures, for callers with only a count."""
     # The exponent is limited, because a power of a float may overflow.
-    step = min(initial * 2.0 ** min(tries - 1, 32), maximum)
-    return step * random.uniform(0.5, 1.0)
+    return jittered(min(initial * 2.0 ** min(tries - 1, 32), maximum))
+
+
+def jittered(seconds: float) -> float:
+    """Return half to all of a delay: clients that lost the same server must not retry in step."""
+    return seconds * random.uniform(0.5, 1.0)

@@ -74,30 +74,21 @@ class CycleTracer:
         self._provider.shutdown()
 
 
-def cycle_tracer(endpoint: str, sampling_ratio: float, clock: Clock) -> CycleTracer:
-    """Make a tracer that sends spans to a collector by OTLP over HTTP.
+def tracer_of(settings: TracingSettings | None, clock: Clock) -> CycleTracer | None:
+    """Make the tracer that sends spans to the collector of the settings by OTLP over HTTP; None without tracing.
 
     Raises:
         ConfigError: The extra is not installed.
     """
+    if settings is None:
+        return None
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415 - an extra
         from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415 - as above
     except ImportError as error:
-        raise ConfigError(
-            [
-                Problem(
-                    "tracing",
-                    f"requires OpenTelemetry ({error}); install bayplan with the extra otel, or remove tracing",
-                )
-            ]
-        ) from error
-    return tracer_to(BatchSpanProcessor(OTLPSpanExporter(endpoint=endpoint)), sampling_ratio, clock)
-
-
-def tracer_of(settings: TracingSettings | None, clock: Clock) -> CycleTracer | None:
-    """Make the tracer that the settings configure; None without tracing."""
-    return None if settings is None else cycle_tracer(settings.endpoint, settings.sampling_ratio, clock)
+        message = f"requires OpenTelemetry ({error}); install bayplan with the extra otel, or remove tracing"
+        raise ConfigError([Problem("tracing", message)]) from error
+    return tracer_to(BatchSpanProcessor(OTLPSpanExporter(endpoint=settings.endpoint)), settings.sampling_ratio, clock)
 
 
 def tracer_to(processor: SpanProcessor, sampling_ratio: float, clock: Clock) -> CycleTracer:

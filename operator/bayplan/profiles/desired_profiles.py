@@ -19,6 +19,7 @@ from bayplan.resources.plugin_config import PluginConfig
 from bayplan.resources.resource_model import ObjectMeta
 from bayplan.resources.scheduler_profile import SchedulerProfile
 from bayplan.settings.profile_selection import ProfileSelection
+from bayplan.texts.yaml_documents import list_at, mapping_at, value_at
 from scheduler_core.config import plugin_set_types as plugins_config
 from scheduler_core.config.plugin_args import IN_TREE_ARGS, read_args
 from scheduler_core.config.profile_config import DEFAULT_BUDGET_PERCENT, ProfileConfig, ShadowSettings
@@ -88,8 +89,7 @@ class PluginConfigValidation:
         self, body: Mapping[str, Any], references: Mapping[str, tuple[str, ...]], before: Mapping[str, _Args]
     ) -> DesiredPluginConfig:
         meta = ObjectMeta.model_validate(body["metadata"])
-        spec, status = body.get("spec"), body.get("status")
-        plugin = spec.get("plugin") if isinstance(spec, Mapping) else None
+        plugin = value_at(body, "spec", "plugin")
         entry, args, problems = None, None, tuple[Problem, ...]()
         try:
             entry = PluginConfig.from_object({name: value for name, value in body.items() if name != "status"}).entry()
@@ -111,7 +111,7 @@ class PluginConfigValidation:
             problems=problems,
             referenced_by=tuple(referrers[:_MAX_REFERRERS]),
             reference_count=len(referrers),
-            status=status if isinstance(status, Mapping) else {},
+            status=mapping_at(body, "status"),
         )
 
 
@@ -259,12 +259,9 @@ class _Claim:
 
     def __init__(self, body: Mapping[str, Any]) -> None:
         self.meta = ObjectMeta.model_validate(body["metadata"])
-        labels = body["metadata"].get("labels")
-        self.labels: Mapping[str, str] = labels if isinstance(labels, Mapping) else {}
-        spec = body.get("spec")
-        self.spec: Mapping[str, Any] = spec if isinstance(spec, Mapping) else {}
-        status = body.get("status")
-        self.status: Mapping[str, Any] = status if isinstance(status, Mapping) else {}
+        self.labels: Mapping[str, str] = mapping_at(body, "metadata", "labels")
+        self.spec: Mapping[str, Any] = mapping_at(body, "spec")
+        self.status: Mapping[str, Any] = mapping_at(body, "status")
         written = self.spec.get("schedulerName")
         shadow_of = self.spec.get("shadowOf")
         self.shadow_of = shadow_of if isinstance(shadow_of, str) else ""
@@ -273,12 +270,8 @@ class _Claim:
         self.age = (self.meta.creation_timestamp or _NO_TIME, self.meta.name)
         self.problems: tuple[Problem, ...] = ()
         self.profile = self._read(self.spec)
-        references = self.spec.get("pluginConfigRefs")
-        self.references: tuple[str, ...] = tuple(
-            entry["name"]
-            for entry in (references if isinstance(references, list | tuple) else ())
-            if isinstance(entry, Mapping) and isinstance(entry.get("name"), str)
-        )
+        names = (value_at(entry, "name") for entry in list_at(self.spec, "pluginConfigRefs"))
+        self.references: tuple[str, ...] = tuple(name for name in names if isinstance(name, str))
 
     def _read(self, spec: Mapping[str, Any]) -> SchedulerProfile | None:
         """Parse the profile without its invalid fields, or else without the top-level fields that contain them."""

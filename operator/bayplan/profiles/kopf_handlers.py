@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mappin
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import aiohttp
 import kopf
@@ -23,10 +23,10 @@ from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
 
 from bayplan.kube.http.api_request import ClusterAccess
 from bayplan.kube.http.deep_json import shallow
-from bayplan.kube.timing import delay_of_try
+from bayplan.kube.timing import jittered
 from bayplan.kube.watches.watch_stream import LineSplitter
 from bayplan.resources.conditions import problems_message
-from bayplan.resources.object_store import Body
+from bayplan.resources.object_store import Body, Watcher
 from bayplan.resources.resource_model import GROUP, VERSION, CustomResource
 from scheduler_core.errors import Problem
 from scheduler_core.ports import Clock
@@ -46,20 +46,6 @@ _UNPROCESSABLE = 422
 # The operator handles signals itself; kopf warns at each start that it does not. A refusal is reported to its user.
 logging.getLogger("kopf._core.reactor.running").addFilter(lambda line: not line.getMessage().startswith("OS signals"))
 logging.getLogger("kopf.objects").addFilter(lambda line: not line.getMessage().startswith("Webhook "))
-
-
-class Watcher(Protocol):
-    """Receiver of watch events.
-
-    Implemented by :class:`bayplan.profiles.profile_controller.ProfileController` and, for PodGroups, by
-    :class:`bayplan.gangs.bayplan_group_source.BayplanGroups`.
-    """
-
-    def seen(self, kind: type[CustomResource], body: Body) -> None:
-        """Store an object that was added, updated or listed again."""
-
-    def gone(self, kind: type[CustomResource], body: Body) -> None:
-        """Remove a deleted object."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +102,7 @@ class EndlessBackoff:
 
     def __iter__(self) -> Iterator[float]:
         while True:
-            yield _jittered(_RETRY_SECONDS)
-
-
-def _jittered(seconds: float) -> float:
-    """Return half to all of a delay: clients that lost the same server must not retry in step."""
-    return delay_of_try(1, seconds, seconds)
+            yield jittered(_RETRY_SECONDS)
 
 
 def operator_settings() -> kopf.OperatorSettings:
@@ -157,7 +138,7 @@ class KopfOperator:
         while True:
             fault = await self._run_once()
             log.warning("kopf ended%s; restarting the watch of custom resources", f" ({fault})" if fault else "")
-            await clock.sleep(_jittered(_RESTART_SECONDS))
+            await clock.sleep(jittered(_RESTART_SECONDS))
 
     async def _run_once(self) -> BaseException | None:
         """Run kopf in a thread until it ends or this task is cancelled; return the exception that ended its thread."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -38,7 +39,7 @@ from bayplan.profiles.unserved_pods import UnservedPods
 from bayplan.resources.conditions import ConditionState
 from bayplan.resources.missing_references import missing_profiles
 from bayplan.resources.node_reservation import NodeReservation
-from bayplan.resources.object_store import Body
+from bayplan.resources.object_store import ListReceiver, ObjectReceiver
 from bayplan.resources.plugin_config import PluginConfig
 from bayplan.resources.pod_group import PodGroup
 from bayplan.resources.rebalance_plan import RebalancePlan
@@ -57,34 +58,41 @@ INITIAL_PROFILES = "initial profiles"
 """Name of the task that ends after it has created them."""
 
 
-class ProfileSource(Protocol):
-    """The operator's interface to a source of profiles."""
+class ProfileSource(ABC):
+    """The operator's interface to a source of profiles; by default one that never changes and has no objects."""
 
-    async def read(self) -> None:
+    async def read(self) -> None:  # noqa: B027 - nothing to read
         """Read what the first cycle needs, however long it takes; may be called again before that cycle."""
 
     def obstacle(self) -> str:
         """Return why the profiles cannot be read; "" if no attempt has failed."""
+        return ""
 
+    @abstractmethod
     def activate(self) -> None:
         """Make the profiles live."""
 
     def tasks(self) -> Mapping[str, Coroutine[Any, Any, None]]:
         """Return what runs beside the cycles until cancelled."""
+        return {}
 
     def watches(self) -> Mapping[str, Coroutine[Any, Any, None]]:
         """Return the watches, which run until cancelled."""
+        return {}
 
     def reconciles(self) -> Mapping[tuple[str, str], int]:
         """Return the number of reconciles by resource and result."""
+        return {}
 
     def conditions(self) -> Iterable[ConditionState]:
-        """Yield the conditions of profiles and plugin configurations, as last written."""
+        """Return the conditions of profiles and plugin configurations, as last written."""
+        return ()
 
     def readings(self) -> Iterable[ProfileReading] | None:
-        """Yield what is known about each SchedulerProfile; None if the profiles are not custom resources."""
+        """Return what is known about each SchedulerProfile; None if the profiles are not custom resources."""
+        return None
 
-    async def finish(self) -> None:
+    async def finish(self) -> None:  # noqa: B027 - no statuses
         """Write the last statuses."""
 
 
@@ -105,10 +113,10 @@ class ResourcePorts:
     statuses_due: asyncio.Event = field(default_factory=asyncio.Event)
     on_served_elsewhere: Callable[[], None] = lambda: None
     make_review: Callable[[], Any] | None = None
-    reservations: ReservationReceiver | None = None
+    reservations: ObjectReceiver | None = None
 
 
-class CustomResourceProfiles:
+class CustomResourceProfiles(ProfileSource):
     """SchedulerProfiles and PluginConfigs, and PodGroups beside them, from the API server.
 
     Raises:
@@ -242,7 +250,6 @@ class CustomResourceProfiles:
         return found
 
     def reconciles(self) -> Mapping[tuple[str, str], int]:
-        """Return the controller's number of reconciles by resource and result."""
         return self._controller.reconciles
 
     def conditions(self) -> Iterable[ConditionState]:
@@ -258,7 +265,7 @@ class CustomResourceProfiles:
             log.warning("The last statuses could not be written; the next process writes them: %s", error)
 
 
-class ConfiguredProfiles:
+class ConfiguredProfiles(ProfileSource):
     """The profiles of one KubeSchedulerConfiguration, which never change.
 
     Raises:
@@ -271,34 +278,10 @@ class ConfiguredProfiles:
         for note in configuration.configuration.notes():
             log.warning("%s: %s", configuration.path, note)
 
-    async def read(self) -> None:
-        """Do nothing: the file is read already."""
-
-    def obstacle(self) -> str:
-        return ""
-
     def activate(self) -> None:
         self._scheduler.context.profiles.claim(instance.name for instance in self._instances)
         self._scheduler.activate(self._instances)
         log.info("Scheduling the pods of %s", ", ".join(instance.name for instance in self._instances))
-
-    def tasks(self) -> Mapping[str, Coroutine[Any, Any, None]]:
-        return {}
-
-    def watches(self) -> Mapping[str, Coroutine[Any, Any, None]]:
-        return {}
-
-    def reconciles(self) -> Mapping[tuple[str, str], int]:
-        return {}
-
-    def conditions(self) -> Iterable[ConditionState]:
-        return ()
-
-    def readings(self) -> None:
-        """Return None: there are no objects."""
-
-    async def finish(self) -> None:
-        """Do nothing: no object has a status."""
 
 
 _FIRST_BACKOFF_SECONDS = 0.5
@@ -327,29 +310,7 @@ RESERVATIONS = Listed("NodeReservations", (NodeReservation,), 60.0)
 class ListReader(Protocol):
     """Interface for listing custom resources; see :class:`bayplan.kube.custom_resources.CustomResources`."""
 
-    async def list(self, plural: str) -> tuple[list[dict[str, Any]], str]:
-        """Return all objects of a kind and the list's resource version."""
-
-
-class ListReceiver(Protocol):
-    """Receiver of lists.
-
-    Implemented by :class:`bayplan.profiles.profile_controller.ProfileController` and, for PodGroups, by
-    :class:`bayplan.gangs.bayplan_group_source.BayplanGroups`.
-    """
-
-    def listed(self, kind: type[CustomResource], bodies: Iterable[Body], resource_version: str) -> None:
-        """Replace all objects of a kind by a list."""
-
-
-class ReservationReceiver(ListReceiver, Protocol):
-    """Receiver of NodeReservations; see :class:`bayplan.reservations.reservation_controller.ReservationController`."""
-
-    def seen(self, kind: type[CustomResource], body: Body) -> None:
-        """Handle an object that was added, changed or reported again."""
-
-    def gone(self, kind: type[CustomResource], body: Body) -> None:
-        """Handle a deleted object."""
+    async def list(self, plural: str) -> tuple[list[dict[str, Any]], str]: ...
 
 
 class ResourceLists:
@@ -478,5 +439,4 @@ class InitialProfiles:
 
 
 def _name(profile: dict[str, Any]) -> str:
-    metadata = profile.get("metadata")
-    return str(metadata.get("name") or "") if isinstance(metadata, dict) else ""
+    return str(yaml_documents.value_at(profile, "metadata", "name") or "")

@@ -229,17 +229,10 @@ _MAX_CREATIONS = 8
 class RevisionStore(Protocol):
     """Store of ControllerRevisions; see :class:`bayplan.kube.custom_resources.ControllerRevisions`."""
 
-    async def list(self, labels: Mapping[str, str]) -> list[ControllerRevision]:
-        """Return the revisions with all these labels, oldest first."""
-
-    async def create(self, revision: ControllerRevision) -> ControllerRevision:
-        """Create a revision."""
-
-    async def annotate(self, name: str, uid: str, annotations: Mapping[str, str]) -> None:
-        """Set annotations of the revision with this UID; raises NotFoundError if it is gone."""
-
-    async def delete(self, name: str, uid: str) -> None:
-        """Delete the revision with this UID; one that is gone is no error."""
+    async def list(self, labels: Mapping[str, str]) -> list[ControllerRevision]: ...
+    async def create(self, revision: ControllerRevision) -> ControllerRevision: ...
+    async def annotate(self, name: str, uid: str, annotations: Mapping[str, str]) -> None: ...
+    async def delete(self, name: str, uid: str) -> None: ...
 
 
 class RevisionHistory:

@@ -25,6 +25,7 @@ from bayplan.profiles.revision_store import StoredRevision, labels_of, read_revi
 from bayplan.resources.resource_model import API_VERSION, CHANGE_CAUSE, change_cause
 from bayplan.resources.scheduler_profile import SHADOW_FIELDS
 from bayplan.texts.document_formats import printable_yaml
+from bayplan.texts.yaml_documents import list_at, mapping_at, value_at
 from scheduler_core.errors import (
     ClusterWriteError,
     ConfigError,
@@ -137,19 +138,12 @@ class ProfileHistory:
 
     @property
     def spec(self) -> Mapping[str, Any]:
-        found = self.body.get("spec")
-        return found if isinstance(found, Mapping) else {}
-
-    @property
-    def status(self) -> Mapping[str, Any]:
-        """The status that the operator wrote."""
-        found = self.body.get("status")
-        return found if isinstance(found, Mapping) else {}
+        return mapping_at(self.body, "spec")
 
     @property
     def current(self) -> StoredRevision | None:
         """The live revision; None if there is none, or it is not stored."""
-        live = self.status.get("activeRevision")
+        live = value_at(self.body, "status", "activeRevision")
         return next((each for each in self.revisions if live and each.hash == live), None)
 
     @property
@@ -207,19 +201,19 @@ def _differs(one: StoredRevision, other: StoredRevision) -> bool:
 
 def condition(body: Body, kind: str) -> Mapping[str, Any]:
     """Return a condition of an object; empty if it has none of that type."""
-    conditions = (body.get("status") or {}).get("conditions") or ()
-    return next((each for each in conditions if each.get("type") == kind), {})
+    return next((each for each in list_at(body, "status", "conditions") if each.get("type") == kind), {})
 
 
 def is_live(body: Body) -> bool:
     """Return whether the operator has made the current spec of a SchedulerProfile live."""
-    seen = (body.get("status") or {}).get("observedGeneration") == body["metadata"].get("generation")
+    is_accepted = condition(body, "Accepted").get("status") == "True"
     ready = condition(body, "Ready")
-    return bool(
-        seen
-        and condition(body, "Accepted").get("status") == "True"
-        and (ready.get("status"), ready.get("reason")) == ("True", "Live")
-    )
+    return _is_observed(body) and is_accepted and (ready.get("status"), ready.get("reason")) == ("True", "Live")
+
+
+def _is_observed(body: Body) -> bool:
+    """Return whether the operator has validated the current spec of an object."""
+    return bool(value_at(body, "status", "observedGeneration") == body["metadata"].get("generation"))
 
 
 async def read_profile(connection: ApiConnection, name: str) -> Body:
@@ -459,8 +453,7 @@ async def wait_until_live(connection: ApiConnection, written: Body, seconds: flo
                         f'SchedulerProfile "{name}" was changed again; if something applies it from a repository, '
                         "change it there"
                     )
-                observed = (body.get("status") or {}).get("observedGeneration") == generation
-                if observed and condition(body, "Accepted").get("status") == "False":
+                if _is_observed(body) and condition(body, "Accepted").get("status") == "False":
                     reason = condition(body, "Accepted").get("message")
                     raise RollbackError(f"it was written, but the operator rejects it: {reason}")
                 await asyncio.sleep(_POLL_SECONDS)
@@ -499,7 +492,7 @@ class Promotion:
     @property
     def evidence(self) -> str:
         """What the shadow has compared so far."""
-        found = (self.shadow.get("status") or {}).get("shadow") or {}
+        found = mapping_at(self.shadow, "status", "shadow")
         compared, agreed, differed = (found.get(name, 0) for name in ("compared", "agreed", "differed"))
         return f"{compared} decisions compared: {agreed} agree, {differed} differ"
 
@@ -517,7 +510,7 @@ async def plan_promotion(connection: ApiConnection, name: str) -> Promotion:
     if not shadow_of:
         raise PromotionError(f'SchedulerProfile "{name}" is no shadow: it has no spec.shadowOf; nothing was changed')
     accepted = condition(shadow, "Accepted")
-    seen = (shadow.get("status") or {}).get("observedGeneration") == shadow["metadata"].get("generation")
+    seen = _is_observed(shadow)
     if not seen or accepted.get("status") != "True":
         reason = accepted.get("message") if seen else "the operator has not validated its current spec"
         raise PromotionError(f'SchedulerProfile "{name}" is not valid, and nothing was changed: {reason}')

@@ -21,7 +21,7 @@ from cryptography import x509
 from bayplan.kube.http.api_request import JSON_PATCH, ApiRequest, Lane, path_part
 from bayplan.kube.http.byte_stream import as_file, self_signed_pem
 from bayplan.kube.http.connection import ApiConnection
-from bayplan.kube.timing import delay_of_try
+from bayplan.kube.timing import jittered
 from scheduler_core.errors import ClusterWriteError
 from scheduler_core.ports import Clock
 
@@ -63,7 +63,7 @@ class GeneratedCertificate:
                     await self._refresh(Path(name))
                     failures, delay = 0, _LOOK_SECONDS
                 except (ClusterWriteError, msgspec.DecodeError, KeyError, ValueError) as error:
-                    failures, delay = failures + 1, delay_of_try(1, _RETRY_SECONDS, _RETRY_SECONDS)
+                    failures, delay = failures + 1, jittered(_RETRY_SECONDS)
                     if failures == _LOGGED_FAILURE:
                         log.warning("The certificate of the admission webhook is not published, retrying: %s", error)
                 await self._clock.sleep(delay)

@@ -7,14 +7,35 @@ profile must not stay live.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
-from bayplan.resources.resource_model import change_cause
+from bayplan.resources.resource_model import CustomResource, change_cause
 
 _MAX_GONE = 4096
 
 Body = Mapping[str, Any]
 _Name = tuple[str, str]
+
+
+class ListReceiver(Protocol):
+    """Receiver of lists of custom resources."""
+
+    def listed(self, kind: type[CustomResource], bodies: Iterable[Body], resource_version: str) -> None:
+        """Replace all objects of a kind by a list."""
+
+
+class Watcher(Protocol):
+    """Receiver of the events of a watch of custom resources."""
+
+    def seen(self, kind: type[CustomResource], body: Body) -> None:
+        """Handle an object that was added, updated or listed again."""
+
+    def gone(self, kind: type[CustomResource], body: Body) -> None:
+        """Handle a deleted object."""
+
+
+class ObjectReceiver(ListReceiver, Watcher, Protocol):
+    """Receiver of both: the controllers of profiles, PodGroups and NodeReservations."""
 
 
 class ObjectStore:

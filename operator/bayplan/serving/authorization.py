@@ -1,8 +1,15 @@
-"""Authenticates and authorizes requests by bearer tokens, which the API server reviews.
+"""Who may send requests: local callers, and others by bearer tokens, which the API server reviews.
 
-Local requests (``same_host_access``) need no token. Follows kube-scheduler v1.37.1, whose delegated authentication and
-authorization are those of k8s.io/apiserver v0.37.1, ``pkg/server/options``: reviews are cached for ten seconds, health
-is open to all, ``system:masters`` may do everything.
+A request is local if it arrived at a socket that listens on loopback, directly. The address of the peer alone proves
+nothing: a sidecar proxy forwards the requests of other hosts from loopback. A Host header that is no loopback address
+comes from a web site whose name resolves to 127.0.0.1, and headers that only proxies set come from a proxy. ``kubectl
+port-forward`` comes from the pod's own loopback, and the API server authorizes it. A pod with ``hostNetwork`` shares
+loopback with every process on its node.
+
+Local requests need no token. Endpoints that name pods and nodes of every namespace accept only them, because permission
+to get ``/debug`` is often granted unintentionally together with all paths. Follows kube-scheduler v1.37.1, whose
+delegated authentication and authorization are those of k8s.io/apiserver v0.37.1, ``pkg/server/options``: reviews are
+cached for ten seconds, health is open to all, ``system:masters`` may do everything.
 
     health, local requests ─▶ accepted
     no token ─▶ 401   unknown token ─▶ 401   no permission to get the path ─▶ 403   API server unavailable ─▶ 503
@@ -25,10 +32,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Container, Coroutine, Hashable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Container, Coroutine, Hashable, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
+from ipaddress import IPv6Address, ip_address
 from typing import Any, Generic, Protocol, TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
 from aiohttp import web
@@ -37,9 +46,105 @@ from aiohttp.typedefs import Middleware
 from bayplan.kube.http.api_request import TokenBucket
 from bayplan.kube.http.connection import ApiConnection, ApiRequest, Lane
 from bayplan.kube.http.deep_json import ObjectJsonDecoder
-from bayplan.serving.same_host_access import AUTHORIZED_COMMAND, OPEN_PATHS, Handler, is_local
 from scheduler_core.errors import ClusterWriteError, ServerUnavailableError
 from scheduler_core.ports import Clock, Timer
+
+AUTHORIZED_COMMAND = web.RequestKey("AUTHORIZED_COMMAND", bool)
+"""Whether a request from another host was accepted as one of a command that follows the leader."""
+
+OPEN_PATHS = frozenset({"/healthz", "/readyz", "/livez"})
+"""Paths for the kubelet, which has no token."""
+_LOCAL = web.RequestKey("LOCAL", bool)
+_PROXY_HEADERS = ("Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-IP")
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """Body of every response except 200."""
+
+    error: str = ""
+
+
+async def read_body(request: web.Request, limit: int) -> bytes:
+    """Return the whole body, of which one read returns only what has arrived; cut after ``limit`` bytes and one."""
+    body = bytearray()
+    while len(body) <= limit and (chunk := await request.content.read(limit + 1 - len(body))):
+        body += chunk
+    return bytes(body)
+
+
+def refusal(status: int, text: str) -> web.Response:
+    return web.Response(status=status, body=msgspec.json.encode(Refusal(text)), content_type="application/json")
+
+
+def local_marker(names: Container[tuple[str, int]], *, is_authorized: bool) -> Middleware:
+    """Return the middleware that marks local requests, for :func:`is_local`; it runs before all others.
+
+    Args:
+        names: Addresses and ports of the sockets that listen on loopback.
+        is_authorized: Whether another middleware authorizes requests that are not local. If not, requests that came
+            through a proxy or a web site to one of these sockets get 403.
+    """
+
+    @web.middleware
+    async def mark(request: web.Request, handler: Handler) -> web.StreamResponse:
+        arrived_at = request.transport.get_extra_info("sockname") if request.transport is not None else None
+        if arrived_at is not None and tuple(arrived_at[:2]) in names:
+            request[_LOCAL] = is_direct = _is_direct(request)
+            if not is_direct and not is_authorized and request.path not in OPEN_PATHS:
+                text = "the request came through a proxy or with a Host header that is not loopback; connect directly"
+                return refusal(403, f"{text} to 127.0.0.1")
+        return await handler(request)
+
+    return mark
+
+
+def is_local(request: web.Request) -> bool:
+    """Return whether a request comes from this host: it arrived directly at a socket that listens on loopback."""
+    return bool(request.get(_LOCAL, False))
+
+
+def _is_direct(request: web.Request) -> bool:
+    return _names_this_host(request.host) and not any(name in request.headers for name in _PROXY_HEADERS)
+
+
+def _names_this_host(host: str) -> bool:
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return False
+    return name == "localhost" or is_on_this_host(name)
+
+
+def for_this_host(handler: Handler) -> Handler:
+    """Restrict a handler to local requests and to commands of other replicas; others get 403."""
+
+    async def guarded(request: web.Request) -> web.StreamResponse:
+        if not is_local(request) and not request.get(AUTHORIZED_COMMAND, False):
+            text = (
+                "requests from other hosts are not accepted; use kubectl port-forward to the port of localAddress and "
+                "connect to 127.0.0.1"
+            )
+            return refusal(403, text)
+        return await handler(request)
+
+    return guarded
+
+
+def is_on_this_host(remote: str | None) -> bool:
+    """Return whether an address is loopback, also IPv4 in IPv6; False if it is unknown.
+
+    An address of a peer on loopback does not make a request local, see :func:`is_local`.
+    """
+    try:
+        address = ip_address((remote or "").partition("%")[0])
+    except ValueError:
+        return False
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+        return address.ipv4_mapped.is_loopback
+    return address.is_loopback
+
 
 _CACHE_SECONDS = 10.0
 _MAX_CACHED = 1024

@@ -27,7 +27,7 @@ from bayplan.kube.leader_election import LeaderState
 from bayplan.kube.readiness import Readiness
 from bayplan.process.copies import BackgroundDocuments, Document
 from bayplan.serving import CACHE_PATH, EXPLAIN_PATH, INDEX_PATH, LEADER_PATH, PROFILE_PATH, STATUS_PATH, TASKS_PATH
-from bayplan.serving.same_host_access import for_this_host, refusal
+from bayplan.serving.authorization import for_this_host, refusal
 from scheduler_core.errors import ClusterWriteError, NotFoundError, SchedulerCoreError
 from scheduler_core.model.pod_group import POD_GROUP_SOURCES, GroupSource
 from scheduler_core.snapshot.cluster_cache import CacheDifference
@@ -100,13 +100,12 @@ class DebugEndpoints:
         text = request.query.get("limit", str(DEFAULT_LIMIT))
         if not text.isdigit():
             return refusal(400, f"limit must be a number of pods, 0 for all, not {text!r}")
-        documents = await self._documents(request.query.get("panels", "false"))
+        documents = None
+        if request.query.get("panels") == "true" and self._sources.documents is not None:
+            documents = await self._sources.documents()
         status = self._sources.status(int(text), request.query.get("namespace", ""))
         answer = status if documents is None else {"status": status, "documents": documents}
         return web.Response(body=msgspec.json.encode(answer), content_type="application/json")
-
-    async def _documents(self, requested: str) -> Struct | None:
-        return await self._sources.documents() if requested == "true" and self._sources.documents else None
 
     async def _cache(self, _: web.Request) -> web.Response:
         try:
@@ -151,24 +150,10 @@ _SOURCES = {source.value: source for source in POD_GROUP_SOURCES}
 
 Explainer = Callable[[str, str], Explanation | None]
 """Explains the pod with a namespace and name; None if it does not exist."""
-
-
 GangExplainer = Callable[[str, str, GroupSource | None], GangExplanation | None]
 """Explains the gang with a namespace and name, and an API unless that is None; None if it does not exist."""
-
-
 NamespacesOf = Callable[[str, bool], Sequence[str]]
 """Returns the namespaces in which a pod, or with True a gang, has this name."""
-
-
-def _no_namespaces(name: str, is_gang: bool) -> Sequence[str]:
-    del name, is_gang
-    return ()
-
-
-def _no_gangs(namespace: str, name: str, source: GroupSource | None) -> GangExplanation | None:
-    del namespace, name, source
-    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,8 +165,8 @@ class ExplainCalls:
     """
 
     pod: Explainer
-    gang: GangExplainer = _no_gangs
-    namespaces_of: NamespacesOf = _no_namespaces
+    gang: GangExplainer = lambda *_: None
+    namespaces_of: NamespacesOf = lambda *_: ()
 
 
 class ExplainEndpoint:

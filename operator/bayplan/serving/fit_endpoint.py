@@ -35,8 +35,15 @@ from bayplan.kube.http.deep_json import MAX_DEPTH, shallow
 from bayplan.kube.readiness import Readiness
 from bayplan.process.copies import BackgroundDocuments, Document, charged, run_charged
 from bayplan.serving import FIT_PATH
-from bayplan.serving.authorization import Denial, Permission, RequestAuthorization, proxied_token
-from bayplan.serving.same_host_access import is_local, read_body, refusal
+from bayplan.serving.authorization import (
+    Denial,
+    Permission,
+    RequestAuthorization,
+    is_local,
+    proxied_token,
+    read_body,
+    refusal,
+)
 from scheduler_core.errors import ClusterWriteError, ConfigError, SchedulerCoreError
 from scheduler_core.scheduler import Scheduler
 from scheduler_core.step_counter import TimeBudget

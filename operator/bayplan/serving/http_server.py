@@ -22,9 +22,8 @@ from bayplan.kube.http.connection import ApiConnection
 from bayplan.kube.leader_election import LeaderEndpoint, endpoint_problem, endpoint_url
 from bayplan.kube.readiness import Check, Readiness
 from bayplan.serving import COMMAND_PATHS, FIT_PATH, PAGE_PATH
-from bayplan.serving.authorization import AccessReviews, RequestAuthorization
+from bayplan.serving.authorization import AccessReviews, RequestAuthorization, local_marker
 from bayplan.serving.deferred_server import Listener, ServedCertificate
-from bayplan.serving.same_host_access import local_marker
 from bayplan.settings.operator_settings import ServingSettings
 from scheduler_core.ports import Clock
 

@@ -26,9 +26,16 @@ from bayplan.page.report_documents import ReportDocuments, operator_documents
 from bayplan.page.room import MAX_MANIFEST, RoomError, read_room_query
 from bayplan.process.copies import BackgroundDocuments, Document
 from bayplan.serving import PAGE_PATH
-from bayplan.serving.authorization import Denial, Permission, RequestAuthorization, proxied_token
+from bayplan.serving.authorization import (
+    Denial,
+    Handler,
+    Permission,
+    RequestAuthorization,
+    is_local,
+    proxied_token,
+    read_body,
+)
 from bayplan.serving.deferred_server import ServedParts
-from bayplan.serving.same_host_access import Handler, is_local, read_body
 from bayplan.settings.operator_settings import ServingSettings
 from bayplan.texts.document_formats import error_text
 from bayplan.texts.report_sections import ASSETS

@@ -10,11 +10,17 @@ import aiohttp
 import pytest
 from aiohttp import web
 from bayplan.kube.readiness import Readiness
-from bayplan.serving import same_host_access
-from bayplan.serving.authorization import COMMAND_AUDIENCE, Access, Permission, RequestAuthorization, User
+from bayplan.serving import authorization
+from bayplan.serving.authorization import (
+    COMMAND_AUDIENCE,
+    Access,
+    Permission,
+    RequestAuthorization,
+    User,
+    for_this_host,
+)
 from bayplan.serving.deferred_server import Listener
 from bayplan.serving.http_server import HealthServer, Protection
-from bayplan.serving.same_host_access import for_this_host
 from prometheus_client import CollectorRegistry
 
 from scheduler_core.errors import ServerUnavailableError
@@ -148,13 +154,13 @@ async def test_paths_of_pods_accept_only_commands_from_other_hosts(
     server: HealthServer, monkeypatch: pytest.MonkeyPatch, path: str, header: str, status: int
 ) -> None:
     """From another host, paths that name pods accept only the tokens of commands and only on the paths of commands."""
-    monkeypatch.setattr(same_host_access, "is_local", untrusted)
+    monkeypatch.setattr(authorization, "is_local", untrusted)
     assert (await send(server, path, header))[0] == status
 
 
 async def test_other_hosts_are_rejected_without_authorization(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without authorization a server rejects requests from other hosts on paths that name pods."""
-    monkeypatch.setattr(same_host_access, "is_local", untrusted)
+    monkeypatch.setattr(authorization, "is_local", untrusted)
     server = await start_server(None)
     try:
         assert (await send(server, "/debug/status", "Bearer of-replica"))[0] == 403

@@ -12,9 +12,9 @@ from bayplan.explanation.documents import Explanation, GangExplanation
 from bayplan.explanation.rendering import read_explanation, read_gang_explanation
 from bayplan.kube.readiness import Readiness
 from bayplan.serving import EXPLAIN_PATH
+from bayplan.serving.authorization import is_on_this_host
 from bayplan.serving.debug_endpoints import ExplainCalls, ExplainEndpoint
 from bayplan.serving.http_server import HealthServer
-from bayplan.serving.same_host_access import is_on_this_host
 
 from scheduler_core.errors import QuantityError
 from scheduler_core.model.pod_group import GroupSource

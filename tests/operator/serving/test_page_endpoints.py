@@ -15,11 +15,10 @@ from bayplan.kube.leader_election import LeaderEndpoint, LeaderState
 from bayplan.kube.readiness import Readiness
 from bayplan.page.page_documents import PageDocuments
 from bayplan.serving import PAGE_PATH, served_page
-from bayplan.serving.authorization import TOKEN_HEADER, Access, RequestAuthorization, User
+from bayplan.serving.authorization import TOKEN_HEADER, Access, RequestAuthorization, User, is_local
 from bayplan.serving.bayplan_metrics import page_metrics
 from bayplan.serving.deferred_server import Listener
 from bayplan.serving.http_server import HealthServer, Protection
-from bayplan.serving.same_host_access import is_local
 from bayplan.serving.served_page import HEADERS, PageAccess, PageEndpoints, read_assets
 from prometheus_client import CollectorRegistry
 

@@ -168,10 +168,8 @@ class _Feed(Protocol):
 
     @property
     def added(self) -> Callable[[Any], None]: ...
-
     @property
     def updated(self) -> Callable[[Any, Any], None]: ...
-
     @property
     def deleted(self) -> Callable[[Any], None]: ...
     @property
@@ -263,24 +261,16 @@ class ClusterInformers:
         self.synced = asyncio.Event()
         self.by_resource: dict[str, Informer[Any]] = {}
         feed: PodAndNodeFeed = scheduler.feed
+        synced = partial(self._kind_synced, _NODES)
         nodes = FeedSink(
-            feed.node_added,
-            feed.node_updated,
-            feed.node_deleted,
-            self._synced_callback(_NODES),
-            on_unreadable=feed.node_unreadable,
+            feed.node_added, feed.node_updated, feed.node_deleted, synced, on_unreadable=feed.node_unreadable
         )
         self.nodes: Informer[Node] = self._informer("/api/v1/nodes", scheduler.decoded.node, nodes)
         # A function, because the informer of pods is made below: its sink counts the arrivals.
         self.arrivals = PodArrivals(clock, lambda: self.pods.synced)
         added = self.arrivals.counting(feed.pod_added)
-        pods = FeedSink(
-            added,
-            feed.pod_updated,
-            feed.pod_deleted,
-            self._synced_callback(_PODS),
-            on_unreadable=feed.pod_unreadable,
-        )
+        synced = partial(self._kind_synced, _PODS)
+        pods = FeedSink(added, feed.pod_updated, feed.pod_deleted, synced, on_unreadable=feed.pod_unreadable)
         self.pods: Informer[Pod] = self._informer("/api/v1/pods", scheduler.decoded.pod, pods)
         # Whether or not a live profile enables the plugins that read it, so that an edited profile never waits for a
         # list.
@@ -337,14 +327,10 @@ class ClusterInformers:
     def _watch(self, kinds: Mapping[str, type[KubeObject]], feed: _Feed) -> None:
         for path, kind in kinds.items():
             name = self._name(path)
-            sink: FeedSink[Any] = FeedSink(
-                feed.added,
-                feed.updated,
-                feed.deleted,
-                self._synced_callback(name),
-                on_unreadable=feed.unreadable,
+            synced = partial(self._kind_synced, name)
+            self._informer(
+                path, kind, FeedSink(feed.added, feed.updated, feed.deleted, synced, on_unreadable=feed.unreadable)
             )
-            self._informer(path, kind, sink)
 
     def _name(self, path: str) -> str:
         """Return the plural, or the whole path if another API group has the same plural."""
@@ -369,9 +355,6 @@ class ClusterInformers:
         if name not in self._joined_later:
             self._readiness.require(_condition(name), lambda: informer.last_error)
         return informer
-
-    def _synced_callback(self, resource: str) -> Callable[[], None]:
-        return lambda: self._kind_synced(resource)
 
     def _kind_synced(self, resource: str) -> None:
         self._readiness.fulfil(_condition(resource))

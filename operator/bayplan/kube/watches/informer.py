@@ -24,7 +24,7 @@ from bayplan.kube.http.api_request import InvalidRequestError, ResourceExpiredEr
 from bayplan.kube.http.connection import RAW_PAGES, ApiConnection, MalformedListError, list_pages
 from bayplan.kube.http.deep_json import ObjectJsonDecoder
 from bayplan.kube.timing import Backoff
-from bayplan.kube.watches.undelivered_changes import Deferral, UndeliveredChanges, Unreadable
+from bayplan.kube.watches.undelivered_changes import Deferral, Sink, T_contra, UndeliveredChanges, Unreadable
 from bayplan.kube.watches.watch_stream import (
     DELETED,
     Bookmark,
@@ -81,41 +81,14 @@ async def list_json(connection: ApiConnection, path: str) -> list[bytes]:
 _SETTLED_SECONDS = 1.0  # a stream that lasted this long, or delivered an event, counts as a success
 _STREAMED_LIST_TRIES = 3  # a server that ignores the request for a streamed list never ends it
 
-S_contra = TypeVar("S_contra", contravariant=True)
 
-
-class Sink(Protocol[S_contra]):
-    """Receiver of an informer's events; called on the loop, one call at a time.
-
-    ``on_unreadable(object, reason)`` is optional: it is called with the fields that can be read of a version that
-    cannot be decoded, and with the whole object and an empty reason when it can be decoded again.
-
-    After an exception the same object is delivered again, perhaps in a newer version, until a call succeeds.
-    """
-
-    def on_add(self, obj: S_contra) -> None:
-        """Handle an object that was not known."""
-
-    def on_update(self, old: S_contra, new: S_contra) -> None:
-        """Handle a new version of a known object with the same UID."""
-
-    def on_delete(self, last_known: S_contra) -> None:
-        """Handle a known object that is gone or no longer selected."""
-
-    def on_synced(self) -> None:
-        """Handle the end of the first full list; called until it succeeds."""
-
-    def on_trouble(self, reason: str) -> None:
-        """Handle an error of the list or the watch, with its remedy; both are retried."""
-
-
-class RawHandler(Protocol[S_contra]):
+class RawHandler(Protocol[T_contra]):
     """Handler of objects as raw JSON, beside their decoded form; must not raise."""
 
-    def on_object(self, obj: S_contra, raw: Raw) -> None:
+    def on_object(self, obj: T_contra, raw: Raw) -> None:
         """Handle an object, even if unchanged, before the sink does. ``raw`` may be a view of a larger buffer."""
 
-    def on_deleted(self, last_known: S_contra) -> None:
+    def on_deleted(self, last_known: T_contra) -> None:
         """Handle a deleted object before the sink does."""
 
 

@@ -44,24 +44,29 @@ class Unreadable(Generic[T]):
     reason: str
 
 
-class ChangeSink(Protocol[T_contra]):
-    """The calls of a sink that are repeated; see :class:`bayplan.kube.watches.informer.Sink`."""
+class Sink(Protocol[T_contra]):
+    """Receiver of an informer's events; called on the loop, one call at a time.
 
-    @property
-    def on_add(self) -> Callable[[T_contra], None]:
-        """Handles an added object."""
+    ``on_unreadable(object, reason)`` is optional: it is called with the fields that can be read of a version that
+    cannot be decoded, and with the whole object and an empty reason when it can be decoded again.
 
-    @property
-    def on_update(self) -> Callable[[T_contra, T_contra], None]:
-        """Handles a new version."""
+    After an exception the same object is delivered again, perhaps in a newer version, until a call succeeds.
+    """
 
-    @property
-    def on_delete(self) -> Callable[[T_contra], None]:
-        """Handles a deleted object."""
+    def on_add(self, obj: T_contra) -> None:
+        """Handle an object that was not known."""
 
-    @property
-    def on_synced(self) -> Callable[[], None]:
-        """Handles the end of the first list."""
+    def on_update(self, old: T_contra, new: T_contra) -> None:
+        """Handle a new version of a known object with the same UID."""
+
+    def on_delete(self, last_known: T_contra) -> None:
+        """Handle a known object that is gone or no longer selected."""
+
+    def on_synced(self) -> None:
+        """Handle the end of the first full list; called until it succeeds."""
+
+    def on_trouble(self, reason: str) -> None:
+        """Handle an error of the list or the watch, with its remedy; both are retried."""
 
 
 class Deferral(Protocol):
@@ -116,7 +121,7 @@ class UndeliveredChanges(Generic[T]):
     def __init__(
         self,
         path: str,
-        sink: ChangeSink[T],
+        sink: Sink[T],
         objects: tuple[Mapping[str, T], Mapping[str, Unreadable[T]]],
         clock: Clock,
         deferral: Deferral | None,

@@ -110,31 +110,23 @@ _LONGEST_LINE_BYTES = 256 << 20
 
 
 class Metadata(Protocol):
-    """The fields of ``metadata`` that informers read."""
+    """The fields of ``metadata`` that informers read; ``namespace`` is empty if cluster-scoped."""
 
     @property
-    def name(self) -> str:
-        """The object's name."""
-
+    def name(self) -> str: ...
     @property
-    def namespace(self) -> str:
-        """Its namespace, empty if cluster-scoped."""
-
+    def namespace(self) -> str: ...
     @property
-    def uid(self) -> str:
-        """Its UID."""
-
+    def uid(self) -> str: ...
     @property
-    def resource_version(self) -> str:
-        """Its version, an opaque string."""
+    def resource_version(self) -> str: ...
 
 
 class KubeObject(Protocol):
     """A decoded object of any resource."""
 
     @property
-    def metadata(self) -> Metadata:
-        """The object's metadata."""
+    def metadata(self) -> Metadata: ...
 
 
 T = TypeVar("T", bound=KubeObject)

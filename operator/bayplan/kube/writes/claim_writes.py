@@ -20,7 +20,18 @@ _ENCODER = msgspec.json.Encoder()
 _CLAIMS = ObjectJsonDecoder(ResourceClaim)
 
 
-class ClaimWrites:
+class _Writes:
+    def __init__(self, connection: ApiConnection, timeout: float) -> None:
+        self._connection = connection
+        self._timeout = timeout
+
+    async def _patch(self, path: str, body: object, content_type: str = MERGE_PATCH, lane: Lane = Lane.WRITES) -> bytes:
+        encoded = _ENCODER.encode(body)
+        request = ApiRequest("PATCH", path, encoded, content_type=content_type, timeout=self._timeout, lane=lane)
+        return await self._connection.request(request)
+
+
+class ClaimWrites(_Writes):
     """Implementation of :class:`scheduler_core.ports.ClaimWriter`.
 
     Every method raises what :meth:`ApiConnection.request` raises, and with a resource version ConflictError if the
@@ -28,8 +39,7 @@ class ClaimWrites:
     """
 
     def __init__(self, connection: ApiConnection, timeout: float, api: DeviceApi | None = None) -> None:
-        self._connection = connection
-        self._timeout = timeout
+        super().__init__(connection, timeout)
         self._api = DeviceApi() if api is None else api
 
     async def read(self, claim: ResourceClaim) -> ResourceClaim:
@@ -45,12 +55,12 @@ class ClaimWrites:
         # The lane of binds for what a bind waits for: it has as many connections as there are binds at a time, and no
         # event delays this write.
         body = {"metadata": _precondition(claim) | {"finalizers": claim.metadata.finalizers}}
-        return await self._patch(self._path(claim), body, lane=Lane.BINDS)
+        return _CLAIMS.decode(await self._patch(self._path(claim), body, lane=Lane.BINDS))
 
     async def write_allocation(self, claim: ResourceClaim) -> ResourceClaim:
         """Patch ``status.allocation`` and ``status.reservedFor`` of a claim without an allocation."""
         # Needs the verb patch on resourceclaims/status and on the synthetic resourceclaims/binding (KEP-4381).
-        status = {"allocation": claim.status.allocation} | _reservation(claim)
+        status = {"allocation": claim.status.allocation, "reservedFor": claim.status.reserved_for}
         return await self._patch_status(claim, status, lane=Lane.BINDS)
 
     async def write_reservation(self, claim: ResourceClaim) -> ResourceClaim:
@@ -58,7 +68,7 @@ class ClaimWrites:
         allocation = claim.status.allocation
         stamp = None if allocation is None else allocation.allocation_timestamp
         dated: dict[str, object] = {} if stamp is None else {"allocation": {"allocationTimestamp": stamp}}
-        return await self._patch_status(claim, dated | _reservation(claim), lane=Lane.BINDS)
+        return await self._patch_status(claim, dated | {"reservedFor": claim.status.reserved_for}, lane=Lane.BINDS)
 
     async def deallocate(self, claim: ResourceClaim) -> ResourceClaim:
         """Patch ``status`` to remove the allocation, the reservations and the device states."""
@@ -71,7 +81,7 @@ class ClaimWrites:
             "metadata": {"uid": claim.metadata.uid},
             "status": {"reservedFor": [{"$patch": "delete", "uid": consumer_uid}]},
         }
-        return await self._patch(self._path(claim) + "/status", body, STRATEGIC_MERGE_PATCH)
+        return _CLAIMS.decode(await self._patch(f"{self._path(claim)}/status", body, STRATEGIC_MERGE_PATCH))
 
     async def create(self, claim: ResourceClaim) -> ResourceClaim:
         path = f"{self._api.path}/namespaces/{path_part(claim.metadata.namespace)}/resourceclaims"
@@ -91,32 +101,16 @@ class ClaimWrites:
         """Patch ``status.extendedResourceClaimStatus`` of a pod."""
         meta = pod.metadata
         path = f"/api/v1/namespaces/{path_part(meta.namespace)}/pods/{path_part(meta.name)}/status"
-        body = _ENCODER.encode({"metadata": {"uid": meta.uid}, "status": {"extendedResourceClaimStatus": status}})
-        await self._connection.request(
-            ApiRequest("PATCH", path, body, content_type=STRATEGIC_MERGE_PATCH, timeout=self._timeout, lane=Lane.BINDS)
-        )
+        body = {"metadata": {"uid": meta.uid}, "status": {"extendedResourceClaimStatus": status}}
+        await self._patch(path, body, STRATEGIC_MERGE_PATCH, Lane.BINDS)
 
     def _path(self, claim: ResourceClaim) -> str:
         meta = claim.metadata
         return f"{self._api.path}/namespaces/{path_part(meta.namespace)}/resourceclaims/{path_part(meta.name)}"
 
-    async def _patch_status(
-        self, claim: ResourceClaim, status: dict[str, object], lane: Lane = Lane.WRITES
-    ) -> ResourceClaim:
+    async def _patch_status(self, claim: ResourceClaim, status: object, lane: Lane = Lane.WRITES) -> ResourceClaim:
         body = {"metadata": _precondition(claim), "status": status}
-        return await self._patch(self._path(claim) + "/status", body, lane=lane)
-
-    async def _patch(
-        self, path: str, body: object, content_type: str = MERGE_PATCH, lane: Lane = Lane.WRITES
-    ) -> ResourceClaim:
-        request = ApiRequest(
-            "PATCH", path, _ENCODER.encode(body), content_type=content_type, timeout=self._timeout, lane=lane
-        )
-        return _CLAIMS.decode(await self._connection.request(request))
-
-
-def _reservation(claim: ResourceClaim) -> dict[str, object]:
-    return {"reservedFor": claim.status.reserved_for}
+        return _CLAIMS.decode(await self._patch(f"{self._path(claim)}/status", body, lane=lane))
 
 
 def new_claim(claim: ResourceClaim) -> dict[str, object]:
@@ -149,55 +143,31 @@ _VOLUMES = ObjectJsonDecoder(PersistentVolume)
 _VOLUME_CLAIMS = ObjectJsonDecoder(PersistentVolumeClaim)
 
 
-class StorageWrites:
+class StorageWrites(_Writes):
     """Implementation of :class:`scheduler_core.ports.StorageWriter`.
 
     Every method raises what :meth:`ApiConnection.request` raises, and ConflictError if the object has changed in the
     meantime.
     """
 
-    def __init__(self, connection: ApiConnection, timeout: float) -> None:
-        self._connection = connection
-        self._timeout = timeout
-
     async def bind_volume(self, volume: PersistentVolume) -> PersistentVolume:
-        """Patch a volume's claimRef and its bound-by-controller annotation."""
-        path = f"/api/v1/persistentvolumes/{volume.metadata.name}"
-        return _VOLUMES.decode(await self._patch(path, volume_patch(volume)))
+        """Patch a volume's claimRef, and its bound-by-controller annotation if that is set."""
+        mark, pointer = volume.metadata.annotations.get(BOUND_BY_CONTROLLER), volume.spec.claim_ref
+        # Omitted if it is not set, because a null in a merge patch would delete the annotation.
+        annotations = {} if mark is None else {"annotations": {BOUND_BY_CONTROLLER: mark}}
+        reference = pointer and {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "namespace": pointer.namespace,
+            "name": pointer.name,
+            "uid": pointer.uid,
+        }
+        body = {"metadata": _precondition(volume) | annotations, "spec": {"claimRef": reference}}
+        return _VOLUMES.decode(await self._patch(f"/api/v1/persistentvolumes/{volume.metadata.name}", body))
 
     async def select_node(self, claim: PersistentVolumeClaim) -> PersistentVolumeClaim:
         metadata = claim.metadata
         path = f"/api/v1/namespaces/{metadata.namespace}/persistentvolumeclaims/{metadata.name}"
-        return _VOLUME_CLAIMS.decode(await self._patch(path, claim_patch(claim)))
-
-    async def _patch(self, path: str, body: bytes) -> bytes:
-        request = ApiRequest("PATCH", path, body, content_type=MERGE_PATCH, timeout=self._timeout)
-        return await self._connection.request(request)
-
-
-def volume_patch(volume: PersistentVolume) -> bytes:
-    """Encode the merge patch of a volume that is bound to the claim of its ``claim_ref``."""
-    mark = volume.metadata.annotations.get(BOUND_BY_CONTROLLER)
-    pointer = volume.spec.claim_ref
-    body = {
-        # Omitted if it is not set, because a null in a merge patch would delete the annotation.
-        "metadata": _precondition(volume) | ({} if mark is None else {"annotations": {BOUND_BY_CONTROLLER: mark}}),
-        "spec": {
-            "claimRef": None
-            if pointer is None
-            else {
-                "apiVersion": "v1",
-                "kind": "PersistentVolumeClaim",
-                "namespace": pointer.namespace,
-                "name": pointer.name,
-                "uid": pointer.uid,
-            }
-        },
-    }
-    return _ENCODER.encode(body)
-
-
-def claim_patch(claim: PersistentVolumeClaim) -> bytes:
-    """Encode the merge patch of a claim for which a node was selected."""
-    node = claim.metadata.annotations.get(SELECTED_NODE)
-    return _ENCODER.encode({"metadata": _precondition(claim) | {"annotations": {SELECTED_NODE: node}}})
+        annotations = {SELECTED_NODE: metadata.annotations.get(SELECTED_NODE)}
+        body = {"metadata": _precondition(claim) | {"annotations": annotations}}
+        return _VOLUME_CLAIMS.decode(await self._patch(path, body))
