@@ -132,10 +132,8 @@ class Scheduler:
         )
         if self.options.volcano_groups:
             queue.gangs.count_volcano()
-        self.reservations = GangReservations(
-            cache, queue, clock, suspension.run_or_defer, self.options.gang_reservation_seconds
-        )
-        self.healing = Healing(cache, queue.gangs, self.reservations, clock, suspension.run_or_defer)
+        self.reservations = GangReservations(cache, queue, clock, suspension, self.options.gang_reservation_seconds)
+        self.healing = Healing(cache, queue.gangs, self.reservations, clock, suspension)
         services = PluginServices(
             cache.columns,
             queue,

@@ -23,9 +23,10 @@ import numpy as np
 from msgspec.structs import replace
 
 from scheduler_core.cycle.gang_constraints import Where
+from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.errors import SchedulerCoreError
 from scheduler_core.gangs.held_room import HeldPod, HeldRoom, Holder, OwnPods, Terms
-from scheduler_core.gangs.reservation_lifecycle import GangReservations, Report
+from scheduler_core.gangs.reservation_lifecycle import GangReservations
 from scheduler_core.model.devices import AllocationResult
 from scheduler_core.model.lost_members import LostMember, RecordedLoss, is_preempted, owner_and_index
 from scheduler_core.model.pod import Pod
@@ -57,14 +58,14 @@ class Healing:
     """Recognises lost members and their replacements, and holds the room of the former for the latter."""
 
     def __init__(
-        self, cache: ClusterCache, gangs: Gangs, reservations: GangReservations, clock: Clock, report: Report
+        self, cache: ClusterCache, gangs: Gangs, reservations: GangReservations, clock: Clock, suspension: Suspension
     ) -> None:
         self._cache = cache
         self._nodes = cache.columns
         self._gangs = gangs
         self._reservations = reservations
         self._clock = clock
-        self._report = report
+        self._run_or_defer = suspension.run_or_defer
         self._timers: dict[str, Timer] = {}
         """By UID of the lost member."""
         self._groups: dict[GroupKey, PodGroup] = {}
@@ -280,7 +281,9 @@ class Healing:
         timer = self._timers.pop(uid, None)
         if timer is not None:
             timer.cancel()
-        self._timers[uid] = self._clock.call_later(max(0.0, seconds), lambda: self._report(self._expire, gang.key, uid))
+        self._timers[uid] = self._clock.call_later(
+            max(0.0, seconds), lambda: self._run_or_defer(self._expire, gang.key, uid)
+        )
 
     def _expire(self, key: GroupKey, uid: str) -> None:
         gang = self._gangs.get(key)

@@ -13,15 +13,15 @@ reservation must begin, and its timeout must end it, nevertheless.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from itertools import count
-from typing import ParamSpec, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scheduler_core.cycle.nominated_devices import CLAIM_UPDATE, FREED
+from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.framework.queued_pod import Place
 from scheduler_core.gangs.held_room import HeldRoom, HeldRooms
 from scheduler_core.model.pod_group import GroupKey
@@ -40,14 +40,6 @@ _RETRY_SECONDS = 1.0
 _LOOK_SECONDS = 1.0
 """Maximum time between the bind of the last pod for which room is held and the end of the room."""
 
-P = ParamSpec("P")
-
-
-class Report(Protocol):
-    """Calls a function at once, or when a suspended cycle has ended."""
-
-    def __call__(self, take: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None: ...
-
 
 class GangReservations:
     """All reservations.
@@ -63,14 +55,14 @@ class GangReservations:
         cache: ClusterCache,
         queue: SchedulingQueue,
         clock: Clock,
-        report: Report,
+        suspension: Suspension,
         after_seconds: float = RESERVED_AFTER_SECONDS,
     ) -> None:
         self.after_seconds = after_seconds
         self._nodes = cache.columns
         self._queue = queue
         self._clock = clock
-        self._report = report
+        self._run_or_defer = suspension.run_or_defer
         self.by_gang: dict[GroupKey, Reservation] = {}
         self._of_gangs: dict[GroupKey, Reservation] = {}
         """Those of gangs alone."""
@@ -164,7 +156,7 @@ class GangReservations:
 
     def release(self, room: HeldRoom) -> None:
         """End room, unless it has ended or other room has replaced it, at once or when no cycle is suspended."""
-        self._report(self._release, room)
+        self._run_or_defer(self._release, room)
 
     def _release(self, room: HeldRoom) -> None:
         if self.held.held_now(room.holder.uid) is room:
@@ -198,7 +190,7 @@ class GangReservations:
         end = self.held.next_end
         if end is not None:
             seconds = max(0.0, min(end - self._clock.now(), _LOOK_SECONDS))
-            self._look_timer = self._clock.call_later(seconds, lambda: self._report(self._look))
+            self._look_timer = self._clock.call_later(seconds, lambda: self._run_or_defer(self._look))
 
     def _look(self) -> None:
         self._look_timer = None
@@ -347,7 +339,7 @@ class GangReservations:
             self._set(gang.key, min(dues) - self._clock.now())
 
     def _set(self, key: GroupKey, seconds: float) -> None:
-        self._timers[key] = self._clock.call_later(max(0.0, seconds), lambda: self._report(self._due, key))
+        self._timers[key] = self._clock.call_later(max(0.0, seconds), lambda: self._run_or_defer(self._due, key))
 
     def _dues(self, gang: Gang) -> list[float]:
         """Return the clock times at which the timer of a failing gang must fire."""
