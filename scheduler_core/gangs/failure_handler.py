@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -93,6 +94,10 @@ class GangFailure(Struct, frozen=True):
     def is_error(self) -> bool:
         """Whether it is an error rather than a rejection."""
         return self.reason == SCHEDULER_ERROR
+
+    def also(self, words: str, **changes: Any) -> GangFailure:
+        """Return the failure with further words in its message, and with changes."""
+        return structs.replace(self, message=f"{self.message.rstrip('.')}; {words}", **changes)
 
 
 def not_enough_free(instance: FrameworkInstance, nodes: NodeColumns, gang: Gang) -> GangFailure | None:
@@ -335,10 +340,7 @@ def with_node_help(
     if failure.reason != UNSCHEDULABLE or failure.is_given_up or not failure.is_helped_by_nodes:
         return failure
     why = _lasting_problem(nodes, request, rejection)
-    if not why:
-        return failure
-    message = f"{failure.message.rstrip('.')}; new nodes do not help: {why}"
-    return structs.replace(failure, message=message, is_helped_by_nodes=False)
+    return failure.also(f"new nodes do not help: {why}", is_helped_by_nodes=False) if why else failure
 
 
 def _lasting_problem(nodes: NodeColumns, request: PlacementRequest, rejection: Rejection) -> str:

@@ -349,7 +349,7 @@ class GangRejection:
             failure, released = self._post_filtered(request, failure, rejection)
             delay = delayed(instance, gang.first_failure, entry.tried_at)
             if delay and not failure.is_error:
-                failure = structs.replace(failure, message=f"{failure.message.rstrip('.')}; {delay}", is_delayed=True)
+                failure = failure.also(delay, is_delayed=True)
             else:
                 failure, eviction = self.preemption.plan(gang, instance, failure)
         if not failure.is_given_up:
@@ -568,7 +568,7 @@ def _with_impossible_topology(cache: ClusterCache, request: PlacementRequest, fa
     infos = [queued.info for queued in request.members]
     exempts, placed = exempted_resources(request.instance), request.placed(cache)
     why = too_small_domains(cache.columns, group.topology, infos, request.needed, placed, exempts=exempts)
-    return structs.replace(failure, message=f"{failure.message.rstrip('.')}; {why}") if why else failure
+    return failure.also(why) if why else failure
 
 
 @dataclass(frozen=True, slots=True)

@@ -194,8 +194,8 @@ class GangPreemption:
             preview = self._preview_of(gang, instance)
         except SchedulerCoreError as error:
             log.exception("preemption for gang %s failed", gang.key, extra={"podgroup": str(gang.key)})
-            message = f"{failure.message.rstrip('.')}; preemption failed: {error}"
-            return structs.replace(failure, reason=SCHEDULER_ERROR, message=message, rejected_by=frozenset()), None
+            words = f"preemption failed: {error}"
+            return failure.also(words, reason=SCHEDULER_ERROR, rejected_by=frozenset()), None
         if preview.waits_for_victims:
             nominator = self.nominator
             nominations = {uid: nominator.node_of(uid) for uid in gang.waiting if nominator.node_of(uid)}
@@ -204,8 +204,7 @@ class GangPreemption:
             return structs.replace(failure, nominations=nominations, victims=gang.victims), None
         plan = preview.plan
         if preview.is_given_up:
-            message = f"{failure.message.rstrip('.')}; preemption was {preview.reason}"
-            return structs.replace(failure, message=message, is_given_up=True), None
+            return failure.also(f"preemption was {preview.reason}", is_given_up=True), None
         if plan is None or gang.group is None:
             return structs.replace(failure, preemption=preview.quorum or _REFERENCE_WORDS.get(preview.reason, "")), None
         names = tuple((info.pod.metadata.namespace, info.pod.metadata.name) for info in plan.victims)

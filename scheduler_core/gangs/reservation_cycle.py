@@ -12,7 +12,6 @@ from __future__ import annotations
 from enum import Enum
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from scheduler_core.cycle.gang_constraints import ANYWHERE, Where
 from scheduler_core.errors import AttemptLimitError
@@ -20,11 +19,16 @@ from scheduler_core.gangs.failure_handler import GangFailure
 from scheduler_core.gangs.reservation_lifecycle import GangReservations
 from scheduler_core.placement.engine import Policy
 from scheduler_core.placement.requests import PlacementRequest
-from scheduler_core.placement.reservations import Plan, Reservation, Slot, assignment, find_plan, is_still_valid
+from scheduler_core.placement.reservations import (
+    Plan,
+    Reservation,
+    ReservedNodes,
+    assignment,
+    find_plan,
+    is_still_valid,
+)
 from scheduler_core.placement.worlds import CycleWorld, SearchWorld, SeatedWorld, seated_in
-from scheduler_core.runtime.equivalence import filter_class
 from scheduler_core.snapshot.node_columns import NodeColumns
-from scheduler_core.snapshot.pod_info import NO_ROW
 
 _RESERVED = "capacity is reserved for it, {} {}, until the pods that run there have ended"
 _IN_TURN = "it waits for its turn: capacity that it needs is reserved for {}"
@@ -56,30 +60,6 @@ class ReservationStep(Enum):
     STAYS = "stays"
     PLANNED = "planned"
     HOPELESS = "hopeless"
-
-
-class ReservedNodes(Struct, frozen=True):
-    """A plan with UIDs of the members in place of pods; fields as in :class:`Plan`."""
-
-    slots: tuple[tuple[str, str], ...]
-    in_the_way: tuple[str, ...]
-    weight: int
-    domain: str
-
-    @classmethod
-    def of(cls, plan: Plan) -> ReservedNodes:
-        slots = tuple((slot.info.uid, slot.node_name) for slot in plan.slots)
-        return cls(slots, tuple(sorted(plan.in_the_way)), plan.weight, plan.domain)
-
-    def plan(self, nodes: NodeColumns, request: PlacementRequest) -> Plan | None:
-        """Return the plan; None if a node or a member is gone."""
-        infos = {queued.uid: queued.info for queued in request.members}
-        if any(uid not in infos or nodes.row_of(node_name) == NO_ROW for uid, node_name in self.slots):
-            return None
-        slots = tuple(
-            Slot(infos[uid], filter_class(request.instance, infos[uid]), node_name) for uid, node_name in self.slots
-        )
-        return Plan(slots, frozenset(self.in_the_way), self.weight, self.domain)
 
 
 class ReservationSearch(Struct, frozen=True):
@@ -121,10 +101,9 @@ class Reserving:
                 return ReservationSearch(ReservationStep.STAYS, version=version, is_requested=True)
             if self._reservations.is_hopeless(gang):
                 return ReservationSearch(ReservationStep.HOPELESS, version=version, is_requested=True)
-            plan = self._plan(request)
+            nodes = self._plan(request)
         except AttemptLimitError as limit:
             return ReservationSearch(ReservationStep.PLANNED, given_up=str(limit), version=version, is_requested=True)
-        nodes = None if plan is None else ReservedNodes.of(plan)
         return ReservationSearch(ReservationStep.PLANNED, nodes, version=version, is_requested=True)
 
     def reserve(self, request: PlacementRequest, failure: GangFailure, found: ReservationSearch) -> GangFailure:
@@ -136,13 +115,13 @@ class Reserving:
         if held is not None:
             held.priority = gang.priority
         if found.given_up:
-            return _with(failure, f"the search for nodes to reserve was {found.given_up}")
+            return failure.also(f"the search for nodes to reserve was {found.given_up}")
         if found.step is ReservationStep.STAYS:
             if held is not None and found.version == self._nodes.real_version:
                 held.confirm()
-            return failure if held is None else _with(failure, _reserved(held.plan))
+            return failure if held is None else failure.also(_reserved(held.plan))
         if found.step is ReservationStep.HOPELESS:
-            return _with(failure, _HOPELESS)
+            return failure.also(_HOPELESS)
         plan = None if found.nodes is None else found.nodes.plan(self._nodes, request)
         if found.nodes is not None and (plan is None or not self._may_use(request, plan)):
             # A node or a member was deleted during the search, or a node reserved for another gang; the next cycle of
@@ -151,14 +130,14 @@ class Reserving:
             return failure
         if plan is not None:
             self._reservations.begin(gang, plan)
-            return _with(failure, _reserved(plan))
+            return failure.also(_reserved(plan))
         self._reservations.end(gang.key)
         holders = self._reservations.holders()
         if holders:
             self._reservations.await_turn(gang)
-            return _with(failure, _IN_TURN.format(" and ".join(holders[:2])))
+            return failure.also(_IN_TURN.format(" and ".join(holders[:2])))
         self._reservations.plan_failed(gang, found.version)
-        return _with(failure, _HOPELESS)
+        return failure.also(_HOPELESS)
 
     def _is_still_good(self, request: PlacementRequest, held: Reservation) -> bool:
         """Return whether a plan is still feasible once the pods in the way have ended."""
@@ -173,7 +152,7 @@ class Reserving:
         usable = self._reservations.usable_rows(request.gang, lower_too=True)
         return all(usable[self._nodes.row_of(name)] for name in plan.node_names)
 
-    def _plan(self, request: PlacementRequest) -> Plan | None:
+    def _plan(self, request: PlacementRequest) -> ReservedNodes | None:
         """Return a plan beside all other reservations, or else one on nodes reserved for gangs of lower priority."""
         gang = request.gang
         beside = self._reservations.usable_rows(gang, lower_too=False)
@@ -198,7 +177,3 @@ def _beyond(nodes: NodeColumns, reservation: Reservation) -> Where:
 
 def _reserved(plan: Plan) -> str:
     return _RESERVED.format("in" if plan.domain else "on", plan)
-
-
-def _with(failure: GangFailure, words: str) -> GangFailure:
-    return replace(failure, message=f"{failure.message.rstrip('.')}; {words}")

@@ -75,13 +75,11 @@ class Plan(Struct, frozen=True):
     Attributes:
         slots: Slots in the order in which members are tried.
         in_the_way: UIDs of the pods that must end first.
-        weight: Cost of waiting for them; lower is better.
         domain: The topology domain, such as ``zone=a``; "" for none.
     """
 
     slots: tuple[Slot, ...]
     in_the_way: frozenset[str]
-    weight: int = 0
     domain: str = ""
 
     @property
@@ -95,6 +93,29 @@ class Plan(Struct, frozen=True):
         names = self.node_names
         more = len(names) - _MAX_NAMES
         return ", ".join(names[:_MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
+
+
+class ReservedNodes(Struct, frozen=True):
+    """A plan with UIDs of the members in place of pods; fields as in :class:`Plan`.
+
+    Attributes:
+        weight: Cost of waiting for the pods in the way; lower is better.
+    """
+
+    slots: tuple[tuple[str, str], ...]
+    in_the_way: tuple[str, ...]
+    weight: int
+    domain: str
+
+    def plan(self, nodes: NodeColumns, request: PlacementRequest) -> Plan | None:
+        """Return the plan; None if a node or a member is gone."""
+        infos = {queued.uid: queued.info for queued in request.members}
+        if any(uid not in infos or nodes.row_of(node_name) == NO_ROW for uid, node_name in self.slots):
+            return None
+        slots = tuple(
+            Slot(infos[uid], filter_class(request.instance, infos[uid]), node_name) for uid, node_name in self.slots
+        )
+        return Plan(slots, frozenset(self.in_the_way), self.domain)
 
 
 class Reservation:
@@ -426,15 +447,13 @@ class EmptiedWorld(SearchWorld):
 
         return sorted(np.flatnonzero(hopeful).tolist(), key=order)
 
-    def plan(self, found: Placement) -> Plan:
-        slots = tuple(
-            Slot(attempt.info, self._classes[attempt.info.uid], attempt.node_name) for attempt in found.placed
-        )
+    def plan(self, found: Placement) -> ReservedNodes:
+        slots = tuple((attempt.info.uid, attempt.node_name) for attempt in found.placed)
         weights = {info.uid: _weight(info) for info in self._overlay.removed}
-        return Plan(slots, frozenset(weights), sum(weights.values()), found.where.name)
+        return ReservedNodes(slots, tuple(sorted(weights)), sum(weights.values()), found.where.name)
 
 
-def find_plan(search: SearchWorld, request: PlacementRequest, allowed: NDArray[np.bool_]) -> Plan | None:
+def find_plan(search: SearchWorld, request: PlacementRequest, allowed: NDArray[np.bool_]) -> ReservedNodes | None:
     """Return the plan for a quorum that waits for the least work; changes nothing.
 
     Args:
@@ -446,7 +465,7 @@ def find_plan(search: SearchWorld, request: PlacementRequest, allowed: NDArray[n
     Raises:
         AttemptLimitError: The search took more steps than it may.
     """
-    world, best = EmptiedWorld(search, request), list[Plan]()
+    world, best = EmptiedWorld(search, request), list[ReservedNodes]()
 
     def accept(found: Placement) -> Verdict:
         best.append(world.plan(found))

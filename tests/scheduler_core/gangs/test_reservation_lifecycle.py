@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from scheduler_core.gangs.failure_handler import GangFailure
-from scheduler_core.gangs.reservation_cycle import ReservationSearch, ReservationStep, ReservedNodes
+from scheduler_core.gangs.reservation_cycle import ReservationSearch, ReservationStep
 from scheduler_core.model.affinity import LabelSelector
 from scheduler_core.model.pod import TopologySpreadConstraint
 from scheduler_core.placement.requests import PlacementRequest
+from scheduler_core.placement.reservations import ReservedNodes
 from tests.support.affinities import anti_affinity_to, app, term
 from tests.support.gang_traffic import PATIENCE, Traffic, full_traffic
 from tests.support.gangs import group, key
