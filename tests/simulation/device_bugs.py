@@ -17,16 +17,11 @@ from scheduler_core.plugins.dynamic_resources import DynamicResources
 from scheduler_core.plugins.dynamic_resources.claim_binding import ClaimBinder, PodBinding
 from scheduler_core.snapshot.held_claims import HeldClaims
 from scheduler_core.snapshot.indexes.device_index import DeviceIndex
-from tests.simulation.planted_bugs import Bug, Original, _patched, _skipped, _without_hints_for
+from tests.simulation.planted_bugs import Bug, Original, _patched, _replaced, _skipped, _without_hints_for
 
 
-def _unwritten(original: Original) -> Original:
-    del original
-
-    async def nothing(*_: Any) -> None:
-        return None
-
-    return nothing
+async def _unwritten(*_: Any) -> None:
+    return None
 
 
 def _shares_not_counted(original: Original) -> Original:
@@ -35,16 +30,6 @@ def _shares_not_counted(original: Original) -> Original:
             original(self, result, sign, revision, shares_count=shares_count)
 
     return change
-
-
-def _nothing_consumed(original: Original) -> Original:
-    del original
-    return lambda *_: iter(())
-
-
-def _restored(original: Original) -> Original:
-    del original
-    return DeviceIndex.assign_claim
 
 
 def _unknown_outcome_fails(original: Original) -> Original:
@@ -57,42 +42,30 @@ def _unknown_outcome_fails(original: Original) -> Original:
     return write
 
 
-def _no_list_required(original: Original) -> Original:
-    del original
-    return lambda _: None
-
-
-def _deleted_without_event(original: Original) -> Original:
-    del original
-
-    async def delete(plugin: DynamicResources, claim: Any, pod: Any, binder: ClaimBinder) -> None:
-        del plugin, pod
-        await binder.delete(claim)
-
-    return delete
+async def _deleted_without_event(plugin: DynamicResources, claim: Any, pod: Any, binder: ClaimBinder) -> None:
+    del plugin, pod
+    await binder.delete(claim)
 
 
 DEVICE_BUGS: dict[str, Bug] = {
     "devices of in-flight allocations count as free": _skipped(AllocatedDevices, "put_in_flight"),
-    "counters of allocated devices count as free": lambda: _patched(device_state, "_allocated", _nothing_consumed),
-    "shares of devices are not counted": lambda: _patched(PoolUsage, "change", _shares_not_counted),
-    "claims are not written before the bind": lambda: _patched(PodBinding, "write_claims", _unwritten),
-    "deallocated claims are not read again": lambda: _patched(PodBinding, "read_claims", _unwritten),
+    "counters of allocated devices count as free": _replaced(device_state, "_allocated", lambda *_: iter(())),
+    "shares of devices are not counted": _patched(PoolUsage, "change", _shares_not_counted),
+    "claims are not written before the bind": _replaced(PodBinding, "write_claims", _unwritten),
+    "deallocated claims are not read again": _replaced(PodBinding, "read_claims", _unwritten),
     "an allocation in flight never ends": _skipped(DeviceIndex, "end_allocation"),
     "written allocations stay in flight": _skipped(PodBinding, "end_allocations"),
-    "the response of a write restores a deleted claim": lambda: _patched(DeviceIndex, "claim_written", _restored),
-    "an allocation with unknown outcome is treated as failed": lambda: _patched(
-        ClaimBinder, "_write", _unknown_outcome_fails
+    "the response of a write restores a deleted claim": _replaced(
+        DeviceIndex, "claim_written", DeviceIndex.assign_claim
     ),
-    "the bind does not wait for binding conditions of devices": lambda: _patched(
-        PodBinding, "wait_for_drivers", _unwritten
-    ),
+    "an allocation with unknown outcome is treated as failed": _patched(ClaimBinder, "_write", _unknown_outcome_fails),
+    "the bind does not wait for binding conditions of devices": _replaced(PodBinding, "wait_for_drivers", _unwritten),
     "DynamicResources skips events of resource slices": _without_hints_for(DynamicResources, Resource.RESOURCE_SLICE),
     "DynamicResources skips events of resource claims": _without_hints_for(DynamicResources, Resource.RESOURCE_CLAIM),
-    "devices are allocated before the first list of claims": lambda: _patched(
-        dynamic_resources, "require_lists", _no_list_required
+    "devices are allocated before the first list of claims": _replaced(
+        dynamic_resources, "require_lists", lambda _: None
     ),
-    "the deletion of an earlier attempt's claim requeues no pod": lambda: _patched(
+    "the deletion of an earlier attempt's claim requeues no pod": _replaced(
         DynamicResources, "_delete_stale", _deleted_without_event
     ),
     "devices of deleted claims are not released": _skipped(AllocatedDevices, "remove_claim"),

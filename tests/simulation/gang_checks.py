@@ -24,10 +24,9 @@ from scheduler_core.model.pod_group import GroupKey
 from scheduler_core.queueing.gang_members import Gang, GangOutcome
 from tests.simulation.healing_checks import HealingChecks
 from tests.simulation.ledger import ReservationLedger
-from tests.simulation.pod_groups import ReceivedGroups
+from tests.simulation.pod_groups import ReceivedGroups, TreeState
 from tests.simulation.profiles import gang_key
 from tests.simulation.received import ReceivedFeed
-from tests.simulation.tree_quorum import TreeState
 
 
 @dataclass(slots=True)

@@ -22,9 +22,7 @@ from bayplan.kube.http.connection import ApiConnection, ApiRequest, ClusterAcces
 from scheduler_core.errors import ServerUnavailableError, WriteTimeoutError
 from tests.simulation.api_server import OPERATOR, ApiServer, Change, Collection, Response
 from tests.simulation.fault_counts import FaultCounts
-from tests.simulation.request_kinds import COUNTED, kind_of
 from tests.simulation.virtual_loop import PROCESS, LoopClock, VirtualLoop
-from tests.simulation.watch_lag import WatchLag
 
 _UNAVAILABLE = "the API server cannot be reached"
 _BEFORE_SUCCESSOR = ("claim", "evict", "plan")
@@ -395,3 +393,97 @@ def _complete(outcome: asyncio.Future[Response], result: Response | Exception) -
         outcome.set_exception(result)
     else:
         outcome.set_result(result)
+
+
+# -- kinds of requests, which fail independently of each other ---------------------------------------------------------
+
+
+COUNTED = {
+    ("bind", "error before"): "bind refused",
+    ("bind", "error after"): "bind failed after it took effect",
+    ("bind", "request lost"): "bind request lost",
+    ("bind", "response lost"): "bind response lost",
+    ("bind", "no response"): "bind timed out",
+    ("bind", "conflict"): "bind conflict without cause",
+    ("bind", "slow"): "bind slow",
+    ("bind", "acknowledged only"): "bind acknowledged but not performed",
+    ("read", "error before"): "read failed",
+    ("read", "request lost"): "read failed",
+    ("patch", "error before"): "patch failed",
+    ("patch", "response lost"): "patch failed",
+    ("delete", "error before"): "deletion failed",
+    ("delete", "response lost"): "deletion failed",
+    ("volume", "error before"): "volume bind failed",
+    ("volume", "response lost"): "volume bind failed",
+    ("claim", "error before"): "claim write failed",
+    ("claim", "error after"): "claim write failed",
+    ("claim", "request lost"): "claim write failed",
+    ("claim", "response lost"): "claim write failed",
+    ("claim", "no response"): "claim write failed",
+    ("claim", "conflict"): "claim write conflict",
+    ("group", "error before"): "PodGroup write failed",
+    ("group", "error after"): "PodGroup write failed",
+    ("group", "request lost"): "PodGroup write failed",
+    ("group", "response lost"): "PodGroup write failed",
+    ("group", "no response"): "PodGroup write failed",
+    ("group", "conflict"): "PodGroup write failed",
+}
+"""Fault to count, by the kind of a request and how the request fails."""
+
+
+def kind_of(request: ApiRequest) -> str:
+    """Return the kind of a request."""
+    path = request.path
+    if path.endswith("/binding"):
+        return "bind"
+    if "/events.k8s.io/" in path:
+        return "event"
+    if "/resourceclaims" in path and request.method != "GET":
+        return "claim"
+    if path.endswith("/eviction"):
+        return "evict"
+    if "/rebalanceplans" in path:
+        return "plan"
+    if "/podgroups" in path:
+        return "group"
+    if "/persistentvolume" in path:
+        return "volume" if request.method != "GET" else "list"
+    if request.method == "PATCH":
+        return "patch"
+    if request.method == "DELETE":
+        return "delete"
+    return "read" if "/namespaces/" in path else "list"
+
+
+# -- delay of the watch events of the operator's own writes ------------------------------------------------------------
+
+
+LAGGING = ("bind", "patch", "delete", "claim", "volume")
+"""Kinds of writes: binds, conditions and nominations, evictions, claims of devices, and volumes."""
+
+_MAXIMA_SECONDS = (0.0, 0.0, 0.5, 2.0, 5.0)
+
+
+class WatchLag:
+    """Delays of one run; each kind of write has a maximum of its own.
+
+    Between the response to a write and its watch event, the operator must act as if the event had arrived. An API
+    server under load delivers events seconds after responses.
+
+    Args:
+        rng: Random generator, which nothing else uses.
+        always: Whether every kind of write is delayed.
+
+    Attributes:
+        maxima: Longest delay in seconds by kind of write.
+    """
+
+    def __init__(self, rng: random.Random, *, always: bool = False) -> None:
+        self._rng = rng
+        choices = [each for each in _MAXIMA_SECONDS if each or not always]
+        self.maxima = {kind: choices[rng.randrange(len(choices))] for kind in LAGGING}
+
+    def seconds(self, kind: str) -> float:
+        """Return the delay of the event of one write."""
+        maximum = self.maxima.get(kind, 0.0)
+        return maximum * self._rng.random() if maximum else 0.0

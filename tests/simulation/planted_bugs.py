@@ -41,34 +41,45 @@ from scheduler_core.queueing.in_flight_events import InFlightEvents
 from scheduler_core.queueing.queue_moves import Moves
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.shadows import shadow_profiles
 from scheduler_core.snapshot.cluster_cache import ClusterCache
 from scheduler_core.snapshot.indexes.pod_index import PodIndex
 from scheduler_core.snapshot.indexes.row_indexes import HostPortIndex
 from scheduler_core.snapshot.node_columns import NodeColumns
+from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.presence import present
 
 Bug = Callable[[], AbstractContextManager[None]]
 Original = Callable[..., Any]
 
 
-@contextmanager
-def _patched(owner: Any, name: str, make: Callable[[Original], Original]) -> Iterator[None]:
-    """Replace a function temporarily, also one that a class inherits."""
-    is_own = name in vars(owner)
-    original = vars(owner)[name] if is_own else getattr(owner, name)
-    setattr(owner, name, make(original))
-    try:
-        yield
-    finally:
-        if is_own:
-            setattr(owner, name, original)
-        else:
-            delattr(owner, name)
+def _patched(owner: Any, name: str, make: Callable[[Original], Any]) -> Bug:
+    """Return a bug that replaces a function, also one that a class inherits."""
+
+    @contextmanager
+    def patched() -> Iterator[None]:
+        is_own = name in vars(owner)
+        original = vars(owner)[name] if is_own else getattr(owner, name)
+        setattr(owner, name, make(original))
+        try:
+            yield
+        finally:
+            if is_own:
+                setattr(owner, name, original)
+            else:
+                delattr(owner, name)
+
+    return patched
+
+
+def _replaced(owner: Any, name: str, new: Any) -> Bug:
+    """Return a bug that replaces a function by one that does not call it."""
+    return _patched(owner, name, lambda _: new)
 
 
 def _skipped(owner: Any, name: str) -> Bug:
     """Return a bug that skips a function."""
-    return lambda: _patched(owner, name, lambda _: _nothing)
+    return _replaced(owner, name, _nothing)
 
 
 def _nothing(*_: Any, **__: Any) -> None:
@@ -95,7 +106,7 @@ def _without_hints_for(plugin: type[Any], resource: Resource) -> Bug:
 
         return registrations_of
 
-    return lambda: _patched(plugin, "events_to_register", registrations)
+    return _patched(plugin, "events_to_register", registrations)
 
 
 def _inverted(plugin: type[Any]) -> Bug:
@@ -107,7 +118,7 @@ def _inverted(plugin: type[Any]) -> Bug:
 
         return registrations_of
 
-    return lambda: _patched(plugin, "events_to_register", registrations)
+    return _patched(plugin, "events_to_register", registrations)
 
 
 def _opposite(registration: EventRegistration) -> Callable[[Any, Any, Any], Hint]:
@@ -138,7 +149,7 @@ def _counted_twice(original: Original) -> Original:
 
 def _capacity_unreported(original: Original) -> Original:
     def unreported(*given: Any) -> None:
-        with _patched(FreedCapacity, "report", lambda _: _nothing):
+        with _skipped(FreedCapacity, "report")():
             original(*given)
 
     return unreported
@@ -248,7 +259,7 @@ def _success_on(error: type[Exception]) -> Bug:
 
         return tried
 
-    return lambda: _patched(Binder, "bind", bind)
+    return _patched(Binder, "bind", bind)
 
 
 def _unknown_outcome_fails(original: Original) -> Original:
@@ -301,11 +312,6 @@ def _without_repeated_attempt(original: Original) -> Original:
     return end
 
 
-def _never_overtaken(original: Original) -> Original:
-    del original
-    return lambda *_: False
-
-
 def _restored_from_copy(original: Original) -> Original:
     @contextmanager
     def without(self: NominatedPods, uids: Any) -> Iterator[None]:
@@ -329,23 +335,23 @@ def _none_leaving(original: Original) -> Original:
 BUGS: dict[str, Bug] = {
     "Unreserve is skipped": _skipped(assume_and_reserve, "run_unreserve"),
     "an assumed pod is not forgotten": _skipped(ClusterCache, "forget"),
-    "a confirmed pod is counted twice": lambda: _patched(ClusterCache, "add_pod", _counted_twice),
-    "requests of a terminating pod are not subtracted": lambda: _patched(NodeColumns, "_account", _not_subtracted),
+    "a confirmed pod is counted twice": _patched(ClusterCache, "add_pod", _counted_twice),
+    "requests of a terminating pod are not subtracted": _patched(NodeColumns, "_account", _not_subtracted),
     "a pod bound by another scheduler is not counted": _skipped(BindingOutcomes, "_count_there"),
-    "pods of a deleted node are dropped": lambda: _patched(ClusterCache, "remove_node", _pods_dropped),
-    "label changes of a node are ignored": lambda: _patched(NodeColumns, "update_node", _labels_unchanged),
+    "pods of a deleted node are dropped": _patched(ClusterCache, "remove_node", _pods_dropped),
+    "label changes of a node are ignored": _patched(NodeColumns, "update_node", _labels_unchanged),
     "host ports are not released": _skipped(HostPortIndex, "remove"),
-    "counts of selected pods are not decremented": lambda: _patched(PodIndex, "count", _only_increments),
+    "counts of selected pods are not decremented": _patched(PodIndex, "count", _only_increments),
     "events during an attempt are dropped": _skipped(InFlightEvents, "note"),
     "events are recorded for attempts that have ended": _skipped(InFlightEvents, "end"),
-    "a pod whose attempt ends in an error is dropped": lambda: _patched(SchedulingQueue, "failed", _done_after_error),
-    "a pod bound by another scheduler stays in the queue": lambda: _patched(
+    "a pod whose attempt ends in an error is dropped": _patched(SchedulingQueue, "failed", _done_after_error),
+    "a pod bound by another scheduler stays in the queue": _patched(
         SchedulingQueue, "remove", _not_removed_when_unschedulable
     ),
     "an update of an unschedulable pod is ignored": _skipped(SchedulingQueue, "_wake_by_own"),
-    "the backoff timer is not set again": lambda: _patched(Moves, "_end_backoffs", _timer_runs_once),
-    "a PreEnqueue plugin is called only once": lambda: _patched(Moves, "_passes_gates", _gates_called_once),
-    "parked pods are lost when their profile is created again": lambda: _patched(
+    "the backoff timer is not set again": _patched(Moves, "_end_backoffs", _timer_runs_once),
+    "a PreEnqueue plugin is called only once": _patched(Moves, "_passes_gates", _gates_called_once),
+    "parked pods are lost when their profile is created again": _patched(
         SchedulingQueue, "profile_changed", _parked_lost
     ),
     "podsToActivate is ignored": _skipped(SchedulingQueue, "activate"),
@@ -356,50 +362,36 @@ BUGS: dict[str, Bug] = {
     "NodeAffinity skips node events": _without_hints_for(NodeAffinity, Resource.NODE),
     "InterPodAffinity skips events of assigned pods": _without_hints_for(InterPodAffinity, Resource.ASSIGNED_POD),
     "nominations are not withdrawn": _skipped(NominatedPods, "withdraw"),
-    "the Permit timeout never expires": lambda: _patched(WaitingPod, "__init__", _without_timeout),
+    "the Permit timeout never expires": _patched(WaitingPod, "__init__", _without_timeout),
     "a rejected pod keeps waiting at Permit": _skipped(WaitingPod, "reject"),
     "a deleted pod keeps waiting at Permit": _skipped(WaitingPods, "reject"),
-    "a preemptor is gated forever": lambda: _patched(Evictions, "is_preempting", _preempting_forever),
-    "an attempt that was gated by a preemption is not repeated": lambda: _patched(
-        Evictions, "_end", _without_repeated_attempt
-    ),
-    "a deleted pod does not report freed capacity": lambda: _patched(
+    "a preemptor is gated forever": _patched(Evictions, "is_preempting", _preempting_forever),
+    "an attempt that was gated by a preemption is not repeated": _patched(Evictions, "_end", _without_repeated_attempt),
+    "a deleted pod does not report freed capacity": _patched(
         pod_and_node_feed.PodAndNodeFeed, "_pod_deleted", _capacity_unreported
     ),
-    "a failed bind does not report freed capacity": lambda: _patched(BindingOutcomes, "failed", _capacity_unreported),
+    "a failed bind does not report freed capacity": _patched(BindingOutcomes, "failed", _capacity_unreported),
     "assumed volumes are not reverted": _skipped(VolumeBinding, "unreserve"),
     "a framework instance counts attempts that have ended": _skipped(FrameworkInstance, "end"),
     "status 404 of a bind is treated as success": _success_on(NotFoundError),
     "a conflict of a bind is treated as success": _success_on(ConflictError),
-    "a bind with unknown outcome is treated as failed": lambda: _patched(Binder, "bind", _unknown_outcome_fails),
+    "a bind with unknown outcome is treated as failed": _patched(Binder, "bind", _unknown_outcome_fails),
     "a bind with unknown outcome is treated as success": _success_on(WriteTimeoutError),
     "unconfirmed bound pods are not read": _skipped(ClusterCache, "finish_binding"),
-    "objects that a list lacks are not deleted": lambda: _patched(Informer, "_finish_list", _without_deletions),
-    "a watch is resumed from a later resourceVersion": lambda: _patched(
-        Informer, "_note_error", _resumed_at_later_version
-    ),
-    "a terminated pod stays on its node": lambda: _patched(
+    "objects that a list lacks are not deleted": _patched(Informer, "_finish_list", _without_deletions),
+    "a watch is resumed from a later resourceVersion": _patched(Informer, "_note_error", _resumed_at_later_version),
+    "a terminated pod stays on its node": _patched(
         pod_and_node_feed.PodAndNodeFeed, "pod_updated", _without_termination
     ),
-    "an older watch event overrides a read": lambda: _patched(ReadPods, "is_overtaken", _never_overtaken),
-    "nominations are restored from a copy": lambda: _patched(NominatedPods, "without", _restored_from_copy),
+    "an older watch event overrides a read": _replaced(ReadPods, "is_overtaken", lambda *_: False),
+    "nominations are restored from a copy": _patched(NominatedPods, "without", _restored_from_copy),
     "delayed writes are not released": _skipped(ApiDispatcher, "release"),
 }
 """Planted bugs by the defect that they cause."""
 
 
-def _without_end(original: Original) -> Original:
-    del original
-    return lambda *_: None
-
-
 async def _not_ended(*_: Any) -> None:
     return None
-
-
-def _nothing_blocked(original: Original) -> Original:
-    del original
-    return lambda *_: []
 
 
 def _passed_by_equals(original: Original) -> Original:
@@ -411,14 +403,10 @@ def _passed_by_equals(original: Original) -> Original:
 
 
 RESERVATION_BUGS: dict[str, Bug] = {
-    "the room of a NodeReservation blocks no pod": lambda: _patched(HeldRooms, "blocking", _nothing_blocked),
-    "pods of equal priority use the room of a NodeReservation": lambda: _patched(
-        HeldRoom, "__init__", _passed_by_equals
-    ),
-    "a NodeReservation does not expire": lambda: _patched(ReservationController, "_end_time", _without_end),
-    "the room of a deleted NodeReservation stays held": lambda: _patched(
-        ReservationController, "_end", lambda _: _not_ended
-    ),
+    "the room of a NodeReservation blocks no pod": _replaced(HeldRooms, "blocking", lambda *_: []),
+    "pods of equal priority use the room of a NodeReservation": _patched(HeldRoom, "__init__", _passed_by_equals),
+    "a NodeReservation does not expire": _replaced(ReservationController, "_end_time", lambda *_: None),
+    "the room of a deleted NodeReservation stays held": _replaced(ReservationController, "_end", _not_ended),
 }
 """Planted bugs in NodeReservations."""
 
@@ -428,17 +416,42 @@ async def _succeeds(*_: Any) -> str:
 
 
 PLAN_BUGS: dict[str, Bug] = {
-    "the next move begins before the replacement is bound": lambda: _patched(PodMoves, "outcome", lambda _: _succeeds),
-    "a restart resumes no move": lambda: _patched(PodMoves, "resume", lambda _: _not_ended),
+    "the next move begins before the replacement is bound": _replaced(PodMoves, "outcome", _succeeds),
+    "a restart resumes no move": _replaced(PodMoves, "resume", _not_ended),
 }
 """Planted bugs in RebalancePlans."""
 
 LIMIT_BUGS: dict[str, Bug] = {
-    "a resize frees room before the kubelet makes it": lambda: _patched(
-        pod_requests, "_is_resized", lambda _: lambda _: False
-    ),
-    "evictions that budgets do not show are not counted": lambda: _patched(EvictionLimits, "__init__", _none_leaving),
+    "a resize frees room before the kubelet makes it": _replaced(pod_requests, "_is_resized", lambda _: False),
+    "evictions that budgets do not show are not counted": _patched(EvictionLimits, "__init__", _none_leaving),
     "a budget that is never violated is violated": _skipped(EvictionLimits, "_violates"),
-    "the maximum of victims is ignored": lambda: _patched(gang_preemptor, "why_too_many", lambda _: lambda *_: ""),
+    "the maximum of victims is ignored": _replaced(gang_preemptor, "why_too_many", lambda *_: ""),
 }
 """Planted bugs in the limits of a profile on victims, and in resizes."""
+
+
+# -- shadow profiles, which change the live state ----------------------------------------------------------------------
+
+
+def _never_reverted(original: Original) -> Original:
+    class Unreverted(original):  # type: ignore[misc, valid-type]
+        def restore(self, pods: object) -> None:
+            """Do nothing."""
+
+        def undo(self) -> None:
+            """Do nothing."""
+
+    return Unreverted
+
+
+@contextmanager
+def _without_node(info: PodInfo) -> Iterator[None]:
+    info.node_name = ""
+    yield
+
+
+SHADOW_BUGS: dict[str, Bug] = {
+    "the overlay of a shadow is not reverted": _patched(shadow_profiles, "ColumnsOverlay", _never_reverted),
+    "a pod that a shadow has scheduled loses its node": _replaced(shadow_profiles, "_on_no_node", _without_node),
+}
+"""Planted bugs by the defect that they cause."""

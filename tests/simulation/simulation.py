@@ -37,7 +37,7 @@ from tests.simulation.fault_counts import FaultCounts
 from tests.simulation.gang_invariants import check_gangs_now, check_idle_gangs
 from tests.simulation.invariants import check_bind, check_idle, check_now
 from tests.simulation.ledger import RunState
-from tests.simulation.network import Network
+from tests.simulation.network import Network, WatchLag
 from tests.simulation.node_capacities import NodeCapacities
 from tests.simulation.node_reservations import NodeReservations
 from tests.simulation.operator_process import OperatorProcess
@@ -60,7 +60,6 @@ from tests.simulation.steps import (
 from tests.simulation.tree_invariants import check_idle_trees, check_trees_now
 from tests.simulation.tree_steps import TreeSteps
 from tests.simulation.virtual_loop import StalledError, VirtualLoop
-from tests.simulation.watch_lag import WatchLag
 from tests.support.injected_errors import InjectedErrors
 
 _CHECK_INTERVAL_SECONDS = 0.25

@@ -24,12 +24,11 @@ from tests.simulation.cluster_objects import APPS
 from tests.simulation.controllers import Controllers
 from tests.simulation.fault_counts import FaultCounts
 from tests.simulation.ledger import RunState
-from tests.simulation.network import Network
+from tests.simulation.network import Network, WatchLag
 from tests.simulation.operator_process import OperatorProcess, ProcessOptions
 from tests.simulation.pod_groups import PodGroups
 from tests.simulation.profiles import PROFILES, preemption_settings
 from tests.simulation.virtual_loop import VirtualLoop
-from tests.simulation.watch_lag import WatchLag
 from tests.support.builders import node, pod
 
 _PRIORITY = 100

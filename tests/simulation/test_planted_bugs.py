@@ -7,11 +7,9 @@ from itertools import chain
 import pytest
 
 from tests.simulation.device_bugs import DEVICE_BUGS
-from tests.simulation.gang_bugs import GANG_BUGS
-from tests.simulation.owner_bugs import OWNER_BUGS
-from tests.simulation.planted_bugs import BUGS, LIMIT_BUGS, PLAN_BUGS, RESERVATION_BUGS
+from tests.simulation.gang_bugs import GANG_BUGS, OWNER_BUGS, TREE_BUGS
+from tests.simulation.planted_bugs import BUGS, LIMIT_BUGS, PLAN_BUGS, RESERVATION_BUGS, SHADOW_BUGS
 from tests.simulation.profiles import limits_victims
-from tests.simulation.shadow_bugs import SHADOW_BUGS
 from tests.simulation.shrinking import kind_of, shrink
 from tests.simulation.simulation import Outcome, run_seed
 from tests.simulation.steps import (
@@ -23,7 +21,6 @@ from tests.simulation.steps import (
     has_trees,
     shadow_revision,
 )
-from tests.simulation.tree_bugs import TREE_BUGS
 from tests.support.presence import present
 from tests.support.tables import table
 

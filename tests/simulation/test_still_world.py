@@ -19,7 +19,7 @@ from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.plugins import default_preemption
 from scheduler_core.snapshot.pod_info import PodInfo
-from tests.simulation.planted_bugs import Bug, Original, _patched
+from tests.simulation.planted_bugs import Bug, Original, _patched, _replaced
 from tests.simulation.still_world import run_still_world
 from tests.support.tables import table
 
@@ -86,12 +86,12 @@ def _without_nominator(original: Original) -> Original:
 
 
 BUGS: dict[str, Bug] = {
-    "an evicted pod terminates only when the watch shows it": lambda: _patched(
-        PodAndNodeFeed, "deletion_accepted", lambda _: lambda *_: None
+    "an evicted pod terminates only when the watch shows it": _replaced(
+        PodAndNodeFeed, "deletion_accepted", lambda *_: None
     ),
-    "a version from before the deletion undoes it": lambda: _patched(AcceptedDeletions, "completed", _seen_late),
-    "a preemptor keeps only a nomination that its status shows": lambda: _patched(NominatedPods, "decide", _by_status),
-    "a preemptor may preempt until its status shows the nomination": lambda: _patched(
+    "a version from before the deletion undoes it": _patched(AcceptedDeletions, "completed", _seen_late),
+    "a preemptor keeps only a nomination that its status shows": _patched(NominatedPods, "decide", _by_status),
+    "a preemptor may preempt until its status shows the nomination": _patched(
         default_preemption, "why_not_eligible", _without_nominator
     ),
 }

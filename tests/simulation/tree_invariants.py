@@ -9,8 +9,7 @@ from scheduler_core.model.pod_group import GroupKey, PodGroup
 from scheduler_core.queueing.group_trees import GangTree
 from tests.simulation.gang_invariants import entry_problems
 from tests.simulation.operator_supervisor import OperatorSupervisor
-from tests.simulation.pod_groups import PodGroups
-from tests.simulation.tree_quorum import TreeState
+from tests.simulation.pod_groups import PodGroups, TreeState
 
 
 def check_trees_now(supervisor: OperatorSupervisor) -> Iterator[str]:
