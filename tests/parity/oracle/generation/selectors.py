@@ -25,6 +25,190 @@ _CAPACITY = [("memory", "80Gi"), ("cores", "64"), ("bandwidth", "1500m"), ("othe
 _DOMAINS = ["gpu.example.com", "other.example.com", "none.example.com"]
 _NAMES = ["x", "y", "z"]
 
+_FORMS: dict[str, tuple[str, ...]] = {
+    "int": (
+        "(<int> + <int>)",
+        "(<int> - <int>)",
+        "(<int> * <int>)",
+        "(<int> / <int>)",
+        "(<int> % <int>)",
+        "-(<int>)",
+        "<string>.size()",
+        "size(<list>)",
+        "size(<map>)",
+        "<list>[<int>]",
+        "<map>.a",
+        '<map>["b"]',
+        "(<bool> ? <int> : <int>)",
+        "int(<string>)",
+        "int(<double>)",
+        "int(<uint>)",
+        "<list>.sum()",
+        "<list>.max()",
+        "<list>.min()",
+        "<string>.indexOf(<string>)",
+        "<string>.lastIndexOf(<string>)",
+        "<list>.indexOf(<int>)",
+        "<quantity>.compareTo(<quantity>)",
+        "<quantity>.asInteger()",
+        "sign(<quantity>)",
+        "<semver>.major()",
+        "<semver>.compareTo(<semver>)",
+        "<optional>.orValue(<int>)",
+        "<optional>.value()",
+        "<timestamp>.getMonth()",
+        "<timestamp>.getDayOfWeek()",
+        "<timestamp>.getHours('+02:30')",
+        "<duration>.getMinutes()",
+        "int(<timestamp>)",
+        "<duration>.getMilliseconds()",
+        "cel.bind(v, <int>, v + v)",
+    ),
+    "double": (
+        "(<double> + <double>)",
+        "(<double> / <double>)",
+        "(<double> * <double>)",
+        "-(<double>)",
+        "double(<int>)",
+        "double(<string>)",
+        "double(<uint>)",
+        "<quantity>.asApproximateFloat()",
+    ),
+    "string": (
+        "(<string> + <string>)",
+        "string(<int>)",
+        "string(<double>)",
+        "string(<bool>)",
+        "string(<bytes>)",
+        "string(<duration>)",
+        "string(<timestamp>)",
+        "<string>.lowerAscii()",
+        "<string>.upperAscii()",
+        "<string>.trim()",
+        "<string>.substring(<int>)",
+        "<string>.substring(0, <int>)",
+        "<string>.charAt(<int>)",
+        "<string>.replace(<string>, <string>)",
+        "<string>.replace(<string>, <string>, <int>)",
+        "<strings>.join(<string>)",
+        "<strings>.join()",
+        "(<bool> ? <string> : <string>)",
+        "<strings>[<int>]",
+        "strings.quote(<string>)",
+        '"%s-%d".format([<string>, <int>])',
+        '<string>.find("[a-z]+")',
+    ),
+    "uint": (
+        "(<uint> + <uint>)",
+        "(<uint> - <uint>)",
+        "(<uint> * <uint>)",
+        "(<uint> / <uint>)",
+        "(<uint> % <uint>)",
+        "uint(<int>)",
+        "uint(<double>)",
+    ),
+    "list": (
+        "[<int>, <int>]",
+        "(<list> + <list>)",
+        "<list>.map(x, x + <int>)",
+        "<list>.filter(y, <bool>)",
+        "<list>.map(x, <bool>, x)",
+        "<list>.reverse()",
+        "<list>.distinct()",
+        "<list>.sort()",
+        "<list>.slice(0, <int>)",
+        "lists.range(3)",
+        "[<list>, <list>].flatten()",
+        "[?<optional>, <int>]",
+        "<list>.transformList(i, v, i + v)",
+        "<list>.sortBy(x, -x)",
+        "(<bool> ? <list> : <list>)",
+    ),
+    "map": (
+        '{"a": <int>}',
+        '{<string>: <int>, "b": <int>}',
+        '{?"a": <optional>}',
+        "<map>.transformMap(k, v, v + <int>)",
+        '<map>.transformMapEntry(k, v, {k + "!": v})',
+    ),
+    "quantity": (
+        "<quantity>.add(<quantity>)",
+        "<quantity>.sub(<quantity>)",
+        "<quantity>.add(<int>)",
+        "quantity(<string>)",
+    ),
+    "semver": (
+        "semver(<string>)",
+        'semver("v1.2", true)',
+    ),
+    "duration": (
+        "(<duration> + <duration>)",
+        "(<timestamp> - <timestamp>)",
+        "duration(<string>)",
+    ),
+    "timestamp": (
+        "(<timestamp> + <duration>)",
+        "(<timestamp> - <duration>)",
+        "timestamp(<int>)",
+    ),
+    "bool": (
+        "(<bool> && <bool>)",
+        "(<bool> || <bool>)",
+        "!(<bool>)",
+        "(<bool> ? <bool> : <bool>)",
+        "(<int> in <list>)",
+        "(<string> in <map>)",
+        "(<string> in <strings>)",
+        "<string>.contains(<string>)",
+        "<string>.startsWith(<string>)",
+        "<string>.endsWith(<string>)",
+        '<string>.matches("^[a-c]+$")',
+        "has(<map>.a)",
+        "has(<map>.model)",
+        "<optional>.hasValue()",
+        "<quantity>.isInteger()",
+        "<quantity>.isGreaterThan(<quantity>)",
+        "<semver>.isLessThan(<semver>)",
+        "<list>.isSorted()",
+        "sets.contains(<list>, <list>)",
+        "sets.intersects(<list>, <list>)",
+        "sets.equivalent(<list>, <list>)",
+        "bool(<string>)",
+        "isQuantity(<string>)",
+        "isSemver(<string>)",
+        "<list>.includes(<int>)",
+        'has(device.attributes["gpu.example.com"].model)',
+        '("gpu.example.com" in device.attributes)',
+    ),
+    "dyn": ("<int>", "<string>", "<bool>", "<list>", "<map>", "<double>"),
+    "bytes": (
+        "(<bytes> + <bytes>)",
+        "bytes(<string>)",
+    ),
+    "optional": (
+        "optional.of(<int>)",
+        "optional.ofNonZeroValue(<int>)",
+        "<map>.?a",
+        '<map>[?"b"]',
+        "<list>[?<int>]",
+        "<optional>.or(<optional>)",
+        "<optional>.optMap(x, x + 1)",
+        "<optional>.optFlatMap(x, optional.of(x))",
+        "<list>.first()",
+        "<list>.last()",
+    ),
+    "strings": (
+        "<string>.split(<string>)",
+        "<string>.split(<string>, <int>)",
+        '<string>.findAll("[a-z]")',
+        "[<string>, <string>]",
+    ),
+}
+"""Expressions of a type that have parts, each of which is the type in angle brackets."""
+
+
+_COMPARED = [kind for kind in _FORMS if kind != "strings"]
+
 
 class _Grammar:
     """Grammar of expressions by type, of which most compile."""
@@ -41,7 +225,9 @@ class _Grammar:
             return f"dyn({self.expression(kind, depth - 1)})" if depth > 0 else self._leaf(kind)
         if depth <= 0 or self._random.random() < 0.12:
             return self._leaf(kind)
-        return str(getattr(self, f"_{kind}")(depth - 1))
+        if kind == "bool":
+            return self._bool(depth - 1)
+        return self._compound(kind, depth - 1)
 
     def _leaf(self, kind: str) -> str:
         pick = self._random.choice
@@ -85,8 +271,8 @@ class _Grammar:
         name = self._random.choice(["memory", "cores", "bandwidth", "absent"])
         return f'device.capacity["gpu.example.com"].{name}'
 
-    def _compound(self, forms: list[str], depth: int) -> str:
-        form = self._random.choice(forms)
+    def _compound(self, kind: str, depth: int) -> str:
+        form = self._random.choice(_FORMS[kind])
         parts = []
         for piece in form.split("<"):
             kind, closing, rest = piece.partition(">")
@@ -97,62 +283,14 @@ class _Grammar:
         return "".join(parts)
 
     def _bool(self, depth: int) -> str:
-        kind = self._random.choice(
-            [
-                "int",
-                "double",
-                "string",
-                "uint",
-                "list",
-                "map",
-                "quantity",
-                "semver",
-                "duration",
-                "timestamp",
-                "bool",
-                "dyn",
-                "bytes",
-                "optional",
-            ]
-        )
+        kind = self._random.choice(_COMPARED)
         other = kind if self._random.random() < 0.85 else self._random.choice(["int", "uint", "double", "dyn"])
         comparison = self._random.choice(["==", "!=", "<", "<=", ">", ">="])
         if self._random.random() < 0.4:
             return f"({self.expression(kind, depth)} {comparison} {self.expression(other, depth)})"
         if self._random.random() < 0.25:
             return self._quantified(depth)
-        return self._compound(
-            [
-                "(<bool> && <bool>)",
-                "(<bool> || <bool>)",
-                "!(<bool>)",
-                "(<bool> ? <bool> : <bool>)",
-                "(<int> in <list>)",
-                "(<string> in <map>)",
-                "(<string> in <strings>)",
-                "<string>.contains(<string>)",
-                "<string>.startsWith(<string>)",
-                "<string>.endsWith(<string>)",
-                '<string>.matches("^[a-c]+$")',
-                "has(<map>.a)",
-                "has(<map>.model)",
-                "<optional>.hasValue()",
-                "<quantity>.isInteger()",
-                "<quantity>.isGreaterThan(<quantity>)",
-                "<semver>.isLessThan(<semver>)",
-                "<list>.isSorted()",
-                "sets.contains(<list>, <list>)",
-                "sets.intersects(<list>, <list>)",
-                "sets.equivalent(<list>, <list>)",
-                "bool(<string>)",
-                "isQuantity(<string>)",
-                "isSemver(<string>)",
-                "<list>.includes(<int>)",
-                'has(device.attributes["gpu.example.com"].model)',
-                '("gpu.example.com" in device.attributes)',
-            ],
-            depth,
-        )
+        return self._compound("bool", depth)
 
     def _quantified(self, depth: int) -> str:
         name = self._random.choice(_NAMES)
@@ -164,190 +302,6 @@ class _Grammar:
         if self._random.random() < 0.2:
             return f"{iterated}.{macro}(i, {name}, {predicate})"
         return f"{iterated}.{macro}({name}, {predicate})"
-
-    def _int(self, depth: int) -> str:
-        return self._compound(
-            [
-                "(<int> + <int>)",
-                "(<int> - <int>)",
-                "(<int> * <int>)",
-                "(<int> / <int>)",
-                "(<int> % <int>)",
-                "-(<int>)",
-                "<string>.size()",
-                "size(<list>)",
-                "size(<map>)",
-                "<list>[<int>]",
-                "<map>.a",
-                '<map>["b"]',
-                "(<bool> ? <int> : <int>)",
-                "int(<string>)",
-                "int(<double>)",
-                "int(<uint>)",
-                "<list>.sum()",
-                "<list>.max()",
-                "<list>.min()",
-                "<string>.indexOf(<string>)",
-                "<string>.lastIndexOf(<string>)",
-                "<list>.indexOf(<int>)",
-                "<quantity>.compareTo(<quantity>)",
-                "<quantity>.asInteger()",
-                "sign(<quantity>)",
-                "<semver>.major()",
-                "<semver>.compareTo(<semver>)",
-                "<optional>.orValue(<int>)",
-                "<optional>.value()",
-                "<timestamp>.getMonth()",
-                "<timestamp>.getDayOfWeek()",
-                "<timestamp>.getHours('+02:30')",
-                "<duration>.getMinutes()",
-                "int(<timestamp>)",
-                "<duration>.getMilliseconds()",
-                "cel.bind(v, <int>, v + v)",
-            ],
-            depth,
-        )
-
-    def _uint(self, depth: int) -> str:
-        return self._compound(
-            [
-                "(<uint> + <uint>)",
-                "(<uint> - <uint>)",
-                "(<uint> * <uint>)",
-                "(<uint> / <uint>)",
-                "(<uint> % <uint>)",
-                "uint(<int>)",
-                "uint(<double>)",
-            ],
-            depth,
-        )
-
-    def _double(self, depth: int) -> str:
-        return self._compound(
-            [
-                "(<double> + <double>)",
-                "(<double> / <double>)",
-                "(<double> * <double>)",
-                "-(<double>)",
-                "double(<int>)",
-                "double(<string>)",
-                "double(<uint>)",
-                "<quantity>.asApproximateFloat()",
-            ],
-            depth,
-        )
-
-    def _string(self, depth: int) -> str:
-        return self._compound(
-            [
-                "(<string> + <string>)",
-                "string(<int>)",
-                "string(<double>)",
-                "string(<bool>)",
-                "string(<bytes>)",
-                "string(<duration>)",
-                "string(<timestamp>)",
-                "<string>.lowerAscii()",
-                "<string>.upperAscii()",
-                "<string>.trim()",
-                "<string>.substring(<int>)",
-                "<string>.substring(0, <int>)",
-                "<string>.charAt(<int>)",
-                "<string>.replace(<string>, <string>)",
-                "<string>.replace(<string>, <string>, <int>)",
-                "<strings>.join(<string>)",
-                "<strings>.join()",
-                "(<bool> ? <string> : <string>)",
-                "<strings>[<int>]",
-                "strings.quote(<string>)",
-                '"%s-%d".format([<string>, <int>])',
-                '<string>.find("[a-z]+")',
-            ],
-            depth,
-        )
-
-    def _bytes(self, depth: int) -> str:
-        return self._compound(["(<bytes> + <bytes>)", "bytes(<string>)"], depth)
-
-    def _list(self, depth: int) -> str:
-        return self._compound(
-            [
-                "[<int>, <int>]",
-                "(<list> + <list>)",
-                "<list>.map(x, x + <int>)",
-                "<list>.filter(y, <bool>)",
-                "<list>.map(x, <bool>, x)",
-                "<list>.reverse()",
-                "<list>.distinct()",
-                "<list>.sort()",
-                "<list>.slice(0, <int>)",
-                "lists.range(3)",
-                "[<list>, <list>].flatten()",
-                "[?<optional>, <int>]",
-                "<list>.transformList(i, v, i + v)",
-                "<list>.sortBy(x, -x)",
-                "(<bool> ? <list> : <list>)",
-            ],
-            depth,
-        )
-
-    def _strings(self, depth: int) -> str:
-        return self._compound(
-            [
-                "<string>.split(<string>)",
-                "<string>.split(<string>, <int>)",
-                '<string>.findAll("[a-z]")',
-                "[<string>, <string>]",
-            ],
-            depth,
-        )
-
-    def _map(self, depth: int) -> str:
-        return self._compound(
-            [
-                '{"a": <int>}',
-                '{<string>: <int>, "b": <int>}',
-                '{?"a": <optional>}',
-                "<map>.transformMap(k, v, v + <int>)",
-                '<map>.transformMapEntry(k, v, {k + "!": v})',
-            ],
-            depth,
-        )
-
-    def _quantity(self, depth: int) -> str:
-        return self._compound(
-            ["<quantity>.add(<quantity>)", "<quantity>.sub(<quantity>)", "<quantity>.add(<int>)", "quantity(<string>)"],
-            depth,
-        )
-
-    def _semver(self, depth: int) -> str:
-        return self._compound(["semver(<string>)", 'semver("v1.2", true)'], depth)
-
-    def _duration(self, depth: int) -> str:
-        return self._compound(["(<duration> + <duration>)", "(<timestamp> - <timestamp>)", "duration(<string>)"], depth)
-
-    def _timestamp(self, depth: int) -> str:
-        return self._compound(["(<timestamp> + <duration>)", "(<timestamp> - <duration>)", "timestamp(<int>)"], depth)
-
-    def _optional(self, depth: int) -> str:
-        return self._compound(
-            [
-                "optional.of(<int>)",
-                "optional.ofNonZeroValue(<int>)",
-                "<map>.?a",
-                '<map>[?"b"]',
-                "<list>[?<int>]",
-                "<optional>.or(<optional>)",
-                "<optional>.optMap(x, x + 1)",
-                "<optional>.optFlatMap(x, optional.of(x))",
-                "<list>.first()",
-                "<list>.last()",
-            ],
-            depth,
-        )
-
-    def _dyn(self, depth: int) -> str:
-        return self.expression(self._random.choice(["int", "string", "bool", "list", "map", "double"]), depth)
 
 
 def selector_case(seed: int, index: int) -> dict[str, Any]:
