@@ -37,7 +37,6 @@ from tests.support.gang_preemption import running_pod
 from tests.support.gangs import LABEL, group, member, members
 from tests.support.moved_searches import Run
 from tests.support.preemption import budget
-from tests.support.presence import present
 
 NODES = 20
 UUID = f'device.attributes["{DRIVER}"].uuid'
@@ -64,7 +63,7 @@ def device_nodes(run: Run, draw: random.Random) -> None:
     report(
         run.made, run.claims, *(node(f"n{number}", allocatable={"cpu": "8", "pods": "9"}) for number in range(NODES))
     )
-    run.made.context.cache.columns.devices.assign(device_class())
+    run.made.columns.devices.assign(device_class())
     for number in range(NODES):
         report(run.made, run.claims, slice_of(_devices(number, draw.randint(1, 4)), node=f"n{number}"))
     shared = slice_of(_devices(99, 2), name="fabric", node="", pool="fabric", allNodes=True)
@@ -142,7 +141,7 @@ async def test_decisions_are_those_of_a_search_that_is_not_interrupted(kind: str
         _, plain = await decided(kind, seed, in_background=False)
         run, background = await decided(kind, seed, in_background=True)
         assert background == plain, seed
-        counts = run.made.context.background.counts
+        counts = run.counts
         assert counts.outdated == counts.lost == counts.refused == 0
         assert counts.used == counts.started, seed
         moved += counts.used
@@ -156,7 +155,7 @@ async def test_a_copy_that_dies_changes_no_decision(kind: str) -> None:
         _, plain = await decided(kind, seed, in_background=False)
         run, killed = await decided(kind, seed, in_background=True, kills=True)
         assert killed == plain, seed
-        counts = run.made.context.background.counts
+        counts = run.counts
         assert (counts.used, counts.lost) == (0, counts.started)
         assert counts.started
 
@@ -172,7 +171,7 @@ def _claimant(name: str, *selectors: str, **fields: Unpack[PodFields]) -> Wanted
 
 
 def _some_device_nodes(run: Run) -> None:
-    run.made.context.cache.columns.devices.assign(device_class())
+    run.made.columns.devices.assign(device_class())
     for number in range(NODES):
         report(run.made, run.claims, node(f"n{number}", labels={"rack": "a"}, allocatable={"cpu": "8", "pods": "9"}))
         report(run.made, run.claims, slice_of(_devices(number, 3), node=f"n{number}"))
@@ -191,23 +190,23 @@ def _take_devices(run: Run) -> None:
     """Another scheduler takes the first device of each node."""
     for number in range(NODES):
         taken = allocated_claim({"pool": f"n{number}", "device": "d0"}, name=f"rival{number}")
-        run.made.context.cache.columns.devices.assign(run.claims.store(taken))
+        run.made.columns.devices.assign(run.claims.store(taken))
 
 
 def _taint_devices(run: Run) -> None:
     taint = {"key": "broken", "effect": "NoSchedule"}
-    run.made.context.cache.columns.devices.assign(taint_rule("broken", taint, {"device": "d0"}))
+    run.made.columns.devices.assign(taint_rule("broken", taint, {"device": "d0"}))
 
 
 def _replace_slices(run: Run) -> None:
     for number in range(NODES):
         only = slice_of(_devices(number, 3)[1:], node=f"n{number}", generation=2)
-        run.made.context.cache.columns.devices.assign(only)
+        run.made.columns.devices.assign(only)
 
 
 def _change_class(run: Run) -> None:
     index = f'device.attributes["{DRIVER}"].n'
-    run.made.context.cache.columns.devices.assign(device_class("gpu", f"{index} != 0"))
+    run.made.columns.devices.assign(device_class("gpu", f"{index} != 0"))
 
 
 def _allocate_claim(run: Run) -> None:
@@ -215,7 +214,7 @@ def _allocate_claim(run: Run) -> None:
     stored = run.claims.claims["ns/claim-of-p0"]
     held = allocated_claim({"pool": "n3", "device": "d1"}, name="claim-of-p0")
     changed = replace(stored, status=held.status)
-    run.made.context.cache.columns.devices.assign(run.claims.store(changed))
+    run.made.columns.devices.assign(run.claims.store(changed))
 
 
 DEVICE_CHANGES: dict[str, Callable[[Run], None]] = {
@@ -244,16 +243,14 @@ async def test_devices_that_changed_during_the_search_are_not_taken(change: str)
 
 
 def _remove_nodes(run: Run) -> None:
-    columns = run.made.context.cache.columns
     for number in range(NODES - 1):
-        gone = present(columns.nodes[columns.row_of(f"n{number}")])
+        gone = run.made.node(f"n{number}")
         run.made.scheduler.feed.node_deleted(gone)
 
 
 def _cordon_nodes(run: Run) -> None:
-    columns = run.made.context.cache.columns
     for number in range(NODES - 1):
-        old = present(columns.nodes[columns.row_of(f"n{number}")])
+        old = run.made.node(f"n{number}")
         run.made.scheduler.feed.node_updated(old, replace(old, spec=replace(old.spec, unschedulable=True)))
 
 
@@ -273,19 +270,17 @@ async def test_a_node_that_became_infeasible_is_not_used(change: str) -> None:
     report(run.made, run.claims, *_claimant("p0", requests={"cpu": "1"}))
     await run.settle(partial(NODE_CHANGES[change], run))
     assert run.made.bound == {"p0": f"n{NODES - 1}"}
-    counts = run.made.context.background.counts
+    counts = run.counts
     assert counts.used + counts.outdated == counts.started
     assert counts.outdated
 
 
 def _delete_pod(run: Run) -> None:
-    queued = present(run.made.queue.find("uid-of-ns-p0"))
-    run.made.scheduler.feed.pod_deleted(queued.info.pod)
+    run.made.scheduler.feed.pod_deleted(run.queued("p0").info.pod)
 
 
 def _bind_elsewhere(run: Run) -> None:
-    queued = present(run.made.queue.find("uid-of-ns-p0"))
-    old = queued.info.pod
+    old = run.queued("p0").info.pod
     run.made.scheduler.feed.pod_updated(old, replace(old, spec=replace(old.spec, node_name="n2")))
 
 
@@ -335,23 +330,20 @@ async def test_a_changed_pod_is_searched_again() -> None:
     report(run.made, run.claims, *_claimant("p0", requests={"cpu": "1"}))
 
     def change() -> None:
-        queued = present(run.made.queue.find("uid-of-ns-p0"))
-        old = queued.info.pod
+        old = run.queued("p0").info.pod
         labels = {"kubernetes.io/hostname": "n7"}
         run.made.scheduler.feed.pod_updated(old, replace(old, spec=replace(old.spec, node_selector=labels)))
 
-    columns = run.made.context.cache.columns
-    old = present(columns.nodes[columns.row_of("n7")])
+    old = run.made.node("n7")
     meta = replace(old.metadata, labels={"kubernetes.io/hostname": "n7"})
     run.made.scheduler.feed.node_updated(old, replace(old, metadata=meta))
     await run.settle(change)
     assert run.made.bound == {"p0": "n7"}
-    assert run.made.context.background.counts.outdated == 1
+    assert run.counts.outdated == 1
 
 
 def _join_gang(run: Run, name: str) -> None:
-    queued = present(run.made.queue.find(f"uid-of-ns-{name}"))
-    old = queued.info.pod
+    old = run.queued(name).info.pod
     run.made.scheduler.feed.pod_updated(old, replace(old, metadata=replace(old.metadata, labels={LABEL: "train"})))
 
 
@@ -368,8 +360,7 @@ async def test_a_pod_that_joins_a_gang_during_the_search_is_not_bound_alone(name
         await run.made.until(lambda: len(run.made.context.background.waiting) == 1)
         _join_gang(run, name)
         await run.step(60)
-        queued = present(run.made.queue.find(f"uid-of-ns-{name}"))
-        assert queued.place is Place.GROUPED
+        assert run.queued(name).place is Place.GROUPED
     assert set(run.made.bound) == {"p0", "p1"} - {name}
     assert [instance.in_flight for instance in run.made.context.profiles] == [0]
 
@@ -410,8 +401,7 @@ async def test_a_member_whose_gang_breaks_up_during_the_search_is_not_bound_alon
         breaks_up, place = UNWHOLE[change]
         breaks_up(run)
         await run.step(60)
-        queued = present(run.made.queue.find(f"uid-of-ns-{name}"))
-        assert queued.place is place
+        assert run.queued(name).place is place
     assert set(run.made.bound) == {"p0", "p1"} - {name}
     assert [instance.in_flight for instance in run.made.context.profiles] == [0]
 
@@ -423,8 +413,7 @@ async def test_a_nomination_during_the_search_counts_for_other_pods() -> None:
     async with run.made.running():
         report(run.made, run.claims, *_claimant("p0", f'{UUID} == "none"', priority=9, requests={"cpu": "8"}))
         await run.until_moved()
-        queued = present(run.made.queue.find("uid-of-ns-p0"))
-        old = queued.info.pod
+        old = run.queued("p0").info.pod
         status = replace(old.status, nominated_node_name="n3")
         run.made.scheduler.feed.pod_updated(old, replace(old, status=status))
         run.made.add(*(pod(f"late{number}", requests={"cpu": "8"}) for number in range(NODES)))
@@ -443,7 +432,7 @@ async def test_a_result_that_cannot_be_decoded_counts_as_lost(monkeypatch: pytes
     _add_claimant(run)
     await run.settle()
     assert "p0" in run.made.bound
-    counts = run.made.context.background.counts
+    counts = run.counts
     assert (counts.started, counts.lost, counts.used) == (1, 1, 0)
     assert [instance.in_flight for instance in run.made.context.profiles] == [0]
 
@@ -488,7 +477,7 @@ async def test_an_attempt_that_cannot_leave_is_requeued(kind: str, monkeypatch: 
 
 def _reserve_good_devices(run: Run) -> None:
     """Add three nodes with matching devices, which a gang is to reserve, and two nodes with others."""
-    run.made.context.cache.columns.devices.assign(device_class())
+    run.made.columns.devices.assign(device_class())
     for number in range(5):
         is_good = number < 3
         allocatable = {"cpu": "8" if is_good else "2", "pods": "9"}
@@ -548,7 +537,7 @@ def _protect(run: Run) -> None:
 
 
 def _end_pods(run: Run) -> None:
-    columns = run.made.context.cache.columns
+    columns = run.made.columns
     for info in list(columns.pods[columns.row_of("n5")].values()):
         run.made.scheduler.feed.pod_deleted(info.pod)
 
@@ -566,7 +555,7 @@ async def test_a_preemption_is_planned_again_after_a_change_elsewhere(event: str
             run.made.add(running_pod(f"v{number}-{each}", f"n{number}", labels={"app": "web"}))
     run.made.add(pod("p0", priority=9, requests={"cpu": "3"}))
     await run.settle(partial(ELSEWHERE[event], run))
-    assert run.made.context.background.counts.outdated == 1
+    assert run.counts.outdated == 1
     if event != "a budget is added":
         assert not run.made.writer.deletions
         assert "p0" in run.made.bound
@@ -632,7 +621,7 @@ async def test_an_attempt_that_waits_too_long_runs_here() -> None:
         assert not run.made.bound
         run.made.clock.advance(2.0)
         await run.made.until(lambda: "p1" in run.made.bound)
-        assert run.made.context.background.counts.started == 1
+        assert run.counts.started == 1
         assert "p0" not in run.made.bound
 
 
@@ -735,7 +724,7 @@ async def test_evaluations_in_a_copy_are_counted() -> None:
         report(run.made, run.claims, *_claimant("p0", f'{UUID} == "none"'))
         await run.settle()
         (instance,) = run.made.context.profiles
-        tally = run.made.context.cache.columns.devices.hardware.tally
+        tally = run.made.columns.devices.hardware.tally
         found.append((instance.evaluations.filter["DynamicResources"], instance.evaluations.pre_filter, tally.searches))
     (filtered, pods, searches), (filtered_in_copy, pods_in_copy, searches_in_copy) = found
     assert filtered_in_copy == filtered

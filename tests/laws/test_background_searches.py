@@ -28,8 +28,7 @@ from tests.support.gang_preemption import running_pod
 from tests.support.gangs import add_groups, composite_group, group, leaf_group, member
 from tests.support.moved_searches import SLICE, Run, Slices
 from tests.support.preemption import budget
-from tests.support.presence import present
-from tests.support.scheduling import Rig, rig
+from tests.support.scheduling import Rig, default_rig, rig
 from tests.support.tables import table
 
 GANG = "high"
@@ -141,13 +140,13 @@ def _changes(made: Rig, draw: random.Random) -> None:
         number = draw.randrange(30)
         match draw.randrange(5):
             case 0:
-                row = made.context.cache.columns.row_of(f"n{number}")
-                gone = made.context.cache.columns.nodes[row]
+                row = made.columns.row_of(f"n{number}")
+                gone = made.columns.nodes[row]
                 if row >= 0 and gone is not None:
                     made.scheduler.feed.node_deleted(gone)
             case 1:
-                row = made.context.cache.columns.row_of(f"n{number}")
-                for info in list(made.context.cache.columns.pods[row].values())[:1]:
+                row = made.columns.row_of(f"n{number}")
+                for info in list(made.columns.pods[row].values())[:1]:
                     made.scheduler.feed.pod_deleted(info.pod)
             case 2:
                 made.add(pod(f"other{draw.random()}", requests={"cpu": "3"}, priority=30))
@@ -166,7 +165,7 @@ async def test_results_that_do_not_hold_are_not_used(kind: str) -> None:
     for seed in range(15):
         run, draw = _filled(Run.begun(in_background=True), kind, seed), random.Random(f"changes/{kind}/{seed}")
         await run.settle(partial(_changes, run.made, draw))
-        made, nodes = run.made, run.made.context.cache.columns
+        made, nodes = run.made, run.made.columns
         assert (nodes.requested <= nodes.allocatable)[:, nodes.alive].all(), seed
         bound = list(made.bound)
         assert len(bound) == len({binding.name for binding in made.writer.bindings}), seed
@@ -236,9 +235,8 @@ async def test_a_cancellation_within_a_plugin_that_is_not_built_in_ends_the_sche
 
 def _relabeled(run: Run) -> None:
     """Let the nodes with room be a domain."""
-    columns = run.made.context.cache.columns
     for number in range(30):
-        old = present(columns.nodes[columns.row_of(f"n{number}")])
+        old = run.made.node(f"n{number}")
         labels = {**old.metadata.labels, "zone": "large"}
         run.made.scheduler.feed.node_updated(old, replace(old, metadata=replace(old.metadata, labels=labels)))
 
@@ -266,7 +264,7 @@ async def test_a_gang_is_retried_after_what_happens_during_its_search(event: str
         assert (entry.place, entry.attempts) == (Place.IN_FLIGHT, 1)
         happens(run)
         await run.step(2)
-        assert run.made.context.background.counts.outdated == 0
+        assert run.counts.outdated == 0
         assert entry.attempts > 1
 
 
@@ -288,12 +286,12 @@ async def test_quorums_that_change_during_the_search_of_a_tree(group: PodGroup |
         await run.until_moved()
         add_groups(run.made, group)
         await run.step(12)
-        assert run.made.context.background.counts.outdated == 1
+        assert run.counts.outdated == 1
         assert not run.made.bound
 
 
 def _delete(run: Run, name: str) -> None:
-    columns = run.made.context.cache.columns
+    columns = run.made.columns
     (info,) = (each for pods in columns.pods for each in pods.values() if each.pod.metadata.name == name)
     run.made.scheduler.feed.pod_deleted(info.pod)
 
@@ -304,8 +302,7 @@ def _add_room(run: Run) -> None:
 
 
 def _grow(run: Run) -> None:
-    columns = run.made.context.cache.columns
-    old = present(columns.nodes[columns.row_of("n29")])
+    old = run.made.node("n29")
     status = replace(old.status, allocatable={**old.status.allocatable, "cpu": "64"})
     run.made.scheduler.feed.node_updated(old, replace(old, status=status))
 
@@ -344,7 +341,7 @@ async def test_a_preemption_is_planned_again_after_a_change_elsewhere(event: str
             await run.step(12)
             victims.append(len(run.made.writer.deletions))
             if in_background:
-                assert run.made.context.background.counts.outdated == 1
+                assert run.counts.outdated == 1
     assert victims[1] <= victims[0]
 
 
@@ -394,7 +391,7 @@ async def test_one_process_is_tried_in_an_attempt() -> None:
     processes = NoProcesses()
     ports = SchedulerPorts(journal=Slices(SLICE), processes=processes)
     options = SchedulerOptions(attempt_steps=NO_LIMIT >> 20)
-    made = rig(defaults=default_plugins(), options=options, ports=ports, groups=GroupSource)
+    made = default_rig(options=options, ports=ports, groups=GroupSource)
     _full_nodes(made, pods=0)
     _add_gang(made)
     async with made.running():
@@ -415,7 +412,7 @@ def _has_in_flight(made: Rig, count: int) -> bool:
 async def test_searches_that_wait_begin_in_the_order_of_the_queue() -> None:
     """Among gangs whose searches wait for another one, the priority decides, not the arrival."""
     run = Run.begun(in_background=True)
-    made, begun = run.made, run.made.context.background.counts
+    made, begun = run.made, run.counts
     _full_nodes(made, pods=0)
     async with made.running():
         for count, (name, priority) in enumerate((("first", 30), ("low", 1), ("middle", 5)), 1):
@@ -475,7 +472,7 @@ async def test_a_copy_that_cannot_be_prepared_ends() -> None:
         raise MemoryError
 
     made = rig()
-    background, queued = made.context.background, QueuedPod(made.context.cache.columns.compile_pod(pod("p")), 0.0, 0)
+    background, queued = made.context.background, QueuedPod(made.columns.compile_pod(pod("p")), 0.0, 0)
     background._processes = SimpleNamespace(fork=lambda _done: end)
     background._attempt = queued, SimpleNamespace(may_move=lambda: True, kind=lambda: "kind")
     background.on_copy.append(fail)

@@ -14,12 +14,11 @@ import pytest
 from msgspec.structs import replace
 
 from scheduler_core.gangs.gated_member_reports import REPORT_AFTER_SECONDS
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod import Pod, PodCondition, SchedulingGate
 from scheduler_core.model.pod_group import CompositePodGroup, GroupSource, PodGroup
 from tests.support.builders import node, pod
 from tests.support.gangs import add_groups, composite_group, group, leaf_group, member, settle
-from tests.support.scheduling import Rig, rig
+from tests.support.scheduling import Rig, default_rig
 
 BACKOFF_SECONDS = 12.0
 KINDS = {"create": 4, "create gated": 1, "delete": 4, "ungate": 1, "attempt": 3, "watch": 1, "restart": 1}
@@ -49,8 +48,7 @@ class Lifetime:
         self.made = self._operator()
 
     def _operator(self) -> Rig:
-        made = rig(defaults=default_plugins(), groups=GroupSource)
-        made.add(node("n", allocatable={"cpu": "500m", "pods": "10"}))
+        made = default_rig(node("n", allocatable={"cpu": "500m", "pods": "10"}), groups=GroupSource)
         add_groups(made, *self.groups)
         self.seen = dict(self.pods)
         made.add(*self.seen.values())

@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 
 from scheduler_core.framework.cluster_events import NODE_ADD, Hint
 from scheduler_core.framework.queued_pod import QueuedPod
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.affinity import LabelSelector, Requirement
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Container, Pod, ResourceRequirements, TopologySpreadConstraint
@@ -29,7 +28,7 @@ from scheduler_core.model.taints import Toleration
 from tests.support.affinities import affinity_to, anti_affinity_to, app, node_affinity, term
 from tests.support.builders import node, pod
 from tests.support.queue_world import COLUMNS, QueueWorld
-from tests.support.scheduling import Rig, rig
+from tests.support.scheduling import Rig, default_rig
 from tests.support.storage import mounts
 
 TERMS = 160
@@ -113,8 +112,7 @@ ROWS = {
 
 def _made(row: Waiting) -> Rig:
     """Return a scheduler in which a plugin has rejected pods, so that its hints are called on each event."""
-    made = rig(defaults=default_plugins())
-    made.add(node("n0", allocatable={"cpu": "8", "pods": "1k"}), _small(0))
+    made = default_rig(node("n0", allocatable={"cpu": "8", "pods": "1k"}), _small(0))
     made.add(*(row.pods(number) for number in range(WAITING)))
     while (queued := made.queue.pop()) is not None:
         queued.rejected_by = frozenset((row.plugin,))

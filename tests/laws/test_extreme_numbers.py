@@ -14,7 +14,6 @@ import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.affinity import Affinity, Requirement
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod, TopologySpreadConstraint
@@ -26,7 +25,7 @@ from scheduler_core.snapshot.row_cache import RowSums
 from tests.support.affinities import affinity_to, anti_affinity_to, app, node_affinity, term
 from tests.support.builders import container, node, pod
 from tests.support.columns import columns
-from tests.support.scheduling import rig
+from tests.support.scheduling import default_rig
 from tests.support.storage import capacity, claim, csi_driver, csi_node, mounts, storage_class, volume
 
 INT64_MAX, INT32_MAX = 2**63 - 1, 2**31 - 1
@@ -40,8 +39,7 @@ async def outcomes(
     nodes: Sequence[Node], running: Sequence[Pod], waiting: Sequence[Pod], *, caches_results: bool
 ) -> list[str]:
     """Schedule pods in order and return the node of each, "" for none; pods without a node are deleted."""
-    made = rig(defaults=default_plugins(), options=SchedulerOptions(reuses_results=caches_results))
-    made.add(*nodes, *running)
+    made = default_rig(*nodes, *running, options=SchedulerOptions(reuses_results=caches_results))
     found = []
     for each in waiting:
         made.add(each)
@@ -258,7 +256,7 @@ DRIVER = "disk.example.com"
 )
 def test_provisioned_storage(capacities: list[int], requested: int, limit: int | None) -> None:
     """A claim is provisioned if a storage capacity is large enough and the CSI driver's limit is not 0."""
-    made = rig(defaults=default_plugins())
+    made = default_rig()
     storage: list[StorageObject] = [storage_class("late", DRIVER), csi_driver(DRIVER), csi_node("n0", {DRIVER: limit})]
     storage += [capacity(f"c{number}", "late", str(size), on={}) for number, size in enumerate(capacities)]
     for shown in (*storage, claim(storage_class="late", size=str(requested))):
@@ -272,7 +270,7 @@ def test_provisioned_storage(capacities: list[int], requested: int, limit: int |
 @given(st.lists(st.sampled_from(EDGES[1:]), max_size=3), st.sampled_from(EDGES[1:]))
 def test_static_volumes(sizes: list[int], requested: int) -> None:
     """A claim is bound if a volume is large enough."""
-    made = rig(defaults=default_plugins())
+    made = default_rig()
     storage: list[StorageObject] = [storage_class("local"), claim(storage_class="local", size=str(requested))]
     storage += [volume(f"v{number}", size=str(size), storage_class="local") for number, size in enumerate(sizes)]
     for shown in storage:

@@ -17,15 +17,13 @@ from typing import Any
 import pytest
 
 from scheduler_core.config.profile_config import PreemptionSettings, ProfileConfig
-from scheduler_core.in_tree import default_plugins
-from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.placement.victims import VictimWorld
 from scheduler_core.plugins.default_preemption import candidate_nodes
 from tests.support.builders import pod
-from tests.support.gang_preemption import KEPT, BudgetedPod, add_gang, small_node
+from tests.support.gang_preemption import KEPT, BudgetedPod, add_gang, all_fit, small_node
 from tests.support.gangs import group, member, previewed
 from tests.support.preemption import PreemptionWorld, budget
-from tests.support.scheduling import DEFAULT_NAME, rig
+from tests.support.scheduling import DEFAULT_NAME, gang_rig
 
 CASES = 150
 EXCESS = 2
@@ -56,10 +54,10 @@ class Cluster:
             if found is None or not found.result.nominated_node:
                 return None
             return frozenset(int(info.pod.metadata.name) for info in found.evicted)
-        made = rig(defaults=default_plugins(), serve=False, groups=[GroupSource.BAYPLAN])
+        made = gang_rig(serve=False)
         made.serve(config)
         made.add(*nodes, *pods)
-        made.context.cache.columns.disruption_budgets.assign(kept)
+        made.columns.disruption_budgets.assign(kept)
         members = (
             member(f"m{number}", requests={"cpu": str(cpus)}, priority=PRIORITY)
             for number, cpus in enumerate(self.wants)
@@ -73,7 +71,7 @@ class Cluster:
         free = list(self.cpus)
         for number, each in enumerate(self.pods):
             free[each.node] -= 0 if number in gone else each.cpus
-        return _fits(free, sorted(self.wants)[: self.needed] if is_gang else [self.wants[0]])
+        return all_fit(free, sorted(self.wants)[: self.needed] if is_gang else [self.wants[0]])
 
     def is_within(self, gone: Collection[int], settings: PreemptionSettings) -> bool:
         protected = sum(self.pods[number].is_protected for number in gone)
@@ -92,18 +90,6 @@ class Cluster:
             ),
             None,
         )
-
-
-def _fits(free: list[int], wants: list[int]) -> bool:
-    """Return whether all members fit; the last one is placed first."""
-    if not wants:
-        return True
-    *others, largest = wants
-    return any(
-        cpus >= largest and _fits([*free[:index], cpus - largest, *free[index + 1 :]], others)
-        for index, cpus in enumerate(free)
-        if cpus not in free[:index]
-    )
 
 
 def cluster_of(seed: int) -> Cluster:

@@ -20,14 +20,13 @@ from msgspec.structs import replace
 
 from scheduler_core.model.devices import ResourceClaim
 from scheduler_core.model.pod import Pod
-from scheduler_core.placement.victims import Harm
 from scheduler_core.snapshot.held_claims import HeldClaim
 from scheduler_core.snapshot.pod_info import NO_ROW
 from tests.support.builders import pod
 from tests.support.device_preemption import served
 from tests.support.devices import DRIVER, claim, device, exactly, slice_of, using, with_group, with_reserved
 from tests.support.gang_devices import claimant, gang, report
-from tests.support.gang_preemption import small_node
+from tests.support.gang_preemption import all_fit, small_node
 from tests.support.preemption import budget, started
 from tests.support.presence import present
 from tests.support.scheduling import DEFAULT_NAME
@@ -91,9 +90,9 @@ class Scenario(Struct, frozen=True):
         free = self.free(gone)
         if self.shared:
             return max(free) >= self.shared + sum(self.wants)
-        return _fits(free, sorted(self.wants))
+        return all_fit(free, sorted(self.wants))
 
-    def harm(self, gone: Collection[int]) -> Harm:
+    def harm(self, gone: Collection[int]) -> tuple[int, int, int, int]:
         """Return the harm of victims: budget violations, highest priority, sum of shifted priorities, number."""
         priorities = [self.holders[number].priority for number in gone]
         violations = max(0, sum(self.holders[number].is_protected for number in gone) - self.allowed)
@@ -104,18 +103,6 @@ class Scenario(Struct, frozen=True):
         lower = [number for number, each in enumerate(self.holders) if each.priority < PRIORITY]
         for count in range(len(lower) + 1):
             yield from filter(self.suffice, combinations(lower, count))
-
-
-def _fits(free: list[int], wants: list[int]) -> bool:
-    """Return whether all members get their devices; the last one is placed first."""
-    if not wants:
-        return True
-    *others, largest = wants
-    return any(
-        count >= largest and _fits([*free[:node], count - largest, *free[node + 1 :]], others)
-        for node, count in enumerate(free)
-        if count not in free[:node]
-    )
 
 
 def random_scenario(seed: int) -> Scenario:
@@ -183,9 +170,7 @@ def victims_of(scenario: Scenario) -> frozenset[int] | None:
         report(made, writer, allocated(scenario, number))
     for number in range(len(scenario.holders)):
         report(made, writer, running(scenario, number))
-    made.context.cache.columns.disruption_budgets.assign(
-        budget("kept", {"app": "kept"}, scenario.allowed, namespace="ns")
-    )
+    made.columns.disruption_budgets.assign(budget("kept", {"app": "kept"}, scenario.allowed, namespace="ns"))
     shared = ["shared"] if scenario.shared else []
     if shared:
         report(made, writer, claim(exactly("r", count=scenario.shared), name="shared"))

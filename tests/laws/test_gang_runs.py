@@ -17,7 +17,6 @@ import msgspec
 import pytest
 
 from scheduler_core.config.plugin_set_types import Plugins
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.meta import OwnerReference
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import POD_GROUP_SOURCES, GroupKey, GroupRun, GroupSource, PodGroup
@@ -25,7 +24,7 @@ from scheduler_core.scheduler import SchedulerOptions
 from tests.support.builders import PodFields, node
 from tests.support.group_scenarios import member
 from tests.support.presence import present
-from tests.support.scheduling import BARE, Rig, configured, plugin_set, rig
+from tests.support.scheduling import BARE, Rig, configured, default_rig, plugin_set, rig
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 INDEX = "batch.kubernetes.io/job-completion-index"
@@ -89,7 +88,7 @@ class Lifetime:
             made.serve(configured("default-scheduler", "Coscheduling", {}, BY_PERMIT))
         else:
             options = SchedulerOptions(volcano_groups=self.source is GroupSource.VOLCANO)
-            made = rig(defaults=default_plugins(), options=options)
+            made = default_rig(options=options)
         made.scheduler.group_feed.serve(self.source)
         made.add(node("n", allocatable={"cpu": self.capacity, "pods": 100}))
         self.recorded = recorded

@@ -11,14 +11,13 @@ from types import FrameType
 
 import pytest
 
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod_group import GroupKey, GroupSource, GroupTopology, PodGroup
 from scheduler_core.scheduler import SchedulerOptions
 from tests.support.builders import node, pod
 from tests.support.cluster_state import cluster_state
 from tests.support.gang_preemption import running_pod
 from tests.support.gangs import add_groups, composite_group, group, leaf_group, member
-from tests.support.scheduling import Rig, rig
+from tests.support.scheduling import Rig, default_rig
 
 LONGEST = 100_000
 """Calls of Python and C functions between two turns of the event loop: about 20 ms."""
@@ -48,7 +47,7 @@ class Turns:
 
 
 def _cluster(options: SchedulerOptions | None = None) -> Rig:
-    made = rig(defaults=default_plugins(), options=options, groups=GroupSource)
+    made = default_rig(options=options, groups=GroupSource)
     for number in range(30):
         labels = {"zone": f"z{number % 5}", "kubernetes.io/hostname": f"n{number}"}
         made.add(node(f"n{number}", labels=labels, allocatable={"cpu": "8", "pods": "110"}))

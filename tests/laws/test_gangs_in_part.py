@@ -21,7 +21,6 @@ from scheduler_core.errors import ClusterWriteError, ExtenderError
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import PermitPlugin, PermitResult, PreBindPlugin, ReservePlugin
 from scheduler_core.framework.status import SUCCESS, Code, Status, unschedulable
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.ports import Binding
@@ -30,7 +29,7 @@ from scheduler_core.snapshot.pod_info import PodInfo
 from tests.laws.test_group_trees import Tree, trees
 from tests.laws.twins.storage import VolumeControllers
 from tests.support.builders import node, pod
-from tests.support.scheduling import DEFAULT_NAME, plugin_set, rig
+from tests.support.scheduling import DEFAULT_NAME, default_rig, plugin_set
 from tests.support.scripted_extender import ScriptedExtender, extender
 from tests.support.storage import RecordingStorageWriter, claim, mounts, storage_class, volume
 
@@ -89,7 +88,7 @@ class Cluster:
         self.storage, self.binder = RecordingStorageWriter(), Binder()
         ports = SchedulerPorts(storage=self.storage, make_extender=lambda *_: self.binder)
         groups = (GroupSource.NATIVE, GroupSource.COMPOSITE)
-        self.made = rig([Chaos], defaults=default_plugins(), serve=False, ports=ports, groups=groups)
+        self.made = default_rig(plugins=[Chaos], serve=False, ports=ports, groups=groups)
         extenders = (extender(bindVerb="bind", filterVerb="", prioritizeVerb="", preemptVerb=""),) if binder else ()
         plugins = Plugins(multi_point=plugin_set("Chaos"))
         self.made.serve(ProfileConfig(scheduler_name=DEFAULT_NAME, plugins=plugins, extenders=extenders))

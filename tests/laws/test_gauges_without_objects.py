@@ -15,13 +15,12 @@ from bayplan.serving.bayplan_metrics import profile_metrics
 from bayplan.serving.kube_scheduler_metrics import scheduler_metrics
 from msgspec.structs import replace
 
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod, SchedulingGate
 from scheduler_core.model.pod_group import CompositePodGroup, GroupSource, PodGroup
 from tests.support.builders import node, pod
 from tests.support.gangs import add_groups, composite_group, group, leaf_group, member, settle
-from tests.support.scheduling import Rig, profile, rig
+from tests.support.scheduling import Rig, default_rig, profile
 
 GROUPS: list[PodGroup | CompositePodGroup] = [
     group(min_member=2),
@@ -41,9 +40,7 @@ class Lifetime:
 
     def __init__(self, seed: int) -> None:
         self._rng = Random(seed)
-        self.made = rig(defaults=default_plugins())
-        for source in GroupSource:
-            self.made.scheduler.group_feed.serve(source)
+        self.made = default_rig(groups=GroupSource)
         self._pods: dict[str, Pod] = {}
         self._nodes: dict[str, Node] = {}
         self._created = 0
@@ -134,7 +131,7 @@ def gauges(made: Rig) -> dict[tuple[str, str], float]:
 @pytest.mark.parametrize("seed", range(40))
 async def test_gauges_without_objects(seed: int) -> None:
     """Without objects every gauge has the value of a scheduler that never had one."""
-    lifetime, unused = Lifetime(seed), rig(defaults=default_plugins())
+    lifetime, unused = Lifetime(seed), default_rig()
     rng = Random(f"{seed}/steps")
     for kind in rng.choices(list(KINDS), list(KINDS.values()), k=60):
         await lifetime.take(kind)

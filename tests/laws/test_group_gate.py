@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import (
     POD_GROUP_SOURCES,
@@ -26,7 +25,7 @@ from scheduler_core.scheduler import SchedulerOptions
 from tests.support.builders import node, pod
 from tests.support.gangs import settle
 from tests.support.group_scenarios import member as member_of_train
-from tests.support.scheduling import Rig, profile, rig
+from tests.support.scheduling import Rig, default_rig, profile
 
 STEPS = ("nodes", "pod 0", "pod 1", "group", "list", "profile")
 LATER_STEPS = ("nothing", "group deleted", "list forbidden", "profile edited", "pod changed")
@@ -46,7 +45,7 @@ class StartingScheduler:
 
     def __init__(self, source: GroupSource) -> None:
         options = SchedulerOptions(volcano_groups=source is GroupSource.VOLCANO)
-        self.made: Rig = rig(defaults=default_plugins(), options=options, serve=False)
+        self.made: Rig = default_rig(options=options, serve=False)
         self.source = source
         self.key = GroupKey(source, "default", "train")
         self.steps: dict[str, Callable[[], object]] = {

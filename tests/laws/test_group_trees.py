@@ -13,12 +13,11 @@ from functools import partial
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import CompositePodGroup, GroupKey, GroupSource, PodGroup
 from tests.support.builders import node, pod
 from tests.support.gangs import settle
-from tests.support.scheduling import Rig, rig
+from tests.support.scheduling import Rig, default_rig
 
 
 @dataclass(frozen=True)
@@ -99,7 +98,7 @@ def bound_counts(made: Rig, tree: Tree) -> list[int]:
 @given(tree=trees(), cpus=st.sampled_from((2, 4, 6, 99)), data=st.data())
 async def test_quorums_of_bound_pods(tree: Tree, cpus: int, data: st.DataObject) -> None:
     """Quorums are met after each report; with enough capacity, every pod whose quorums exist is bound."""
-    made = rig(defaults=default_plugins())
+    made = default_rig()
     feed = made.scheduler.group_feed
     feed.serve(GroupSource.NATIVE)
     made.add(node("n", allocatable={"cpu": str(cpus), "pods": "99"}))

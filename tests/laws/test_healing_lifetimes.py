@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from random import Random
 from typing import Any
@@ -18,45 +18,38 @@ from msgspec.structs import replace
 
 from scheduler_core.gangs.healing import Healing
 from scheduler_core.gangs.held_room import HeldRooms
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.lost_members import RecordedLoss
 from scheduler_core.model.meta import OwnerReference
-from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import PodGroup
 from scheduler_core.queueing.gang_members import Gang
 from tests.support.builders import pod
-from tests.support.gang_preemption import small_node, with_pod_groups
 from tests.support.gangs import add_groups, group, key, member
-from tests.support.scheduling import rig
+from tests.support.random_lifetimes import NODES, SmallCluster, cpus_of
+from tests.support.scheduling import gang_rig
+from tests.support.tables import table
 
 SEEDS = int(os.environ.get("BAYPLAN_HEALING_LIFETIMES", "24"))
-NODES = "abc"
 GROUPS = ("one", "two")
 INDEX = "batch.kubernetes.io/job-completion-index"
 
 
-class Lifetime:
+class Lifetime(SmallCluster):
     """A scheduler with two gangs and competing pods."""
 
     def __init__(self, random: Random, processes: AsyncExitStack) -> None:
-        self.random = random
+        super().__init__(random)
         self.processes = processes
-        self.made = with_pod_groups(rig(defaults=default_plugins()))
-        self.nodes: dict[str, Node] = {name: small_node(name, random.randint(2, 5)) for name in NODES}
-        self.made.add(*self.nodes.values())
-        self.pods: dict[str, Pod] = {}
         self.groups: dict[str, PodGroup] = {}
-        self.number = 0
         for name in GROUPS:
             self._set_group(name)
             for index in range(self.groups[name].min_member):
                 node_name = random.choice(NODES)
                 if self.free(node_name) >= 1:
-                    self._add(self._member(name, index, 1, node_name=node_name))
+                    self.add(self._member(name, index, 1, node_name=node_name))
 
     async def step(self) -> None:
-        steps: dict[Callable[[], Any], int] = {
+        steps: dict[Callable[[], Awaitable[None]], int] = {
             self.lose: 5,
             self.replace: 6,
             self.compete: 5,
@@ -68,16 +61,12 @@ class Lifetime:
             self.wait: 3,
             self.restart: 2,
         }
-        await self.random.choices(list(steps), weights=list(steps.values()))[0]()
+        await self.any_of(steps)
         self.check()
         await self.schedule()
         self.check()
 
     # -- steps --------------------------------------------------------------------------------------------------
-
-    def free(self, node_name: str) -> int:
-        used = sum(cpus_of(each) for each in self.pods.values() if each.spec.node_name == node_name)
-        return int(self.nodes[node_name].status.allocatable["cpu"]) - used
 
     def _set_group(self, name: str, **fields: Any) -> None:
         before = self.groups.get(name)
@@ -97,13 +86,6 @@ class Lifetime:
         fields = {"owners": (owner,), "labels": labels, "requests": {"cpu": str(cpus)}, **fields}
         return member(name, of, preemption_policy="Never", **fields)
 
-    def _add(self, added: Pod) -> None:
-        self.pods[added.metadata.name] = added
-        self.made.add(added)
-
-    def _remove(self, name: str) -> None:
-        self.made.scheduler.feed.pod_deleted(self.pods.pop(name))
-
     def _priority(self, each: Pod) -> int:
         of = self.groups.get(each.metadata.name.partition("-")[0])
         return (each.spec.priority if of is None else of.priority) or 0
@@ -122,38 +104,37 @@ class Lifetime:
             before = self.pods[name]
             self.pods[name] = replace(before, status=replace(before.status, phase="Failed"))
             self.made.scheduler.feed.pod_updated(before, self.pods[name])
-        self._remove(name)
+        self.remove(name)
 
     async def replace(self) -> None:
         """Create a member of any index and size, which may replace a lost one."""
-        self._add(self._member(self.random.choice(GROUPS), self.random.randint(0, 2), self.random.choice((1, 1, 1, 2))))
+        self.add(self._member(self.random.choice(GROUPS), self.random.randint(0, 2), self.random.choice((1, 1, 1, 2))))
 
     async def compete(self) -> None:
         self.number += 1
         name = f"other-{self.number}"
         priority = self.random.choice((0, 0, 0, 1))
-        self._add(
+        self.add(
             pod(name, requests={"cpu": str(self.random.randint(1, 2))}, priority=priority, preemption_policy="Never")
         )
 
     async def end_pod(self) -> None:
         others = sorted(name for name in self.pods if not name.startswith(GROUPS))
         if others:
-            self._remove(self.random.choice(others))
+            self.remove(self.random.choice(others))
 
     async def change_node(self) -> None:
         """Delete or create a node; the pods of a deleted one are deleted later or earlier."""
         name = self.random.choice(NODES)
         if name not in self.nodes:
-            self.nodes[name] = small_node(name, self.random.randint(2, 5))
-            self.made.add(self.nodes[name])
+            self.create_node(name)
             return
         gone = [each for each in sorted(self.pods) if self.pods[each].spec.node_name == name]
         is_first = self.random.random() < 0.5
         if is_first:
             self.made.scheduler.feed.node_deleted(self.nodes.pop(name))
         for each in gone:
-            self._remove(each)
+            self.remove(each)
         if not is_first:
             self.made.scheduler.feed.node_deleted(self.nodes.pop(name))
 
@@ -181,7 +162,7 @@ class Lifetime:
         added = [pod(f"other-{name}-{number}", requests={"cpu": "1"}, preemption_policy="Never") for number in range(2)]
         added.insert(self.random.randint(0, 2), again)
         for each in added:
-            self._add(each)
+            self.add(each)
             if self.random.random() < 0.5:
                 await self.schedule()
         await self.schedule()
@@ -207,7 +188,7 @@ class Lifetime:
         taken = {room.holder.name for room in reservations.held if not reservations.stands(room)}
         clock, groups = self.made.clock, self.groups.values()
         await self.processes.aclose()
-        self.made = with_pod_groups(rig(defaults=default_plugins(), clock=clock))
+        self.made = gang_rig(clock=clock)
         add_groups(self.made, *groups)
         self.made.add(*self.nodes.values(), *self.pods.values())
         held = {each.pod.metadata.name: each for _, each in before if each.has_room}
@@ -239,11 +220,7 @@ class Lifetime:
     async def schedule(self) -> None:
         """Schedule all that is active, and report the nodes."""
         await self.made.scheduler.until_idle()
-        for name, node_name in self.made.bound.items():
-            each = self.pods.get(name)
-            if each is not None and not each.spec.node_name:
-                self.pods[name] = replace(each, spec=replace(each.spec, node_name=node_name))
-                self.made.scheduler.feed.pod_updated(each, self.pods[name])
+        self.report_bound()
 
     # -- checks -------------------------------------------------------------------------------------------------
 
@@ -283,10 +260,6 @@ class Lifetime:
                 assert room < cpus_of(each), f"{name} starves"
 
 
-def cpus_of(pod: Pod) -> int:
-    return int(pod.spec.containers[0].resources.requests["cpu"])
-
-
 async def live(seed: int, steps: int = 30) -> None:
     async with AsyncExitStack() as processes:
         lifetime = Lifetime(Random(seed), processes)
@@ -307,37 +280,24 @@ async def test_lifetimes(block: int) -> None:
     await live_often(range(block * SEEDS // 2, (block + 1) * SEEDS // 2))
 
 
-def _keep_expired(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Healing, "_expire", lambda *_: None)
+_GANG_CHANGED = Healing._gang_changed
 
 
-def _block_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(HeldRooms, "blocking", lambda *_: [])
+def _ignore_edits(healing: Healing, gang: Gang) -> None:
+    if gang.group is None or not gang.placed:
+        _GANG_CHANGED(healing, gang)
 
 
-def _recognise_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Healing, "_recognise", lambda *_: None)
-
-
-def _ignore_edits(monkeypatch: pytest.MonkeyPatch) -> None:
-    changed = Healing._gang_changed
-
-    def planted(self: Healing, gang: Gang) -> None:
-        if gang.group is None or not gang.placed:
-            changed(self, gang)
-
-    monkeypatch.setattr(Healing, "_gang_changed", planted)
-
-
-def _restore_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Healing, "restore", lambda *_: False)
-
-
-@pytest.mark.parametrize("plant", [_keep_expired, _block_nothing, _recognise_nothing, _ignore_edits, _restore_nothing])
-async def test_planted_bugs_are_found(
-    plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@table(
+    "owner, name, planted",
+    ("expired room is kept", Healing, "_expire", lambda *_: None),
+    ("no pod is blocked", HeldRooms, "blocking", lambda *_: []),
+    ("no replacement is recognised", Healing, "_recognise", lambda *_: None),
+    ("edits are ignored", Healing, "_gang_changed", _ignore_edits),
+    ("nothing is restored", Healing, "restore", lambda *_: False),
+)
+async def test_planted_bugs_are_found(owner: type, name: str, planted: object, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each bug breaks the law in a few lifetimes."""
-    plant(monkeypatch)
+    monkeypatch.setattr(owner, name, planted)
     with pytest.raises(AssertionError):
         await live_often(range(100))

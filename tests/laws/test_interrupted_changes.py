@@ -1,15 +1,21 @@
-"""An exception at any call of a feed: the change is repeated, and nothing that cycles read differs afterwards.
+"""Laws of exceptions at any call.
+
+Of a feed: the change is repeated, and nothing that cycles read differs afterwards.
 
 A small cluster in which every kind of object is added, changed and deleted is reported to a scheduler. One exception is
 raised at one call between functions of the scheduler, wherever that is: in a feed, the queue, the columns, their
 indexes, or the devices. The change is then delivered again, as informers do. At the end all sums, indexes and places in
 the queue are those of a scheduler that received only the last version of each object.
+
+An exception at any call of the cycle of a pod or a gang: it is in the queue afterwards, and it is bound later.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import random
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -21,9 +27,10 @@ import pytest
 from bayplan.kube.watches.undelivered_changes import UndeliveredChanges
 from msgspec.structs import replace
 
-from scheduler_core.in_tree import default_plugins
+from scheduler_core.framework.queued_pod import QueuedGang, QueuedPod
 from scheduler_core.model.affinity import Affinity, LabelSelector, PodAffinity, PodAffinityTerm
 from scheduler_core.model.meta import ObjectMeta
+from scheduler_core.model.pod import Pod, TopologySpreadConstraint
 from scheduler_core.model.pod_group import CompositePodGroup, GroupSource, PodGroup
 from scheduler_core.model.selectors import PodQuery, compile_label_selector
 from scheduler_core.model.workloads import (
@@ -33,14 +40,14 @@ from scheduler_core.model.workloads import (
     PodDisruptionBudgetSpec,
     Service,
 )
-from scheduler_core.scheduler import SchedulerOptions
 from tests.simulation.cache_comparison import cache_differences
+from tests.simulation.gang_invariants import gang_entry_problems
 from tests.support import devices as device_objects
 from tests.support import storage
 from tests.support.builders import node, pod
-from tests.support.gangs import composite_group, group, leaf_group, member
-from tests.support.injected_errors import KINDS, InjectedErrors
-from tests.support.scheduling import Rig, profile, rig
+from tests.support.gangs import composite_group, gang_of, group, leaf_group, member, members
+from tests.support.injected_errors import KINDS, InjectedErrors, Site
+from tests.support.scheduling import Rig, default_rig, rig
 
 Change = tuple[Any, Any]
 """The version before and the new one; None for an object that does not exist."""
@@ -183,10 +190,7 @@ def _key(of: Any) -> str:
 
 
 def _scheduler() -> Rig:
-    made = rig(defaults=default_plugins(), options=SchedulerOptions(), serve=False)
-    made.serve(profile())
-    for source in GroupSource:
-        made.scheduler.group_feed.serve(source)
+    made = default_rig(groups=GroupSource)
     made.scheduler.device_feed.withhold("")
     return made
 
@@ -254,7 +258,7 @@ class Reported:
 
 def _read(made: Rig) -> None:
     """Let every table exist that is created on first use."""
-    columns = made.context.cache.columns
+    columns = made.columns
     for app in ("web", "db"):
         columns.pod_index.query(
             PodQuery(compile_label_selector(LabelSelector({"app": app})), frozenset(("default", "ns")))
@@ -266,7 +270,7 @@ def _read(made: Rig) -> None:
 
 
 def _facts(made: Rig) -> dict[str, Any]:
-    columns, queue = made.context.cache.columns, made.queue
+    columns, queue = made.columns, made.queue
     inventory = columns.devices.hardware.inventory
     names = sorted(name for name in columns.names if name is not None)
     pools = {
@@ -484,3 +488,90 @@ def test_members_wait_until_the_change_of_their_group_is_complete(before: list[C
 def test_every_call(part: int) -> None:
     """One exception at each call."""
     assert _failures(lambda number: number % 10 == part) == []
+
+
+# -- cycles ------------------------------------------------------------------------------------------------------------
+
+
+_COUNT = 3
+_ROUNDS = 50
+"""Turns of the event loop in which everything is bound, of a second each."""
+_ROOTS = frozenset(
+    ("gangs/group_cycle.py:GangScheduler.schedule", "cycle/scheduling_cycle.py:SchedulingCycle.schedule")
+)
+
+
+def _gang() -> Rig:
+    made = rig(groups=[GroupSource.BAYPLAN])
+    made.add(node("a"), node("b"))
+    made.scheduler.group_feed.group_changed(group(min_member=_COUNT))
+    made.add(*members(_COUNT))
+    return made
+
+
+def _pods() -> Rig:
+    """Return a scheduler with pods of which the plugins read much; the first one is attempted with an exception."""
+    made = default_rig(*(node(name, labels={_ZONE: name}, images={"web": 100}) for name in ("a", "b")))
+    made.add(*(_web(f"web-{number}") for number in range(_COUNT)))
+    return made
+
+
+def _web(name: str) -> Pod:
+    term = PodAffinityTerm(label_selector=LabelSelector({"app": "db"}), topology_key=_ZONE)
+    return pod(
+        name,
+        labels={"app": "web"},
+        requests={"cpu": "1", "memory": "1Gi"},
+        ports=[80 + int(name[-1])],
+        affinity=Affinity(pod_anti_affinity=PodAffinity((term,))),
+        spread=[TopologySpreadConstraint(5, _ZONE, label_selector=LabelSelector({"app": "web"}))],
+    )
+
+
+async def _cycle(made: Rig, errors: InjectedErrors) -> QueuedPod:
+    """Run one cycle, and start the binding cycles that follow."""
+    queued, cycles = made.pop(), made.scheduler.cycles
+    errors.arm()
+    try:
+        if isinstance(queued, QueuedGang):
+            attempts = await cycles.gangs.schedule(queued)
+        else:
+            attempt = cycles.pods.schedule(queued)
+            attempts = [] if attempt is None else [attempt]
+    except Exception as fault:  # noqa: BLE001 - any exception
+        sys.setprofile(None)
+        cycles.errors.interrupted(queued, None, fault)
+        attempts = []
+    finally:
+        sys.setprofile(None)
+    for each in attempts:
+        made.scheduler._start_binding(each)
+    return queued
+
+
+@pytest.mark.parametrize("begin", [_gang, _pods], ids=["gang", "pod"])
+async def test_a_cycle_outlasts_an_exception_at_any_call(begin: Callable[[], Rig]) -> None:
+    """One exception at the first call of each site, and one at the last."""
+    first: dict[Site, int] = {}
+    last: dict[Site, int] = {}
+
+    def note(number: int, site: Site) -> None:
+        first.setdefault(site, number)
+        last[site] = number
+
+    made = begin()
+    await _cycle(made, InjectedErrors(note, _ROOTS))
+    made.queue.close()
+    assert len(first) > _COUNT
+    for number in sorted({*first.values(), *last.values()}):
+        kind = KINDS[number % len(KINDS)]
+        errors = InjectedErrors(lambda call, _site, at=number, kind=kind: kind if call == at else None, _ROOTS)  # type: ignore[misc]
+        made = begin()
+        queued = await _cycle(made, errors)
+        if isinstance(queued, QueuedGang):
+            assert list(gang_entry_problems(gang_of(made), made.queue)) == [], errors.injected
+        async with made.running():
+            for _ in range(_ROUNDS):
+                await asyncio.sleep(0)
+                made.clock.advance(1.0)
+        assert len(made.bound) == _COUNT, errors.injected

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from scheduler_core.config.profile_config import PreemptionSettings, ProfileConfig
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod import Pod
 from scheduler_core.plugins.default_preemption.eviction import Evictions
 from scheduler_core.ports import NodeVictims
@@ -27,7 +26,7 @@ from tests.support.gang_preemption import running_pod, terminating_pod, with_pod
 from tests.support.gangs import group, member, members
 from tests.support.moved_searches import Run, Slices
 from tests.support.preemption import budget
-from tests.support.scheduling import DEFAULT_NAME, Rig, rig
+from tests.support.scheduling import DEFAULT_NAME, Rig, default_rig
 from tests.support.scripted_extender import ScriptedExtender, extender
 from tests.support.tables import table
 
@@ -84,7 +83,7 @@ async def _with_extender(kind: str, settings: PreemptionSettings, prepare: Chang
     """Change the cluster while an extender answers the preemption of a pod."""
     assert kind == "pod"
     client = ScriptedExtender()
-    made = rig(defaults=default_plugins(), serve=False, ports=SchedulerPorts(make_extender=lambda *_: client))
+    made = default_rig(serve=False, ports=SchedulerPorts(make_extender=lambda *_: client))
     made.serve(ProfileConfig(scheduler_name=DEFAULT_NAME, preemption=settings, extenders=(extender(),)))
     _fill(made)
     prepare(made)
@@ -108,7 +107,7 @@ async def _in_slices(kind: str, settings: PreemptionSettings, prepare: Change, c
     journal = Interrupted()
     ports = SchedulerPorts(journal=journal)
     options = SchedulerOptions(gang_reservation_seconds=0.0, attempt_steps=NO_LIMIT >> 20)
-    made = rig(defaults=default_plugins(), serve=False, ports=ports, options=options)
+    made = default_rig(serve=False, ports=ports, options=options)
     made.serve(ProfileConfig(scheduler_name=DEFAULT_NAME, preemption=settings))
     _fill(made)
     prepare(made)

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple, Unpack
 
 from scheduler_core.config.profile_config import Extender, ProfileConfig
 from scheduler_core.dry_run_assembly import Explainers
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.affinity import LabelSelector
 from scheduler_core.model.meta import OwnerReference
 from scheduler_core.model.node import Node
@@ -36,7 +35,7 @@ from tests.support.gangs import add_groups, composite_group, gang_of, group, lea
 from tests.support.node_reservations import Reservations
 from tests.support.preemption import budget
 from tests.support.presence import present
-from tests.support.scheduling import DEFAULT_NAME, Rig, rig
+from tests.support.scheduling import DEFAULT_NAME, Rig, RigFields, default_rig
 from tests.support.scripted_extender import ScriptedExtender
 from tests.support.storage import capacity, claim, csi_driver, mounts, storage_class, volume
 from tests.support.tables import table
@@ -108,11 +107,8 @@ async def _lines(act: Act) -> int:
     return counter.lines
 
 
-def _made(**fields: object) -> Rig:
-    made = rig(defaults=default_plugins(), **fields)  # type: ignore[arg-type] # arguments of rig
-    for source in GroupSource:
-        made.scheduler.group_feed.serve(source)
-    return made
+def _made(**fields: Unpack[RigFields]) -> Rig:
+    return default_rig(groups=GroupSource, **fields)
 
 
 def _big_node() -> object:
@@ -350,7 +346,7 @@ def _priorities_of_victims(size: int) -> Act:
 def _budgets(size: int) -> Act:
     made = _full_cluster(2, 20)
     for each in range(size):
-        made.context.cache.columns.disruption_budgets.assign(budget(f"b{each}", {"app": f"b{each}"}, 1))
+        made.columns.disruption_budgets.assign(budget(f"b{each}", {"app": f"b{each}"}, 1))
     return _preempting(made, [500, 501, 502, 503])
 
 
@@ -569,8 +565,7 @@ def _capacities(size: int) -> Act:
 
 def _node_reservations(size: int) -> Act:
     """Room is held again after a restart, and then compared with the cluster each second."""
-    made = rig(defaults=default_plugins())
-    made.add(*(small_node(f"n{number}") for number in range(size)))
+    made = default_rig(*(small_node(f"n{number}") for number in range(size)))
     world = Reservations(made)
     for number in range(size):
         world.store_held(f"room-{number}", f"n{number}")

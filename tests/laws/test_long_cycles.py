@@ -10,7 +10,6 @@ from typing import Unpack
 
 import pytest
 
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.affinity import NodeSelectorTerm, PodAffinityTerm, Requirement
 from scheduler_core.model.pod import Container, Pod, TopologySpreadConstraint
 from scheduler_core.model.taints import Toleration
@@ -19,15 +18,14 @@ from tests.laws.test_long_searches import MOST_CALLS, CallCounter
 from tests.support.affinities import affinity_to, anti_affinity_to, app, node_affinity, term
 from tests.support.builders import PodFields, node, pod
 from tests.support.gang_preemption import running_pod
-from tests.support.scheduling import Rig, rig
+from tests.support.scheduling import Rig, default_rig
 
 KEYS = 240
 APP = app("web")
 
 
 def _cluster(nodes: int, keys: int = 0, taints: int = 0, attempt_steps: int = 100_000) -> Rig:
-    made = rig(defaults=default_plugins(), options=SchedulerOptions(attempt_steps=attempt_steps))
-    made.add(
+    return default_rig(
         *(
             node(
                 f"n{each}",
@@ -36,9 +34,9 @@ def _cluster(nodes: int, keys: int = 0, taints: int = 0, attempt_steps: int = 10
                 allocatable={"cpu": "8", "memory": "64Gi", "pods": "1k"},
             )
             for each in range(nodes)
-        )
+        ),
+        options=SchedulerOptions(attempt_steps=attempt_steps),
     )
-    return made
 
 
 Case = tuple[Rig, Pod]
@@ -139,7 +137,7 @@ def resources() -> Case:
 
 def preemptor() -> Case:
     """Return a pod that preempts on nodes with many pods, and is spread, so that each removal is evaluated."""
-    made = rig(defaults=default_plugins(), options=SchedulerOptions(attempt_steps=12_000))
+    made = default_rig(options=SchedulerOptions(attempt_steps=12_000))
     labels = [{"zone": f"z{each % 3}", "kubernetes.io/hostname": f"n{each}"} for each in range(150)]
     made.add(*(node(f"n{each}", labels=of, allocatable={"cpu": "41", "pods": "1k"}) for each, of in enumerate(labels)))
     made.add(*(running_pod(f"v{each}-{n}", f"n{each}", 0) for each in range(150) for n in range(40)))

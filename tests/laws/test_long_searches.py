@@ -21,9 +21,7 @@ from hypothesis import strategies as st
 
 from scheduler_core.cycle.journal import Journal
 from scheduler_core.errors import AttemptLimitError
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.devices import DeviceClass, ResourceClaim, ResourceSlice
-from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.scheduler import SchedulerOptions, SchedulerPorts
 from scheduler_core.snapshot.indexes.device_index import DeviceIndex, DeviceObject
 from tests.support.builders import node, pod
@@ -43,7 +41,7 @@ from tests.support.devices import (
 )
 from tests.support.gang_devices import claimant, gang, report, settled
 from tests.support.recording_claim_writer import RecordingClaimWriter
-from tests.support.scheduling import DEFAULT_NAME, Rig, configured, rig
+from tests.support.scheduling import DEFAULT_NAME, Rig, configured, gang_rig
 
 MOST_CALLS = 260_000
 """Calls between two turns of the event loop; the interpreter makes about ten million a second."""
@@ -213,11 +211,10 @@ def world(objects: Objects, *, slice_steps: int | None = None, attempt_steps: in
     writer = RecordingClaimWriter()
     options = SchedulerOptions(attempt_steps=attempt_steps)
     ports = SchedulerPorts(claims=writer, journal=Journal() if slice_steps is None else Slices(slice_steps))
-    made = rig(defaults=default_plugins(), options=options, ports=ports, serve=False)
+    made = gang_rig(options=options, ports=ports, serve=False)
     made.serve(configured(DEFAULT_NAME, "DynamicResources", {"filterTimeout": "0s"}))
-    made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
     for each in objects.classes or (device_class(),):
-        made.context.cache.columns.devices.assign(each)
+        made.columns.devices.assign(each)
     for number in range(objects.nodes):
         made.add(node(f"n{number}", labels={"rack": f"r{number}"}, allocatable={"cpu": "8", "pods": "110"}))
     for published in objects.slices:
@@ -279,7 +276,7 @@ async def test_no_step_of_the_loop_is_long_and_other_pods_are_scheduled(
     if is_given_up:
         assert conditions[-1].reason == "Unschedulable"
         assert made.place_of(costly) == "unschedulable"
-        assert made.context.cache.columns.devices.hardware.tally.given_up == 1
+        assert made.columns.devices.hardware.tally.given_up == 1
 
 
 @pytest.mark.parametrize("name", sorted(GIVEN_UP - {"long expressions"}))
@@ -305,7 +302,7 @@ def test_a_dry_run_is_bounded_and_changes_no_live_attempt(name: str) -> None:
     for has_dry_run in (False, True):
         made = world(ROWS[name]())
         steps = made.context.steps
-        info = made.context.cache.columns.compile_pod(using(pod("other", namespace="ns", uid="other"), "c0"))
+        info = made.columns.compile_pod(using(pod("other", namespace="ns", uid="other"), "c0"))
         if has_dry_run:
             instance = next(iter(made.context.profiles))
             with steps.dry_run():
@@ -367,7 +364,7 @@ def decisions(objects: Objects, slice_steps: int, attempt_steps: int) -> tuple[A
         name: [patch.condition and patch.condition.message for patch in made.writer.patches if patch.name == name]
         for name in ("p0", "p1")
     }
-    stored = made.context.cache.columns.devices.claims
+    stored = made.columns.devices.claims
     allocations = [each.status.allocation and each.status.allocation.devices.results for each in stored]
     return made.bound, messages, allocations, made.context.steps.spent
 
@@ -384,7 +381,7 @@ async def test_changes_that_arrive_between_slices_are_applied_after_the_cycle() 
     """A node that is deleted between two slices of a cycle is still in the cycle, and gone behind it."""
     made = world(costly_selectors())
     made.add(using(pod("costly", namespace="ns", uid="costly"), "c0"))
-    columns = made.context.cache.columns
+    columns = made.columns
     async with made.running():
         await made.until(lambda: made.context.suspension.is_midway)
         made.scheduler.feed.node_deleted(node("n0", labels={"rack": "r0"}))

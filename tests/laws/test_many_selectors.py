@@ -11,14 +11,13 @@ from typing import Any
 
 import pytest
 
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.affinity import LabelSelector, PodAffinityTerm, Requirement
 from scheduler_core.model.pod import TopologySpreadConstraint
 from scheduler_core.scheduler import SchedulerOptions
 from scheduler_core.step_counter import SLICE_STEPS
 from tests.support.affinities import anti_affinity_to, term
 from tests.support.builders import PodFields, node, pod
-from tests.support.scheduling import Rig, rig
+from tests.support.scheduling import Rig, default_rig
 
 HOST = "kubernetes.io/hostname"
 SELECTORS = 100
@@ -57,8 +56,9 @@ FIELDS: dict[str, Callable[[], PodFields]] = {
 
 
 def _made(pods: int, nodes: int = 20, **options: Any) -> Rig:
-    made = rig(defaults=default_plugins(), options=SchedulerOptions(**options))
-    made.add(*(node(f"n{each}", labels={HOST: f"n{each}"}) for each in range(nodes)))
+    made = default_rig(
+        *(node(f"n{each}", labels={HOST: f"n{each}"}) for each in range(nodes)), options=SchedulerOptions(**options)
+    )
     made.add(*(pod(f"v{each}", node_name=f"n{each % nodes}", labels={"app": "a"}) for each in range(pods)))
     return made
 
@@ -104,8 +104,8 @@ async def test_a_dry_run_does_not_change_which_counts_are_stored() -> None:
     """What a dry run counts is dropped with the next change of a pod, and live attempts are charged as without it."""
     made, fields = _made(700), _required_anti_affinity()
     made.add(pod("p", **fields))
-    index, steps = made.context.cache.columns.pod_index, made.context.steps
-    terms = made.context.cache.columns.compile_pod(pod("q", **fields)).terms.required_anti
+    index, steps = made.columns.pod_index, made.context.steps
+    terms = made.columns.compile_pod(pod("q", **fields)).terms.required_anti
     with steps.dry_run():
         found = [index.query(term.query) for term in terms[:40]]
         assert [index.query(term.query) for term in terms[:40]] == found, "they are stored within the dry run"

@@ -100,7 +100,7 @@ def _run(world: World, waiting: Pod, node_name: str, wanted: Body | None) -> boo
     made = world.rig()
     search = plan_search(made.context, made.scheduler.reservations).world
     instance = present(made.context.profiles.get(waiting.spec.scheduler_name))
-    nodes = made.context.cache.columns
+    nodes = made.columns
     attempt = search.begin(instance, QueuedPod(nodes.compile_pod(waiting), 0.0, 0), Where(only(nodes, node_name), ""))
     with search.steps.dry_run(limit=1_000_000), search.assumed.undone():
         is_accepted = bool(len(search.find(attempt).rows)) and (

@@ -14,14 +14,13 @@ from typing import Any
 import pytest
 from bayplan.gangs.group_status import SeenGroup, group_event, group_status
 
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import POD_GROUP_LABELS, GroupKey, GroupSource, GroupTopology, PodGroup
 from scheduler_core.ports import ObjectReference
 from tests.support.builders import pod
 from tests.support.gang_preemption import small_node
 from tests.support.gangs import add_groups
-from tests.support.scheduling import Rig, rig
+from tests.support.scheduling import Rig, default_rig
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 HOST = "kubernetes.io/hostname"
@@ -125,7 +124,7 @@ async def test_no_name_of_another_namespace_is_written(
     scenario: Callable[[Rig, GroupSource], None], source: GroupSource
 ) -> None:
     """Conditions, events and statuses contain no name of a pod or group of another namespace."""
-    made = rig(defaults=default_plugins())
+    made = default_rig()
     for each in SOURCES:
         made.scheduler.group_feed.serve(each)
     scenario(made, source)

@@ -12,12 +12,11 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from scheduler_core.gangs.preemption import GangPreview
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup
 from tests.support.builders import pod
 from tests.support.gang_preemption import KEPT, BudgetedPod, small_node
 from tests.support.preemption import budget
-from tests.support.scheduling import DEFAULT_NAME, Rig, rig
+from tests.support.scheduling import DEFAULT_NAME, Rig, default_rig
 
 KEY = GroupKey(GroupSource.NATIVE, "default", "train")
 
@@ -35,10 +34,11 @@ class Scenario:
 
     def preview(self) -> tuple[Rig, GangPreview]:
         """Return the dry run of the group's preemption."""
-        made = rig(defaults=default_plugins(), groups=[GroupSource.NATIVE])
-        made.add(*(small_node(f"n{number}", cpus) for number, cpus in enumerate(self.cpus)))
+        made = default_rig(
+            *(small_node(f"n{number}", cpus) for number, cpus in enumerate(self.cpus)), groups=[GroupSource.NATIVE]
+        )
         made.add(*(each.running(number) for number, each in enumerate(self.pods)))
-        made.context.cache.columns.disruption_budgets.assign(budget("kept", KEPT, self.allowed))
+        made.columns.disruption_budgets.assign(budget("kept", KEPT, self.allowed))
         made.scheduler.group_feed.group_changed(PodGroup(KEY, "uid", self.needed, priority=0, is_uniform=True))
         made.add(*(pod(f"m{each}", requests={"cpu": str(self.size)}, group="train") for each in range(self.members)))
         gang, instance = made.queue.gangs.get(KEY), made.context.profiles.get(DEFAULT_NAME)

@@ -18,13 +18,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler_core.errors import ConfigError
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup
 from scheduler_core.queueing import gang_registry
 from tests.support.builders import node, pod
 from tests.support.gangs import settle
-from tests.support.scheduling import rig
+from tests.support.scheduling import default_rig
 
 Spec = dict[str, Any]
 Translations = Mapping[str, Callable[[NativeGroup], PodGroup]]
@@ -69,7 +68,7 @@ class StartingScheduler:
     """A scheduler that starts while two members of a native gang are pending, for which there is capacity."""
 
     def __init__(self, version: str, translations: Translations = TRANSLATIONS) -> None:
-        self.made = rig(defaults=default_plugins(), serve=True)
+        self.made = default_rig(serve=True)
         self.version = version
         self._translate = translations[version]
         self._accepted = AcceptedGroups(self.made.scheduler.group_feed)

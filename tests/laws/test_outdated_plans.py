@@ -42,7 +42,6 @@ from tests.support.gang_devices import claimant, gang, owned, report
 from tests.support.gang_preemption import running_pod
 from tests.support.gangs import add_groups, group, member
 from tests.support.moved_searches import Run
-from tests.support.presence import present
 from tests.support.tables import table
 
 NODES = 20
@@ -65,7 +64,7 @@ def _full(*, in_background: bool) -> Run:
     """Begin with nodes that are full of pods, and one free node for another zone."""
     run = Run.begun(in_background=in_background)
     made = run.made
-    made.context.cache.columns.devices.assign(device_class())
+    made.columns.devices.assign(device_class())
     made.scheduler.workload_feed.added(_namespace("a"))
     for number in range(NODES):
         labels = {"zone": f"z{number % 5}", "kubernetes.io/hostname": f"n{number}"}
@@ -88,9 +87,8 @@ def _start_other_pods(run: Run) -> None:
 
 
 def _hold_nodes(run: Run) -> None:
-    columns = run.made.context.cache.columns
     for number in range(NODES):
-        found = present(columns.nodes[columns.row_of(f"n{number}")])
+        found = run.made.node(f"n{number}")
         run.made.scheduler.feed.node_unreadable(found, "it cannot be decoded")
 
 
@@ -103,12 +101,12 @@ def _take_devices(run: Run) -> None:
     for number in range(NODES):
         for each in range(3):
             rival = allocated_claim({"pool": f"n{number}", "device": f"d{each}"}, name=f"rival{number}-{each}")
-            run.made.context.cache.columns.devices.assign(run.claims.store(rival))
+            run.made.columns.devices.assign(run.claims.store(rival))
 
 
 def _taint_devices(run: Run) -> None:
     rule = taint_rule("broken", {"key": "broken", "effect": "NoSchedule"}, {"driver": DRIVER})
-    run.made.context.cache.columns.devices.assign(rule)
+    run.made.columns.devices.assign(rule)
 
 
 def _rename_team(run: Run) -> None:
@@ -156,7 +154,7 @@ async def _evicted(add: Change, change: Change, *, in_background: bool) -> tuple
         else:
             for _ in range(80):
                 await asyncio.sleep(0)
-    return sorted(each.name for each in run.made.writer.deletions), run.made.context.background.counts.outdated
+    return sorted(each.name for each in run.made.writer.deletions), run.counts.outdated
 
 
 @table("add", ("pod", _add_pod), ("gang", _add_gang))
@@ -182,7 +180,7 @@ async def test_without_a_change_the_plan_is_carried_out(add: Change) -> None:
 async def test_members_never_share_a_device() -> None:
     """A member whose devices are searched again may take those that the copy has found for a later member."""
     run = Run.begun(in_background=True)
-    made, devices = run.made, run.made.context.cache.columns.devices
+    made, devices = run.made, run.made.columns.devices
     devices.assign(device_class())
     for number in range(2):
         labels = {"kubernetes.io/hostname": f"n{number}"}

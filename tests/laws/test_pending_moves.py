@@ -17,14 +17,13 @@ from hypothesis import strategies as st
 
 from scheduler_core.framework.cluster_events import NODE_ADD, Hint
 from scheduler_core.framework.queued_pod import QueuedPod
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.queueing import gang_entries
 from tests.support.builders import node, pod
 from tests.support.gangs import add_groups, group, member
 from tests.support.injected_errors import InjectedErrors, at
 from tests.support.queue_world import NAME, QueueWorld
-from tests.support.scheduling import DEFAULT_NAME, Rig, profile, rig
+from tests.support.scheduling import DEFAULT_NAME, Rig, default_rig, profile
 
 WAITING = 5_000
 CALLS_BETWEEN_TURNS = 90_000
@@ -32,9 +31,7 @@ CALLS_BETWEEN_TURNS = 90_000
 
 
 def _made() -> Rig:
-    made = rig(defaults=default_plugins())
-    made.add(node("n0", allocatable={"cpu": "0", "pods": "1k"}))
-    return made
+    return default_rig(node("n0", allocatable={"cpu": "0", "pods": "1k"}))
 
 
 def _active() -> Rig:

@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from scheduler_core.cycle.assume_and_reserve import AssumedPods
 from scheduler_core.dry_run_assembly import Explainers
 from scheduler_core.framework.queued_pod import QueuedGang, QueuedPod
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod_group import GroupSource, GroupTopology
 from scheduler_core.placement.engine import Observer, Policy, Verdict, at_once, place
 from scheduler_core.placement.requests import Placement, PlacementRequest
@@ -29,7 +28,7 @@ from tests.support.builders import pod
 from tests.support.cluster_state import cluster_state
 from tests.support.gang_preemption import add_gang, running_pod, small_node
 from tests.support.gangs import add_groups, composite_group, group, leaf_group, member, members
-from tests.support.scheduling import DEFAULT_NAME, Rig, rig
+from tests.support.scheduling import DEFAULT_NAME, Rig, default_rig
 
 ZONE = GroupTopology("zone")
 
@@ -39,7 +38,7 @@ class _PlantedError(Exception):
 
 
 def _cluster(nodes: Sequence[int], running: int = 0) -> Rig:
-    made = rig(defaults=default_plugins(), options=SchedulerOptions(gang_reservation_seconds=0), groups=GroupSource)
+    made = default_rig(options=SchedulerOptions(gang_reservation_seconds=0), groups=GroupSource)
     for number, cpus in enumerate(nodes):
         made.add(small_node(f"n{number}", cpus, zone=f"z{number % 2}"))
         made.add(*(running_pod(f"v{number}-{each}", f"n{number}") for each in range(min(running, cpus))))
@@ -120,7 +119,7 @@ async def _cycle(made: Rig) -> int:
 def _nodes_and_pods(made: Rig) -> dict[str, Any]:
     state = cluster_state(made.context)
     kept = {key: state[key] for key in state.keys() - {"gangs", "queue", "nominations", "start", "preemptions"}}
-    return kept | {"overlays": len(made.context.cache.columns.overlays)}
+    return kept | {"overlays": len(made.columns.overlays)}
 
 
 @pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)

@@ -45,15 +45,13 @@ from scheduler_core.framework.gang_preemptor import GangPreemptor
 from scheduler_core.framework.plugin import Normalization, always
 from scheduler_core.framework.registry import Registry
 from scheduler_core.framework.status import SKIP, SUCCESS
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod import Pod
-from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.runtime.node_adapters import filter_runner, score_runner
 from scheduler_core.runtime.plugin_time_budget import PluginTimeBudget
 from tests.support.builders import node, pod
 from tests.support.gangs import add_groups, gang_of, group, members
 from tests.support.presence import present
-from tests.support.scheduling import Rig, plugin_set, profile, rig
+from tests.support.scheduling import Rig, gang_rig, plugin_set, profile
 from tests.support.tables import table
 
 NAME = "Third"
@@ -342,11 +340,10 @@ async def _settle(made: Rig, *pods: Pod) -> None:
 
 
 def _third_rig(plugin: type[Plugin]) -> Rig:
-    made = rig([plugin], defaults=default_plugins())
+    made = gang_rig(plugins=[plugin])
     enabled = plugin_set(NAME)
     first = plugin_set(NAME, "DefaultBinder", disabled=["*"])
     made.serve(profile(plugins=Plugins(multi_point=enabled, queue_sort=plugin_set(NAME, disabled=["*"]), bind=first)))
-    made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
     return made
 
 
@@ -387,7 +384,7 @@ async def _survives(made: Rig) -> None:
         made.add(*pods)
         await _settle(made, *pods)
         assert set(made.bound) == {"a", "b", "train-0", "train-1", "train-2"}
-        assert made.context.cache.columns.requested[0].sum() == 5000
+        assert made.columns.requested[0].sum() == 5000
         assert _is_clean(made)
     assert len(made.writer.bindings) == 5
 
@@ -428,9 +425,8 @@ async def test_a_gang_survives_a_preemptor_that_raises(
     """The gang is reported with the plugin and backs off, the loop runs, and another pod is bound."""
     monkeypatch.setattr(BrokenPreemptor, "method", method)
     monkeypatch.setattr(BrokenPreemptor, "raised", raised)
-    made = rig([BrokenPreemptor], defaults=default_plugins())
+    made = gang_rig(plugins=[BrokenPreemptor])
     made.serve(profile(plugins=Plugins(post_filter=plugin_set("Broken", disabled=["*"]))))
-    made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
     made.add(
         node("n0", allocatable={"cpu": "1", "pods": "10"}),
         pod("low", node_name="n0", requests={"cpu": "1"}),
@@ -438,11 +434,11 @@ async def test_a_gang_survives_a_preemptor_that_raises(
     waiting = members(1, priority=10, nominated_node="n0") if method == "is_awaited" else members(1, priority=10)
     add_groups(made, group(min_member=1, priority=10))
     made.add(*waiting)
-    before = made.context.cache.columns.requested.tolist()
+    before = made.columns.requested.tolist()
     async with made.running() as _:
         for _ in range(50):
             await asyncio.sleep(0)
-        assert made.context.cache.columns.requested.tolist() == before
+        assert made.columns.requested.tolist() == before
         assert made.condition.reason == "SchedulerError"
         assert 'plugin "Broken" failed at postFilter' in made.condition.message
         outcome = present(gang_of(made).outcome)

@@ -15,50 +15,41 @@ from typing import Any
 
 import pytest
 from bayplan.rebalancing.plan_controller import StoredPlan
-from bayplan.rebalancing.pod_moves import EvictionRefusedError, PodMoves
+from bayplan.rebalancing.pod_moves import PodMoves
 
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.meta import ObjectMeta
 from tests.support.builders import pod
-from tests.support.gang_preemption import small_node, with_pod_groups
+from tests.support.gang_preemption import small_node
 from tests.support.gangs import add_groups, group, member
-from tests.support.planned_cluster import PlannedCluster
+from tests.support.planned_cluster import PlannedCluster, refusal, sum_of
 from tests.support.rebalancing import movable
-from tests.support.scheduling import Rig, rig
+from tests.support.scheduling import Rig, gang_rig
 
 SEEDS, NODES = 40, 6
-ENDED = ("Completed", "Stopped")
 OBJECTIVES = ("MakeRoom", "Consolidate")
 
 
 class _RivalledCluster(PlannedCluster):
-    """A cluster in which rivals come with each eviction and after each beginning of a move.
-
-    Attributes:
-        rivals: Number of rivals.
-    """
+    """A cluster in which rivals come with each eviction and after each beginning of a move."""
 
     def __init__(self, made: Rig, rng: random.Random) -> None:
         super().__init__(made)
-        self.rivals = 0
         self._rng = rng
 
     async def evict(self, namespace: str, name: str, uid: str) -> None:
         self._add_rivals()
         if self._rng.random() < 0.3:
-            raise EvictionRefusedError("Cannot evict pod as it would violate the pod's disruption budget")
+            raise refusal()
         await super().evict(namespace, name, uid)
         self._add_rivals()
 
     def _add_rivals(self) -> None:
         for _ in range(self._rng.randint(0, 2)):
-            self.rivals += 1
-            self.create(pod(f"rival-{self.rivals}", requests={"cpu": str(self._rng.randint(1, 3))}))
+            self.add_rival(self._rng.randint(1, 3))
 
 
 def _made(rng: random.Random) -> Rig:
-    made = with_pod_groups(rig(defaults=default_plugins()))
-    made.add(*(small_node(f"n{number}", 4) for number in range(NODES)))
+    made = gang_rig(*(small_node(f"n{number}", 4) for number in range(NODES)))
     for number in range(NODES):
         made.add(*(movable(f"p{number}-{each}", f"n{number}") for each in range(rng.choice((1, 2, 2, 3)))))
     return made
@@ -82,7 +73,7 @@ async def _lifetime(seed: int, objective: str) -> Counter[str]:
                 cluster.create(each)
         cluster.plan(**spec)
         if interruption:
-            await cluster.until(lambda: bool(cluster.evicted) or _is_over(cluster))
+            await cluster.until(lambda: bool(cluster.evicted) or cluster.is_over)
             if interruption == "delete":
                 cluster.plans.plan_deleted(StoredPlan(ObjectMeta("plan")))
             else:
@@ -91,7 +82,7 @@ async def _lifetime(seed: int, objective: str) -> Counter[str]:
             later = [room for room in made.scheduler.reservations.held if room.holder.pods.are_new]
             assert not later, (seed, interruption)
             return Counter({interruption: 1})
-        await cluster.until(lambda: _is_over(cluster))
+        await cluster.until(lambda: cluster.is_over)
         status = cluster.statuses[-1]
         kinds = Counter({status["phase"]: 1, "evicted": len(cluster.evicted), "rivals": cluster.rivals})
         moves = status.get("moves", ())
@@ -109,22 +100,11 @@ async def _lifetime(seed: int, objective: str) -> Counter[str]:
     return kinds
 
 
-def _is_over(cluster: PlannedCluster) -> bool:
-    return bool(cluster.statuses) and cluster.statuses[-1]["phase"] in ENDED
-
-
-async def _all_lifetimes(objective: str) -> Counter[str]:
-    total: Counter[str] = Counter()
-    for seed in range(SEEDS):
-        total += await _lifetime(seed, objective)
-    return total
-
-
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("objective", OBJECTIVES)
 async def test_no_eviction_is_useless(objective: str) -> None:
     """All laws hold, and all that may happen does."""
-    total = await _all_lifetimes(objective)
+    total = await sum_of(_lifetime, range(SEEDS), objective)
     assert total.keys() >= {"Completed", "evicted", "rivals", "several", "delete", "change"}, total
 
 
@@ -138,13 +118,12 @@ async def test_destinations_that_are_not_held(objective: str, monkeypatch: pytes
 
     monkeypatch.setattr(PodMoves, "hold_later", hold_later)
     with pytest.raises((AssertionError, ExceptionGroup)):
-        await _all_lifetimes(objective)
+        await sum_of(_lifetime, range(SEEDS), objective)
 
 
 async def test_a_destination_that_is_taken_before_the_first_move(monkeypatch: pytest.MonkeyPatch) -> None:
     """The plan stops, and no pod is evicted although the destination of the first move is free."""
-    made = with_pod_groups(rig(defaults=default_plugins()))
-    made.add(*(small_node(name, 4) for name in "abc"), movable("p", "a", 2), movable("q", "a", 1))
+    made = gang_rig(*(small_node(name, 4) for name in "abc"), movable("p", "a", 2), movable("q", "a", 1))
     made.add(movable("r", "b", 2, of=""), movable("s", "c", 3, of=""))
     cluster = PlannedCluster(made)
     search = cluster.plans.search

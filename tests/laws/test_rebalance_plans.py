@@ -13,29 +13,24 @@ are deleted, suspended or changed while a move begins.
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections import Counter
 from typing import Any
 
 import pytest
 from bayplan.rebalancing.plan_controller import StoredPlan
-from bayplan.rebalancing.pod_moves import EvictionRefusedError
 
 from scheduler_core.errors import WriteTimeoutError
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.affinity import LabelSelector
 from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.workloads import PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus
-from tests.support.builders import pod
-from tests.support.gang_preemption import small_node, with_pod_groups
-from tests.support.planned_cluster import PlannedCluster, elsewhere, equal, none
+from tests.support.gang_preemption import small_node
+from tests.support.planned_cluster import ENDED, PlannedCluster, elsewhere, equal, none, refusal, sum_of
 from tests.support.rebalancing import movable
-from tests.support.scheduling import Rig, rig
+from tests.support.scheduling import Rig, gang_rig
 
 CHUNKS, SEEDS = 2, 50
-ENDED = ("Completed", "Stopped")
 
 
 class FaultyCluster(PlannedCluster):
@@ -62,7 +57,6 @@ class FaultyCluster(PlannedCluster):
         self._rng, self._faults = rng, faults
         self._targets: dict[str, str] = {}
         self._apps: dict[str, str] = {}
-        self._rivals = 0
 
     async def evict(self, namespace: str, name: str, uid: str) -> None:
         try:
@@ -71,20 +65,21 @@ class FaultyCluster(PlannedCluster):
             self.broken.append(error)
         if self._rng.random() < self._faults:
             self.kinds["refused"] += 1
-            raise EvictionRefusedError("Cannot evict pod as it would violate the pod's disruption budget")
+            raise refusal()
         placed = self.rig.context.cache.get(uid)
         assert placed is not None
-        budgets = self.rig.context.cache.columns.disruption_budgets.protecting(placed.info)
+        budgets = self.rig.columns.disruption_budgets.protecting(placed.info)
         labels = placed.info.pod.metadata.labels
         if any(self._disrupted(str(budget.name)) >= budget.disruptions_allowed for budget in budgets):
             self.kinds["budget"] += 1
-            raise EvictionRefusedError("Cannot evict pod as it would violate the pod's disruption budget")
+            raise refusal()
         (target,) = [move["target"] for move in self.statuses[-1]["moves"] if move["uid"] == uid]
         self._targets[f"{name}-again"] = target
         self._apps[f"{name}-again"] = labels["app"]
         self.replace = self._next_replacement()
         if self._rng.random() < self._faults:
-            self._add_rival()
+            self.kinds["rival"] += 1
+            self.add_rival(priority=self._rng.choice((0, 5)))
         await super().evict(namespace, name, uid)
 
     def _check_eviction(self, name: str, uid: str) -> None:
@@ -94,7 +89,7 @@ class FaultyCluster(PlannedCluster):
         assert not name.endswith("-again") or self.kinds["unwritten"]
         placed = self.rig.context.cache.get(uid)
         assert placed is not None
-        budgets = self.rig.context.cache.columns.disruption_budgets.protecting(placed.info)
+        budgets = self.rig.columns.disruption_budgets.protecting(placed.info)
         assert all(budget.disruptions_allowed > 0 for budget in budgets)
         moves = {move["uid"]: move for move in self.statuses[-1]["moves"]}
         assert (moves[uid]["state"], "awaited" in moves[uid]) == ("Evicting", True)
@@ -122,12 +117,6 @@ class FaultyCluster(PlannedCluster):
             return equal
         self.kinds["lost"] += 1
         return self._rng.choice((elsewhere, none))
-
-    def _add_rival(self) -> None:
-        self.kinds["rival"] += 1
-        self._rivals += 1
-        priority = self._rng.choice((0, 5))
-        self.create(pod(f"rival-{self._rivals}", requests={"cpu": "1"}, priority=priority))
 
     def check_replacements(self) -> None:
         """Assert that pods that were evicted have replacements on their nodes, but those of moves that are made."""
@@ -160,22 +149,16 @@ def _pods(rng: random.Random) -> list[Pod]:
 
 async def _lifetime(seed: int) -> Counter[str]:
     rng = random.Random(seed)
-    made = with_pod_groups(rig(defaults=default_plugins()))
-    made.add(*(small_node(f"n{number}", 6, pool="c") for number in range(6)), *_pods(rng))
+    made = gang_rig(*(small_node(f"n{number}", 6, pool="c") for number in range(6)), *_pods(rng))
     for name in ("web", "db"):
         made.scheduler.workload_feed.added(_budget(name, rng.choice((0, 1, 1, 2))))
     most = rng.choice((1, 1, 3, 5))
     cluster = FaultyCluster(made, rng, rng.choice((0.0, 0.1, 0.3)), most)
     cluster.interruption = rng.choice(("", "", "", "delete", "suspend", "change"))
-    listed = asyncio.Event()
-    listed.set()
     moves = rng.randint(1, 8)
-    async with made.running(), asyncio.TaskGroup() as tasks:
-        running = tasks.create_task(cluster.plans.run(listed))
+    async with cluster.running():
         cluster.plan(budget={"moves": moves, "concurrentMoves": most}, moveTimeoutSeconds=60)
-        await cluster.until(
-            lambda: cluster.is_interrupted or (bool(cluster.statuses) and cluster.statuses[-1]["phase"] in ENDED)
-        )
+        await cluster.until(lambda: cluster.is_interrupted or cluster.is_over)
         evicted, ended = list(cluster.evicted), cluster.statuses[-1:]
         await cluster.until_later(300)
         assert not cluster.broken, seed
@@ -187,7 +170,6 @@ async def _lifetime(seed: int) -> Counter[str]:
             phases = {"delete": ("Moving", *ENDED), "suspend": ("Suspended",), "change": ("Planned",)}
             assert status["phase"] in phases[cluster.interruption]
             assert status["phase"] == "Moving" or all(move["state"] != "Evicting" for move in status["moves"])
-            running.cancel()
             return cluster.kinds
         assert ended == [status]
         assert status["moved"] == len(evicted) - cluster.missing
@@ -196,16 +178,13 @@ async def _lifetime(seed: int) -> Counter[str]:
             # With more moves it could empty a node for which the first plan had too few left.
             cluster.plan(budget={"moves": moves - len(evicted)}, dryRun=True)
             assert (await cluster.until_phase("Planned"))["planned"] == 0
-        running.cancel()
     return cluster.kinds + Counter({status["phase"]: 1, "evicted": len(evicted)})
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 async def test_plans_among_faults(chunk: int) -> None:
     """All laws hold, and all faults occur."""
-    total: Counter[str] = Counter()
-    for seed in range(chunk * SEEDS, (chunk + 1) * SEEDS):
-        total += await _lifetime(seed)
+    total = await sum_of(_lifetime, range(chunk * SEEDS, (chunk + 1) * SEEDS))
     assert total.keys() >= {
         "Completed",
         "Stopped",

@@ -16,12 +16,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod import Pod
-from tests.support.gang_preemption import running_pod, small_node, with_pod_groups
+from tests.support.gang_preemption import running_pod, small_node
 from tests.support.planned_cluster import PlannedCluster, equal
 from tests.support.rebalancing import movable
-from tests.support.scheduling import Rig, rig
+from tests.support.scheduling import Rig, gang_rig
 from tests.support.virtual_clock import VirtualClock
 
 MOVES, RATE = 3, 2
@@ -102,9 +101,9 @@ class _Cluster(PlannedCluster):
         if self.late and self._looks >= _LATE_LOOKS:
             self.create(self.late.pop())
 
-    def create(self, pod: Pod) -> None:
-        self.pods[pod.metadata.uid] = pod
-        super().create(pod)
+    def create(self, created: Pod) -> None:
+        self.pods[created.metadata.uid] = created
+        super().create(created)
 
     def confirm(self) -> None:
         """Store the nodes of bound pods."""
@@ -125,9 +124,7 @@ class _Cluster(PlannedCluster):
 
 
 def _rig(pods: dict[str, Pod], clock: VirtualClock) -> Rig:
-    made = with_pod_groups(rig(defaults=default_plugins(), clock=clock))
-    made.add(*(small_node(f"n{number}", 6, pool="c") for number in range(5)), *pods.values())
-    return made
+    return gang_rig(*(small_node(f"n{number}", 6, pool="c") for number in range(5)), *pods.values(), clock=clock)
 
 
 def _after_restart(old: _Cluster, pods: dict[str, Pod]) -> _Cluster:

@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections import Counter
 from typing import Any
@@ -17,48 +16,38 @@ import pytest
 from bayplan.rebalancing.gang_rooms import GangRooms
 from bayplan.rebalancing.plan_controller import StoredPlan
 
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.pod_group import GroupTopology
-from tests.support.builders import pod
-from tests.support.gang_preemption import small_node, with_pod_groups
+from tests.support.gang_preemption import small_node
 from tests.support.gangs import add_groups, group, member
-from tests.support.planned_cluster import PlannedCluster
+from tests.support.planned_cluster import PlannedCluster, sum_of
 from tests.support.rebalancing import movable
-from tests.support.scheduling import rig
+from tests.support.scheduling import Rig, gang_rig
 
 SEEDS, NODES = 40, 6
 HOLD_SECONDS = 120
-ENDED = ("Completed", "Stopped")
 
 
 class _RivalledCluster(PlannedCluster):
-    """A cluster in which rivals come with each replacement.
+    """A cluster in which rivals come with each replacement."""
 
-    Attributes:
-        rivals: Number of rivals.
-    """
-
-    def __init__(self, *args: Any, rng: random.Random) -> None:
-        super().__init__(*args)
-        self.rivals = 0
+    def __init__(self, made: Rig, rng: random.Random) -> None:
+        super().__init__(made)
         self._rng = rng
 
     async def evict(self, namespace: str, name: str, uid: str) -> None:
         await super().evict(namespace, name, uid)
         for _ in range(self._rng.randint(0, 2)):
-            self.add_rival()
+            self.add_any_rival()
 
-    def add_rival(self) -> None:
-        self.rivals += 1
-        self.create(pod(f"rival-{self.rivals}", requests={"cpu": str(self._rng.randint(1, 4))}))
+    def add_any_rival(self) -> None:
+        self.add_rival(self._rng.randint(1, 4))
 
 
 async def _lifetime(seed: int) -> Counter[str]:
     """Run a plan for a gang, and return what happened."""
     rng = random.Random(seed)
-    made = with_pod_groups(rig(defaults=default_plugins()))
-    made.add(*(small_node(f"n{number}", 4, zone=f"z{number % 2}") for number in range(NODES)))
+    made = gang_rig(*(small_node(f"n{number}", 4, zone=f"z{number % 2}") for number in range(NODES)))
     made.add(
         *(
             movable(f"p{number}-{each}", f"n{number}")
@@ -69,15 +58,12 @@ async def _lifetime(seed: int) -> Counter[str]:
     count = rng.randint(1, 3)
     topology = rng.choice((None, GroupTopology("zone")))
     add_groups(made, group(min_member=count, priority=rng.choice((None, 1)), topology=topology))
-    cluster = _RivalledCluster(made, rng=rng)
-    listed = asyncio.Event()
-    listed.set()
+    cluster = _RivalledCluster(made, rng)
     workers = [member(f"worker-{number}", requests={"cpu": "4"}) for number in range(count)]
     is_lost = rng.random() < 0.3
-    async with made.running(), asyncio.TaskGroup() as tasks:
+    async with cluster.running():
         for each in workers:
             cluster.create(each)
-        running = tasks.create_task(cluster.plans.run(listed))
         gang = {"namespace": "default", "name": "train", "holdSeconds": HOLD_SECONDS}
         cluster.plan(objective="MakeRoom", gang=gang, budget={"moves": 20}, moveTimeoutSeconds=60)
         if is_lost:
@@ -85,10 +71,10 @@ async def _lifetime(seed: int) -> Counter[str]:
             for each in [each for each in workers if each in cluster.waiting]:
                 cluster.waiting.remove(each)
                 made.scheduler.feed.pod_deleted(each)
-        await cluster.until(lambda: bool(cluster.statuses) and cluster.statuses[-1]["phase"] in ENDED)
+        await cluster.until(lambda: cluster.is_over)
         status = cluster.statuses[-1]
         for _ in range(3):
-            cluster.add_rival()
+            cluster.add_any_rival()
         await cluster.until_later(HOLD_SECONDS / 2)
         kinds = Counter({status["phase"]: 1, "moves": len(cluster.evicted), "rivals": cluster.rivals})
         bound = sum(each.metadata.name in made.bound for each in workers)
@@ -100,17 +86,16 @@ async def _lifetime(seed: int) -> Counter[str]:
         await cluster.until_later(HOLD_SECONDS)
         assert not len(made.scheduler.reservations.held), seed
         assert cluster.statuses[-1].get("room") is None, seed
-        running.cancel()
     return kinds + Counter({"unused": is_lost and status.get("room") is not None})
 
 
 async def _interrupted_lifetime(seed: int, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """Run a plan that is deleted or changed before its first move, and return what happened."""
-    made = with_pod_groups(rig(defaults=default_plugins()))
-    made.add(*(small_node(f"n{number}", 4) for number in range(2)), movable("p", "n0"), movable("q", "n1", 2))
+    nodes = (small_node(f"n{number}", 4) for number in range(2))
+    made = gang_rig(*nodes, movable("p", "n0"), movable("q", "n1", 2))
     add_groups(made, group(min_member=1))
     rng = random.Random(seed)
-    cluster = _RivalledCluster(made, rng=rng)
+    cluster = _RivalledCluster(made, rng)
     where, how = rng.choice(("search", "hold")), rng.choice(("delete", "suspend", "dry run"))
     gang = {"namespace": "default", "name": "train"}
     spec: dict[str, Any] = {"objective": "MakeRoom", "gang": gang, "moveTimeoutSeconds": 60}
@@ -130,11 +115,8 @@ async def _interrupted_lifetime(seed: int, monkeypatch: pytest.MonkeyPatch) -> C
         return found if is_late else await real(*arguments)
 
     monkeypatch.setattr(place, where, interrupted)
-    listed = asyncio.Event()
-    listed.set()
-    async with made.running(), asyncio.TaskGroup() as tasks:
+    async with cluster.running():
         cluster.create(member("worker", requests={"cpu": "4"}))
-        running = tasks.create_task(cluster.plans.run(listed))
         cluster.plan(**spec)
         await cluster.until(lambda: count > 0)
         await cluster.until_later(5)
@@ -142,21 +124,13 @@ async def _interrupted_lifetime(seed: int, monkeypatch: pytest.MonkeyPatch) -> C
         assert not cluster.evicted
         phases = {"delete": [], "suspend": ["Suspended"], "dry run": ["Planned"]}
         assert [each["phase"] for each in cluster.statuses] == phases[how]
-        running.cancel()
     return Counter({f"{how} during {where}": 1})
-
-
-async def _all_lifetimes() -> Counter[str]:
-    total: Counter[str] = Counter()
-    for seed in range(SEEDS):
-        total += await _lifetime(seed)
-    return total
 
 
 @pytest.mark.timeout(180)
 async def test_gangs_get_the_room_that_is_made_for_them() -> None:
     """All laws hold, and all that may happen does."""
-    total = await _all_lifetimes()
+    total = await sum_of(_lifetime, range(SEEDS))
     assert total.keys() >= {"Completed", "gangs", "moves", "rivals", "unused"}, total
 
 
@@ -169,7 +143,7 @@ async def test_room_that_is_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(GangRooms, "hold", hold)
     with pytest.raises((AssertionError, ExceptionGroup)):
-        await _all_lifetimes()
+        await sum_of(_lifetime, range(SEEDS))
 
 
 async def test_plans_that_are_interrupted_before_their_first_move() -> None:

@@ -19,7 +19,6 @@ from typing import Any
 import pytest
 from bayplan.rebalancing.plan_controller import StoredPlan
 from bayplan.rebalancing.plan_run import PlanRun
-from bayplan.rebalancing.pod_moves import EvictionRefusedError
 from msgspec.structs import replace
 
 from scheduler_core.errors import (
@@ -29,22 +28,21 @@ from scheduler_core.errors import (
     ServerUnavailableError,
     WriteTimeoutError,
 )
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.node import Node
 from scheduler_core.model.taints import Taint
 from tests.support.builders import pod
-from tests.support.gang_preemption import small_node, with_pod_groups
-from tests.support.planned_cluster import PlannedCluster, elsewhere, equal, none
+from tests.support.gang_preemption import small_node
+from tests.support.planned_cluster import PlannedCluster, elsewhere, equal, none, refusal, sum_of
 from tests.support.rebalancing import movable
-from tests.support.scheduling import Rig, profile, rig
+from tests.support.scheduling import Rig, gang_rig, profile
 
 SEEDS, NODES = 30, 6
 ENDED = ("Completed", "Stopped", "Planned", "Suspended", "Invalid")
 NAMES = ("plan-a", "plan-b")
 CHANGES = ("cordon", "taint", "drain", "delete node", "finish", "rival", "bound rival", "profile", "plan", "repair")
 ERRORS = (
-    EvictionRefusedError("Cannot evict pod as it would violate the pod's disruption budget"),
+    refusal(),
     NotFoundError("pods not found"),
     ConflictError("the UID in the precondition does not match"),
     ForbiddenError("pods/eviction is forbidden"),
@@ -138,19 +136,7 @@ class _ChangingCluster(PlannedCluster):
 
     def change(self) -> None:
         """Make one random change."""
-        kinds = (
-            "cordon",
-            "taint",
-            "drain",
-            "delete node",
-            "finish",
-            "rival",
-            "bound rival",
-            "profile",
-            "plan",
-            "repair",
-        )
-        kind = self._rng.choice(kinds)
+        kind = self._rng.choice(CHANGES)
         self.kinds[kind] += 1
         name = self._rng.choice(sorted(self.nodes)) if self.nodes else ""
         match kind:
@@ -169,9 +155,7 @@ class _ChangingCluster(PlannedCluster):
             case "finish" if name:
                 self._end_pods(name, 1)
             case "rival":
-                self._count += 1
-                priority = self._rng.choice((0, 0, 5))
-                self.create(pod(f"rival-{self._count}", requests={"cpu": "1"}, priority=priority))
+                self.add_rival(priority=self._rng.choice((0, 0, 5)))
             case "bound rival" if name:
                 self._count += 1
                 self.rig.add(pod(f"other-{self._count}", node_name=name, requests={"cpu": "1"}))
@@ -221,7 +205,7 @@ class _ChangingCluster(PlannedCluster):
         self.rig.scheduler.feed.node_updated(old, node)
 
     def _end_pods(self, node_name: str, most: int = 100) -> None:
-        columns = self.rig.context.cache.columns
+        columns = self.rig.columns
         pods = [info.pod for info in columns.pods[columns.row_of(node_name)].values()]
         for each in [each for each in pods if each.spec.node_name][:most]:
             self.rig.scheduler.feed.pod_deleted(each)
@@ -234,7 +218,7 @@ def replace_spec(node: Node, **fields: Any) -> Node:
 
 async def _lifetime(seed: int) -> Counter[str]:
     rng = random.Random(seed)
-    made = with_pod_groups(rig(defaults=default_plugins()))
+    made = gang_rig()
     cluster = _ChangingCluster(made, rng)
     cluster.nodes = {f"n{number}": small_node(f"n{number}", 6, pool="c") for number in range(NODES)}
     made.add(*cluster.nodes.values())
@@ -265,18 +249,11 @@ async def _lifetime(seed: int) -> Counter[str]:
     return cluster.kinds + Counter({"evicted": len(evicted)})
 
 
-async def _all_lifetimes(seeds: range = range(SEEDS)) -> Counter[str]:
-    total: Counter[str] = Counter()
-    for seed in seeds:
-        total += await _lifetime(seed)
-    return total
-
-
 @pytest.mark.timeout(300)
 async def test_plans_while_the_cluster_changes(caplog: pytest.LogCaptureFixture) -> None:
     """All laws hold, and all changes and errors occur."""
     with caplog.at_level(logging.ERROR):
-        total = await _all_lifetimes()
+        total = await sum_of(_lifetime, range(SEEDS))
     assert not caplog.records
     assert total.keys() >= {type(error).__name__ for error in ERRORS}, total
     assert total.keys() >= {"Completed", "Stopped", "evicted", "plan deleted", "profile", "change during a write"}, (
@@ -290,4 +267,4 @@ async def test_moves_that_are_not_wanted_any_more(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(PlanRun, "_is_wanted", lambda _: True)
     with pytest.raises((AssertionError, ExceptionGroup)):
         # Few seeds find it; the law holds for these without the bug.
-        await _all_lifetimes(range(SEEDS, SEEDS + 4))
+        await sum_of(_lifetime, range(SEEDS, SEEDS + 4))

@@ -17,7 +17,6 @@ from msgspec.structs import replace
 
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.framework.queued_pod import QueuedPod
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.affinity import Affinity, LabelSelector, PodAffinity, PodAffinityTerm
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod, TopologySpreadConstraint
@@ -32,11 +31,11 @@ from scheduler_core.rebalance.requests import (
     RebalanceRequest,
     Spread,
 )
-from tests.support.gang_preemption import add_gang, small_node, with_pod_groups
+from tests.support.gang_preemption import add_gang, small_node
 from tests.support.gangs import group, key, members
 from tests.support.presence import present
 from tests.support.rebalancing import movable, planned
-from tests.support.scheduling import Rig, rig
+from tests.support.scheduling import Rig, gang_rig
 
 CHUNKS, SEEDS = 3, 60
 WEB = LabelSelector({"app": "web"})
@@ -59,8 +58,7 @@ class World:
     gang: tuple[PodGroup, list[Pod]] | None = None
 
     def rig(self) -> Rig:
-        made = with_pod_groups(rig(defaults=default_plugins()))
-        made.add(*self.nodes, *self.running.values())
+        made = gang_rig(*self.nodes, *self.running.values())
         if self.gang is not None:
             of, waiting = self.gang
             add_gang(made, *waiting, of=of)
@@ -108,7 +106,7 @@ def _objective(rng: random.Random, world: World) -> Objective:
 
 def _accepts(made: Rig, pod: Pod, node_name: str) -> bool:
     """Return whether the filters of a pod's profile accept a node."""
-    columns = made.context.cache.columns
+    columns = made.columns
     instance = present(made.context.profiles.get(pod.spec.scheduler_name))
     info = columns.compile_pod(pod)
     attempt = Attempt(QueuedPod(info, 0.0, 0), info, instance, 0.0)

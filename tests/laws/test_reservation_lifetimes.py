@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from random import Random
 from typing import Any
 
@@ -20,37 +20,30 @@ from msgspec.structs import replace
 
 from scheduler_core.gangs.held_room import HeldRoom
 from scheduler_core.gangs.reservation_lifecycle import GangReservations
-from scheduler_core.in_tree import default_plugins
-from scheduler_core.model.node import Node, NodeSpec
-from scheduler_core.model.pod import Pod
+from scheduler_core.model.node import NodeSpec
 from tests.support.builders import pod
-from tests.support.gang_preemption import small_node, with_pod_groups
+from tests.support.gang_preemption import small_node
 from tests.support.node_reservations import Reservations
-from tests.support.scheduling import rig
+from tests.support.random_lifetimes import NODES, SmallCluster, cpus_of
+from tests.support.tables import table
 
 SEEDS = int(os.environ.get("BAYPLAN_RESERVATION_LIFETIMES", "24"))
-NODES = "abc"
 NAMES = ("one", "two", "three")
 MAX_PRIORITY = 2
 
 
-class Lifetime:
+class Lifetime(SmallCluster):
     """A scheduler with NodeReservations, and what has happened to it."""
 
     def __init__(self, random: Random) -> None:
-        self.random = random
-        self.made = with_pod_groups(rig(defaults=default_plugins()))
-        self.nodes: dict[str, Node] = {name: small_node(name, random.randint(2, 5)) for name in NODES}
-        self.made.add(*self.nodes.values())
+        super().__init__(random)
         self.world = Reservations(self.made)
-        self.pods: dict[str, Pod] = {}
-        self.number = 0
         self.fails = False
         self.counted = Counter[str]()
         """Number of pods that the last status counts, by UID of the reservation."""
 
     async def step(self) -> None:
-        steps: dict[Callable[[], Any], int] = {
+        steps: dict[Callable[[], Awaitable[None]], int] = {
             self.apply: 4,
             self.delete: 1,
             self.create_pod: 8,
@@ -61,7 +54,7 @@ class Lifetime:
             self.restart: 2,
             self.fail_writes: 1,
         }
-        await self.random.choices(list(steps), weights=list(steps.values()))[0]()
+        await self.any_of(steps)
         self.check_always()
         await self.settle()
         self.check_settled()
@@ -104,17 +97,17 @@ class Lifetime:
 
     async def create_pod(self) -> None:
         self.number += 1
-        name, draw = f"pod-{self.number}", self.random
+        draw = self.random
         labels = draw.choice(({"app": "x"}, {"app": "y"}, {"app": "x", "team": "t"}, {"team": "t"}, {"app": "z"}))
-        self.pods[name] = pod(
-            name,
+        created = pod(
+            f"pod-{self.number}",
             requests={"cpu": str(draw.choice((1, 1, 2)))},
             labels=labels,
             priority=draw.randint(0, MAX_PRIORITY),
             preemption_policy="Never",
             created=self.made.clock.wall(),
         )
-        self.made.add(self.pods[name])
+        self.add(created)
 
     async def foreign_pod(self) -> None:
         """Let another scheduler bind a pod."""
@@ -122,24 +115,22 @@ class Lifetime:
         name, node_name = f"foreign-{self.number}", self.random.choice(sorted(self.nodes))
         labels = self.random.choice(({"app": "x"}, {"app": "z"}))
         made = pod(name, requests={"cpu": "1"}, labels=labels, node_name=node_name, created=self.made.clock.wall())
-        self.pods[name] = replace(made, spec=replace(made.spec, scheduler_name="kube-scheduler"))
-        self.made.add(self.pods[name])
+        self.add(replace(made, spec=replace(made.spec, scheduler_name="kube-scheduler")))
 
     async def end_pod(self) -> None:
         if self.pods:
-            self.made.scheduler.feed.pod_deleted(self.pods.pop(self.random.choice(sorted(self.pods))))
+            self.remove(self.random.choice(sorted(self.pods)))
 
     async def change_node(self) -> None:
         """Cordon, resize, delete or create a node."""
         name = self.random.choice(NODES)
         before = self.nodes.get(name)
         if before is None:
-            self.nodes[name] = small_node(name, self.random.randint(2, 5))
-            self.made.add(self.nodes[name])
+            self.create_node(name)
         elif self.random.random() < 0.3 and len(self.nodes) > 1:
             del self.nodes[name]
             for each in [each for each in self.pods.values() if each.spec.node_name == name]:
-                self.made.scheduler.feed.pod_deleted(self.pods.pop(each.metadata.name))
+                self.remove(each.metadata.name)
             self.made.scheduler.feed.node_deleted(before)
         else:
             after = replace(
@@ -175,11 +166,7 @@ class Lifetime:
             if self.made.queue.readings.is_idle:
                 break
             await self.made.attempt()
-        for name, node_name in self.made.bound.items():
-            each = self.pods.get(name)
-            if each is not None and not each.spec.node_name:
-                self.pods[name] = replace(each, spec=replace(each.spec, node_name=node_name))
-                self.made.scheduler.feed.pod_updated(each, self.pods[name])
+        self.report_bound()
 
     # -- checks -------------------------------------------------------------------------------------------------
 
@@ -237,15 +224,10 @@ class Lifetime:
         for _ in range(10):
             self.made.clock.advance(60)
             await self.schedule()
-        used = Counter[str]()
+        free = {name: self.free(name) for name, node in self.nodes.items() if not node.spec.unschedulable}
         for each in self.pods.values():
-            used[each.spec.node_name] += int(each.spec.containers[0].resources.requests["cpu"])
-        for each in self.pods.values():
-            need = int(each.spec.containers[0].resources.requests["cpu"])
-            for name, node in self.nodes.items():
-                is_open = not each.spec.node_name and not node.spec.unschedulable
-                free = int(node.status.allocatable["cpu"]) - used[name]
-                assert not (is_open and need <= free), f"{each.key} starves although {name} has room"
+            if not each.spec.node_name:
+                assert max(free.values(), default=0) < cpus_of(each), f"{each.key} starves: {free}"
 
 
 async def live(seed: int, steps: int = 25) -> None:
@@ -267,38 +249,27 @@ async def test_lifetimes(block: int, caplog: pytest.LogCaptureFixture) -> None:
     assert "bug" not in caplog.text
 
 
-def _count_from_zero(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def counted(_: ReservationController, record: Any) -> Any:
-        return record.status.model_copy(update={"consumed": 0})
-
-    monkeypatch.setattr(ReservationController, "_counted", counted)
+async def _count_from_zero(_: ReservationController, record: Any) -> Any:
+    return record.status.model_copy(update={"consumed": 0})
 
 
-def _forget_counted_pods(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ReservationController, "_since", lambda *_: ())
+def _beside_higher_priority(reservations: GangReservations, room: HeldRoom) -> bool:
+    return room.reservation.fits_then(reservations._beside(room, at_least=room.reservation.priority + 1))
 
 
-def _ignore_room_of_equal_priority(monkeypatch: pytest.MonkeyPatch) -> None:
-    def stands(self: GangReservations, room: HeldRoom) -> bool:
-        return room.reservation.fits_then(self._beside(room, at_least=room.reservation.priority + 1))
-
-    monkeypatch.setattr(GangReservations, "stands", stands)
+async def _hold_on(_: RoomHolding, room: HeldRoom) -> None:
+    del room
 
 
-def _hold_room_of_deleted_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def end(_: RoomHolding, room: HeldRoom) -> None:
-        del room
-
-    monkeypatch.setattr(RoomHolding, "end", end)
-
-
-@pytest.mark.parametrize(
-    "plant", [_count_from_zero, _forget_counted_pods, _ignore_room_of_equal_priority, _hold_room_of_deleted_ones]
+@table(
+    "owner, name, planted",
+    ("counts begin at zero", ReservationController, "_counted", _count_from_zero),
+    ("counted pods are forgotten", ReservationController, "_since", lambda *_: ()),
+    ("room of equal priority is ignored", GangReservations, "stands", _beside_higher_priority),
+    ("room of deleted reservations is held", RoomHolding, "end", _hold_on),
 )
-async def test_planted_bugs_are_found(
-    plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_planted_bugs_are_found(owner: type, name: str, planted: object, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each bug breaks the law in a few lifetimes."""
-    plant(monkeypatch)
+    monkeypatch.setattr(owner, name, planted)
     with pytest.raises(AssertionError):
         await live_often(range(100))

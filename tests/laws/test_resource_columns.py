@@ -8,13 +8,12 @@ from msgspec.structs import replace
 
 from scheduler_core.config.plugin_set_types import PluginConfig
 from scheduler_core.config.profile_config import ProfileConfig
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.scheduler import SchedulerOptions
 from scheduler_core.snapshot.interning import SnapshotBounds
 from tests.support.builders import node, pod
-from tests.support.scheduling import DEFAULT_NAME, rig
+from tests.support.scheduling import DEFAULT_NAME, default_rig
 
 RESOURCES = ("example.com/a", "example.com/b", "example.com/c", "ignored.example.com/d")
 REQUESTS: tuple[dict[str, str], ...] = (
@@ -44,7 +43,7 @@ class ClusterRun:
 
     def __init__(self, *, reuses: bool, bounds: SnapshotBounds) -> None:
         options = SchedulerOptions(reuses_results=reuses, bounds=bounds)
-        self.rig = rig(defaults=default_plugins(), options=options, serve=False)
+        self.rig = default_rig(options=options, serve=False)
         self.rig.serve(ProfileConfig(scheduler_name=DEFAULT_NAME, plugin_config=(IGNORING,)))
         self.nodes: list[Node] = []
         self.pods: list[Pod] = []

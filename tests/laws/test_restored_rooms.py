@@ -6,7 +6,6 @@ late, pods end, and reservations are deleted.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any
@@ -21,6 +20,7 @@ from hypothesis import strategies as st
 
 from scheduler_core.model.pod import Pod
 from tests.support.builders import pod
+from tests.support.tables import table
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 NODES = "ab"
@@ -111,26 +111,17 @@ def test_no_room_is_lost(seed: int) -> None:
     live(seed)
 
 
-def _plant_in_write(monkeypatch: pytest.MonkeyPatch, attribute: str) -> None:
-    write = _Room.write
-
-    def planted(room: _Room, now: datetime) -> None:
-        getattr(room, attribute).clear()
-        write(room, now)
-
-    monkeypatch.setattr(_Room, "write", planted)
+_WRITE = _Room.write
 
 
-def _write_no_counted_pods(monkeypatch: pytest.MonkeyPatch) -> None:
-    _plant_in_write(monkeypatch, "counted")
+def _write_no_counted_pods(room: _Room, now: datetime) -> None:
+    room.counted.clear()
+    _WRITE(room, now)
 
 
-def _write_no_other_pods(monkeypatch: pytest.MonkeyPatch) -> None:
-    _plant_in_write(monkeypatch, "others")
-
-
-def _count_no_late_pods(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room_restoring._Share, "take", lambda *_: None)
+def _write_no_other_pods(room: _Room, now: datetime) -> None:
+    room.others.clear()
+    _WRITE(room, now)
 
 
 def _live_often() -> None:
@@ -138,9 +129,14 @@ def _live_often() -> None:
         live(seed)
 
 
-@pytest.mark.parametrize("plant", [_write_no_counted_pods, _write_no_other_pods, _count_no_late_pods])
-def test_planted_bugs_are_found(plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
+@table(
+    "owner, name, planted",
+    ("no counted pods are written", _Room, "write", _write_no_counted_pods),
+    ("no other pods are written", _Room, "write", _write_no_other_pods),
+    ("no late pods are counted", room_restoring._Share, "take", lambda *_: None),
+)
+def test_planted_bugs_are_found(owner: type, name: str, planted: object, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each bug breaks the law in a few histories."""
-    plant(monkeypatch)
+    monkeypatch.setattr(owner, name, planted)
     with pytest.raises(AssertionError):
         _live_often()

@@ -1,23 +1,29 @@
-"""Law of reuse: a pod of a cached class gets the node that a full scheduling cycle chooses."""
+"""Laws of reuse: a pod of a cached class gets the node that a full scheduling cycle chooses, alone or in a gang."""
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
 from collections.abc import Sequence
 
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler_core.in_tree import default_plugins
+from scheduler_core.framework.queued_pod import QueuedGang
 from scheduler_core.model.affinity import Affinity, Requirement
 from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod, TopologySpreadConstraint
+from scheduler_core.model.pod_group import GroupSource, GroupTopology
 from scheduler_core.model.workloads import LabelPairsSpec, Service
 from scheduler_core.scheduler import SchedulerOptions
 from tests.support.affinities import affinity_to, anti_affinity_to, app, node_affinity, term
 from tests.support.builders import node, pod
-from tests.support.scheduling import Rig, rig
+from tests.support.gangs import LABEL, group
+from tests.support.plain_profile import PlainNode, PlainPod, real_objects
+from tests.support.random_clusters import CLUSTERS, pods
+from tests.support.scheduling import Rig, default_rig, gang_rig
 from tests.support.tables import table
 
 ZONES = ("a", "b", "c")
@@ -70,7 +76,7 @@ class ClusterRun:
     """A cluster that changes step by step."""
 
     def __init__(self, *, reuses: bool) -> None:
-        self.rig: Rig = rig(defaults=default_plugins(), options=SchedulerOptions(reuses_results=reuses))
+        self.rig: Rig = default_rig(options=SchedulerOptions(reuses_results=reuses))
         self.nodes: list[Node] = []
         self.placed: list[Pod] = []
         for number in range(6):
@@ -98,7 +104,7 @@ class ClusterRun:
         elif kind == "nominate":
             name = self.nodes[number % len(self.nodes)].metadata.name
             self.rig.queue.nominator.nominate(
-                self.rig.context.cache.columns.compile_pod(pod(f"n{at}", priority=5, requests={"cpu": "3"})), name
+                self.rig.columns.compile_pod(pod(f"n{at}", priority=5, requests={"cpu": "3"})), name
             )
         return None
 
@@ -168,3 +174,151 @@ def _reused(numbers: Sequence[int]) -> list[bool]:
 def test_which_pods_reuse(numbers: Sequence[int], expected: list[bool]) -> None:
     """Results of the second pod of a class are cached, and the third pod reuses them."""
     assert _reused(numbers) == expected
+
+
+# -- random clusters ---------------------------------------------------------------------------------------------------
+
+
+TEMPLATES = st.lists(pods("template"), min_size=1, max_size=3)
+CHANGES = st.lists(
+    st.tuples(
+        st.sampled_from(["add pod"] * 6 + ["delete pod", "cordon", "label", "grow", "add node", "delete node"]),
+        st.integers(0, 9),
+    ),
+    min_size=4,
+    max_size=24,
+)
+
+
+class RandomClusterRun:
+    """A cluster that changes step by step."""
+
+    def __init__(self, cluster: tuple[PlainNode, ...], *, reuses: bool) -> None:
+        self.rig: Rig = default_rig(options=SchedulerOptions(reuses_results=reuses))
+        self.nodes: list[Node] = [each.real() for each in cluster]
+        self.placed: list[Pod] = []
+        self.rig.add(*self.nodes)
+        self.rig.add(*(other.real() for each in cluster for other in each.running_pods))
+
+    def step(self, kind: str, number: int, templates: list[PlainPod], at: int) -> object:
+        """Apply one step; return the node of a new pod, or the note of its event."""
+        feed = self.rig.scheduler.feed
+        if kind == "add pod":
+            pod = dataclasses.replace(templates[number % len(templates)], name=f"p{at}").real()
+            self.rig.add(pod)
+            attempt = self.rig.decide()
+            if attempt is None:
+                return self.rig.writer.events[-1].note
+            self.placed.append(pod)
+            return attempt.node_name
+        if kind == "delete pod" and self.placed:
+            feed.pod_deleted(self.placed.pop(number % len(self.placed)))
+        elif kind == "add node":
+            self._add_node(node(f"late{at}", labels={"zone": "a"}))
+        elif self.nodes and kind == "delete node":
+            feed.node_deleted(self.nodes.pop(number % len(self.nodes)))
+        elif self.nodes and kind in ("cordon", "label", "grow"):
+            self._change(kind, number % len(self.nodes))
+        return None
+
+    def _add_node(self, new: Node) -> None:
+        self.nodes.append(new)
+        self.rig.add(new)
+
+    def _change(self, kind: str, index: int) -> None:
+        old = new = self.nodes[index]
+        if kind == "cordon":
+            new = msgspec.structs.replace(old, spec=msgspec.structs.replace(old.spec, unschedulable=True))
+        elif kind == "label":
+            labels = {"zone": "b", "size": "3"}
+            new = msgspec.structs.replace(old, metadata=msgspec.structs.replace(old.metadata, labels=labels))
+        else:
+            amounts = {"cpu": "8", "memory": "32Gi", "pods": "7"}
+            new = msgspec.structs.replace(old, status=msgspec.structs.replace(old.status, allocatable=amounts))
+        self.nodes[index] = new
+        self.rig.scheduler.feed.node_updated(old, new)
+
+
+@given(cluster=CLUSTERS, templates=TEMPLATES, steps=CHANGES)
+def test_reuse_in_random_clusters(
+    cluster: tuple[PlainNode, ...], templates: list[PlainPod], steps: list[tuple[str, int]]
+) -> None:
+    """Nodes and events are equal, whatever changes between pods."""
+    reusing, without = RandomClusterRun(cluster, reuses=True), RandomClusterRun(cluster, reuses=False)
+    for at, (kind, number) in enumerate(steps):
+        assert reusing.step(kind, number, templates, at) == without.step(kind, number, templates, at)
+    for run in (reusing, without):
+        run.rig.queue.close()
+
+
+# -- members of gangs --------------------------------------------------------------------------------------------------
+
+
+MEMBERS = st.lists(pods("template"), min_size=1, max_size=2)
+COUNTS = st.integers(2, 9)
+
+
+def member(template: PlainPod, number: int) -> Pod:
+    """Return a pod of the template that belongs to the gang."""
+    pod = dataclasses.replace(template, name=f"p{number}").real()
+    metadata = msgspec.structs.replace(pod.metadata, labels={**pod.metadata.labels, LABEL: "train"})
+    return msgspec.structs.replace(pod, metadata=metadata)
+
+
+async def scheduled_as_gang(
+    cluster: tuple[PlainNode, ...], templates: list[PlainPod], counts: tuple[int, int, bool], *, reuses: bool
+) -> tuple[dict[str, str], list[int], list[str]]:
+    """Return the nodes of the members, the sums of the requested columns, and the notes of events."""
+    count, needed, in_zone = counts
+    made = gang_rig(*real_objects(cluster), options=SchedulerOptions(reuses_results=reuses))
+    topology = GroupTopology("zone") if in_zone else None
+    made.scheduler.group_feed.group_changed(group(min_member=min(needed, count), topology=topology))
+    made.add(*(member(templates[number * len(templates) // count], number) for number in range(count)))
+    entry = made.pop()
+    assert isinstance(entry, QueuedGang)
+    attempts = await made.scheduler.cycles.gangs.schedule(entry)
+    made.queue.close()
+    columns = made.columns
+    return (
+        {attempt.info.key: attempt.node_name for attempt in attempts},
+        columns.requested.sum(axis=1).tolist(),
+        [event.note for event in made.writer.events],
+    )
+
+
+@given(cluster=CLUSTERS, templates=MEMBERS, counts=st.tuples(COUNTS, COUNTS, st.booleans()))
+def test_reuse_in_gangs(
+    cluster: tuple[PlainNode, ...], templates: list[PlainPod], counts: tuple[int, int, bool]
+) -> None:
+    """Nodes, events and columns are equal with and without cached results."""
+    assert asyncio.run(scheduled_as_gang(cluster, templates, counts, reuses=True)) == asyncio.run(
+        scheduled_as_gang(cluster, templates, counts, reuses=False)
+    )
+
+
+async def scheduled_as_single_pods(
+    cluster: tuple[PlainNode, ...], templates: list[PlainPod], count: int
+) -> dict[str, str]:
+    """Return the nodes of the same pods, scheduled one after the other with their group label ignored."""
+    made = default_rig()
+    made.queue.gangs.ignore(GroupSource.BAYPLAN)
+    made.add(*real_objects(cluster))
+    placed: dict[str, str] = {}
+    for number in range(count):
+        made.add(member(templates[number * len(templates) // count], number))
+        attempt = made.decide()
+        if attempt is not None:
+            placed[attempt.info.key] = attempt.node_name
+    made.queue.close()
+    return placed
+
+
+@given(cluster=CLUSTERS, templates=MEMBERS, count=COUNTS)
+def test_members_get_the_nodes_of_single_pods(
+    cluster: tuple[PlainNode, ...], templates: list[PlainPod], count: int
+) -> None:
+    """If all pods fit one after the other, each gets the same node in its gang."""
+    singles = asyncio.run(scheduled_as_single_pods(cluster, templates, count))
+    placed, _, _ = asyncio.run(scheduled_as_gang(cluster, templates, (count, count, False), reuses=True))
+    if len(singles) == count:
+        assert placed == singles

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from random import Random
-from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -19,12 +18,12 @@ from scheduler_core.dry_run_assembly import fit_search
 from scheduler_core.fit.fit_search import FitVerdict
 from scheduler_core.fit.requests import FitRequest
 from scheduler_core.gangs.held_room import EndReason, HeldPod, HeldRoom, HeldRooms, Holder, OwnPods, Terms
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod import Pod
 from scheduler_core.placement.reservations import Slot
 from tests.support.builders import pod
 from tests.support.gang_preemption import running_pod, small_node
-from tests.support.scheduling import Rig, rig
+from tests.support.scheduling import Rig, default_rig
+from tests.support.tables import table
 
 NODES = "abcd"
 MAX_PRIORITY = 2
@@ -56,7 +55,7 @@ class World:
 
     def __init__(self, random: Random) -> None:
         self.random = random
-        self.made: Rig = rig(defaults=default_plugins())
+        self.made: Rig = default_rig()
         self.capacity = {name: random.randint(1, 4) for name in NODES}
         for name, cpus in self.capacity.items():
             self.made.add(small_node(name, cpus))
@@ -88,7 +87,7 @@ class World:
         name = self._name("room")
         holder = Holder("NodeReservation", "default", name, name, OwnPods("default", (("app", app),)))
         terms = Terms(until=until, prefers_slots=self.random.random() < 0.5, on_end=ends.append)
-        room = HeldRoom(holder, slots, self.made.context.cache.columns, terms)
+        room = HeldRoom(holder, slots, self.made.columns, terms)
         assert self.made.scheduler.reservations.hold(room), "the dry run found the room"
         for each in self.held:
             # Room of a higher priority may be held in that of a lower one.
@@ -132,7 +131,7 @@ class World:
 
     def _disturb(self, bound: Pod) -> None:
         app, priority = bound.metadata.labels["app"], bound.spec.priority or 0
-        cpu = self.made.context.cache.columns.compile_pod(bound).requests.accounted["cpu"]
+        cpu = self.made.columns.compile_pod(bound).requests.accounted["cpu"]
         own = [each for each in self.held if each.app == app and not each.ends]
         smallest = min((size for each in own for size in _sizes(each.room.reservation.plan.slots)), default=cpu)
         for each in self.held:
@@ -224,28 +223,23 @@ async def test_lifetimes(seed: int) -> None:
     await live(seed)
 
 
-def _forgets_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(HeldRooms, "next_end", None)
+_END = HeldRooms.end
 
 
-def _is_used_by_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(HeldRooms, "_rooms_of", lambda rooms, _: list(rooms))
+def _end_without_report(rooms: HeldRooms, uid: str) -> None:
+    rooms._on_change = lambda _: None
+    _END(rooms, uid)
 
 
-def _forgets_blocked(monkeypatch: pytest.MonkeyPatch) -> None:
-    end = HeldRooms.end
-
-    def ended(rooms: HeldRooms, uid: str) -> None:
-        monkeypatch.setattr(rooms, "_on_change", lambda _: None)
-        end(rooms, uid)
-
-    monkeypatch.setattr(HeldRooms, "end", ended)
-
-
-@pytest.mark.parametrize("plant", [_forgets_time, _is_used_by_all, _forgets_blocked])
-async def test_planted_bugs_are_found(plant: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@table(
+    "name, planted",
+    ("times are forgotten", "next_end", None),
+    ("all pods use the room", "_rooms_of", lambda rooms, _: list(rooms)),
+    ("blocked pods are forgotten", "end", _end_without_report),
+)
+async def test_planted_bugs_are_found(name: str, planted: object, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each bug breaks a law in a few lifetimes."""
-    plant(monkeypatch)
+    monkeypatch.setattr(HeldRooms, name, planted)
     with pytest.raises(AssertionError):  # noqa: PT012 - each lifetime may break it
         for seed in range(30):
             await live(seed)

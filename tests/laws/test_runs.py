@@ -220,7 +220,7 @@ class RunMachine(RuleBasedStateMachine):
         self.made.scheduler.withdraw("default-scheduler")
 
     def _used_cpu(self, node_name: str) -> int:
-        columns = self.made.context.cache.columns
+        columns = self.made.columns
         return int(columns.requested[columns.resources.find("cpu"), columns.row_of(node_name)])
 
     @invariant()

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from scheduler_core.config.profile_config import ProfileConfig, ShadowSettings
 from scheduler_core.framework.queued_pod import QueuedPod
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.scheduler_options import SchedulerOptions
 from scheduler_core.snapshot.node_columns import NodeColumns
@@ -23,7 +22,7 @@ from tests.laws.twins.random_clusters import random_node, random_profile
 from tests.laws.twins.random_pods import PROFILES, random_pod_fields
 from tests.laws.twins.twin import REAL, TINY, Bounds, Twin
 from tests.support.builders import pod
-from tests.support.scheduling import Rig, rig
+from tests.support.scheduling import Rig, default_rig
 from tests.support.tables import table
 
 _DECISIONS = 150
@@ -73,9 +72,9 @@ class Shadowed(Twin):
         """Run the shadows, and check that the columns have not changed."""
         if len(self.scheduler.cycles.decided.pods) == 0:
             return
-        before = _pods_and_amounts(self.rig.context.cache.columns)
+        before = _pods_and_amounts(self.rig.columns)
         await self.scheduler.shadows.compare()
-        after = _pods_and_amounts(self.rig.context.cache.columns)
+        after = _pods_and_amounts(self.rig.columns)
         if before != after:
             self.problems.append("the columns changed")
 
@@ -125,7 +124,7 @@ def test_a_shadow_changes_no_live_decision(seed: int, bounds: Bounds, *, has_gan
 def _cluster(seed: int) -> Rig:
     """Return a scheduler with nodes and many pending pods, which its loop decides in slices."""
     rng = Random(seed)
-    made = rig(OPAQUE_PLUGINS, defaults=default_plugins(), options=SchedulerOptions(seed=seed), serve=False)
+    made = default_rig(plugins=OPAQUE_PLUGINS, options=SchedulerOptions(seed=seed), serve=False)
     for name in PROFILES:
         made.serve(random_profile(rng, name))
     made.add(*(random_node(rng, f"n{number}") for number in range(12)))

@@ -31,15 +31,14 @@ from scheduler_core.config.profile_config import PreemptionSettings, ProfileConf
 from scheduler_core.cycle import preemption_delay
 from scheduler_core.cycle.failure_handler import Failure
 from scheduler_core.gangs import failure_handler
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.node import HOSTNAME, Node
 from scheduler_core.model.pod import Pod
-from scheduler_core.model.pod_group import GroupSource, GroupTopology, PodGroup
+from scheduler_core.model.pod_group import GroupTopology, PodGroup
 from scheduler_core.scheduler import SchedulerOptions
 from tests.support.builders import pod
 from tests.support.gang_preemption import small_node
 from tests.support.gangs import group, member, settle
-from tests.support.scheduling import DEFAULT_NAME, plugin_set, rig
+from tests.support.scheduling import DEFAULT_NAME, gang_rig, plugin_set
 from tests.support.tables import table
 
 ROUND_SECONDS = 15
@@ -137,7 +136,7 @@ class Cluster:
 
     def __post_init__(self) -> None:
         options = SchedulerOptions(gang_reservation_seconds=RESERVED_AFTER_SECONDS)
-        self.made = rig(defaults=default_plugins(), serve=False, groups=[GroupSource.BAYPLAN], options=options)
+        self.made = gang_rig(serve=False, options=options)
         strategy = {"type": "MostAllocated", "resources": [{"name": "cpu", "weight": 1}]}
         self.made.serve(
             ProfileConfig(
@@ -396,54 +395,46 @@ def test_nodes_are_bought_for_what_they_help(shape: Shape, counts_nominated: boo
 FULL = Shape((2, 2), (2, 2), 2, (), ())
 
 
-def _reports_gated_members_as_unschedulable(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Failure, "reason", "Unschedulable")
-
-
-def _preempts_at_once(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(preemption_delay, "seconds_left", lambda *_: 0.0)
-
-
-def _sees_no_lasting_problem(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(failure_handler, "is_pinned", lambda _: False)
-
-
-def _takes_rejections_with_others_in_place_as_lasting(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(failure_handler, "_room_of", lambda *_: 0)
-
-
 @table(
-    "plant, shape, problem",
+    "owner, name, planted, shape, problem",
     (
         "nodes-for-a-gang-without-its-quorum",
-        _reports_gated_members_as_unschedulable,
+        Failure,
+        "reason",
+        "Unschedulable",
         dataclasses.replace(FULL, gangs=(Gang(4, 3, 2, 0),)),
         "3 nodes are bought, 0 suffice",
     ),
     (
         "nodes-for-a-gang-of-a-full-node-in-one-zone",
-        _sees_no_lasting_problem,
+        failure_handler,
+        "is_pinned",
+        lambda _: False,
         dataclasses.replace(FULL, gangs=(Gang(3, 3, 2, 0, in_one_zone=True, pinned=1),)),
         "nodes are bought, 0 suffice",
     ),
     (
         "no-node-for-a-gang-whose-pinned-member-has-room",
-        _takes_rejections_with_others_in_place_as_lasting,
+        failure_handler,
+        "_room_of",
+        lambda *_: 0,
         Shape((2,), (0,), 2, (Gang(3, 3, 1, 0, pinned=1),), ()),
         "have no node",
     ),
     (
         "an-eviction-that-a-node-makes-needless",
-        _preempts_at_once,
+        preemption_delay,
+        "seconds_left",
+        lambda *_: 0.0,
         dataclasses.replace(FULL, singles=((2, 5, False),)),
         "are evicted, although 1 nodes suffice",
     ),
 )
 def test_the_law_finds_planted_bugs(
-    plant: Callable[[pytest.MonkeyPatch], None], shape: Shape, problem: str, monkeypatch: pytest.MonkeyPatch
+    owner: object, name: str, planted: object, shape: Shape, problem: str, *, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The law holds for these clusters, and does not with the bug."""
     check(shape, counts_nominated=True)
-    plant(monkeypatch)
+    monkeypatch.setattr(owner, name, planted)
     with pytest.raises(AssertionError, match=problem):
         check(shape, counts_nominated=True)

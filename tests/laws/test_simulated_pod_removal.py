@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 from scheduler_core.cycle.nominated_pod_filtering import filter_with_nominated_pods
 from scheduler_core.cycle.simulated_pod_removal import NodeDryRun
 from scheduler_core.framework.cycle_state import CycleState
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.runtime.filtering import run_pre_filters
 from scheduler_core.step_counter import StepCounter
-from tests.support.plain_profile import PlainNode, PlainPod
+from tests.support.plain_profile import PlainNode, PlainPod, real_objects
 from tests.support.random_clusters import CLUSTERS, pods
-from tests.support.scheduling import rig
+from tests.support.scheduling import default_rig
 
 NOMINATIONS = st.lists(st.tuples(pods("nominated"), st.integers(0, 5), st.integers(-1, 1)), max_size=6)
 CHANGES = st.lists(st.tuples(st.booleans(), st.integers(0, 20)), max_size=12)
@@ -30,9 +29,8 @@ def test_sums_equal_the_columns(
     changes: list[tuple[bool, int]],
 ) -> None:
     """After any removals and restores, with any nominations, the filter results of all rows are equal."""
-    made = rig(defaults=default_plugins())
-    made.add(*(each.real() for each in cluster), *(other.real() for each in cluster for other in each.running_pods))
-    nodes, (instance,), nominator = made.context.cache.columns, made.context.profiles, made.queue.nominator
+    made = default_rig(*real_objects(cluster))
+    nodes, (instance,), nominator = made.columns, made.context.profiles, made.queue.nominator
     info, state = nodes.compile_pod(dataclasses.replace(template, ports=()).real()), CycleState()
     run_pre_filters(instance, state, info, nodes)
     for number, (other, where, priority) in enumerate(nominations):
@@ -69,9 +67,8 @@ def test_nominations_filtered_together_equal_each_alone(
     cluster: tuple[PlainNode, ...], template: PlainPod, nominations: list[tuple[PlainPod, int, int]]
 ) -> None:
     """Filtering all nominated rows at once equals filtering each row alone."""
-    made = rig(defaults=default_plugins())
-    made.add(*(each.real() for each in cluster), *(other.real() for each in cluster for other in each.running_pods))
-    nodes, (instance,), nominator = made.context.cache.columns, made.context.profiles, made.queue.nominator
+    made = default_rig(*real_objects(cluster))
+    nodes, (instance,), nominator = made.columns, made.context.profiles, made.queue.nominator
     info, state = nodes.compile_pod(template.real()), CycleState()
     run_pre_filters(instance, state, info, nodes)
     for number, (other, where, priority) in enumerate(nominations):

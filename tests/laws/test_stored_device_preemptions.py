@@ -15,7 +15,6 @@ import pytest
 from msgspec.structs import replace
 
 from scheduler_core.config.profile_config import PreemptionSettings, ProfileConfig
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.devices import ResourceClaim, ResourceClaimStatus, ResourceSlice
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
@@ -27,7 +26,7 @@ from tests.support.gang_devices import report
 from tests.support.gang_preemption import small_node
 from tests.support.preemption import budget, count_reads, started
 from tests.support.recording_claim_writer import RecordingClaimWriter
-from tests.support.scheduling import DEFAULT_NAME, Rig, rig
+from tests.support.scheduling import DEFAULT_NAME, Rig, default_rig
 
 _STEPS = 30
 _NODES = tuple(f"n{number}" for number in range(14))
@@ -36,9 +35,9 @@ _NODES = tuple(f"n{number}" for number in range(14))
 def _served(*, reuses: bool, bounds: ReuseBounds) -> tuple[Rig, RecordingClaimWriter]:
     writer = RecordingClaimWriter()
     options = SchedulerOptions(reuses_results=reuses, reuse_bounds=bounds)
-    made = rig(defaults=default_plugins(), options=options, ports=SchedulerPorts(claims=writer), serve=False)
+    made = default_rig(options=options, ports=SchedulerPorts(claims=writer), serve=False)
     made.serve(ProfileConfig(scheduler_name=DEFAULT_NAME, preemption=PreemptionSettings(devices=True)))
-    made.context.cache.columns.devices.assign(device_class())
+    made.columns.devices.assign(device_class())
     return made, writer
 
 
@@ -135,7 +134,7 @@ class _World:
         elif kind == "budget":
             found = budget("b", {"app": self.draw.choice("ab")}, self.draw.randint(0, 2), namespace="ns")
             for made, _ in self.parts:
-                made.context.cache.columns.disruption_budgets.assign(found)
+                made.columns.disruption_budgets.assign(found)
         elif self.holders:
             chosen = self.draw.choice(sorted(self.holders))
             if kind == "delete":

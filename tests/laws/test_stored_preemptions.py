@@ -13,13 +13,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod import Pod
 from scheduler_core.runtime.equivalence import ReuseBounds
 from scheduler_core.scheduler import SchedulerOptions
 from tests.support.builders import node, pod
 from tests.support.preemption import budget, count_reads
-from tests.support.scheduling import Rig, rig
+from tests.support.scheduling import Rig, default_rig
 
 _STEPS = 60
 _NODES = 8
@@ -36,7 +35,7 @@ class _World:
         self.draw = draw
         bounds = ReuseBounds(row_results=draw.choice([1, 4]))
         self.rigs = [
-            rig(defaults=default_plugins(), options=SchedulerOptions(reuses_results=reuses, reuse_bounds=bounds))
+            default_rig(options=SchedulerOptions(reuses_results=reuses, reuse_bounds=bounds))
             for reuses in (True, False)
         ]
         self.running: dict[str, Pod] = {}
@@ -83,7 +82,7 @@ class _World:
         elif kind == "budget":
             found = budget("b", {"app": self.draw.choice("ab")}, self.draw.randint(0, 2))
             for made in self.rigs:
-                made.context.cache.columns.disruption_budgets.assign(found)
+                made.columns.disruption_budgets.assign(found)
         elif self.running:
             self.change_pod(kind, self.draw.choice(sorted(self.running)))
 

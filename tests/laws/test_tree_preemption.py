@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import CompositePodGroup, GroupKey, GroupSource, GroupTopology, PodGroup
 from tests.support.builders import pod
 from tests.support.gang_preemption import evicted, running_pod, small_node
 from tests.support.gangs import settle
-from tests.support.scheduling import Rig, rig
+from tests.support.scheduling import Rig, default_rig
 
 LEVELS = ("", "zone", "rack")
 
@@ -138,7 +137,7 @@ def check(made: Rig, tree: Tree) -> int:
 @given(tree=trees(), cluster=clusters())
 async def test_evictions_let_members_be_bound(tree: Tree, cluster: tuple[list[Node], list[Pod]]) -> None:
     """After evicted pods are deleted, more members are bound."""
-    made, (nodes, running) = rig(defaults=default_plugins()), cluster
+    made, (nodes, running) = default_rig(), cluster
     feed = made.scheduler.group_feed
     feed.serve(GroupSource.NATIVE)
     feed.serve(GroupSource.COMPOSITE)

@@ -16,15 +16,14 @@ from msgspec.structs import replace
 
 from scheduler_core.framework.extension_points import PreemptionCandidate
 from scheduler_core.framework.gang_preemptor import GangPreemptor
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod import PodStatus
 from scheduler_core.placement.victims import GangPlan
 from scheduler_core.plugins.default_preemption import DefaultPreemption
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import node, pod
-from tests.support.gang_preemption import add_gang, with_pod_groups
+from tests.support.gang_preemption import add_gang
 from tests.support.gangs import group, member, previewed
-from tests.support.scheduling import rig
+from tests.support.scheduling import gang_rig
 
 _BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 _CLUSTERS = 80
@@ -32,7 +31,7 @@ _CLUSTERS = 80
 
 def _plan(seed: int) -> GangPlan | None:
     draw = random.Random(seed)
-    made = with_pod_groups(rig(defaults=default_plugins()))
+    made = gang_rig()
     names = [f"n{number}" for number in range(draw.randint(3, 10))]
     made.add(*(node(name, allocatable={"cpu": "4", "pods": "9"}) for name in names))
     priorities = draw.choice([[0], [0, 1], [0, 0, 0, 2, 3]])

@@ -13,14 +13,13 @@ from types import FrameType
 
 import pytest
 
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.affinity import Affinity, LabelSelector, Requirement
 from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.pod import GcePersistentDisk, Pod, RbdVolume, Volume
 from scheduler_core.model.workloads import PodDisruptionBudget, PodDisruptionBudgetSpec
 from tests.support.affinities import anti_affinity_to, term
 from tests.support.builders import node, pod
-from tests.support.scheduling import Rig, rig
+from tests.support.scheduling import Rig, default_rig
 from tests.support.storage import mounts
 
 NODES = 4
@@ -68,9 +67,7 @@ def _budgets(made: Rig, size: int) -> None:
     terms = (*(Requirement(f"k{each}", "NotIn", ("v",)) for each in range(size)), Requirement("z", "Exists"))
     for each in range(size):
         spec = PodDisruptionBudgetSpec(LabelSelector({}, terms))
-        made.context.cache.columns.disruption_budgets.assign(
-            PodDisruptionBudget(ObjectMeta(f"b{each}", "default"), spec)
-        )
+        made.columns.disruption_budgets.assign(PodDisruptionBudget(ObjectMeta(f"b{each}", "default"), spec))
 
 
 def _terms(made: Rig, size: int) -> None:
@@ -111,15 +108,14 @@ class Calls:
 
 
 def _full(fill: Fill, size: int) -> Rig:
-    made = rig(defaults=default_plugins())
-    made.add(*(node(f"n{each}", allocatable={"cpu": f"{VICTIMS}", "pods": "110"}) for each in range(NODES)))
+    made = default_rig(*(node(f"n{each}", allocatable={"cpu": f"{VICTIMS}", "pods": "110"}) for each in range(NODES)))
     fill(made, size)
     return made
 
 
 def _attempt(made: Rig, preemptor: Pod) -> Calls:
     """Return the calls of the attempt of a pod that preempts."""
-    calls, steps = Calls(), made.context.cache.columns.devices.hardware.steps
+    calls, steps = Calls(), made.columns.devices.hardware.steps
     steps.slice_steps = SLICE_STEPS
     made.add(preemptor)
     steps.on_slice_end = calls.end_slice

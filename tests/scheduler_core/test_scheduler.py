@@ -1,25 +1,28 @@
-"""The scheduler: activation and withdrawal of profiles, the scheduling loop, and how it stops."""
+"""The scheduler: activation and withdrawal of profiles, the loop, how it stops, and takeover by a standby."""
 
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 
 import pytest
 
 from scheduler_core.config.plugin_set_types import Plugins
+from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.errors import ConfigError, ServerUnavailableError
 from scheduler_core.framework.extension_points import PermitResult, PreFilterResult, QueueSortPlugin
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.status import Code, Status, unresolvable
-from scheduler_core.in_tree import default_plugins
+from scheduler_core.model.pod import Pod
 from scheduler_core.ports import Binding
 from scheduler_core.scheduler import Scheduler, SchedulerOptions
 from tests.support.builders import node, pod
 from tests.support.presence import present
 from tests.support.recording_plugins import Journal, recorder
 from tests.support.recording_writer import RecordingWriter
-from tests.support.scheduling import Rig, configured, plugin_set, profile, rig
+from tests.support.scheduling import Rig, configured, default_rig, plugin_set, profile, rig
 from tests.support.tables import table
+from tests.support.virtual_clock import VirtualClock
 
 WEB = pod("web")
 
@@ -100,7 +103,7 @@ def test_a_failed_attempt_is_not_in_flight() -> None:
 )
 def test_an_invalid_profile_does_not_replace_the_live_one(config: object, path: str) -> None:
     """The problems of an invalid profile have field paths, and the live profile continues to schedule pods."""
-    made = rig(defaults=default_plugins())
+    made = default_rig()
     live = made.context.profiles.get("default-scheduler")
     with pytest.raises(ConfigError) as raised:
         made.scheduler.build(config)  # type: ignore[arg-type]  # the table holds profiles only
@@ -207,8 +210,7 @@ def slow_rig(options: SchedulerOptions | None = None) -> tuple[Rig, SlowWriter]:
 
 async def test_the_loop_schedules_pods() -> None:
     """The loop schedules pods that are added before and during its run, and retries them after a backoff."""
-    made = rig(defaults=default_plugins())
-    made.add(node("n0"), WEB)
+    made = default_rig(node("n0"), WEB)
     async with made.running():
         await made.scheduler.until_idle()
         assert made.bound == {"web": "n0"}
@@ -222,7 +224,7 @@ async def test_the_loop_schedules_pods() -> None:
 
 async def turns_for(pods: int, *, expects_clients: bool) -> int:
     """Return the number of turns of the event loop until pods are bound that arrived together."""
-    made, turns = rig(defaults=default_plugins()), 0
+    made, turns = default_rig(), 0
     made.add(node("n0", allocatable={"cpu": "64", "memory": "64Gi", "pods": "500"}))
     made.add(*(pod(f"p{number}") for number in range(pods)))
     async with made.running():
@@ -305,7 +307,7 @@ async def test_stop_releases_pods_that_wait_at_permit() -> None:
         await made.until(lambda: len(made.context.waiting) == 1)
     await made.scheduler.stop(5)
     assert made.bound == {}
-    assert made.context.cache.columns.pod_count.tolist() == [0]
+    assert made.columns.pod_count.tolist() == [0]
     assert journal.plugins_at("unreserve") == ["Rec"]
 
 
@@ -358,3 +360,57 @@ async def test_the_loop_flushes_unschedulable_pods() -> None:
             made.clock.advance(30)
             await asyncio.sleep(0)
         await made.until(lambda: "web" in made.bound)
+
+
+# -- takeover by a standby, which has received all events and scheduled no pod -----------------------------------------
+
+
+class Standby:
+    """Scheduler without a live profile, which receives events."""
+
+    def __init__(self) -> None:
+        self.writer = RecordingWriter()
+        self.scheduler = Scheduler(VirtualClock(), self.writer)
+        self.scheduler.feed.node_added(node("n"))
+        self.queue = self.scheduler.context.queue
+
+    def deliver(self, *forms: Pod) -> None:
+        """Deliver the addition of a pod, and its updates."""
+        self.scheduler.feed.pod_added(forms[0])
+        for old, new in pairwise(forms):
+            self.scheduler.feed.pod_updated(old, new)
+
+    def become_leader(self) -> None:
+        """Make the default profile live."""
+        self.scheduler.activate([self.scheduler.build(ProfileConfig(scheduler_name="default-scheduler"))])
+
+
+@pytest.fixture
+async def standby() -> Standby:
+    return Standby()
+
+
+@table(
+    "forms, nominated",
+    ("nominated before it was listed", [pod("p", nominated_node="n")], "n"),
+    ("nominated by the leader", [pod("p"), pod("p", nominated_node="n")], "n"),
+    ("cleared", [pod("p", nominated_node="n"), pod("p")], ""),
+    ("bound by the leader", [pod("p", nominated_node="n"), pod("p", node_name="n")], ""),
+)
+async def test_nominations_are_those_of_the_api_server(standby: Standby, forms: list[Pod], nominated: str) -> None:
+    """The new leader uses the nomination in the last status of each pod."""
+    standby.deliver(*forms)
+    standby.become_leader()
+    assert (standby.queue.nominator.node_of(forms[0].metadata.uid) or "") == nominated
+
+
+async def test_a_new_leader_writes_nothing(standby: Standby) -> None:
+    """The new leader has bound pods in its cache and waiting pods in its queue, and writes nothing."""
+    standby.deliver(pod("bound"), pod("bound", node_name="n"))
+    standby.deliver(pod("waits"))
+    standby.deliver(pod("gone"))
+    standby.scheduler.feed.pod_deleted(pod("gone"))
+    standby.become_leader()
+    assert {each.info.key: place for place, each in standby.queue.readings.places()} == {"default/waits": "active"}
+    assert [placed.info.key for placed in standby.scheduler.context.cache.placed_pods()] == ["default/bound"]
+    assert (standby.writer.patches, standby.writer.events, standby.writer.bindings) == ([], [], [])

@@ -6,35 +6,32 @@ import asyncio
 from collections.abc import Sequence
 from typing import Unpack
 
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.devices import ResourceClaim, ResourceSlice
 from scheduler_core.model.meta import OwnerReference
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
-from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.scheduler import SchedulerOptions, SchedulerPorts
 from tests.support.builders import PodFields
 from tests.support.devices import Body, claim, device_class, using, with_meta
 from tests.support.gangs import group, member
 from tests.support.recording_claim_writer import RecordingClaimWriter
-from tests.support.scheduling import DEFAULT_NAME, Rig, configured, rig
+from tests.support.scheduling import DEFAULT_NAME, Rig, configured, gang_rig
 
 
 def device_rig(*, backtrack: bool = True, steps: int | None = None) -> tuple[Rig, RecordingClaimWriter]:
     """Return a scheduler with the DeviceClass ``gpu`` and without nodes, and the writer with the stored claims."""
     writer = RecordingClaimWriter()
     options = SchedulerOptions(gangs_backtrack=backtrack)
-    made = rig(defaults=default_plugins(), options=options, ports=SchedulerPorts(claims=writer), serve=False)
+    made = gang_rig(options=options, ports=SchedulerPorts(claims=writer), serve=False)
     args: dict[str, object] = {} if steps is None else {"gangSearchSteps": steps}
     made.serve(configured(DEFAULT_NAME, "DynamicResources", args))
-    made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
-    made.context.cache.columns.devices.assign(device_class())
+    made.columns.devices.assign(device_class())
     return made, writer
 
 
 def report(made: Rig, writer: RecordingClaimWriter, *objects: Node | ResourceSlice | ResourceClaim | Pod) -> None:
     """Report objects as added, and store claims in the writer."""
-    devices = made.context.cache.columns.devices
+    devices = made.columns.devices
     for each in objects:
         if isinstance(each, ResourceClaim):
             devices.assign(writer.store(each))
@@ -86,5 +83,5 @@ async def settled(made: Rig) -> None:
 
 def in_use(made: Rig) -> dict[tuple[str, str], list[str]]:
     """Return the devices in use by pool, including shared devices."""
-    allocated = made.context.cache.columns.devices.hardware.allocated
+    allocated = made.columns.devices.hardware.allocated
     return {key: sorted([*usage.dedicated, *usage.shares]) for key, usage in allocated._pools.items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -83,6 +83,18 @@ def terminating_pod(each: Pod, *, by_preemption: bool = False) -> Pod:
         each,
         metadata=msgspec.structs.replace(each.metadata, deletion_timestamp=DELETED),
         status=msgspec.structs.replace(each.status, conditions=conditions),
+    )
+
+
+def all_fit(free: Sequence[int], wants: Sequence[int]) -> bool:
+    """Return whether all members fit into what the nodes have free of one resource; the last one is placed first."""
+    if not wants:
+        return True
+    *others, largest = wants
+    return any(
+        amount >= largest and all_fit([*free[:index], amount - largest, *free[index + 1 :]], others)
+        for index, amount in enumerate(free)
+        if amount not in free[:index]
     )
 
 

@@ -10,14 +10,12 @@ from typing import Any
 
 import msgspec
 
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod import Pod
-from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.scheduler import SchedulerOptions
 from tests.support.builders import node, pod
 from tests.support.gangs import gang_of, group, members, settle
-from tests.support.scheduling import rig
+from tests.support.scheduling import gang_rig
 
 PATIENCE = 20.0
 """Seconds for which a Strict gang must have failed before capacity is reserved for it."""
@@ -32,8 +30,7 @@ class Traffic:
 
     def __init__(self, **options: Any) -> None:
         settings: dict[str, Any] = {"gang_reservation_seconds": PATIENCE, **options}
-        self.rig = rig(defaults=default_plugins(), options=SchedulerOptions(**settings))
-        self.rig.scheduler.group_feed.serve(GroupSource.BAYPLAN)
+        self.rig = gang_rig(options=SchedulerOptions(**settings))
         self.ends_at: dict[str, float] = {}
         self._seconds: dict[str, float] = {}
         self._pods: dict[str, Pod] = {}
@@ -109,7 +106,7 @@ class Traffic:
 
     def latest_end_on(self, node_names: Iterable[str]) -> float:
         """Return the time at which the last pod on some nodes terminates; the current time if there is none."""
-        columns = self.rig.context.cache.columns
+        columns = self.rig.columns
         running = [info.pod for name in node_names for info in columns.pods[columns.row_of(name)].values()]
         return max((self.ends_at[each.metadata.name] for each in running), default=self.now)
 

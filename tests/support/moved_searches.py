@@ -11,15 +11,17 @@ from functools import partial
 from bayplan.process.copies import Done, Send, fork, reap, result_of
 
 from scheduler_core.config.plugin_set_types import Plugins
+from scheduler_core.cycle.background_search import SearchCounts
 from scheduler_core.cycle.journal import Journal
 from scheduler_core.framework.extension_points import Plugin
-from scheduler_core.framework.queued_pod import QueuedGang
+from scheduler_core.framework.queued_pod import QueuedGang, QueuedPod
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.ports import Clock
 from scheduler_core.scheduler import SchedulerOptions, SchedulerPorts
 from scheduler_core.step_counter import NO_LIMIT
 from tests.support.cluster_state import cluster_state
+from tests.support.presence import present
 from tests.support.recording_claim_writer import RecordingClaimWriter
 from tests.support.scheduling import Rig, rig
 from tests.support.virtual_clock import VirtualClock
@@ -100,9 +102,8 @@ class Run:
         journal, claims = Slices(slice_steps if in_background else NO_LIMIT), RecordingClaimWriter()
         ports = SchedulerPorts(journal=journal, processes=processes, claims=claims)
         options = options or SchedulerOptions(gang_reservation_seconds=0.0, attempt_steps=NO_LIMIT >> 20)
-        made = rig(plugins, defaults=defaults or default_plugins(), options=options, ports=ports, clock=clock)
-        for source in GroupSource:
-            made.scheduler.group_feed.serve(source)
+        defaults = defaults or default_plugins()
+        made = rig(plugins, defaults=defaults, options=options, ports=ports, clock=clock, groups=GroupSource)
         return cls(made, processes, claims)
 
     async def settle(self, meanwhile: Callable[[], None] = lambda: None) -> None:
@@ -137,6 +138,15 @@ class Run:
             self.made.clock.advance(1.0)
             for _ in range(10):
                 await asyncio.sleep(0)
+
+    def queued(self, name: str) -> QueuedPod:
+        """Return a pod of the namespace ``ns`` in the queue."""
+        return present(self.made.queue.find(f"uid-of-ns-{name}"))
+
+    @property
+    def counts(self) -> SearchCounts:
+        """Numbers of moved searches by what became of them."""
+        return self.made.context.background.counts
 
     @property
     def entry(self) -> QueuedGang:

@@ -13,11 +13,10 @@ from bayplan.resources.node_reservation import NodeReservation
 from bayplan.resources.resource_model import format_time
 
 from scheduler_core.errors import ClusterWriteError, NotFoundError
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod import Pod
 from tests.support.builders import pod
-from tests.support.gang_preemption import small_node, with_pod_groups
-from tests.support.scheduling import Rig, rig
+from tests.support.gang_preemption import small_node
+from tests.support.scheduling import Rig, gang_rig
 
 TRAIN = {"labels": {"app": "train"}}
 
@@ -145,9 +144,7 @@ class Reservations:
 
 def two_nodes() -> Reservations:
     """Return a scheduler with two nodes of two CPUs."""
-    made = with_pod_groups(rig(defaults=default_plugins()))
-    made.add(small_node("a", zone="x"), small_node("b", zone="y"))
-    return Reservations(made)
+    return Reservations(gang_rig(small_node("a", zone="x"), small_node("b", zone="y")))
 
 
 def own_pod(name: str, **fields: Any) -> Pod:

@@ -16,14 +16,13 @@ from bayplan.resources.pod_group import PodGroup
 from scheduler_core.config.gang_owners import GangSettings
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.config.validation import validate
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.gang_owners import OwnerRule, owner_instance
 from scheduler_core.model.meta import OwnerReference
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, GroupSource
 from tests.support.builders import PodFields, pod
 from tests.support.presence import present
-from tests.support.scheduling import DEFAULT_NAME, Rig, rig
+from tests.support.scheduling import DEFAULT_NAME, Rig, default_rig
 
 
 class Requests:
@@ -79,7 +78,7 @@ class OwnedWorld:
 
     def __init__(self, *rows: dict[str, Any]) -> None:
         self.settings = validate(GangSettings, {"fromOwners": list(rows)})
-        self.rig: Rig = rig(serve=False, defaults=default_plugins())
+        self.rig: Rig = default_rig(serve=False)
         self.groups = BayplanGroups(self.rig.scheduler.group_feed)
         self.groups.listed(PodGroup, [], "0")
         self.requests = Requests()

@@ -15,12 +15,11 @@ from bayplan.kube.writes.api_dispatcher import WriteMetrics
 from bayplan.page.page_sources import PageSources, Turns
 from bayplan.profiles.profile_status import ProfileReading
 
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.metrics.attempt_reports import AttemptHistory
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import POD_GROUP_SOURCES, GroupSource
 from scheduler_core.scheduler import SchedulerPorts
-from tests.support.scheduling import Rig, rig
+from tests.support.scheduling import Rig, default_rig
 from tests.support.virtual_clock import VirtualClock
 
 
@@ -40,7 +39,7 @@ class PageWorld:
         self.history = AttemptHistory()
         self.clock = VirtualClock()
         ports = SchedulerPorts(attempts=self.history)
-        self.rig: Rig = rig(defaults=default_plugins(), ports=ports, clock=self.clock)
+        self.rig: Rig = default_rig(ports=ports, clock=self.clock)
         self.pods: dict[str, Pod] = {}
         scheduler = self.rig.scheduler
         for source in POD_GROUP_SOURCES:

@@ -6,7 +6,7 @@ imagelocality}``). Its own small pod and node types are converted to the decoded
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from scheduler_core.model.affinity import (
@@ -108,6 +108,13 @@ class PlainNode:
             unschedulable=self.cordoned,
             images={image: size * MIB for image, size in self.images},
         )
+
+
+def real_objects(cluster: Iterable[PlainNode]) -> list[Node | Pod]:
+    """Return the nodes of a cluster, and then their running pods in the order of the names of the nodes."""
+    nodes = list(cluster)
+    by_name = sorted(nodes, key=lambda node: node.name)
+    return [*(node.real() for node in nodes), *(pod.real() for node in by_name for pod in node.running_pods)]
 
 
 def _term(conditions: tuple[Condition, ...]) -> NodeSelectorTerm:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -15,28 +16,43 @@ from msgspec.structs import replace
 from scheduler_core.errors import ClusterWriteError, NotFoundError, WriteTimeoutError
 from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.pod import Pod, PodStatus
+from tests.support.builders import pod
 from tests.support.scheduling import Rig
 
+ENDED = ("Completed", "Stopped")
+"""Phases of a plan that has made its moves or has given up."""
 Replace = Callable[[Pod], Pod | None]
 
 
-def equal(pod: Pod) -> Pod | None:
+def refusal() -> EvictionRefusedError:
+    """Return the error of an eviction that a PodDisruptionBudget refuses."""
+    return EvictionRefusedError("Cannot evict pod as it would violate the pod's disruption budget")
+
+
+async def sum_of(lifetime: Callable[..., Awaitable[Counter[str]]], seeds: Iterable[int], *given: Any) -> Counter[str]:
+    """Run a lifetime for each seed, and return the sums of what happened."""
+    total: Counter[str] = Counter()
+    for seed in seeds:
+        total += await lifetime(seed, *given)
+    return total
+
+
+def equal(old: Pod) -> Pod | None:
     """Return the pod that a controller creates in place of another one."""
-    name = f"{pod.metadata.name}-again"
-    meta = replace(pod.metadata, name=name, uid=f"uid-of-{name}")
-    return replace(pod, metadata=meta, spec=replace(pod.spec, node_name=""), status=PodStatus())
+    name = f"{old.metadata.name}-again"
+    meta = replace(old.metadata, name=name, uid=f"uid-of-{name}")
+    return replace(old, metadata=meta, spec=replace(old.spec, node_name=""), status=PodStatus())
 
 
-def elsewhere(pod: Pod) -> Pod | None:
+def elsewhere(old: Pod) -> Pod | None:
     """Return a replacement that fits on node c only."""
-    made = equal(pod)
+    made = equal(old)
     assert made is not None
     return replace(made, spec=replace(made.spec, node_selector={"pool": "c"}))
 
 
-def none(pod: Pod) -> Pod | None:
+def none(_: Pod) -> Pod | None:
     """Return no replacement."""
-    del pod
     return None
 
 
@@ -48,6 +64,7 @@ class PlannedCluster:
         error: Error of the next evictions; None for none.
         failed_writes: Number of next statuses that cannot be written.
         refusals: Number of next evictions that a PodDisruptionBudget refuses.
+        rivals: Number of pods that were added to compete with the replacements.
         uid: UID of the plan.
         statuses: Written statuses in their order.
     """
@@ -57,6 +74,7 @@ class PlannedCluster:
         self.evicted: list[str] = []
         self.refusals = 0
         self.failed_writes = 0
+        self.rivals = 0
         self.replace: Replace = equal
         self.error: ClusterWriteError | None = None
         self.waiting: list[Pod] = []
@@ -81,7 +99,7 @@ class PlannedCluster:
             raise self.error
         if self.refusals:
             self.refusals -= 1
-            raise EvictionRefusedError("Cannot evict pod as it would violate the pod's disruption budget")
+            raise refusal()
         placed = self.rig.context.cache.get(uid)
         if placed is None:
             raise NotFoundError(name)
@@ -92,18 +110,23 @@ class PlannedCluster:
         if new is not None:
             self.create(new)
 
-    def create(self, pod: Pod) -> None:
+    def create(self, created: Pod) -> None:
         """Add a pod that waits."""
-        self.waiting.append(pod)
-        self.rig.add(pod)
+        self.waiting.append(created)
+        self.rig.add(created)
+
+    def add_rival(self, cpus: int = 1, priority: int = 0) -> None:
+        """Add a pod that may take the room of a replacement."""
+        self.rivals += 1
+        self.create(pod(f"rival-{self.rivals}", requests={"cpu": str(cpus)}, priority=priority))
 
     def _confirm(self) -> None:
         """Deliver the pods that were bound with their nodes."""
         bound = self.rig.bound
-        for pod in [each for each in self.waiting if each.metadata.name in bound]:
-            self.waiting.remove(pod)
-            spec = replace(pod.spec, node_name=bound[pod.metadata.name])
-            self.rig.scheduler.feed.pod_updated(pod, replace(pod, spec=spec))
+        for old in [each for each in self.waiting if each.metadata.name in bound]:
+            self.waiting.remove(old)
+            spec = replace(old.spec, node_name=bound[old.metadata.name])
+            self.rig.scheduler.feed.pod_updated(old, replace(old, spec=spec))
 
     async def write_status(self, name: str, uid: str, status: dict[str, Any]) -> None:
         del name
@@ -131,6 +154,11 @@ class PlannedCluster:
             for _ in range(10):
                 await asyncio.sleep(0)
         raise AssertionError(self.statuses[-1:])
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the plan has made its moves or has given up."""
+        return bool(self.statuses) and self.statuses[-1]["phase"] in ENDED
 
     async def until_later(self, seconds: float) -> None:
         """Let time pass."""

@@ -25,7 +25,7 @@ from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import pod
 from tests.support.handles import FakeHandle
 from tests.support.presence import present
-from tests.support.scheduling import places_of
+from tests.support.scheduling import place_of
 from tests.support.virtual_clock import VirtualClock
 
 NAME = "default-scheduler"
@@ -119,10 +119,8 @@ class QueueWorld:
         return queued
 
     def place_of(self, pod: Pod) -> str:
-        """Return the place of a pod in the queue, such as ``active``; "" if it is not in the queue."""
-        places = places_of(self.queue, pod.metadata.uid)
-        assert len(places) <= 1, places
-        return places[0] if places else ""
+        """Return the place of a pod in the queue; see :func:`tests.support.scheduling.place_of`."""
+        return place_of(self.queue, pod)
 
 
 WEB, OTHER = pod("web"), pod("other")

@@ -161,5 +161,5 @@ def recorder_rig(journal: Journal, *names: str, waiting: Pod, nodes: int = 2) ->
 
 def no_pods_assumed(made: Rig) -> bool:
     """Return whether no pod is assumed, counted on a node, or waiting at Permit."""
-    columns = made.context.cache.columns
+    columns = made.columns
     return made.context.cache.assumed_count == 0 and not columns.pod_count.any() and not len(made.context.waiting)

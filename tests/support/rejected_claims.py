@@ -10,13 +10,12 @@ from scheduler_core.dry_run_assembly import Explainers
 from scheduler_core.explain.device_findings import DeviceFindings, device_findings, problem_text
 from scheduler_core.explain.findings import Unblocking
 from scheduler_core.explain.nearest_nodes import near_misses
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.devices import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from scheduler_core.scheduler import SchedulerOptions
 from tests.support.builders import node, pod
 from tests.support.devices import DRIVER, device, device_class, slice_of, using
 from tests.support.presence import present
-from tests.support.scheduling import Rig, rig
+from tests.support.scheduling import Rig, default_rig
 
 DeviceObject = ResourceSlice | DeviceClass | DeviceTaintRule | ResourceClaim
 MODEL = f'device.attributes["{DRIVER}"].model == "{{}}"'
@@ -40,9 +39,8 @@ class RejectedPod:
         features: DeviceFeatures | None = None,
     ) -> None:
         options = SchedulerOptions(device_features=features or DeviceFeatures())
-        self.made: Rig = rig(defaults=default_plugins(), options=options)
-        self.made.add(*(node(f"n{number}") for number in range(nodes)))
-        self.columns = self.made.context.cache.columns
+        self.made: Rig = default_rig(*(node(f"n{number}") for number in range(nodes)), options=options)
+        self.columns = self.made.columns
         for each in (GPUS, *objects, *claims):
             self.columns.devices.assign(each)
         self.pod = using(pod("p", namespace="ns"), *(each.metadata.name for each in claims))

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import TypedDict, Unpack
 
 from scheduler_core.config.plugin_set_types import Plugin as PluginEntry
 from scheduler_core.config.plugin_set_types import PluginConfig, Plugins, PluginSet
@@ -17,13 +18,14 @@ from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle_assembly import CycleContext
 from scheduler_core.framework.extension_points import Plugin
 from scheduler_core.framework.queued_pod import QueuedPod
-from scheduler_core.in_tree import in_tree_registry
+from scheduler_core.in_tree import default_plugins, in_tree_registry
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod, PodCondition
 from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.scheduler import Scheduler, SchedulerOptions, SchedulerPorts
+from scheduler_core.snapshot.node_columns import NodeColumns
 from tests.support.presence import present
 from tests.support.recording_writer import RecordingWriter
 from tests.support.virtual_clock import VirtualClock
@@ -52,6 +54,13 @@ def places_of(queue: SchedulingQueue, uid: str) -> list[str]:
     return [name for name, each in queue.readings.places() if each.uid == uid]
 
 
+def place_of(queue: SchedulingQueue, pod: Pod) -> str:
+    """Return the place of a pod in the queue, such as ``active``; "" if it is not in the queue."""
+    places = places_of(queue, pod.metadata.uid)
+    assert len(places) <= 1, places
+    return places[0] if places else ""
+
+
 @dataclass
 class Rig:
     """Scheduler with its clock and writer."""
@@ -70,6 +79,15 @@ class Rig:
     def queue(self) -> SchedulingQueue:
         """Scheduling queue."""
         return self.scheduler.context.queue
+
+    @property
+    def columns(self) -> NodeColumns:
+        """Columns of the nodes."""
+        return self.scheduler.context.cache.columns
+
+    def node(self, name: str) -> Node:
+        """Return a node that exists."""
+        return present(self.columns.nodes[self.columns.row_of(name)])
 
     def serve(self, *configs: ProfileConfig) -> list[FrameworkInstance]:
         """Build profiles and activate them together."""
@@ -102,10 +120,8 @@ class Rig:
         return node_name if await self.scheduler.cycles.binding.bind(attempt) else ""
 
     def place_of(self, pod: Pod) -> str:
-        """Return the place of a pod in the queue, such as ``active``; "" if it is not in the queue."""
-        places = places_of(self.queue, pod.metadata.uid)
-        assert len(places) <= 1, places
-        return places[0] if places else ""
+        """Return the place of a pod in the queue; see :func:`place_of`."""
+        return place_of(self.queue, pod)
 
     @property
     def condition(self) -> PodCondition:
@@ -172,6 +188,28 @@ def rig(
     for source in groups:
         made.scheduler.group_feed.serve(source)
     return made
+
+
+class RigFields(TypedDict, total=False):
+    """Keyword arguments of :func:`rig` but the default plugin set and the sources of groups."""
+
+    plugins: Iterable[type[Plugin]]
+    options: SchedulerOptions | None
+    serve: bool
+    ports: SchedulerPorts | None
+    clock: VirtualClock | None
+
+
+def default_rig(*objects: Node | Pod, groups: Iterable[GroupSource] = (), **fields: Unpack[RigFields]) -> Rig:
+    """Return a scheduler with the default plugins, and with nodes and pods."""
+    made = rig(defaults=default_plugins(), groups=groups, **fields)
+    made.add(*objects)
+    return made
+
+
+def gang_rig(*objects: Node | Pod, **fields: Unpack[RigFields]) -> Rig:
+    """Return a scheduler with the default plugins that reads Bayplan's PodGroups, and with nodes and pods."""
+    return default_rig(*objects, groups=(GroupSource.BAYPLAN,), **fields)
 
 
 def configured(name: str, plugin: str, args: dict[str, object], plugins: Plugins | None = None) -> ProfileConfig:

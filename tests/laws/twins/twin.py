@@ -10,7 +10,6 @@ from typing import NamedTuple
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.framework.queued_pod import QueuedGang, QueuedPod
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.runtime.equivalence import ReuseBounds
 from scheduler_core.scheduler import SchedulerOptions, SchedulerPorts
@@ -18,7 +17,7 @@ from scheduler_core.snapshot.interning import SnapshotBounds
 from tests.laws.twins.devices import TwinClaims
 from tests.laws.twins.opaque_plugins import OPAQUE_PLUGINS
 from tests.laws.twins.storage import CLASSES, VolumeControllers
-from tests.support.scheduling import rig
+from tests.support.scheduling import default_rig
 from tests.support.storage import RecordingStorageWriter
 
 _RESERVED_AFTER_SECONDS = 10.0
@@ -92,7 +91,7 @@ class Twin:
         storage = RecordingStorageWriter()
         self.devices = TwinClaims()
         ports = SchedulerPorts(storage=storage, claims=self.devices.writer)
-        self.rig = rig(OPAQUE_PLUGINS, defaults=default_plugins(), options=options, serve=False, ports=ports)
+        self.rig = default_rig(plugins=OPAQUE_PLUGINS, options=options, serve=False, ports=ports)
         self.scheduler = self.rig.scheduler
         self.controllers = VolumeControllers(self.scheduler.storage_feed, storage)
         self.devices.serve(self.scheduler.device_feed)

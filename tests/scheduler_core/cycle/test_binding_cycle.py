@@ -1,4 +1,4 @@
-"""The binding cycle: waits at Permit, release after failures, and binds whose response is lost."""
+"""The binding cycle: waits, release after failures, binds whose response is lost, and annotations of the bind."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from scheduler_core.cycle.binding_cycle import WRITING_SECONDS
 from scheduler_core.errors import (
     ClusterWriteError,
     ConflictError,
@@ -13,15 +14,21 @@ from scheduler_core.errors import (
     ServerUnavailableError,
     WriteTimeoutError,
 )
-from scheduler_core.framework.extension_points import PermitResult
-from scheduler_core.framework.status import SKIP, Code, Status, error
-from scheduler_core.in_tree import default_plugins
+from scheduler_core.framework.cycle_state import CycleState, annotate_bind
+from scheduler_core.framework.extension_points import PermitResult, PreBindPlugin, ReservePlugin
+from scheduler_core.framework.status import SKIP, SUCCESS, Code, Status, error, unschedulable
 from scheduler_core.model.pod import Pod
+from scheduler_core.model.pod_group import GroupSource
+from scheduler_core.ports import Binding
+from scheduler_core.scheduler import SchedulerOptions
 from scheduler_core.snapshot.cluster_cache import PodState
+from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import node, pod
+from tests.support.gangs import add_groups, group, member, members
 from tests.support.presence import present
 from tests.support.recording_plugins import Journal, no_pods_assumed, recorder_rig
-from tests.support.scheduling import Rig, rig
+from tests.support.scheduling import Rig, default_rig, rig
+from tests.support.scripted_extender import ScriptedExtender, extender, extender_rig, schedule_and_bind
 from tests.support.tables import table
 
 POD = pod("web", requests={"cpu": "1"})
@@ -110,7 +117,7 @@ async def test_a_bind_with_unknown_outcome_stays_assumed_until_the_pod_is_read()
     made.writer.read_failure = ServerUnavailableError("away")
     task = await start_binding(made)
     assert not task.done()
-    assert made.context.cache.columns.pod_count.tolist() == [1]
+    assert made.columns.pod_count.tolist() == [1]
     made.writer.read_failure = None
     made.writer.pods["default/web"] = pod("web", requests={"cpu": "1"}, node_name="n0")
     made.clock.advance(1)
@@ -245,7 +252,7 @@ async def test_a_rejected_pod_is_not_requeued_by_its_own_release() -> None:
 
 async def test_a_failed_bind_requeues_infeasible_pods() -> None:
     """An infeasible pod is requeued when the bind of another pod fails."""
-    made = rig(defaults=default_plugins())
+    made = default_rig()
     big, other = pod("big", requests={"cpu": "3"}), pod("other", requests={"cpu": "2"})
     made.add(node("n0"), big, other)
     first = present(made.decide())
@@ -289,7 +296,7 @@ async def test_a_pod_bound_by_another_scheduler_while_it_waits_is_not_requeued()
     assert not await task
     assert made.place_of(POD) == ""
     assert made.writer.attempted == []
-    columns = made.context.cache.columns
+    columns = made.columns
     assert columns.pod_count[columns.row_of(other_node)] == 1
     assert columns.pod_count.sum() == 1
 
@@ -304,3 +311,110 @@ async def test_an_update_during_the_attempt_applies_to_the_next_attempt() -> Non
     queued = present(made.queue.find(UID))
     assert queued.info.pod is newer
     assert no_pods_assumed(made)
+
+
+# -- annotations that a plugin adds to the bind ------------------------------------------------------------------------
+
+
+class Annotator(ReservePlugin):
+    """Reserve plugin that adds an annotation with the chosen node to the bind."""
+
+    name = "Annotator"
+
+    def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
+        annotate_bind(state, "example.com/chosen", node_name)
+        return SUCCESS
+
+    def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
+        """Do nothing, because the annotation is dropped with the cycle state."""
+
+
+async def test_default_binder_writes_annotations() -> None:
+    """DefaultBinder writes the annotation of a Reserve plugin with the node."""
+    made = rig([Annotator])
+    made.add(node("a"), pod("web"))
+    async with made.running():
+        await made.until(lambda: bool(made.writer.bindings))
+    assert [(each.node_name, each.annotations) for each in made.writer.bindings] == [
+        ("a", (("example.com/chosen", "a"),))
+    ]
+
+
+@pytest.mark.parametrize("ignorable", [False, True])
+async def test_an_extender_that_binds_does_not_drop_annotations(ignorable: bool) -> None:
+    """A pod with bind annotations is not bound by an extender, and the event contains the remedy."""
+    sent: list[Binding] = []
+    client = ScriptedExtender(on_bind=sent.append)
+    made = extender_rig((extender(client.url, bindVerb="bind", ignorable=ignorable), client), plugins=[Annotator])
+    made.add(node("a"), pod("web"))
+    await schedule_and_bind(made)
+    assert sent == []
+    assert made.writer.attempted == []
+    assert made.scheduler.context.cache.get(pod("web").metadata.uid) is None
+    assert any("remove the extender's bindVerb" in each.note for each in made.writer.events)
+
+
+# -- binding cycles that wait do not stop other pods -------------------------------------------------------------------
+
+
+LIMIT = 3
+
+
+class _Provisioning(PreBindPlugin):
+    """Waits, for the pods whose names begin with "slow", until the test opens the gate."""
+
+    name = "Provisioning"
+    gate = asyncio.Event()
+    answer: Status = SUCCESS
+
+    async def pre_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
+        """Wait for the volumes of the pod."""
+        del state, node_name
+        if not pod.pod.metadata.name.startswith("slow"):
+            return SUCCESS
+        await type(self).gate.wait()
+        return type(self).answer
+
+
+def _made(answer: Status = SUCCESS) -> Rig:
+    _Provisioning.gate, _Provisioning.answer = asyncio.Event(), answer
+    made = rig([_Provisioning], options=SchedulerOptions(max_binding=LIMIT), groups=[GroupSource.BAYPLAN])
+    made.add(node("n0"))
+    return made
+
+
+@pytest.mark.parametrize("answer", [SUCCESS, unschedulable("no volume")], ids=["provisioned", "failed"])
+async def test_pods_whose_volumes_are_not_provisioned_do_not_stop_others(answer: Status) -> None:
+    """Pods in PreBind count as binds in progress only for the time of its writes, and then for no bind at all."""
+    made = _made(answer)
+    made.add(*(pod(f"slow-{each}") for each in range(2 * LIMIT)))
+    async with made.running():
+        await made.until(lambda: made.scheduler.binding_count == LIMIT)
+        made.add(pod("other", priority=10))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not made.bound, "writes of PreBind count"
+        made.clock.advance(WRITING_SECONDS)
+        await made.until(lambda: "other" in made.bound)
+        await made.until(lambda: made.scheduler.binding_count >= LIMIT + 2)
+        made.clock.advance(WRITING_SECONDS)
+        await made.until(lambda: made.scheduler.binding_count == 2 * LIMIT)
+        _Provisioning.gate.set()
+        await made.until(lambda: not made.scheduler.binding_count)
+        assert made.context.idle_binds.count == 0
+
+
+async def test_members_at_the_barrier_of_a_gang_do_not_stop_others() -> None:
+    """While the members of a large gang wait for one of them, other pods are bound."""
+    made = _made()
+    add_groups(made, group(min_member=2 * LIMIT))
+    made.add(*members(2 * LIMIT - 1), member("slow"))
+    async with made.running():
+        await made.until(lambda: made.scheduler.binding_count == 2 * LIMIT)
+        made.add(pod("other"))
+        await made.until(lambda: "other" in made.bound)
+        assert list(made.bound) == ["other"], "no member is bound before the others"
+        _Provisioning.gate.set()
+        await made.until(lambda: not made.scheduler.binding_count)
+        assert len(made.bound) == 2 * LIMIT + 1
+        assert made.context.idle_binds.count == 0

@@ -129,7 +129,7 @@ class Stage:
     @property
     def pod_counts(self) -> list[int]:
         """Return the number of pods on each node, as scheduling cycles count them."""
-        columns = self.made.context.cache.columns
+        columns = self.made.columns
         return [int(count) for count in columns.pod_count[columns.alive]]
 
     @property

@@ -26,7 +26,7 @@ def bound_pod(node_name: str) -> Pod:
 
 def pod_counts(made: Rig) -> dict[str, int]:
     """Return the number of pods on each node."""
-    columns = made.context.cache.columns
+    columns = made.columns
     return {name: int(columns.pod_count[columns.row_of(name)]) for name in ("n0", "n1")}
 
 

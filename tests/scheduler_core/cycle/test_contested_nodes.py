@@ -8,12 +8,11 @@ import pytest
 from scheduler_core.cycle import contested_nodes
 from scheduler_core.cycle.contested_nodes import CONTESTED_SECONDS, OTHER_RIVALS, is_overcommitted
 from scheduler_core.errors import BoundElsewhereError
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod import Pod
 from scheduler_core.scheduler import SchedulerOptions
 from tests.support.builders import node, pod
 from tests.support.presence import present
-from tests.support.scheduling import Rig, rig
+from tests.support.scheduling import Rig, default_rig, rig
 
 AVOIDED_SECONDS = 10.0
 
@@ -26,7 +25,7 @@ def of_rival(name: str, node_name: str, cpu: str = "1", scheduler: str = "rival"
 def scheduling(*, avoided_seconds: float = AVOIDED_SECONDS, reuses: bool = True) -> Rig:
     """Return a scheduler with the default plugins that schedules."""
     options = SchedulerOptions(contested_node_seconds=avoided_seconds, reuses_results=reuses)
-    made = rig(defaults=default_plugins(), options=options)
+    made = default_rig(options=options)
     made.context.contested.is_scheduling = True
     return made
 
@@ -52,7 +51,7 @@ async def test_a_bind_of_a_rival_that_overcommits_a_node_contests_it() -> None:
     assert found.profiles == {"default-scheduler"}
     assert found.since == found.last == made.clock.wall()
     assert made.context.contested.by_rival() == made.context.contested.counts == {"rival": 1}
-    assert is_overcommitted(made.context.cache.columns, "busy")
+    assert is_overcommitted(made.columns, "busy")
 
 
 @pytest.mark.parametrize(
@@ -83,7 +82,7 @@ def test_the_first_list_contests_no_node() -> None:
     made.context.contested.is_scheduling = False
     made.add(node("n", allocatable={"cpu": "1", "pods": "10"}), of_rival("first", "n"), of_rival("second", "n"))
     assert contested_names(made) == []
-    assert is_overcommitted(made.context.cache.columns, "n")
+    assert is_overcommitted(made.columns, "n")
 
 
 async def test_running_begins_to_observe() -> None:
@@ -103,7 +102,7 @@ async def test_reduced_allocatable_amounts_contest_no_node() -> None:
     made.add(theirs)
     made.scheduler.feed.node_updated(large, small)
     made.scheduler.feed.pod_updated(theirs, of_rival("theirs", "n"))
-    assert is_overcommitted(made.context.cache.columns, "n")
+    assert is_overcommitted(made.columns, "n")
     assert contested_names(made) == []
 
 
@@ -219,7 +218,7 @@ async def test_a_contested_node_is_used_if_only_such_nodes_are_feasible() -> Non
 async def test_the_rows_of_avoided_nodes_follow_changes() -> None:
     """Rows that were determined for one decision are not used for nodes that came, ended or returned since then."""
     made = scheduling()
-    contested, columns = made.context.contested, made.context.cache.columns
+    contested, columns = made.context.contested, made.columns
 
     def avoided() -> set[str]:
         rows = np.flatnonzero(columns.alive)
@@ -253,7 +252,7 @@ async def test_an_explanation_agrees() -> None:
     with_pods_that_end(made)
     made.add(node("other", allocatable={"cpu": "1", "pods": "10"}), of_rival("load", "other", "500m"))
     instance = present(made.context.profiles.get("default-scheduler"))
-    info = made.context.cache.columns.compile_pod(pod("waits", requests={"cpu": "100m"}))
+    info = made.columns.compile_pod(pod("waits", requests={"cpu": "100m"}))
     found = made.scheduler.cycles.examiner.examine(instance, info)
     totals = dict(zip(found.feasible, found.totals.tolist(), strict=True))
     assert totals["busy"] > totals["other"]

@@ -76,7 +76,7 @@ def test_a_deferred_resize_preempts_on_its_node_only() -> None:
     assert not made.writer.patches
     assert [event.reason for event in made.writer.events if event.regarding.name == "resized"] == []
     assert not len(made.queue.nominator)
-    assert made.context.cache.columns.requested_amount("cpu", made.context.cache.columns.row_of("a")) == 5000
+    assert made.columns.requested_amount("cpu", made.columns.row_of("a")) == 5000
 
 
 def test_a_deferred_resize_evicts_only_needed_victims() -> None:
@@ -120,7 +120,7 @@ def test_a_resize_that_fits_waits_for_the_kubelet() -> None:
     schedule_next(made)
     assert made.place_of(resized()) == "errorBackoff"
     assert (made.bound, made.writer.patches, made.writer.events) == ({}, [], [])
-    assert made.context.cache.columns.requested_amount("cpu", made.context.cache.columns.row_of("a")) == 3000
+    assert made.columns.requested_amount("cpu", made.columns.row_of("a")) == 3000
 
 
 def test_filters_for_new_pods_are_not_called() -> None:
@@ -219,7 +219,7 @@ def test_a_resize_that_the_cache_does_not_count_yet() -> None:
     """Requests that the cache does not count yet must fit, because the queue may have a newer version of the pod."""
     made = resize_rig()
     made.add(small_node("a", 3), running_pod("v", "a"), resized("1"))
-    newer = made.context.cache.columns.compile_pod(resized("3"))
+    newer = made.columns.compile_pod(resized("3"))
     made.queue.update(newer)
     assert evicted(schedule_next(made)) == {"v"}
 

@@ -11,7 +11,6 @@ from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.errors import ServerUnavailableError
 from scheduler_core.framework.cluster_events import NODE_DELETE, UNSCHEDULED_POD_ADD, ClusterEvent
 from scheduler_core.framework.queued_pod import QueuedPod
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod import Pod
 from scheduler_core.plugins.node_resources_fit import NodeResourcesFit
 from scheduler_core.ports import Binding, ExtenderVerdict
@@ -20,7 +19,7 @@ from tests.support.affinities import named, node_affinity
 from tests.support.builders import node, pod
 from tests.support.presence import present
 from tests.support.recording_plugins import Journal, recorder
-from tests.support.scheduling import BARE, Rig, configured, plugin_set, rig
+from tests.support.scheduling import BARE, Rig, configured, default_rig, plugin_set
 from tests.support.scripted_extender import (
     ScriptedExtender,
     decide,
@@ -351,7 +350,7 @@ MANAGED = [{"name": "example.com/a", "ignoredByScheduler": True}, {"name": "exam
 async def test_fit_ignores_resources_that_extenders_manage(is_called: bool) -> None:
     """NodeResourcesFit ignores managed resources with ignoredByScheduler instead of those in its args."""
     ports = SchedulerPorts(make_extender=lambda _, __: ScriptedExtender()) if is_called else None
-    made = rig(defaults=default_plugins(), serve=False, ports=ports)
+    made = default_rig(serve=False, ports=ports)
     config = configured("default-scheduler", "NodeResourcesFit", {"ignoredResources": ["example.com/c"]})
     with_extenders = config.model_copy(update={"extenders": (extender(managedResources=MANAGED),)})
     assert ignored_in(made, with_extenders) == ("example.com/a",)

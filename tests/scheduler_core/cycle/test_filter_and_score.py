@@ -24,7 +24,7 @@ from tests.support.tables import table
 
 
 def find_feasible(made: Rig, wanted: Pod) -> tuple[Attempt, Feasible]:
-    info = made.context.cache.columns.compile_pod(wanted)
+    info = made.columns.compile_pod(wanted)
     made.queue.add(info)
     queued = made.pop()
     instance = present(made.context.profiles.get("default-scheduler"))
@@ -35,7 +35,7 @@ def find_feasible(made: Rig, wanted: Pod) -> tuple[Attempt, Feasible]:
 
 
 def names(made: Rig, found: Feasible) -> list[str]:
-    return [made.context.cache.columns.node_name(int(row)) for row in found.rows]
+    return [made.columns.node_name(int(row)) for row in found.rows]
 
 
 def schedule_pods(seed: int, order: list[str], pods: int = 12) -> dict[str, str]:
@@ -153,7 +153,7 @@ def test_only_feasible_rows_are_scored() -> None:
     made = rig([recorder("Rec", journal)])
     made.add(*(node(name) for name in NAMES[:3]))
     attempt, feasible = find_feasible(made, pod())
-    table = score_feasible(made.context.cache.columns, attempt, feasible.rows, keep_parts=True)
+    table = score_feasible(made.columns, attempt, feasible.rows, keep_parts=True)
     assert feasible.rows.tolist() == [0, 2]
     assert table.totals.tolist() == [10, 20]
     assert table.parts["Rec"].raw.tolist() == [10, 20]

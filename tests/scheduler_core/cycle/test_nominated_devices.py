@@ -76,7 +76,7 @@ async def test_a_dry_run_makes_each_choice_once(monkeypatch: pytest.MonkeyPatch)
     for name in ("p0", "p1"):
         create(made, writer, name, 2)
         await made.attempt()
-    nodes, nominator = made.context.cache.columns, made.queue.nominator
+    nodes, nominator = made.columns, made.queue.nominator
     for uid in list(nominator.node_by_uid):
         nominator.nominate(present(nominator.nomination_of(uid)), nominator.node_of(uid))
     chosen: list[str] = []
@@ -167,7 +167,7 @@ async def test_pods_are_requeued_when_other_devices_are_chosen(has_moved: bool) 
         await idle(made)
         nominator, uid, low = made.queue.nominator, "uid-of-ns-p", present(made.queue.find("uid-of-ns-low"))
         assert evicted(made) == {"v1"}
-        (before,) = made.context.cache.columns.devices.held_from(low.info)
+        (before,) = made.columns.devices.held_from(low.info)
         made.clock.advance(400.0)
         await idle(made)
         assert low.place is Place.UNSCHEDULABLE
@@ -176,7 +176,7 @@ async def test_pods_are_requeued_when_other_devices_are_chosen(has_moved: bool) 
             deallocate(made, writer, "of-0")
         seen = _claim_events(made)
         nominator.nominate(present(nominator.nomination_of(uid)), "a")
-        (after,) = made.context.cache.columns.devices.held_from(low.info)
+        (after,) = made.columns.devices.held_from(low.info)
         assert (before != after) is has_moved
         assert seen == ([(uid, 2)] if has_moved else [])
         await idle(made)

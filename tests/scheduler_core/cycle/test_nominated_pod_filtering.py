@@ -17,18 +17,17 @@ from scheduler_core.framework.extension_points import (
 )
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.status import SUCCESS, Status, unschedulable
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod import Pod
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import node, pod
 from tests.support.presence import present
-from tests.support.scheduling import Rig, rig
+from tests.support.scheduling import Rig, default_rig, rig
 from tests.support.tables import table
 
 
 def nominate(made: Rig, wanted: Pod, node_name: str) -> None:
-    made.queue.nominator.nominate(made.context.cache.columns.compile_pod(wanted), node_name)
+    made.queue.nominator.nominate(made.columns.compile_pod(wanted), node_name)
 
 
 HUGE = pod("huge", requests={"cpu": "4"}, priority=5)
@@ -42,7 +41,7 @@ HUGE = pod("huge", requests={"cpu": "4"}, priority=5)
 )
 def test_requests_of_a_nominated_pod(priority: int, fits: str) -> None:
     """Requests of a nominated pod count for pods of equal or lower priority only."""
-    made = rig(defaults=default_plugins())
+    made = default_rig()
     # The nominated node has the most free resources, so it is chosen if it is feasible.
     made.add(node("nominated"), node("other", allocatable={"cpu": "1", "memory": "16Gi", "pods": "110"}))
     nominate(made, HUGE, "nominated")
@@ -59,8 +58,7 @@ def test_requests_of_a_nominated_pod(priority: int, fits: str) -> None:
 )
 def test_a_nominated_pod_that_is_being_deleted(priority: int, pods: str, fits: str) -> None:
     """The nomination of a terminating pod counts as one pod without requests and with the lowest priority."""
-    made = rig(defaults=default_plugins())
-    made.add(node("nominated", allocatable={"cpu": "4", "memory": "16Gi", "pods": pods}))
+    made = default_rig(node("nominated", allocatable={"cpu": "4", "memory": "16Gi", "pods": pods}))
     made.add(node("other", allocatable={"cpu": "1", "memory": "16Gi", "pods": "110"}))
     now = made.clock.wall()
     made.add(pod("ending", requests={"cpu": "4"}, priority=5, nominated_node="nominated", deleted=now))
@@ -72,20 +70,17 @@ def test_a_nominated_pod_that_is_being_deleted(priority: int, pods: str, fits: s
 
 def test_the_columns_are_unchanged_afterwards() -> None:
     """The nominated pod is removed from the columns after filtering."""
-    made = rig(defaults=default_plugins())
-    made.add(node("nominated"))
+    made = default_rig(node("nominated"))
     nominate(made, HUGE, "nominated")
     made.add(pod("small", requests={"cpu": "1"}))
     assert made.decide() is None
-    assert made.context.cache.columns.pod_count.tolist() == [0]
-    assert not made.context.cache.columns.requested.any()
+    assert made.columns.pod_count.tolist() == [0]
+    assert not made.columns.requested.any()
 
 
 def test_a_pods_own_nomination_does_not_reject_it() -> None:
     """A pod is scheduled on its own nominated node, and its nomination ends."""
-    made = rig(defaults=default_plugins())
-    made.add(node("nominated"))
-    made.add(pod("huge", requests={"cpu": "4"}, nominated_node="nominated"))
+    made = default_rig(node("nominated"), pod("huge", requests={"cpu": "4"}, nominated_node="nominated"))
     attempt = present(made.decide())
     assert attempt.node_name == "nominated"
     assert len(made.queue.nominator) == 0
@@ -148,7 +143,7 @@ def test_a_failed_add_pod_fails_the_attempt(answer: Callable[[], object], messag
     made.add(pod("small"))
     assert made.decide() is None
     assert made.condition.message == f'running AddPod on PreFilter plugin "Failing": {message}'
-    assert made.context.cache.columns.pod_count.tolist() == [0]
+    assert made.columns.pod_count.tolist() == [0]
 
 
 REJECTED = pod("rejected", requests={"cpu": "4"}, priority=1)
@@ -156,8 +151,7 @@ REJECTED = pod("rejected", requests={"cpu": "4"}, priority=1)
 
 def rig_with_rejected_pod() -> Rig:
     """Return a scheduler with a pod that was rejected because another pod is nominated to its node."""
-    made = rig(defaults=default_plugins())
-    made.add(node("nominated"), node("cordoned", unschedulable=True))
+    made = default_rig(node("nominated"), node("cordoned", unschedulable=True))
     nominate(made, HUGE, "nominated")
     made.add(REJECTED)
     assert made.decide() is None
@@ -182,7 +176,7 @@ def test_a_nominated_pod_that_another_scheduler_binds_elsewhere() -> None:
 
 def start_attempt(made: Rig, wanted: Pod) -> Attempt:
     """Return an attempt of a pod that is not in the queue."""
-    info = made.context.cache.columns.compile_pod(wanted)
+    info = made.columns.compile_pod(wanted)
     instance = present(made.context.profiles.get("default-scheduler"))
     instance.begin()
     return Attempt(QueuedPod(info, made.clock.now(), 0), info, instance, made.clock.now())

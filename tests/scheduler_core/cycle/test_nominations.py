@@ -14,13 +14,11 @@ from scheduler_core.cycle.failure_handler import Failure
 from scheduler_core.framework.extension_points import PreEnqueuePlugin
 from scheduler_core.framework.queued_pod import QueuedGang
 from scheduler_core.framework.status import SUCCESS, Status, unschedulable
-from scheduler_core.in_tree import default_plugins
-from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.scheduler import SchedulerPorts
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import node, pod
 from tests.support.gangs import group, members
-from tests.support.scheduling import BARE, DEFAULT_NAME, Rig, plugin_set, profile, rig
+from tests.support.scheduling import BARE, DEFAULT_NAME, Rig, gang_rig, plugin_set, profile, rig
 from tests.support.scripted_extender import ScriptedExtender, extender, extender_profile
 from tests.support.tables import table
 
@@ -114,9 +112,8 @@ PREEMPTOR = pod("preemptor", scheduler_name="other", priority=10, requests={"cpu
 def rig_with_two_profiles(client: ScriptedExtender) -> Rig:
     """Return a scheduler with a profile with an extender, and another profile whose pod is nominated to n1."""
     ports = SchedulerPorts(make_extender=lambda _, __: client)
-    made = rig(defaults=default_plugins(), serve=False, ports=ports)
+    made = gang_rig(serve=False, ports=ports)
     made.serve(extender_profile(extender(preemptVerb="")), profile("other"))
-    made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
     made.add(node("n0"), node("n1"), PREEMPTOR)
     return made
 

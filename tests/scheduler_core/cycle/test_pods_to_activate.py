@@ -12,7 +12,7 @@ from scheduler_core.in_tree import default_plugins
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import node, pod
-from tests.support.scheduling import Rig, plugin_set, profile, rig
+from tests.support.scheduling import Rig, default_rig, plugin_set, profile
 from tests.support.tables import table
 
 SIBLING = pod("sibling", requests={"cpu": "100"})
@@ -41,7 +41,7 @@ class ActivatesSibling(PermitPlugin, PostBindPlugin):
 
 @pytest.fixture
 async def world() -> Rig:
-    made = rig([ActivatesSibling], defaults=default_plugins(), serve=False)
+    made = default_rig(plugins=[ActivatesSibling], serve=False)
     points = {"permit": plugin_set("ActivatesSibling"), "post_bind": plugin_set("ActivatesSibling")}
     made.serve(profile(plugins=default_plugins().model_copy(update=points)))
     made.add(node("a"), SIBLING)

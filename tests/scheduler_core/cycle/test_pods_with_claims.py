@@ -113,7 +113,7 @@ async def test_pod_whose_provisioning_fails_is_retried() -> None:
     made.clock.advance(1)
     assert await attempt == ""
     assert made.place_of(WEB) == "errorBackoff"
-    assert made.context.cache.columns.pod_count.tolist() == [0]
+    assert made.columns.pod_count.tolist() == [0]
 
 
 async def test_two_pods_do_not_get_the_same_volume() -> None:

@@ -5,20 +5,18 @@ from __future__ import annotations
 import pytest
 
 from scheduler_core.config.profile_config import PreemptionSettings, ProfileConfig
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod import Pod
-from scheduler_core.model.pod_group import GroupSource
 from tests.support.builders import node, pod
 from tests.support.gang_preemption import running_pod
 from tests.support.gangs import group, members
-from tests.support.scheduling import DEFAULT_NAME, Rig, rig
+from tests.support.scheduling import DEFAULT_NAME, Rig, gang_rig
 from tests.support.tables import table
 
 DELAY = 60
 
 
 def _cluster(delay: int = DELAY) -> Rig:
-    made = rig(defaults=default_plugins(), serve=False, groups=[GroupSource.BAYPLAN])
+    made = gang_rig(serve=False)
     made.serve(ProfileConfig(scheduler_name=DEFAULT_NAME, preemption=PreemptionSettings(delay_seconds=delay)))
     made.add(node("full", allocatable={"cpu": "2", "pods": "10"}))
     made.add(*(running_pod(f"low-{number}", "full") for number in range(2)))

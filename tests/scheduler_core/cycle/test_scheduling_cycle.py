@@ -1,15 +1,17 @@
-"""The scheduling cycle: the order of extension points, failures of plugins, and release after a failure."""
+"""The scheduling cycle: the order of extension points, failures of plugins, release after a failure, and its end."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
+from scheduler_core.cycle.background_search import BackgroundSearches
 from scheduler_core.errors import PluginError
 from scheduler_core.framework.extension_points import PermitResult, PreFilterResult
 from scheduler_core.framework.status import SKIP, SUCCESS, Status, unresolvable, unschedulable
-from tests.support.builders import pod
+from tests.support.builders import node, pod
 from tests.support.recording_plugins import Journal, no_pods_assumed, recorder_rig
+from tests.support.scheduling import rig
 from tests.support.tables import table
 
 POD = pod("web")
@@ -173,3 +175,23 @@ def test_a_pod_that_is_being_deleted_is_not_scheduled() -> None:
     assert made.decide() is None
     assert made.place_of(terminating) == ""
     assert [event.note for event in made.writer.events] == ["skip schedule deleting pod: default/terminating"]
+
+
+# -- exceptions at the end of a cycle ----------------------------------------------------------------------------------
+
+
+async def test_a_pod_is_bound_although_its_cycle_raises_as_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pod is not requeued while its binding cycle runs."""
+    made = rig()
+    made.add(node("n0"), pod("web"))
+
+    def end(_self: BackgroundSearches) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(BackgroundSearches, "end", end)
+    # As if the search of the cycle could continue in another process.
+    made.context.steps.on_long_search = lambda: None
+    async with made.running():
+        await made.until(lambda: "web" in made.bound)
+        assert made.queue.find(pod("web").metadata.uid) is None
+    assert made.context.metrics.internal_errors == 0

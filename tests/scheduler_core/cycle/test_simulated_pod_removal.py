@@ -129,7 +129,7 @@ def test_plugins_are_called_for_each_step() -> None:
         calls: ClassVar[list[str]] = []
 
     made = staged(Recording)
-    columns = made.context.cache.columns
+    columns = made.columns
     info, (running,) = columns.compile_pod(WANTED), columns.pods[0].values()
     plugin = Recording.calls
     instance = present(made.context.profiles.get(DEFAULT_NAME))
@@ -154,7 +154,7 @@ def test_a_failed_pre_filter_extension(answer: Status) -> None:
 
     Failing.answer = answer
     made = staged(Failing)
-    columns = made.context.cache.columns
+    columns = made.columns
     info, (running,) = columns.compile_pod(WANTED), columns.pods[0].values()
     instance = present(made.context.profiles.get(DEFAULT_NAME))
     with (
@@ -168,7 +168,7 @@ def test_a_failed_pre_filter_extension(answer: Status) -> None:
 def test_plugins_that_read_single_nodes_are_called_again() -> None:
     """A dry run with a plugin that evaluates single nodes is not row-local, and calls the plugin for each run."""
     made = staged(SingleNodeFilter)
-    columns = made.context.cache.columns
+    columns = made.columns
     info, (running,) = columns.compile_pod(WANTED), columns.pods[0].values()
     instance = present(made.context.profiles.get(DEFAULT_NAME))
     with made.scheduler.build(instance.config).bind[0].handle.dry_run(CycleState(), info) as dry_run:

@@ -100,7 +100,7 @@ async def test_a_suspended_cycle_sees_no_changes() -> None:
     client = ScriptedExtender()
     made = suspended_rig(client)
     cycle = await start_cycle(made)
-    columns, feed = made.context.cache.columns, made.scheduler.feed
+    columns, feed = made.columns, made.scheduler.feed
     running = pod("other", node_name="a")
     made.add(node("late"), running)
     feed.pod_updated(running, pod("other", node_name="a", labels={"x": "y"}))
@@ -169,7 +169,7 @@ async def test_a_pod_deleted_while_its_cycle_is_suspended() -> None:
     assert attempt is not None
     assert not await made.scheduler.cycles.binding.bind(attempt)
     assert (made.place_of(POD), made.context.cache.assumed_count) == ("", 0)
-    assert not made.context.cache.columns.pod_count.any()
+    assert not made.columns.pod_count.any()
 
 
 async def binding_while_suspended(
@@ -352,8 +352,8 @@ async def test_stopping_during_a_suspended_cycle(by_stop: bool) -> None:
             assert not made.context.suspension.is_on
     await made.scheduler.stop(1)
     assert (made.place_of(POD), instance.in_flight, made.context.suspension.is_on) == ("errorBackoff", 0, False)
-    assert not made.context.cache.columns.pod_count.any()
-    assert made.context.cache.columns.row_of("late") >= 0
+    assert not made.columns.pod_count.any()
+    assert made.columns.row_of("late") >= 0
     assert (client.closed, made.writer.patches) == (1, [])
 
 

@@ -56,11 +56,11 @@ class Stage:
 
     @property
     def current(self) -> PersistentVolume:
-        return present(self.made.context.cache.columns.storage.volumes.current("pv"))
+        return present(self.made.columns.storage.volumes.current("pv"))
 
     @property
     def pod_count(self) -> int:
-        return int(self.made.context.cache.columns.pod_count.sum())
+        return int(self.made.columns.pod_count.sum())
 
 
 def _profile(seconds: int) -> ProfileConfig:

@@ -22,7 +22,7 @@ from tests.support.cluster_state import cluster_state
 from tests.support.gang_preemption import add_gang, reserve_for_gang, running_pod, small_node, with_pod_groups
 from tests.support.gangs import gang_of, group, members, settle
 from tests.support.presence import present
-from tests.support.scheduling import Rig, plugin_set, profile, rig
+from tests.support.scheduling import Rig, gang_rig, plugin_set, profile, rig
 from tests.support.scripted_extender import ScriptedExtender, extender, extender_rig
 
 ZONE, PREFERRED_ZONE = GroupTopology("zone"), GroupTopology("zone", is_required=False)
@@ -31,7 +31,7 @@ ZONE, PREFERRED_ZONE = GroupTopology("zone"), GroupTopology("zone", is_required=
 @pytest.fixture
 def cluster() -> Rig:
     """Return a scheduler for gangs, without nodes."""
-    return with_pod_groups(rig(defaults=default_plugins()))
+    return gang_rig()
 
 
 def dry_run(made: Rig, name: str = "train", limit: int = 5) -> GangExamination:

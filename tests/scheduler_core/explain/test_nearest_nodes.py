@@ -7,7 +7,6 @@ from scheduler_core.explain.findings import NodeLacks
 from scheduler_core.explain.nearest_nodes import near_misses
 from scheduler_core.framework.extension_points import NodeFilterPlugin, Shortage
 from scheduler_core.framework.status import Status, unschedulable
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.affinity import LabelSelector
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod, TopologySpreadConstraint
@@ -15,22 +14,15 @@ from scheduler_core.model.taints import Taint
 from tests.support.affinities import named, node_affinity
 from tests.support.builders import node, pod
 from tests.support.presence import present
-from tests.support.scheduling import BARE, DEFAULT_NAME, Rig, plugin_set, rig
+from tests.support.scheduling import BARE, DEFAULT_NAME, Rig, default_rig, plugin_set, rig
 from tests.support.tables import table
 
 
 def nearest(made: Rig, wanted: Pod, limit: int = 5) -> tuple[NodeLacks, ...]:
     """Return the nearest nodes of a pod."""
     instance = present(made.context.profiles.get(wanted.spec.scheduler_name))
-    found = made.scheduler.cycles.examiner.examine(instance, made.context.cache.columns.compile_pod(wanted))
-    return near_misses(made.context.cache.columns, instance, found, limit)
-
-
-def default_rig(*objects: Node | Pod) -> Rig:
-    """Return a scheduler with the default plugins."""
-    made = rig(defaults=default_plugins())
-    made.add(*objects)
-    return made
+    found = made.scheduler.cycles.examiner.examine(instance, made.columns.compile_pod(wanted))
+    return near_misses(made.columns, instance, found, limit)
 
 
 def test_every_plugin_is_called_for_a_node() -> None:
@@ -116,8 +108,7 @@ def test_nodes_that_pre_filter_excluded() -> None:
 
 def test_a_nomination_is_reported() -> None:
     """A node that is infeasible only because of a nominated pod is listed with what it lacks."""
-    made = default_rig(node("n"))
-    made.add(pod("nominated", nominated_node="n", priority=5, requests={"cpu": "3"}))
+    made = default_rig(node("n"), pod("nominated", nominated_node="n", priority=5, requests={"cpu": "3"}))
     (miss,) = nearest(made, pod(requests={"cpu": "2"}))
     assert [(rejection.plugin, rejection.reasons) for rejection in miss.lacks] == [
         ("NodeResourcesFit", ("Insufficient cpu",))
@@ -173,7 +164,7 @@ def web(name: str, node_name: str = "", *constraints: TopologySpreadConstraint) 
 def details_of(made: Rig, wanted: Pod, name: str) -> tuple[str, ...]:
     """Return the details of what a node lacks for a pod."""
     instance = present(made.context.profiles.get(DEFAULT_NAME))
-    columns = made.context.cache.columns
+    columns = made.columns
     found = made.scheduler.cycles.examiner.examine(instance, columns.compile_pod(wanted))
     [miss] = [each for each in near_misses(columns, instance, found, 9) if each.node == name]
     return tuple(detail for lack in miss.lacks for detail in lack.details)
@@ -209,8 +200,7 @@ def details_of(made: Rig, wanted: Pod, name: str) -> tuple[str, ...]:
 )
 def test_topology_spread(nodes: list[Node], constraint: TopologySpreadConstraint, expected: str) -> None:
     """The details name the domain, its count, maxSkew, the minimum, who sets it, and the policy that would help."""
-    made = rig(defaults=default_plugins())
-    made.add(*nodes, web("first", "a"))
+    made = default_rig(*nodes, web("first", "a"))
     if any(each.metadata.name == "c" for each in nodes):
         made.add(web("third", "c"))
     wanted = web("wanted", "", constraint)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from scheduler_core.dry_run_assembly import Explainers
-from scheduler_core.explain.candidate_events import Candidate
+from scheduler_core.explain.candidate_events import Candidate, matching_labels, node_labels, required_terms, satisfied
 from scheduler_core.explain.nearest_nodes import near_misses
 from scheduler_core.explain.pod_dry_run import Examination
 from scheduler_core.explain.unblocking_events import Found
@@ -20,12 +20,13 @@ from scheduler_core.model.affinity import LabelSelector, NodeSelectorTerm, Requi
 from scheduler_core.model.devices import ResourceClaim
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import ClaimVolumeSource, Pod, TopologySpreadConstraint, Volume
+from scheduler_core.model.selectors import compile_label_selector
 from tests.support.affinities import affinity_to, anti_affinity_to, node_affinity, term
 from tests.support.builders import node, pod
 from tests.support.devices import DRIVER, allocated_claim, claim, device, exactly, slice_of, using, with_reserved
 from tests.support.presence import present
 from tests.support.rejected_claims import A100, H100, L4, RejectedPod, gpus
-from tests.support.scheduling import Rig, plugin_set, rig
+from tests.support.scheduling import Rig, default_rig, plugin_set, rig
 from tests.support.tables import table
 
 ZONE = "topology.kubernetes.io/zone"
@@ -139,8 +140,7 @@ SCENARIOS = [
 
 def rejected(objects: list[Node | Pod], waiting: Pod) -> Rig:
     """Return a scheduler with the default plugins that has rejected or gated the pod."""
-    made = rig(defaults=default_plugins())
-    made.add(*objects, waiting)
+    made = default_rig(*objects, waiting)
     if not waiting.spec.scheduling_gates:
         assert made.decide() is None
     made.writer.patches.clear()
@@ -221,7 +221,7 @@ def deliver(made: Rig, event: Candidate) -> None:
 def test_dry_runs_change_nothing(objects: list[Node | Pod], waiting: Pod, expected: list[str]) -> None:
     """The dry runs of the events leave the cluster unchanged."""
     made = rejected(objects, waiting)
-    columns = made.context.cache.columns
+    columns = made.columns
     first, events = dry_run_events(made, waiting)
     size = sum(isinstance(each, Node) for each in objects)
     before = [
@@ -294,8 +294,7 @@ def test_a_hint_that_raises_returns_no_event() -> None:
 def test_a_pod_that_fits_needs_no_event() -> None:
     """A feasible pod has no unblocking events."""
     waiting = pod()
-    made = rig(defaults=default_plugins())
-    made.add(node("n"), waiting)
+    made = default_rig(node("n"), waiting)
     assert dry_run_events(made, waiting)[1] == []
 
 
@@ -372,3 +371,38 @@ def test_dry_runs_leave_the_devices_as_they_are() -> None:
     before = state()
     assert found.events()
     assert state() == before
+
+
+# -- labels that satisfy requirements ----------------------------------------------------------------------------------
+
+
+@table(
+    "labels, requirement, expected",
+    ("In, holds", {"a": "x"}, Requirement("a", "In", ("x", "y")), {"a": "x"}),
+    ("In", {"a": "z"}, Requirement("a", "In", ("x", "y")), {"a": "x"}),
+    ("NotIn", {"a": "x"}, Requirement("a", "NotIn", ("x",)), {}),
+    ("NotIn, holds", {"a": "y"}, Requirement("a", "NotIn", ("x",)), {"a": "y"}),
+    ("Exists", {}, Requirement("a", "Exists"), {"a": "true"}),
+    ("DoesNotExist", {"a": "x"}, Requirement("a", "DoesNotExist"), {}),
+    ("Gt", {"a": "3"}, Requirement("a", "Gt", ("7",)), {"a": "8"}),
+    ("Gt, holds", {"a": "9"}, Requirement("a", "Gt", ("7",)), {"a": "9"}),
+    ("Lt", {"a": "text"}, Requirement("a", "Lt", ("7",)), {"a": "6"}),
+    ("unreadable", {"a": "x"}, Requirement("a", "Gt", ("text",)), {"a": "x"}),
+)
+def test_at_most_one_label_changes(labels: dict[str, str], requirement: Requirement, expected: dict[str, str]) -> None:
+    """A requirement that does not hold changes one label, and one that holds changes none."""
+    assert satisfied(labels, [requirement]) == expected
+
+
+def test_labels_for_a_selector_match_it() -> None:
+    """The proposed labels match the selector."""
+    selector = LabelSelector({"app": "db"}, (Requirement("tier", "In", ("a", "b")), Requirement("old", "DoesNotExist")))
+    assert compile_label_selector(selector).matches(matching_labels(selector))
+    assert matching_labels(None) == {}
+
+
+def test_a_pod_without_affinity_has_one_empty_term() -> None:
+    """A pod without node affinity has one empty term, to which the node selector is added."""
+    waiting = pod(node_selector={"disk": "ssd"})
+    assert required_terms(waiting) == (NodeSelectorTerm(),)
+    assert node_labels(waiting, NodeSelectorTerm(), {"disk": "hdd", "a": "b"}) == {"disk": "ssd", "a": "b"}

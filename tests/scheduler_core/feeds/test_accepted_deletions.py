@@ -135,9 +135,9 @@ async def test_an_assumed_pod_stays_assumed() -> None:
     made.scheduler.feed.pod_updated(version, replace(version, metadata=replace(version.metadata, labels={"a": "b"})))
     placed = present(made.context.cache.get(uid))
     assert placed.info.is_leaving
-    assert made.context.cache.columns.pod_count.tolist() == [1]
+    assert made.columns.pod_count.tolist() == [1]
     bound = replace(version, spec=replace(version.spec, node_name="a"))
     made.scheduler.feed.pod_updated(version, bound)
     placed = present(made.context.cache.get(uid))
     assert placed.info.is_leaving
-    assert made.context.cache.columns.pod_count.tolist() == [1]
+    assert made.columns.pod_count.tolist() == [1]

@@ -7,12 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.devices import ResourceClaim
 from scheduler_core.model.pod import Pod
 from tests.support import devices as device_objects
 from tests.support.builders import DEFAULT_ALLOCATABLE, node
-from tests.support.scheduling import rig
+from tests.support.scheduling import default_rig
 from tests.support.tables import table
 
 NOT_LISTED = "the claims are not listed yet"
@@ -37,8 +36,7 @@ def pod_with_claim() -> Pod:
 
 def test_a_pod_with_claims_waits_for_the_lists() -> None:
     """A pod with a known claim is gated until all lists of device objects are complete."""
-    made = rig(defaults=default_plugins())
-    made.add(node("n"))
+    made = default_rig(node("n"))
     feed = made.scheduler.device_feed
     feed.withhold(NOT_LISTED)
     made.scheduler.feed.pod_added(pod_with_claim())
@@ -62,8 +60,7 @@ def pod_with_extended_resource() -> Pod:
 @pytest.mark.parametrize("outcome", ["", "the API is not served"])
 def test_a_pod_with_a_resource_that_no_node_has_waits_for_the_lists(outcome: str) -> None:
     """The pod is queued when the lists are complete or cannot be completed."""
-    made = rig(defaults=default_plugins())
-    made.add(node("n"))
+    made = default_rig(node("n"))
     feed = made.scheduler.device_feed
     feed.expect_lists(NOT_LISTED)
     made.scheduler.feed.pod_added(pod_with_extended_resource())
@@ -79,8 +76,7 @@ def test_a_pod_with_a_resource_that_no_node_has_waits_for_the_lists(outcome: str
 )
 def test_other_pods_with_a_resource_do_not_wait(amounts: dict[str, str], method: str) -> None:
     """A pod does not wait if a node has the extended resource or no lists are expected."""
-    made = rig(defaults=default_plugins())
-    made.add(node("n", allocatable={**DEFAULT_ALLOCATABLE, **amounts}))
+    made = default_rig(node("n", allocatable={**DEFAULT_ALLOCATABLE, **amounts}))
     getattr(made.scheduler.device_feed, method)(NOT_LISTED)
     made.scheduler.feed.pod_added(pod_with_extended_resource())
     assert made.queue.pop() is not None
@@ -88,8 +84,7 @@ def test_other_pods_with_a_resource_do_not_wait(amounts: dict[str, str], method:
 
 def test_a_new_node_with_the_resource_ends_the_wait() -> None:
     """The pod is queued before the lists are complete if a node with the resource is added."""
-    made = rig(defaults=default_plugins())
-    made.add(node("n"))
+    made = default_rig(node("n"))
     made.scheduler.device_feed.expect_lists(NOT_LISTED)
     made.scheduler.feed.pod_added(pod_with_extended_resource())
     assert made.queue.pop() is None
@@ -99,8 +94,8 @@ def test_a_new_node_with_the_resource_ends_the_wait() -> None:
 
 def test_devices_of_a_claim_whose_change_is_interrupted_are_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
     """The claim counts as one that cannot be decoded until the change is repeated."""
-    made = rig(defaults=default_plugins())
-    devices, feed = made.context.cache.columns.devices, made.scheduler.device_feed
+    made = default_rig()
+    devices, feed = made.columns.devices, made.scheduler.device_feed
     claim = device_objects.allocated_claim({"device": "d0", "pool": "a"})
     errors = [MemoryError]
     is_outdated = devices.claims.is_outdated

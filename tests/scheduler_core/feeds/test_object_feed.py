@@ -27,7 +27,7 @@ class Kind:
     resource: Resource
 
     def in_index(self, made: Rig) -> object:
-        table = getattr(made.context.cache.columns.storage, self.table)
+        table = getattr(made.columns.storage, self.table)
         return table.get(object_key(self.first.metadata))
 
 
@@ -120,7 +120,7 @@ def test_an_invalid_object_fails_closed(
     """An invalid object is logged, no pod is scheduled by it or requeued, and it can be deleted."""
     feed = made.scheduler.storage_feed
     feed.added(invalid)
-    storage = made.context.cache.columns.storage
+    storage = made.columns.storage
     assert {each.status.phase for each in storage.volumes} <= {UNREADABLE}
     assert (len(storage.capacities), events) == (0, [])
     assert f"{invalid.metadata.name} cannot be used" in caplog.text

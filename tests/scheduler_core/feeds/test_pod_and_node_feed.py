@@ -13,7 +13,6 @@ from scheduler_core.feeds.pod_and_node_feed import PodAndNodeFeed, pod_events
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, EventRegistration, Hint, Resource
 from scheduler_core.framework.extension_points import PreFilterResult
 from scheduler_core.framework.status import unresolvable
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.taints import Toleration
@@ -21,7 +20,7 @@ from scheduler_core.snapshot.cluster_cache import PodState
 from tests.support.builders import container, node, pod
 from tests.support.presence import present
 from tests.support.recording_plugins import Journal, recorder
-from tests.support.scheduling import Rig, rig
+from tests.support.scheduling import Rig, default_rig, rig
 from tests.support.storage import csi_node
 from tests.support.tables import table
 
@@ -81,7 +80,7 @@ def test_a_bound_pod_enters_the_cache() -> None:
     made, listener = rig_with_listener()
     made.add(RUNNING)
     assert made.place_of(RUNNING) == ""
-    assert made.context.cache.columns.pod_count.tolist() == [1]
+    assert made.columns.pod_count.tolist() == [1]
     assert listener.events == ["Pod ADD"]
     assert listener.objects == [(None, RUNNING)]
 
@@ -90,11 +89,11 @@ def test_an_ended_pod_is_not_stored() -> None:
     """An ended pod is neither cached nor queued, and a pod that ends is removed."""
     made, listener = rig_with_listener()
     made.add(pod("done", phase="Succeeded", node_name="n0"))
-    assert made.context.cache.columns.pod_count.tolist() == [0]
+    assert made.columns.pod_count.tolist() == [0]
     made.add(RUNNING)
     listener.events.clear()
     made.scheduler.feed.pod_updated(RUNNING, pod("run", phase="Failed", node_name="n0"))
-    assert made.context.cache.columns.pod_count.tolist() == [0]
+    assert made.columns.pod_count.tolist() == [0]
     assert listener.events == ["Pod DELETE"]
 
 
@@ -142,7 +141,7 @@ def test_a_bound_pod_changes(old: Pod, new: Pod, events: list[str]) -> None:
     listener.events.clear()
     made.scheduler.feed.pod_updated(old, new)
     assert listener.events == events
-    columns = made.context.cache.columns
+    columns = made.columns
     wanted = columns.compile_pod(new).requests.accounted["cpu"]
     assert columns.requested[columns.resources.find("cpu"), 0] == wanted
 
@@ -209,7 +208,7 @@ def test_nodes_are_added_and_deleted() -> None:
     made.add(node("n1"))
     made.scheduler.feed.node_deleted(node("n1"))
     assert listener.events == ["Node ADD", "Node DELETE"]
-    assert made.context.cache.columns.count == 1
+    assert made.columns.count == 1
 
 
 def test_an_invalid_node_that_is_corrected_is_added() -> None:
@@ -217,7 +216,7 @@ def test_an_invalid_node_that_is_corrected_is_added() -> None:
     made, listener = rig_with_listener()
     bad, good = node("n1", allocatable={"cpu": "x"}), node("n1")
     made.add(bad)
-    columns = made.context.cache.columns
+    columns = made.columns
     assert (columns.count, listener.events) == (2, [])
     assert '"x" is not a quantity' in columns.held.reason("n1")
     made.scheduler.feed.node_updated(bad, good)
@@ -229,7 +228,7 @@ def test_an_invalid_update_of_a_node_is_ignored() -> None:
     """After an invalid update a node accepts no pods; its amounts stay, and no pod is requeued."""
     made, listener = rig_with_listener()
     made.scheduler.feed.node_updated(node("n0"), node("n0", allocatable={"cpu": "x"}))
-    columns = made.context.cache.columns
+    columns = made.columns
     assert columns.allocatable[columns.resources.find("cpu"), 0] == 4000
     assert columns.held.reason("n0")
     assert listener.events == []
@@ -314,7 +313,7 @@ async def test_a_watch_event_before_the_bind_response() -> None:
     placed = present(made.context.cache.get(WEB.metadata.uid))
     assert placed.state is PodState.ADDED
     assert made.context.cache.assumed_count == 0
-    assert made.context.cache.columns.pod_count.tolist() == [1]
+    assert made.columns.pod_count.tolist() == [1]
 
 
 async def test_a_watch_event_after_the_bind_response() -> None:
@@ -342,12 +341,12 @@ async def test_the_node_of_an_assumed_pod_is_deleted() -> None:
     made.add(node("n0"), WEB)
     assert await made.attempt() == "n0"
     made.scheduler.feed.node_deleted(node("n0"))
-    assert made.context.cache.columns.count == 0
+    assert made.columns.count == 0
     made.add(node("n0"))
-    assert made.context.cache.columns.pod_count.tolist() == [1]
+    assert made.columns.pod_count.tolist() == [1]
     made.scheduler.feed.pod_updated(WEB, pod("web", node_name="n0"))
     made.scheduler.feed.pod_deleted(pod("web", node_name="n0"))
-    assert made.context.cache.columns.pod_count.tolist() == [0]
+    assert made.columns.pod_count.tolist() == [0]
 
 
 async def test_a_deleted_assumed_pod_is_an_event_with_its_node() -> None:
@@ -361,7 +360,7 @@ async def test_a_deleted_assumed_pod_is_an_event_with_its_node() -> None:
     made.add(pod("listener"))
     assert made.decide() is None
     made.scheduler.feed.pod_deleted(WEB)
-    assert made.context.cache.columns.pod_count.tolist() == [0]
+    assert made.columns.pod_count.tolist() == [0]
     deleted = listener.objects[0][0]
     assert isinstance(deleted, Pod)
     assert deleted.spec.node_name == "n0"
@@ -398,16 +397,15 @@ def by_a_pod(made: Rig, reason: str) -> None:
 @pytest.mark.parametrize("hold", [by_itself, by_a_pod, by_its_csi_node], ids=lambda each: each.__name__)
 def test_reservations_are_notified(hold: Callable[[Rig, str], None], monkeypatch: pytest.MonkeyPatch) -> None:
     """The gang for which a node is reserved is notified when the node is held, and when it is released."""
-    made = rig(defaults=default_plugins())
-    made.add(NODE)
+    made = default_rig(NODE)
     notified: list[str] = []
     monkeypatch.setattr(made.scheduler.reservations, "node_changed", notified.append)
     hold(made, "a field has another type")
     assert notified == ["a"]
-    assert made.context.cache.columns.held.reason("a")
+    assert made.columns.held.reason("a")
     hold(made, "")
     assert notified == ["a", "a"]
-    assert not made.context.cache.columns.held.reason("a")
+    assert not made.columns.held.reason("a")
 
 
 SMALL = node("a", allocatable={"cpu": "1", "memory": "1Gi", "pods": "9"})
@@ -424,9 +422,8 @@ def test_an_interrupted_change_fails_closed(
     before: tuple[Any, ...], change: Callable[[PodAndNodeFeed], None], broken: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A node has no room for new pods until the change that raised is delivered again."""
-    made = rig(defaults=default_plugins())
-    made.add(*before)
-    columns, faults = made.context.cache.columns, [RuntimeError("no memory")]
+    made = default_rig(*before)
+    columns, faults = made.columns, [RuntimeError("no memory")]
     unbroken = getattr(columns, broken)
 
     def failing(*args: Any) -> Any:
@@ -444,7 +441,7 @@ def test_an_interrupted_change_fails_closed(
 
 def test_a_pod_that_another_scheduler_has_bound_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     """A waiting pod leaves the queue when it is bound, also if that change raises."""
-    made = rig(defaults=default_plugins())
+    made = default_rig()
     waiting, bound = pod("web"), pod("web", node_name="a")
     made.add(NODE, waiting)
     faults = [RuntimeError("no memory")]
@@ -459,10 +456,10 @@ def test_a_pod_that_another_scheduler_has_bound_is_not_tried(monkeypatch: pytest
     with pytest.raises(RuntimeError, match="no memory"):
         made.scheduler.feed.pod_updated(waiting, bound)
     assert made.place_of(waiting) == ""
-    assert made.context.cache.columns.held.reason("a")
+    assert made.columns.held.reason("a")
     made.scheduler.feed.pod_updated(waiting, bound)
-    assert made.context.cache.columns.pod_count.tolist() == [1]
-    assert not made.context.cache.columns.held.reason("a")
+    assert made.columns.pod_count.tolist() == [1]
+    assert not made.columns.held.reason("a")
 
 
 @pytest.mark.parametrize("kind", ["containers", "init_containers"])

@@ -13,15 +13,13 @@ from scheduler_core.framework.cluster_events import Action, ClusterEvent, EventR
 from scheduler_core.framework.extension_points import PreFilterResult
 from scheduler_core.framework.queued_pod import QueuedGang
 from scheduler_core.framework.status import unresolvable
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod import Pod
-from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import node, pod
 from tests.support.gangs import gang_of, group, member, members
 from tests.support.presence import present
 from tests.support.recording_plugins import Journal, recorder
-from tests.support.scheduling import Rig, rig
+from tests.support.scheduling import Rig, default_rig, gang_rig, rig
 from tests.support.tables import table
 
 WEB = pod("web", requests={"cpu": "3"})
@@ -29,8 +27,7 @@ WEB = pod("web", requests={"cpu": "3"})
 
 async def rig_after_bind() -> Rig:
     """Return a scheduler with a pod whose bind succeeded 20 seconds ago."""
-    made = rig(defaults=default_plugins())
-    made.add(node("n0"), WEB)
+    made = default_rig(node("n0"), WEB)
     assert await made.attempt() == "n0"
     made.clock.advance(20)
     return made
@@ -55,7 +52,7 @@ async def test_the_pod_that_is_read(found: Pod | None, assumed: int, pod_count: 
         made.writer.pods["default/web"] = found
     await settle(made)
     assert made.context.cache.assumed_count == assumed
-    assert made.context.cache.columns.pod_count.tolist() == [pod_count]
+    assert made.columns.pod_count.tolist() == [pod_count]
     assert made.place_of(WEB) == place
 
 
@@ -65,7 +62,7 @@ async def test_an_unreadable_pod_stays_assumed() -> None:
     made.writer.read_failure = ServerUnavailableError("away")
     made.clock.advance(100_000)
     await settle(made)
-    assert made.context.cache.columns.pod_count.tolist() == [1]
+    assert made.columns.pod_count.tolist() == [1]
 
 
 async def test_a_pod_that_is_not_late_is_not_read() -> None:
@@ -100,8 +97,7 @@ async def test_a_pod_that_is_bound_elsewhere_requeues_other_pods() -> None:
 @pytest.mark.parametrize("is_answered", [True, False])
 async def test_lower_requests_during_the_bind_requeue_other_pods(is_answered: bool) -> None:
     """Lower requests of an assumed pod requeue other pods when a watch event confirms its bind."""
-    made = rig(defaults=default_plugins())
-    made.add(node("n0"), WEB)
+    made = default_rig(node("n0"), WEB)
     attempt = present(made.decide())
     if is_answered:
         assert await made.scheduler.cycles.binding.bind(attempt)
@@ -155,12 +151,12 @@ async def test_a_state_from_before_the_bind_does_not_queue_the_pod(found: Pod | 
     made.scheduler.feed.pod_updated(WEB, patched)
     assert made.place_of(WEB) == ""
     made.scheduler.feed.pod_updated(patched, replace(patched, spec=replace(patched.spec, node_name="n0")))
-    assert made.context.cache.columns.pod_count.tolist() == [0]
+    assert made.columns.pod_count.tolist() == [0]
 
 
 async def test_reads_are_dropped_after_newer_watch_events() -> None:
     """The reads of a deleted, an ended and a bound pod are dropped when watch events confirm them."""
-    made = rig(defaults=default_plugins())
+    made = default_rig()
     pods = [pod(f"web-{number}") for number in range(3)]
     made.add(node("n0"), *pods)
     for _ in pods:
@@ -183,8 +179,7 @@ async def test_reads_are_dropped_after_newer_watch_events() -> None:
 
 async def gang_bound() -> Rig:
     """Return a scheduler with two bound members of a gang; the first bind was answered 20 seconds ago, the second 5."""
-    made = rig(defaults=default_plugins(), groups=[GroupSource.BAYPLAN])
-    made.add(node("n0"))
+    made = gang_rig(node("n0"))
     made.scheduler.group_feed.group_changed(group(min_member=2))
     made.add(*members(2))
     entry = made.pop()
@@ -205,7 +200,7 @@ async def test_a_gang_whose_binds_had_no_effect_is_queued_again() -> None:
     await settle(made)
     gang = gang_of(made)
     assert (gang.placed, gang.needed, sorted(gang.waiting)) == (set(), 2, [each.metadata.uid for each in members(2)])
-    assert made.context.cache.columns.pod_count.tolist() == [0]
+    assert made.columns.pod_count.tolist() == [0]
     assert isinstance(made.pop(), QueuedGang)
 
 
@@ -230,8 +225,7 @@ async def test_a_deleted_member_does_not_count_again() -> None:
 
 async def test_a_nomination_whose_write_a_bind_displaced_does_not_count() -> None:
     """A pod that is queued again has the nomination of its status, not one that was never written."""
-    made = rig(defaults=default_plugins())
-    made.add(node("n0"), WEB)
+    made = default_rig(node("n0"), WEB)
     made.queue.nominator.written(WEB.metadata.uid, "n1")
     assert await made.attempt() == "n0"
     made.clock.advance(20)
@@ -262,7 +256,7 @@ async def test_a_pod_that_cannot_be_requeued_stays_assumed(monkeypatch: pytest.M
     with pytest.raises(ExceptionGroup, match="could not be settled"):
         await settle(made)
     assert (made.context.cache.assumed_count, made.place_of(WEB)) == (1, "")
-    assert made.context.cache.columns.pod_count.tolist() == [1]
+    assert made.columns.pod_count.tolist() == [1]
     await settle(made)
     assert (made.context.cache.assumed_count, made.place_of(WEB)) == (0, "active")
 
@@ -279,7 +273,7 @@ async def test_a_pod_that_raised_once_is_settled_at_once(monkeypatch: pytest.Mon
 @pytest.mark.parametrize("broken", ["requeue", "read", "gang"])
 async def test_other_pods_are_settled_if_one_raises(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """An exception for one pod, wherever it is raised, does not delay the others."""
-    made = rig(defaults=default_plugins())
+    made = default_rig()
     other = pod("other")
     made.add(node("n0"), WEB, other)
     assert [await made.attempt(), await made.attempt()] == ["n0", "n0"]

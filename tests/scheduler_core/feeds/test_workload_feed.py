@@ -77,7 +77,7 @@ def test_each_change_reaches_its_index(
 ) -> None:
     """An index changes with additions, changes and deletions, but not with a new resourceVersion alone."""
     made = rig()
-    columns, feed = made.context.cache.columns, made.scheduler.workload_feed
+    columns, feed = made.columns, made.scheduler.workload_feed
     feed.added(first)
     assert version(columns) == 1
     feed.updated(first, same)
@@ -96,7 +96,7 @@ def test_a_deleted_object_is_removed(
     """A second deletion has no effect, and the object can be added again."""
     del same, other
     made = rig()
-    columns, feed = made.context.cache.columns, made.scheduler.workload_feed
+    columns, feed = made.columns, made.scheduler.workload_feed
     feed.added(first)
     feed.deleted(first)
     feed.deleted(first)

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from scheduler_core.dry_run_assembly import fit_search
 from scheduler_core.fit.fit_search import FitAnswer, FitVerdict
 from scheduler_core.fit.requests import FitRequest, NodeTemplate
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.meta import OwnerReference
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
@@ -20,11 +19,11 @@ from scheduler_core.model.taints import Taint
 from tests.support.builders import pod
 from tests.support.device_preemption import pending, shared_by_two
 from tests.support.devices import allocated_claim, claim, device, device_class, exactly, slice_of, using, with_meta
-from tests.support.gang_preemption import add_gang, running_pod, small_node, with_pod_groups
+from tests.support.gang_preemption import add_gang, running_pod, small_node
 from tests.support.gangs import group, members
 from tests.support.presence import present
 from tests.support.scheduler_state import scheduler_state
-from tests.support.scheduling import Rig, rig
+from tests.support.scheduling import Rig, default_rig, gang_rig
 from tests.support.tables import table
 
 ZONE = GroupTopology("zone")
@@ -33,9 +32,7 @@ ZONE = GroupTopology("zone")
 @pytest.fixture
 def cluster() -> Rig:
     """Return a scheduler with two nodes of two CPUs in one zone, and a third one in another."""
-    made = with_pod_groups(rig(defaults=default_plugins()))
-    made.add(small_node("a", zone="x"), small_node("b", zone="x"), small_node("c", zone="y"))
-    return made
+    return gang_rig(small_node("a", zone="x"), small_node("b", zone="x"), small_node("c", zone="y"))
 
 
 def answer(made: Rig, *pods: Pod, limit: int | None = None, **fields: Any) -> FitAnswer:
@@ -213,12 +210,11 @@ def _with_taints(given: Node, *taints: Taint) -> Node:
 
 def test_daemons_take_room_of_new_nodes() -> None:
     """The bound and the trials count the daemons of the template."""
-    made = rig(defaults=default_plugins())
-    made.add(small_node("a", 2))
+    made = default_rig(small_node("a", 2))
     daemon = running_pod("agent", "a")
     owned = (OwnerReference("DaemonSet", "agent", "uid", "apps/v1", controller=True),)
     made.add(replace(daemon, metadata=replace(daemon.metadata, owner_references=owned)))
-    template = NodeTemplate.of_node(made.context.cache.columns, "a")
+    template = NodeTemplate.of_node(made.columns, "a")
     pods = [pod(f"p{number}", requests=cpus(1)) for number in range(3)]
     found = answer(made, *pods, template=template, max_new=5)
     assert (found.verdict, found.least_new_nodes) == (FitVerdict.FITS_WITH_NEW_NODES, 2)

@@ -12,16 +12,15 @@ from scheduler_core.dry_run_assembly import helpful_nodes
 from scheduler_core.explain.findings import HelpfulNode, NewNodes
 from scheduler_core.fit.helpful_nodes import node_shapes
 from scheduler_core.fit.requests import FitRequest
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupTopology, PodGroup
 from tests.support.builders import pod
 from tests.support.devices import allocated_claim, claim, device, device_class, exactly, slice_of, using
-from tests.support.gang_preemption import add_gang, running_pod, small_node, with_pod_groups
+from tests.support.gang_preemption import add_gang, running_pod, small_node
 from tests.support.gangs import gang_of, group, members
 from tests.support.scheduler_state import scheduler_state
-from tests.support.scheduling import Rig, plugin_set, profile, rig
+from tests.support.scheduling import Rig, default_rig, gang_rig, plugin_set, profile
 from tests.support.tables import table
 
 ZONE = GroupTopology("zone")
@@ -30,8 +29,7 @@ ZONE = GroupTopology("zone")
 @pytest.fixture
 def cluster() -> Rig:
     """Return a scheduler with full nodes of two shapes: two with two CPUs in zone x, one with four in zone y."""
-    made = with_pod_groups(rig(defaults=default_plugins()))
-    made.add(small_node("a", 2, zone="x"), small_node("b", 2, zone="x"), small_node("c", 4, zone="y"))
+    made = gang_rig(small_node("a", 2, zone="x"), small_node("b", 2, zone="x"), small_node("c", 4, zone="y"))
     made.add(*(running_pod(f"v-{name}", name, cpus=cpus) for name, cpus in (("a", 2), ("b", 2), ("c", 4))))
     return made
 
@@ -68,7 +66,7 @@ def test_nodes_that_help_a_pod(cluster: Rig, waiting: Pod, helpful: tuple[Helpfu
 
 def test_nodes_that_help_a_pod_whose_profile_counts_no_resources() -> None:
     """A pod that requests more than any node offers waits for its host port alone."""
-    made = rig(defaults=default_plugins(), serve=False)
+    made = default_rig(serve=False)
     made.serve(profile(plugins=Plugins(multi_point=plugin_set(disabled=("NodeResourcesFit",)))))
     made.add(small_node("a", 2), pod("web", node_name="a", ports=[80]))
     waiting = _pod(5, ports=[80])
@@ -113,8 +111,7 @@ def test_the_limit_of_steps(cluster: Rig) -> None:
 @table("zone, name", ("first", "x", "a"), ("second", "y", "b"))
 def test_every_node_has_a_zone_of_its_own(zone: str, name: str) -> None:
     """A label that a pod selects is part of the shape, although each node has another value."""
-    made = with_pod_groups(rig(defaults=default_plugins()))
-    made.add(small_node("a", 2, zone="x"), small_node("b", 2, zone="y"))
+    made = gang_rig(small_node("a", 2, zone="x"), small_node("b", 2, zone="y"))
     made.add(running_pod("v-a", "a", cpus=2), running_pod("v-b", "b", cpus=2))
     waiting = _pod(1, node_selector={"zone": zone})
     made.add(waiting)
@@ -123,7 +120,7 @@ def test_every_node_has_a_zone_of_its_own(zone: str, name: str) -> None:
 
 def test_a_rare_pool_that_a_pod_selects() -> None:
     """More pools than shapes that are tried do not hide the pool of the pod."""
-    made = with_pod_groups(rig(defaults=default_plugins()))
+    made = gang_rig()
     for number in range(30):
         name = f"n{number}"
         made.add(small_node(name, 2, pool=f"p{number // 2}"), running_pod(f"v-{name}", name, cpus=2))
@@ -134,9 +131,8 @@ def test_a_rare_pool_that_a_pod_selects() -> None:
 
 def test_devices_are_part_of_the_shape() -> None:
     """A pod with a claim is helped by a copy of the node that has the device."""
-    made = with_pod_groups(rig(defaults=default_plugins()))
-    made.add(small_node("a", 2, zone="x"), small_node("b", 2, zone="x"))
-    devices = made.context.cache.columns.devices
+    made = gang_rig(small_node("a", 2, zone="x"), small_node("b", 2, zone="x"))
+    devices = made.columns.devices
     devices.assign(device_class())
     devices.assign(slice_of([device("gpu-0")], node="b", count=1))
     devices.assign(allocated_claim({"device": "gpu-0", "pool": "b"}))
@@ -148,7 +144,7 @@ def test_devices_are_part_of_the_shape() -> None:
 
 def test_each_number_that_is_tried_counts_the_members() -> None:
     """A search that fails at the first member takes steps for all, because each trial queues them again."""
-    made = with_pod_groups(rig(defaults=default_plugins()))
+    made = gang_rig()
     for number in range(8):
         made.add(small_node(f"n{number}", 50 + number), running_pod(f"v-{number}", f"n{number}", cpus=50 + number))
     of, waiting = group(min_member=1000), members(1000, node_selector={"zone": "none"})
@@ -165,8 +161,8 @@ def _labelled(name: str, **labels: str) -> Node:
 
 def test_labels_of_one_node_make_no_shape() -> None:
     """Labels with a value for each node are ignored; the most frequent shape comes first."""
-    made = rig(defaults=default_plugins())
+    made = default_rig()
     for number in range(6):
         made.add(_labelled(f"n{number}", serial=str(number), pool="large" if number < 2 else "small"))
-    nodes = made.context.cache.columns
+    nodes = made.columns
     assert list(node_shapes(nodes, [nodes.compile_pod(_pod(1))])) == ["n2", "n0"]

@@ -8,14 +8,13 @@ import pytest
 
 from scheduler_core.config.plugin_set_types import Plugins
 from scheduler_core.gangs.gated_member_reports import LOOK_SECONDS, REPORT_AFTER_SECONDS
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.affinity import Affinity, NodeAffinity, NodeSelector, NodeSelectorTerm, Requirement
 from scheduler_core.model.pod import ClaimVolumeSource, Pod, Volume
 from scheduler_core.model.pod_group import GroupKey, GroupSource, GroupTopology, PodGroup
 from tests.support.builders import node, pod
 from tests.support.gangs import group, member, members, settle
 from tests.support.queue_world import NameGate
-from tests.support.scheduling import BARE, Rig, plugin_set, rig
+from tests.support.scheduling import BARE, Rig, default_rig, plugin_set, rig
 from tests.support.tables import table
 
 DATA = Volume(claim=ClaimVolumeSource("data"))
@@ -91,7 +90,7 @@ async def test_a_member_that_joins_later(cluster: Rig) -> None:
 
 async def test_a_gated_sibling() -> None:
     """Members of a native group that wait for a gated one are reported with its name."""
-    made = rig(defaults=default_plugins(), groups=[GroupSource.NATIVE])
+    made = default_rig(groups=[GroupSource.NATIVE])
     key = GroupKey(GroupSource.NATIVE, "default", "train")
     made.scheduler.group_feed.group_changed(PodGroup(key, "uid-of-train", 2, waits_for_gated=True))
     made.add(node("a"), *(pod(f"p{number}", group="train") for number in range(2)))

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from scheduler_core.config.plugin_set_types import Plugins
 from scheduler_core.framework.queued_pod import QueuedGang
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, GroupSource, GroupTopology, PodGroup
 from scheduler_core.queueing.gang_members import Gang
@@ -22,7 +21,7 @@ from tests.support.builders import node, pod
 from tests.support.gang_preemption import evicted, running_pod, small_node
 from tests.support.gangs import add_groups, composite_group, leaf_group, settle
 from tests.support.presence import present
-from tests.support.scheduling import Rig, configured, plugin_set, rig
+from tests.support.scheduling import Rig, configured, default_rig, plugin_set, rig
 from tests.support.tables import table
 
 ZONE, RACK = GroupTopology("zone", prefers_allocated=True), GroupTopology("rack", prefers_allocated=True)
@@ -30,7 +29,7 @@ ZONE, RACK = GroupTopology("zone", prefers_allocated=True), GroupTopology("rack"
 
 @pytest.fixture
 def cluster() -> Rig:
-    return rig(defaults=default_plugins(), groups=[GroupSource.NATIVE, GroupSource.COMPOSITE])
+    return default_rig(groups=[GroupSource.NATIVE, GroupSource.COMPOSITE])
 
 
 def members(of: str, *cpus: int, **fields: Any) -> list[Pod]:

@@ -25,9 +25,8 @@ OTHER_ORDER = Plugins(
 
 
 def _rig(plugins: Plugins = OTHER_ORDER, **args: object) -> Rig:
-    made = rig(defaults=Plugins(), serve=False)
+    made = rig(defaults=Plugins(), serve=False, groups=[GroupSource.BAYPLAN])
     made.serve(configured("default-scheduler", "Coscheduling", args, plugins))
-    made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
     return made
 
 
@@ -134,7 +133,7 @@ async def test_two_gangs_that_do_not_both_fit(plugins: Plugins, percentage: int)
         made.add(_member("a", index), _member("b", index))
     await _run_for(made, 120)
     assert sorted(made.bound) in (["a-0", "a-1"], ["b-0", "b-1"])
-    assert made.context.cache.columns.requested[0].max() <= 3000
+    assert made.columns.requested[0].max() <= 3000
     attempts = sum(queued.attempts for _, queued in made.queue.readings.places())
     assert attempts <= 60, "capacity released by its own members requeues the other gang in a loop (#682)"
 

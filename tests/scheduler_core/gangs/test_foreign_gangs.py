@@ -7,13 +7,12 @@ from collections.abc import Mapping
 import msgspec
 import pytest
 
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import FOREIGN_MARKS, ForeignGangs, described_mark, foreign_gang
 from scheduler_core.scheduler import SchedulerOptions
 from tests.support.builders import node
 from tests.support.gangs import settle
-from tests.support.scheduling import Rig, rig
+from tests.support.scheduling import Rig, default_rig
 
 MARKS = [
     *((kind, key) for key in FOREIGN_MARKS for kind in ("labels", "annotations")),
@@ -24,9 +23,7 @@ MARKS = [
 
 def cluster(handling: ForeignGangs) -> Rig:
     """Return a scheduler with one node."""
-    made = rig(defaults=default_plugins(), options=SchedulerOptions(foreign_gangs=handling))
-    made.add(node("n"))
-    return made
+    return default_rig(node("n"), options=SchedulerOptions(foreign_gangs=handling))
 
 
 def decoded(made: Rig, name: str, **metadata: Mapping[str, str]) -> Pod:

@@ -13,7 +13,6 @@ from scheduler_core.errors import BoundElsewhereError
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import PermitPlugin, PermitResult, PreBindPlugin, ReservePlugin
 from scheduler_core.framework.status import SUCCESS, Code, Status, unschedulable
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.snapshot.pod_info import PodInfo
@@ -21,7 +20,7 @@ from tests.support.approval_plugin import Approval
 from tests.support.builders import node, pod
 from tests.support.gangs import add_groups, composite_group, gang_of, group, leaf_group, member
 from tests.support.presence import present
-from tests.support.scheduling import Rig, plugin_set, profile, rig
+from tests.support.scheduling import Rig, default_rig, gang_rig, plugin_set, profile
 from tests.support.tables import table
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -31,9 +30,8 @@ PASSED, WAITING = "train-0", "train-1"
 @pytest.fixture
 def cluster() -> Rig:
     """Return a scheduler for a gang of three; two members wait at Permit for an approval that is never given."""
-    made = rig([Approval], defaults=default_plugins(), serve=False)
+    made = gang_rig(plugins=[Approval], serve=False)
     made.serve(profile(plugins=Plugins(permit=plugin_set("Approval"))))
-    made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
     made.add(node("a"))
     made.scheduler.group_feed.group_changed(group(min_member=3))
     return made
@@ -194,7 +192,7 @@ class Late(PermitPlugin, PreBindPlugin):
 
 async def test_further_members_are_no_quorum_that_was_not_bound() -> None:
     """Members that were tried by themselves beside the quorum are not bound when it has failed before their binds."""
-    made = rig([Late], defaults=default_plugins(), groups=[GroupSource.BAYPLAN], serve=False)
+    made = gang_rig(plugins=[Late], serve=False)
     made.serve(profile(plugins=Plugins(multi_point=plugin_set("Late"))))
     made.add(node("a", allocatable={"cpu": "9", "pods": "99"}))
     made.scheduler.group_feed.group_changed(group(min_member=2))
@@ -251,7 +249,7 @@ class FailsFirst(ReservePlugin, PreBindPlugin):
 
 def tree_rig(plugin: type[PermitPlugin | PreBindPlugin]) -> Rig:
     """Return a scheduler for a tree that needs both of its gangs, a and b, of one member each."""
-    made = rig([plugin], defaults=default_plugins(), groups=[GroupSource.NATIVE, GroupSource.COMPOSITE], serve=False)
+    made = default_rig(plugins=[plugin], groups=[GroupSource.NATIVE, GroupSource.COMPOSITE], serve=False)
     made.serve(profile(plugins=Plugins(multi_point=plugin_set(plugin.name))))
     made.add(node("n", allocatable={"cpu": "9", "pods": "99"}))
     add_groups(made, composite_group("root", 2), leaf_group("a", "root"), leaf_group("b", "root"))

@@ -5,12 +5,11 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from scheduler_core.framework.queued_pod import QueuedGang
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod_group import GroupSource
 from tests.support.builders import node, pod
 from tests.support.gangs import gang_of, group, key, member, members
 from tests.support.queue_world import NameGate
-from tests.support.scheduling import rig
+from tests.support.scheduling import default_rig, gang_rig, rig
 
 
 async def test_gates_are_checked_when_a_bound_member_is_deleted() -> None:
@@ -32,8 +31,7 @@ async def test_gates_are_checked_when_a_bound_member_is_deleted() -> None:
 
 async def test_a_nomination_that_was_listed_before_the_group() -> None:
     """Nominations count although pods are listed before their PodGroups after a restart."""
-    made = rig(defaults=default_plugins())
-    made.add(node("n0"), *members(2, nominated_node="n0"))
+    made = default_rig(node("n0"), *members(2, nominated_node="n0"))
     assert not len(made.queue.nominator)
     made.scheduler.group_feed.group_changed(group(min_member=2))
     made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
@@ -42,7 +40,7 @@ async def test_a_nomination_that_was_listed_before_the_group() -> None:
 
 async def test_a_nomination_has_the_current_priority_of_the_group() -> None:
     """When the group's priority becomes lower, the pods that its nominations rejected are requeued."""
-    made = rig(defaults=default_plugins(), groups=[GroupSource.BAYPLAN])
+    made = gang_rig()
     made.scheduler.group_feed.group_changed(group(min_member=3, priority=100))
     low = pod("low", requests={"cpu": "3"}, priority=50)
     made.add(node("n0"), *members(2, nominated_node="n0"), low)
@@ -55,7 +53,7 @@ async def test_a_nomination_has_the_current_priority_of_the_group() -> None:
 
 async def test_a_nomination_of_a_gang_whose_group_is_deleted_during_its_attempt() -> None:
     """The nomination ends with the attempt, and requeues rejected pods."""
-    made = rig(defaults=default_plugins(), groups=[GroupSource.BAYPLAN])
+    made = gang_rig()
     made.scheduler.group_feed.group_changed(group(min_member=2, priority=10))
     low = pod("low", requests={"cpu": "3"})
     made.add(node("n0"), *members(2, nominated_node="n0"), low)
@@ -71,7 +69,7 @@ async def test_a_nomination_of_a_gang_whose_group_is_deleted_during_its_attempt(
 
 async def test_a_nomination_of_a_gang_whose_group_is_deleted() -> None:
     """The nomination ends with the group and requeues rejected pods; a new group of the name restores it."""
-    made = rig(defaults=default_plugins(), groups=[GroupSource.BAYPLAN])
+    made = gang_rig()
     made.scheduler.group_feed.group_changed(group(min_member=3, priority=10))
     low = pod("low", requests={"cpu": "3"})
     made.add(node("n0"), *members(2, nominated_node="n0"), low)

@@ -11,7 +11,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.affinity import Affinity
 from scheduler_core.model.pod import Pod, SchedulingGroup
 from scheduler_core.model.pod_group import GroupKey, GroupSource, GroupTopology
@@ -19,10 +18,10 @@ from scheduler_core.queueing.gang_members import Gang
 from tests.support.affinities import anti_affinity_to
 from tests.support.builders import node, pod
 from tests.support.cluster_state import cluster_state
-from tests.support.gang_preemption import add_gang, terminating_pod, with_pod_groups
+from tests.support.gang_preemption import add_gang, terminating_pod
 from tests.support.gangs import LABEL, gang_of, group, member, previewed, settle
 from tests.support.preemption import budget
-from tests.support.scheduling import Rig, rig
+from tests.support.scheduling import Rig, gang_rig
 
 APART = anti_affinity_to("db")
 
@@ -76,14 +75,14 @@ class World:
 
     def staged(self) -> Rig:
         """Return a scheduler that has received all events and has not attempted the gang."""
-        made = with_pod_groups(rig(defaults=default_plugins()))
+        made = gang_rig()
         made.scheduler.group_feed.serve(GroupSource.NATIVE)
         for index, cpus in enumerate(self.cpus):
             labels = {"zone": "xy"[index % 2]}
             made.add(node(f"n{index}", labels=labels, allocatable={"cpu": str(cpus), "pods": "9"}))
         made.scheduler.group_feed.group_changed(group("victim", 1, disrupts_whole=True))
         made.add(*self.running())
-        made.context.cache.columns.disruption_budgets.assign(budget("db", {"app": "db"}, self.allowed))
+        made.columns.disruption_budgets.assign(budget("db", {"app": "db"}, self.allowed))
         of = group(
             min_member=self.needed,
             topology=self.topology,

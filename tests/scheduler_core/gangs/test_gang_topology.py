@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from scheduler_core.config.plugin_set_types import Plugins
 from scheduler_core.config.profile_config import ProfileConfig
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.devices import DeviceClass
 from scheduler_core.model.pod_group import GroupKey, GroupSource, GroupTopology, PodGroup
 from tests.support.builders import PodFields, node, pod
@@ -12,7 +11,7 @@ from tests.support.devices import decoded, device, slice_of
 from tests.support.gang_devices import device_rig, settled
 from tests.support.gangs import gang_of, group, member, members, settle
 from tests.support.presence import present
-from tests.support.scheduling import DEFAULT_NAME, Rig, configured, plugin_set, rig
+from tests.support.scheduling import DEFAULT_NAME, Rig, configured, default_rig, gang_rig, plugin_set
 from tests.support.tables import table
 
 
@@ -55,7 +54,7 @@ async def test_a_domain_with_devices() -> None:
 
 async def test_a_domain_for_an_ignored_resource() -> None:
     """A resource that the profile ignores does not limit the room of a domain."""
-    cluster = rig(defaults=default_plugins(), groups=[GroupSource.BAYPLAN], serve=False)
+    cluster = gang_rig(serve=False)
     cluster.serve(configured(DEFAULT_NAME, "NodeResourcesFit", {"ignoredResources": ["example.com/tpu"]}))
     cluster.add(*zones(a=1, b=1, c=2))  # type: ignore[arg-type]  # nodes
     cluster.scheduler.group_feed.group_changed(group(min_member=2, topology=GroupTopology("zone")))
@@ -77,7 +76,7 @@ async def test_a_domain_for_what_no_filter_counts(plugins: Plugins, fields: PodF
 
     Zone ``a`` has too little of it; ``b`` and ``c`` have enough, and ``b`` accepts no pods.
     """
-    cluster = rig(defaults=default_plugins(), groups=[GroupSource.BAYPLAN], serve=False)
+    cluster = gang_rig(serve=False)
     cluster.serve(ProfileConfig(scheduler_name=DEFAULT_NAME, plugins=plugins))
     cluster.add(*zones(a=1))  # type: ignore[arg-type]  # nodes
     for number in range(3):
@@ -97,7 +96,7 @@ async def test_a_domain_for_what_no_filter_counts(plugins: Plugins, fields: PodF
 )
 async def test_the_allocated_share_is_a_score_of_node_resources_fit(plugins: Plugins, expected: str) -> None:
     """Without the plugin the domains of a native group differ only in the number of members, as in kube-scheduler."""
-    cluster = rig(defaults=default_plugins(), groups=[GroupSource.NATIVE], serve=False)
+    cluster = default_rig(groups=[GroupSource.NATIVE], serve=False)
     cluster.serve(ProfileConfig(scheduler_name=DEFAULT_NAME, plugins=plugins))
     cluster.add(*zones(a=8, b=8))  # type: ignore[arg-type]  # nodes
     cluster.add(pod("busy", node_name="node-b", requests={"cpu": "4"}))

@@ -14,7 +14,7 @@ from scheduler_core.model.pod import Pod, PodCondition
 from scheduler_core.model.pod_group import GroupSource
 from tests.support.builders import node, pod
 from tests.support.gangs import group, key, member, members, settle
-from tests.support.scheduling import BARE, Rig, plugin_set, profile, rig
+from tests.support.scheduling import BARE, Rig, gang_rig, plugin_set, profile, rig
 from tests.support.tables import table
 
 REFUSED = "the API server refused"
@@ -152,8 +152,7 @@ def test_scheduling_gates_are_reported_first(plugins: Plugins | None) -> None:
 
 def test_nothing_is_reported_without_a_profile() -> None:
     """Without a live profile nothing is written to the pods, because they may belong to another scheduler."""
-    made = rig(defaults=default_plugins(), serve=False, groups=[GroupSource.BAYPLAN])
-    made.add(member("train-0"))
+    made = gang_rig(member("train-0"), serve=False)
     assert reported(made) == []
 
 

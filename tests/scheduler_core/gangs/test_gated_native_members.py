@@ -10,7 +10,6 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup
 from scheduler_core.ports import ExtenderVerdict
@@ -19,7 +18,7 @@ from tests.support.builders import node, pod
 from tests.support.gangs import settle
 from tests.support.presence import present
 from tests.support.queue_world import NameGate
-from tests.support.scheduling import Rig, rig
+from tests.support.scheduling import Rig, default_rig, rig
 from tests.support.scripted_extender import ScriptedExtender, extender, extender_profile, extender_rig
 from tests.support.tables import table
 
@@ -29,9 +28,7 @@ GATE = "example.com/later"
 
 @pytest.fixture
 def cluster() -> Rig:
-    made = rig(defaults=default_plugins(), groups=[GroupSource.NATIVE])
-    made.add(node("n0"))
-    return made
+    return default_rig(node("n0"), groups=[GroupSource.NATIVE])
 
 
 def group(min_member: int = 2, *, waits_for_gated: bool = True) -> PodGroup:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.devices import ClaimConsumer, ResourceClaim
 from scheduler_core.model.meta import OwnerReference
 from scheduler_core.model.pod import Pod, ResourceClaimReference
@@ -17,7 +16,7 @@ from tests.support.builders import node, pod
 from tests.support.devices import claim, device, device_class, exactly, slice_of, using, with_meta
 from tests.support.gang_devices import in_use, report, settled
 from tests.support.recording_claim_writer import RecordingClaimWriter
-from tests.support.scheduling import Rig, rig
+from tests.support.scheduling import Rig, default_rig
 from tests.support.tables import table
 
 KEY = GroupKey(GroupSource.NATIVE, "ns", "train")
@@ -30,8 +29,8 @@ def world(*claims: ResourceClaimReference, is_on: bool = True) -> tuple[Rig, Rec
     """Return a scheduler with two nodes of one device each, and a PodGroup of two members with claims."""
     writer = RecordingClaimWriter()
     options, ports = SchedulerOptions(group_claims=is_on), SchedulerPorts(claims=writer)
-    made = rig(defaults=default_plugins(), options=options, ports=ports, groups=[GroupSource.NATIVE])
-    made.context.cache.columns.devices.assign(device_class())
+    made = default_rig(options=options, ports=ports, groups=[GroupSource.NATIVE])
+    made.columns.devices.assign(device_class())
     for name in ("a", "b"):
         report(made, writer, node(name), slice_of([device("d")], node=name))
     made.scheduler.group_feed.group_changed(PodGroup(KEY, GROUP.uid, 2, resource_claims=claims))

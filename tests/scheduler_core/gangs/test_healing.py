@@ -11,17 +11,16 @@ from msgspec.structs import replace
 
 from scheduler_core.errors import ForbiddenError
 from scheduler_core.gangs.healing import ENDED, EXPIRED, HELD, MOST_OF_ALL, MOST_OF_GANG, REPLACED
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.lost_members import RecordedLoss
 from scheduler_core.model.meta import OwnerReference
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupTopology, PodGroup
 from scheduler_core.snapshot.pod_info import MAX_DEMANDS
 from tests.support.builders import node, pod
-from tests.support.gang_preemption import small_node, terminating_pod, with_pod_groups
+from tests.support.gang_preemption import small_node, terminating_pod
 from tests.support.gangs import add_groups, gang_of, group, member, members, settle
 from tests.support.presence import present
-from tests.support.scheduling import Rig, rig
+from tests.support.scheduling import Rig, gang_rig
 from tests.support.tables import table
 
 JOB = OwnerReference("Job", "train", "uid-of-job", "batch/v1", controller=True)
@@ -43,7 +42,7 @@ def training(count: int = 3, **fields: Any) -> Rig:
 
 def running_gang(of: PodGroup, count: int) -> Rig:
     """Return a scheduler with a running gang, one member on each of some nodes of two CPUs."""
-    made = with_pod_groups(rig(defaults=default_plugins()))
+    made = gang_rig()
     add_groups(made, of)
     for number, name in enumerate("abcdef"[:count]):
         made.add(small_node(name, rack=name), indexed(f"train-{number}", number, node_name=name))
@@ -348,7 +347,7 @@ def test_holds_end_with_the_gang(end: Callable[[Rig], None]) -> None:
 async def test_the_node_counts_more_than_the_narrowest_domain(is_required: bool) -> None:
     """A gang with a topology returns to its node, too, although another rack has less room."""
     topology = GroupTopology("zone", ("rack",), is_required=is_required)
-    made = with_pod_groups(rig(defaults=default_plugins()))
+    made = gang_rig()
     add_groups(made, group(min_member=2, hold_seconds=HOLD_SECONDS, topology=topology))
     made.add(
         *(
@@ -378,7 +377,7 @@ async def test_a_member_beyond_the_quorum_returns_to_its_node() -> None:
 )
 async def test_a_bind_that_fails_after_others_were_sent(hold_seconds: float) -> None:
     """The room of the member that is missing is held for it while it backs off; others do not get it."""
-    made = with_pod_groups(rig(defaults=default_plugins()))
+    made = gang_rig()
     add_groups(made, group(hold_seconds=hold_seconds))
     made.add(small_node("a"), small_node("b"))
     made.writer.fail_binds([ForbiddenError("no")])
@@ -402,7 +401,7 @@ async def test_a_bind_that_fails_after_others_were_sent(hold_seconds: float) -> 
 
 def test_few_members_have_held_room() -> None:
     """A gang and all gangs together hold a bounded number of rooms, and others are held when these have ended."""
-    made = with_pod_groups(rig(defaults=default_plugins()))
+    made = gang_rig()
     held, names = made.scheduler.reservations.held, [f"train-{number}" for number in range(6)]
     add_groups(made, *(group(name, hold_seconds=HOLD_SECONDS) for name in names))
     for name in names:
@@ -425,7 +424,7 @@ def test_few_members_have_held_room() -> None:
 @pytest.mark.parametrize("namespace", ["default", "victim"])
 def test_a_gang_with_many_lost_members_leaves_room_to_others(namespace: str) -> None:
     """Each group has its share, and each namespace."""
-    made = with_pod_groups(rig(defaults=default_plugins()))
+    made = gang_rig()
     many = [f"many-{number}" for number in range(MOST_OF_ALL // MOST_OF_GANG)]
     add_groups(made, *(group(name, hold_seconds=HOLD_SECONDS) for name in many))
     add_groups(made, group("few", namespace=namespace, hold_seconds=HOLD_SECONDS))
@@ -471,7 +470,7 @@ async def test_no_priority_is_stored_for_a_gang_without_lost_members() -> None:
 
 def restarted(*, index: int | None = 0, seconds: float = 30.0, waiting: bool = True) -> tuple[Rig, bool]:
     """Return a scheduler that has not seen the lost member of node ``a``, and whether it holds the room again."""
-    made = with_pod_groups(rig(defaults=default_plugins()))
+    made = gang_rig()
     add_groups(made, group(min_member=3, hold_seconds=HOLD_SECONDS))
     made.add(small_node("a", rack="a"))
     for number, name in ((1, "b"), (2, "c")):
@@ -564,7 +563,7 @@ async def test_an_invalid_member_does_not_prevent_that_room_is_held_again(fields
 @table("fields", *INVALID)
 async def test_an_invalid_member_replaces_none(fields: dict[str, Any]) -> None:
     """It is reported, and the room is held for a valid one."""
-    made = with_pod_groups(rig(defaults=default_plugins()))
+    made = gang_rig()
     add_groups(made, group(min_member=2, hold_seconds=HOLD_SECONDS))
     for name in "ab":
         made.add(small_node(name), member(f"m-{name}", owners=(REPLICAS,), requests={"cpu": "2"}, node_name=name))

@@ -115,7 +115,7 @@ async def test_each_pod_of_a_holder_gets_devices_whichever_it_takes() -> None:
     """A pod takes one slot and perhaps the devices of another one; others get none of them."""
     made, writer = served(devices=False)
     report(made, writer, small_node("a", 8), slice_of([device(f"d{number}") for number in range(3)], node="a"))
-    nodes = made.context.cache.columns
+    nodes = made.columns
     planned = [nodes.compile_pod(pending(f"slot-{number}", "template", priority=1)) for number in range(2)]
     found = [held(f"of-{number}", f"d{number}").status.allocation for number in range(2)]
     slots = [HeldPod(info, "", "a", (present(each),)) for info, each in zip(planned, found, strict=True)]
@@ -138,7 +138,7 @@ async def test_an_admitted_workload_gets_no_devices_of_another_one(labels: dict[
     """Whatever its priority is, as for other room; a pod that is not admitted passes by a higher priority."""
     made, writer = served(devices=False)
     report(made, writer, small_node("a", 8), slice_of([device("d0")], node="a"))
-    nodes = made.context.cache.columns
+    nodes = made.columns
     devices = (present(held("of", "d0").status.allocation),)
     slot = HeldPod(nodes.compile_pod(pending("slot", "template", priority=1)), "", "a", devices)
     room = HeldRoom(admitted_workload("ns", "w", "uid-of-w"), [slot], nodes, Terms(is_admitted=True))

@@ -24,17 +24,16 @@ from scheduler_core.gangs.held_room import (
     Terms,
     admitted_workload,
 )
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.meta import OwnerReference
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, GroupSource
 from scheduler_core.scheduler_options import SchedulerOptions
 from tests.support.affinities import anti_affinity_to, app
 from tests.support.builders import pod
-from tests.support.gang_preemption import running_pod, small_node, with_pod_groups
+from tests.support.gang_preemption import running_pod, small_node
 from tests.support.gangs import group, settle
 from tests.support.presence import present
-from tests.support.scheduling import Rig, rig
+from tests.support.scheduling import Rig, gang_rig
 from tests.support.tables import table
 
 JOB = admitted_workload("default", "job", "uid-of-job")
@@ -50,9 +49,10 @@ def cluster() -> Rig:
 
 def cluster_of(*cpus: int, reuses: bool = True) -> Rig:
     """Return a scheduler with nodes of so many CPUs, named ``a``, ``b`` and so on."""
-    made = with_pod_groups(rig(defaults=default_plugins(), options=SchedulerOptions(reuses_results=reuses)))
-    made.add(*(small_node(name, count) for name, count in zip("abcdef", cpus, strict=False)))
-    return made
+    return gang_rig(
+        *(small_node(name, count) for name, count in zip("abcdef", cpus, strict=False)),
+        options=SchedulerOptions(reuses_results=reuses),
+    )
 
 
 def pod_of(workload: Holder, name: str, cpus: int = 1, pod_set: str = "main", **fields: Any) -> Pod:
@@ -77,7 +77,7 @@ def hold(made: Rig, workload: Holder, *pods: Pod) -> bool:
         for info in found.infos
         if info.uid in chosen.nodes
     ]
-    room = HeldRoom(workload, slots, made.context.cache.columns, Terms(ends, is_admitted=True))
+    room = HeldRoom(workload, slots, made.columns, Terms(ends, is_admitted=True))
     return made.scheduler.reservations.hold(room)
 
 
@@ -200,8 +200,7 @@ async def test_pods_that_ended_get_no_room_again(cluster: Rig) -> None:
 
 async def test_anti_affinity_within_the_workload() -> None:
     """Each pod gets a node although pods of other workloads match the same labels later."""
-    cluster = with_pod_groups(rig(defaults=default_plugins()))
-    cluster.add(*(small_node(name, 4, zone=name) for name in "abc"))
+    cluster = gang_rig(*(small_node(name, 4, zone=name) for name in "abc"))
     apart = anti_affinity_to("web")
     wanted: dict[str, Any] = {"labels": {"app": "web"}, "affinity": apart}
     assert hold(cluster, JOB, *pods_of(JOB, 2, **wanted))
@@ -303,7 +302,7 @@ def test_messages_name_the_holder(kind: str, namespace: str, expected: str) -> N
 
 def hold_on(made: Rig, holder: Holder, *slots: tuple[str, str], terms: Terms = _TERMS, **fields: Any) -> HeldRoom:
     """Hold one CPU for each slot, a slot class and a node."""
-    nodes = made.context.cache.columns
+    nodes = made.columns
     held = [
         HeldPod(nodes.compile_pod(pod(f"held-{number}", requests={"cpu": "1"}, **fields)), *slot)
         for number, slot in enumerate(slots)

@@ -11,15 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler_core.gangs.held_room import WORKLOAD_LABEL, HeldPod, HeldRoom, Holder, OwnPods, Terms, slot_for
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.affinity import Affinity
 from scheduler_core.model.pod import Pod
 from scheduler_core.placement.reservations import Reservation, room_beside
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 from tests.support.affinities import anti_affinity_to
 from tests.support.builders import node, pod
-from tests.support.gang_preemption import with_pod_groups
-from tests.support.scheduling import rig
+from tests.support.scheduling import gang_rig
 
 NAMES = "abcde"
 
@@ -32,7 +30,7 @@ class Cluster:
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
-        self.made = with_pod_groups(rig(defaults=default_plugins()))
+        self.made = gang_rig()
         for name in NAMES:
             self.made.add(
                 node(
@@ -42,7 +40,7 @@ class Cluster:
                 )
             )
         self.held = self.made.scheduler.reservations.held
-        self.nodes = self.made.context.cache.columns
+        self.nodes = self.made.columns
         self.running: dict[str, Pod] = {}
         self.count = 0
 

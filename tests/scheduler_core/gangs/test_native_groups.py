@@ -13,14 +13,13 @@ import msgspec
 import pytest
 
 from scheduler_core.errors import Problem
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod import Pod, SchedulingGroup
 from scheduler_core.model.pod_group import GroupKey, GroupSource, GroupTopology, PodGroup
 from tests.support.builders import node, pod
 from tests.support.gang_preemption import evicted, running_pod, small_node
 from tests.support.gangs import settle
 from tests.support.presence import present
-from tests.support.scheduling import Rig, rig
+from tests.support.scheduling import Rig, default_rig
 from tests.support.tables import table
 
 ZONE = GroupTopology("zone")
@@ -29,7 +28,7 @@ ZONE = GroupTopology("zone")
 @pytest.fixture
 def cluster() -> Rig:
     """Return a scheduler for PodGroups of Kubernetes' and of Bayplan's API."""
-    return rig(defaults=default_plugins(), groups=[GroupSource.NATIVE, GroupSource.BAYPLAN])
+    return default_rig(groups=[GroupSource.NATIVE, GroupSource.BAYPLAN])
 
 
 def native(name: str = "train", min_member: int = 2, **fields: Any) -> PodGroup:

@@ -39,15 +39,9 @@ from tests.support.gang_traffic import Traffic
 from tests.support.gangs import gang_of, group, member, members, previewed, settle
 from tests.support.preemption import budget
 from tests.support.presence import present
-from tests.support.scheduling import Rig, plugin_set, profile, rig
+from tests.support.scheduling import Rig, default_rig, gang_rig, plugin_set, profile, rig
 from tests.support.scripted_extender import ScriptedExtender, extender, extender_rig
 from tests.support.tables import table
-
-
-@pytest.fixture
-def cluster() -> Rig:
-    """Return a scheduler for gangs, without nodes."""
-    return with_pod_groups(rig(defaults=default_plugins()))
 
 
 @dataclass(frozen=True)
@@ -204,7 +198,7 @@ def staged(made: Rig, case: Case) -> list[Pod]:
         made.scheduler.group_feed.group_changed(each)
     made.add(*case.nodes, *case.running)
     for one in case.budgets:
-        made.context.cache.columns.disruption_budgets.assign(one)
+        made.columns.disruption_budgets.assign(one)
     return members(case.size, **PodFields(priority=10, **case.member_fields))
 
 
@@ -516,7 +510,7 @@ async def test_a_gang_preempts_on_a_node_whose_port_becomes_free() -> None:
     """
     args = {"minCandidateNodesAbsolute": 1, "minCandidateNodesPercentage": 0}
     config = profile().model_copy(update={"plugin_config": (PluginConfig(name="DefaultPreemption", args=args),)})
-    made = with_pod_groups(rig(defaults=default_plugins(), serve=False))
+    made = gang_rig(serve=False)
     made.serve(config)
     made.add(small_node("helps"), running_pod("victim", "helps", ports=[PORT]))
     for number in range(20):
@@ -530,13 +524,12 @@ async def test_a_gang_preempts_on_a_node_whose_port_becomes_free() -> None:
 
 def test_a_node_that_is_added_again_has_its_pods() -> None:
     """A pod that is bound to a deleted node uses its host port there when the node is added again."""
-    made = rig(defaults=default_plugins())
-    made.add(node("other"), pod("bound", node_name="back", ports=[PORT]))
+    made = default_rig(node("other"), pod("bound", node_name="back", ports=[PORT]))
     wants = pod(ports=[PORT], affinity=node_affinity(named("back")))
     made.add(wants)
     (instance,) = made.context.profiles
-    found = made.scheduler.cycles.examiner.examine(instance, made.context.cache.columns.compile_pod(wants))
-    misses = near_misses(made.context.cache.columns, instance, found, 3)
+    found = made.scheduler.cycles.examiner.examine(instance, made.columns.compile_pod(wants))
+    misses = near_misses(made.columns, instance, found, 3)
     unblocking = Explainers(made.context, made.scheduler.cycles, made.scheduler.reservations).unblocking
     added = [each for each in unblocking.find(instance, found, misses) if each.event == NODE_ADD.name]
     assert [each.fits_on for each in added] == [None]

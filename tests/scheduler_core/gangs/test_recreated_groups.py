@@ -9,14 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler_core.framework.queued_pod import QueuedGang
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import CompositePodGroup, GroupSource, PodGroup
 from scheduler_core.queueing.gang_members import Gang
 from tests.support.builders import node, pod
 from tests.support.gangs import add_groups, composite_group, gang_of, group, key, leaf_group, members
 from tests.support.presence import present
-from tests.support.scheduling import Rig, profile, rig
+from tests.support.scheduling import Rig, default_rig, gang_rig, profile
 from tests.support.tables import table
 
 TIMEOUT = 100.0
@@ -37,8 +36,7 @@ IS_DELETION_SEEN = pytest.mark.parametrize(
 
 def rig_with_infeasible_gang() -> Rig:
     """Return a scheduler with two members of a gang that does not fit."""
-    made = rig(defaults=default_plugins(), groups=[GroupSource.BAYPLAN])
-    made.add(node("n0", allocatable={"cpu": "1", "pods": "10"}))
+    made = gang_rig(node("n0", allocatable={"cpu": "1", "pods": "10"}))
     made.scheduler.group_feed.group_changed(ONE)
     made.add(*members(2))
     return made
@@ -132,8 +130,7 @@ async def test_a_recreated_group_starts_without_history(past: list[str], is_dele
 
 async def test_a_gang_whose_run_cannot_be_followed_stops_no_other_pod(monkeypatch: pytest.MonkeyPatch) -> None:
     """The scheduler starts, and binds other pods and gangs, if the run of one gang raises."""
-    made = rig(defaults=default_plugins(), groups=[GroupSource.BAYPLAN])
-    made.add(node("n0"))
+    made = gang_rig(node("n0"))
     for name in ("broken", "train"):
         made.scheduler.group_feed.group_changed(group(name, min_member=2))
     made.add(*members(2), *members(2, "broken"), pod("other"))
@@ -151,8 +148,7 @@ async def test_a_gang_whose_run_cannot_be_followed_stops_no_other_pod(monkeypatc
 
 def test_a_recreated_group_leaves_no_attempt_in_flight() -> None:
     """The entry of a group that is recreated during its attempt leaves the queue when the new one enters."""
-    made = rig(defaults=default_plugins(), groups=[GroupSource.BAYPLAN])
-    made.add(node("n"), *members(2))
+    made = gang_rig(node("n"), *members(2))
     made.scheduler.group_feed.group_changed(ONE)
     made.pop()
     made.scheduler.group_feed.group_changed(TWO)
@@ -178,7 +174,7 @@ async def test_members_that_are_gated_during_an_attempt(
     groups: list[PodGroup | CompositePodGroup], pods: list[Pod], recreated: PodGroup | CompositePodGroup
 ) -> None:
     """A swap of their profile gates members while the group does not exist; the recreated group opens the gate."""
-    made = rig(defaults=default_plugins(), groups=list(GroupSource))
+    made = default_rig(groups=list(GroupSource))
     add_groups(made, *groups)
     made.add(node("n"), *pods)
     entry = present(made.pop())

@@ -122,7 +122,7 @@ async def test_planning_does_not_change_the_columns() -> None:
             traffic.add_running(name, 1)
     traffic.gang("big", 4, 2)
     await traffic.settle()
-    columns = traffic.rig.context.cache.columns
+    columns = traffic.rig.columns
     before = (columns.requested.copy(), columns.pod_count.copy(), [list(pods) for pods in columns.pods])
     await traffic.step(PATIENCE)
     assert traffic.gang_named("big").reservation == "a, b"

@@ -12,14 +12,13 @@ from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.extension_points import PostFilterPlugin, PostFilterResult, PreEnqueuePlugin
 from scheduler_core.framework.gang_preemptor import GangPostFilter, TriedMember
 from scheduler_core.framework.status import SUCCESS, Status, unresolvable, unschedulable
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, GroupSource
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import node, pod
 from tests.support.gangs import add_groups, composite_group, group, key, leaf_group, members
-from tests.support.scheduling import Rig, plugin_set, profile, rig
+from tests.support.scheduling import Rig, default_rig, gang_rig, plugin_set, profile
 
 _WANTED = {"cpu": "2"}
 _NATIVE = GroupKey(GroupSource.NATIVE, "default", "leaf")
@@ -35,8 +34,7 @@ def _counted(made: Rig) -> dict[tuple[str, str], int]:
 
 async def _failed_gang() -> tuple[Rig, list[Pod]]:
     """Return a scheduler in which the attempt of a gang of two failed, and its members."""
-    made = rig(defaults=default_plugins(), groups=[GroupSource.BAYPLAN])
-    made.add(node("n0", allocatable={"cpu": "1", "pods": "10"}))
+    made = gang_rig(node("n0", allocatable={"cpu": "1", "pods": "10"}))
     add_groups(made, group(min_member=2))
     pods = members(2, requests=_WANTED)
     made.add(*pods)
@@ -98,8 +96,9 @@ async def test_a_quorum_that_is_complete_again_counts_again() -> None:
 
 async def test_a_tree_that_is_deleted_does_not_count() -> None:
     """A failed tree counts once, and not any more when its root or its members are deleted."""
-    made = rig(defaults=default_plugins(), groups=[GroupSource.NATIVE, GroupSource.COMPOSITE])
-    made.add(node("n0", allocatable={"cpu": "1", "pods": "10"}))
+    made = default_rig(
+        node("n0", allocatable={"cpu": "1", "pods": "10"}), groups=[GroupSource.NATIVE, GroupSource.COMPOSITE]
+    )
     add_groups(made, composite_group("root"), leaf_group("leaf", "root"))
     pods = _in_group(1, "leaf")
     made.add(*pods)
@@ -138,10 +137,9 @@ class Gate(PreEnqueuePlugin):
 
 async def test_a_helped_gang_that_is_gated_later(monkeypatch: pytest.MonkeyPatch) -> None:
     """A plugin that gates a gang after others have rejected it counts too, until the gang leaves the queue."""
-    made = rig([Helper, Gate], defaults=default_plugins(), serve=False)
+    made = gang_rig(plugins=[Helper, Gate], serve=False)
     gated = Plugins(post_filter=plugin_set("Helper"), pre_enqueue=plugin_set("Gate"))
     made.serve(profile(plugins=gated))
-    made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
     made.add(node("n0", allocatable={"cpu": "1", "pods": "10"}))
     add_groups(made, group(min_member=2))
     pods = members(2, requests=_WANTED)

@@ -7,13 +7,12 @@ from collections.abc import Mapping
 import msgspec
 import pytest
 
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import VOLCANO_ANNOTATIONS, GroupKey, GroupSource, PodGroup
 from scheduler_core.scheduler import SchedulerOptions
 from tests.support.builders import node
 from tests.support.gangs import group, settle
-from tests.support.scheduling import Rig, rig
+from tests.support.scheduling import Rig, default_rig
 
 KEY = GroupKey(GroupSource.VOLCANO, "default", "train")
 NATIVE = GroupKey(GroupSource.NATIVE, "default", "job")
@@ -22,9 +21,7 @@ NATIVE = GroupKey(GroupSource.NATIVE, "default", "job")
 def cluster(*, is_on: bool = True) -> Rig:
     """Return a scheduler with one node."""
     options = SchedulerOptions(foreign_gangs="Warn", volcano_groups=is_on)
-    made = rig(defaults=default_plugins(), options=options, groups=list(GroupSource))
-    made.add(node("n"))
-    return made
+    return default_rig(node("n"), options=options, groups=list(GroupSource))
 
 
 def annotated(

@@ -10,13 +10,12 @@ from hypothesis import strategies as st
 
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import FilterPlugin
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.metrics.attempt_reports import AttemptHistory, EndedAttempt
 from scheduler_core.scheduler import SchedulerOptions
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import node, pod
-from tests.support.scheduling import DEFAULT_NAME, Rig, rig
+from tests.support.scheduling import DEFAULT_NAME, Rig, default_rig, rig
 from tests.support.tables import table
 
 
@@ -123,9 +122,7 @@ LOGGER = "scheduler_core.decisions"
 async def decision_records(caplog: pytest.LogCaptureFixture, level: int) -> list[logging.LogRecord]:
     """Schedule one pod and reject another; return the decision log."""
     caplog.set_level(level, logger=LOGGER)
-    made = rig(defaults=default_plugins())
-    made.add(node("n1"), node("n2"))
-    made.add(pod("web"))
+    made = default_rig(node("n1"), node("n2"), pod("web"))
     assert await made.attempt()
     made.add(pod("huge", requests={"cpu": "1000"}))
     assert not await made.attempt()

@@ -1,19 +1,30 @@
-"""Metrics of profiles. Cycles are counted in batches, with the same result as counting each when it ends."""
+"""Metrics of profiles, of plugins that record their own, and of gangs.
+
+Cycles are counted in batches, with the same result as counting each when it ends.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
+from bayplan.serving.bayplan_metrics import metrics_registry
+from prometheus_client import generate_latest
 
 from scheduler_core.config.plugin_set_types import Plugins
 from scheduler_core.errors import PluginError
 from scheduler_core.framework.cycle_state import CycleStage, CycleState
 from scheduler_core.framework.extension_points import FilterPlugin, ReservePlugin
 from scheduler_core.framework.status import SUCCESS, Code, Status, unschedulable
+from scheduler_core.metrics.profile_metrics import RecordedPluginMetrics
 from scheduler_core.metrics.scheduler_metrics import SAMPLING_INTERVAL
+from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import node, pod
+from tests.support.gangs import group, members, settle
 from tests.support.scheduling import BARE, DEFAULT_NAME, Rig, plugin_set, rig
+from tests.support.tables import table
 
 SECONDS = 1 / 16
 PODS = 3 * SAMPLING_INTERVAL
@@ -95,3 +106,60 @@ async def test_a_stage_that_an_exception_interrupts(caplog: pytest.LogCaptureFix
     assert metrics.algorithm.total == SECONDS * SAMPLING_INTERVAL
     assert {plugin for stage, plugin, _ in metrics.plugins if stage is CycleStage.FILTER} == set()
     assert "raised" in caplog.text
+
+
+# -- metrics of plugins ------------------------------------------------------------------------------------------------
+
+
+async def test_plugin_metrics_are_exported_with_their_profile() -> None:
+    """A plugin's metrics are exported as bayplan_plugin_, with one sample for each profile."""
+    made = rig()
+    (instance,) = made.context.profiles
+    metrics = instance.bind[0].handle.metrics
+    assert isinstance(metrics, RecordedPluginMetrics)
+    metrics.count("seats_taken")
+    metrics.count("seats_taken", 2)
+    metrics.observe("lookup_seconds", 0.004)
+    metrics.observe("lookup_seconds", 1000)
+    shown = generate_latest(metrics_registry(made.scheduler, {})).decode()
+    label = '{profile="default-scheduler"}'
+    assert f"bayplan_plugin_seats_taken_total{label} 3.0\n" in shown
+    assert 'bayplan_plugin_lookup_seconds_bucket{le="0.001",profile="default-scheduler"} 0.0\n' in shown
+    assert 'bayplan_plugin_lookup_seconds_bucket{le="0.005",profile="default-scheduler"} 1.0\n' in shown
+    assert f"bayplan_plugin_lookup_seconds_count{label} 2.0\n" in shown
+    assert f"bayplan_plugin_lookup_seconds_sum{label} 1000.004\n" in shown
+
+
+@table(
+    "call, message",
+    ("invalid name", lambda metrics: metrics.count("seats-taken"), "use letters, digits and _"),
+    ("histogram with the name of a counter", lambda metrics: metrics.observe("a", 1), "use two"),
+    ("counter that decreases", lambda metrics: metrics.count("a", -1), "only increases"),
+)
+def test_invalid_calls(call: Callable[[RecordedPluginMetrics], None], message: str) -> None:
+    """An invalid name or amount raises PluginError in the plugin's call, not at the scrape."""
+    metrics = RecordedPluginMetrics()
+    metrics.count("a")
+    with pytest.raises(PluginError, match=message):
+        call(metrics)
+
+
+# -- metrics of gang members, which are assumed one after the other and permitted together -----------------------------
+
+
+async def test_a_member_does_not_count_the_time_of_the_others() -> None:
+    """Permit's duration excludes the search for later members; the gang's search duration includes all members."""
+    made = rig(
+        [Slow],
+        defaults=Plugins(multi_point=plugin_set("Slow", "NodeResourcesFit", *BARE)),
+        groups=[GroupSource.BAYPLAN],
+    )
+    made.add(node("a"))
+    made.scheduler.group_feed.group_changed(group(min_member=3))
+    await settle(made, *members(3))
+    metrics = made.context.metrics
+    metrics.settle()
+    stages = metrics.profiles[DEFAULT_NAME].stages.histograms
+    assert stages[CycleStage.FILTER][Code.SUCCESS].total == 3 * SECONDS
+    assert (stages[CycleStage.PERMIT][Code.SUCCESS].count, stages[CycleStage.PERMIT][Code.SUCCESS].total) == (3, 0)
+    assert (metrics.group_algorithm.count, metrics.group_algorithm.total) == (1, 3 * SECONDS)

@@ -8,12 +8,10 @@ from dataclasses import replace
 import pytest
 
 from scheduler_core.cycle.scheduling_cycle import SchedulingCycle
-from scheduler_core.in_tree import default_plugins
-from scheduler_core.model.pod_group import GroupSource
 from tests.support.builders import node, pod
 from tests.support.gang_preemption import running_pod
 from tests.support.gangs import group, member, members, settle
-from tests.support.scheduling import Rig, rig
+from tests.support.scheduling import Rig, default_rig, gang_rig
 from tests.support.tables import table
 
 
@@ -91,8 +89,7 @@ def _other_scheduler(made: Rig) -> None:
 )
 async def test_causes(state: Callable[[Rig], None], runs: bool, expected: dict[tuple[str, str], int]) -> None:
     """Each waiting pod counts for one cause, and all of them are counted."""
-    made = rig(defaults=default_plugins(), groups=[GroupSource.BAYPLAN])
-    made.add(node("n", allocatable={"cpu": "2", "pods": "10"}))
+    made = gang_rig(node("n", allocatable={"cpu": "2", "pods": "10"}))
     state(made)
     if runs:
         await settle(made)
@@ -103,8 +100,7 @@ async def test_causes(state: Callable[[Rig], None], runs: bool, expected: dict[t
 
 async def test_an_error_of_a_pod_with_a_nomination(monkeypatch: pytest.MonkeyPatch) -> None:
     """A pod that keeps its nomination after an error of the scheduler counts once, as an error."""
-    made = rig(defaults=default_plugins())
-    made.add(node("n", allocatable={"cpu": "2", "pods": "10"}))
+    made = default_rig(node("n", allocatable={"cpu": "2", "pods": "10"}))
     _preemption(made)
     await settle(made)
     nominated = made.queue.nominator.node_by_uid

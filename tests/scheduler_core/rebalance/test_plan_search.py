@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.affinity import LabelSelector
 from scheduler_core.model.devices import (
     AllocationResult,
@@ -39,11 +38,11 @@ from scheduler_core.rebalance.requests import (
 from tests.support.builders import pod
 from tests.support.devices import DRIVER, claim, device, exactly, slice_of, using
 from tests.support.gang_devices import device_rig, owned, report
-from tests.support.gang_preemption import add_gang, running_pod, small_node, terminating_pod, with_pod_groups
+from tests.support.gang_preemption import add_gang, running_pod, small_node, terminating_pod
 from tests.support.gangs import LABEL, group, key, members
 from tests.support.rebalancing import movable, moves_of, planned
 from tests.support.recording_claim_writer import RecordingClaimWriter
-from tests.support.scheduling import Rig, rig
+from tests.support.scheduling import Rig, gang_rig
 from tests.support.tables import table
 
 CONSOLIDATE = RebalanceRequest(Consolidate())
@@ -52,9 +51,7 @@ CONSOLIDATE = RebalanceRequest(Consolidate())
 @pytest.fixture
 def cluster() -> Rig:
     """Return a scheduler with three nodes of four CPUs."""
-    made = with_pod_groups(rig(defaults=default_plugins()))
-    made.add(*(small_node(name, 4, pool=name) for name in "abc"))
-    return made
+    return gang_rig(*(small_node(name, 4, pool=name) for name in "abc"))
 
 
 def with_owner(of: Pod, uid: str) -> Pod:
@@ -391,8 +388,7 @@ def test_no_unneeded_pod_is_moved(cluster: Rig) -> None:
 
 def test_room_in_one_domain(cluster: Rig) -> None:
     """The moves make room in a domain that the gang requires."""
-    made = with_pod_groups(rig(defaults=default_plugins()))
-    made.add(*(small_node(name, 2, zone=zone) for name, zone in (("a", "x"), ("b", "x"), ("c", "y"), ("d", "y"))))
+    made = gang_rig(*(small_node(name, 2, zone=zone) for name, zone in zip("abcd", "xxyy", strict=True)))
     made.add(movable("p", "a"), running_pod("q", "c"), running_pod("r", "d"))
     add_gang(made, *members(2, requests={"cpu": "2"}), of=group(min_member=2, topology=GroupTopology("zone")))
     assert moves_of(planned(made, RebalanceRequest(MakeRoom(key())))).keys() == {"p"}

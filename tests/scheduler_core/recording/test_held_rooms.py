@@ -88,7 +88,7 @@ def held_rooms(scheduler: Scheduler) -> list[bytes]:
 
 def hold(made: Rig, own: OwnPods, terms: Terms | None = None, *devices: AllocationResult) -> HeldRoom:
     """Hold room for two pods on the node."""
-    nodes, scheduler = made.context.cache.columns, made.scheduler
+    nodes, scheduler = made.columns, made.scheduler
     wanted = [pod(f"wanted-{number}", requests={"cpu": "2"}, priority=3) for number in range(2)]
     slots = [HeldPod(nodes.compile_pod(each), own.slot_class(each), "a", devices) for each in wanted]
     room = HeldRoom(

@@ -180,7 +180,7 @@ def running() -> tuple[NodeColumns, list[PreemptionCandidate]]:
     """Return nodes with a victim each, and the preemption candidates b and a."""
     made = rig()
     made.add(*(node(name) for name in NAMES), *VICTIMS.values(), EXTRA)
-    columns = made.context.cache.columns
+    columns = made.columns
     infos = {info.key: info for pods in columns.pods for info in pods.values()}
     return columns, [PreemptionCandidate(name, (infos[VICTIMS[name].key],), number) for number, name in enumerate("ba")]
 

@@ -48,7 +48,7 @@ class Bench:
         made.scheduler.feed.node_deleted(node("n4"))
         instance = present(made.context.profiles.get("default-scheduler"))
         self.instance: FrameworkInstance = instance
-        self.nodes: NodeColumns = made.context.cache.columns
+        self.nodes: NodeColumns = made.columns
         self.info = self.nodes.compile_pod(pod())
         self.state = CycleState()
         self.odd = instance.plugins["RejectsOdd"]
@@ -149,6 +149,6 @@ def test_only_a_set_of_node_names_is_valid(names: Any) -> None:
     """Node names that are not a set raise an error with the plugin's name."""
     made = rig([type("ReturnsNames", (ReturnsNames,), {"names": names})])
     instance = present(made.context.profiles.get("default-scheduler"))
-    nodes = made.context.cache.columns
+    nodes = made.columns
     with pytest.raises(PluginError, match=r'running PreFilter plugin "ReturnsNames": .* return a frozenset of names'):
         run_pre_filters(instance, CycleState(), nodes.compile_pod(pod()), nodes)

@@ -9,10 +9,9 @@ from scheduler_core.config.plugin_set_types import PluginConfig, Plugins
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.errors import ConfigError
 from scheduler_core.framework.extension_points import PostBindPlugin
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.runtime.profile_table import ProfileTable, queue_sort_of
 from tests.support.recording_plugins import Journal, recorder
-from tests.support.scheduling import configured, plugin_set, profile, rig
+from tests.support.scheduling import configured, default_rig, plugin_set, profile, rig
 
 
 class Notified(PostBindPlugin):
@@ -33,7 +32,7 @@ def test_only_plugins_that_can_reject_register_hints() -> None:
 
 def test_plugins_get_validated_args_with_defaults() -> None:
     """A plugin gets its args as an instance of its model, with defaults."""
-    made = rig(defaults=default_plugins(), serve=False)
+    made = default_rig(serve=False)
     config = configured("default-scheduler", "NodeResourcesFit", {"ignoredResources": ["example.com/gpu"]})
     args = made.scheduler.build(config).plugins["NodeResourcesFit"].args
     assert isinstance(args, NodeResourcesFitArgs)
@@ -43,7 +42,7 @@ def test_plugins_get_validated_args_with_defaults() -> None:
 
 def test_every_problem_is_reported() -> None:
     """Problems of plugins and of args are all reported, not only the first."""
-    made = rig(defaults=default_plugins(), serve=False)
+    made = default_rig(serve=False)
     config = ProfileConfig(
         scheduler_name="s",
         plugins=Plugins(bind=plugin_set(disabled=["*"])),
@@ -65,7 +64,7 @@ def test_every_problem_is_reported() -> None:
 
 def test_args_of_a_disabled_plugin_are_checked_too() -> None:
     """Args of a disabled plugin are validated, and the plugin is not created."""
-    made = rig(defaults=default_plugins(), serve=False)
+    made = default_rig(serve=False)
     disabled = Plugins(multi_point=plugin_set(disabled=["NodeResourcesFit"]))
     config = configured("s", "NodeResourcesFit", {"ignoredResources": 3}, disabled)
     with pytest.raises(ConfigError, match="ignoredResources"):

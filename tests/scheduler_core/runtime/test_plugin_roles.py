@@ -14,9 +14,9 @@ from scheduler_core.framework.extension_points import NodeFilterPlugin, PermitPl
 from scheduler_core.framework.object_reads import NodeView
 from scheduler_core.framework.plugin import NodeChange
 from scheduler_core.framework.status import SUCCESS, Status
-from scheduler_core.in_tree import default_plugins, in_tree_registry
+from scheduler_core.in_tree import in_tree_registry
 from scheduler_core.snapshot.pod_info import PodInfo
-from tests.support.scheduling import BARE, plugin_set, profile, rig
+from tests.support.scheduling import BARE, default_rig, plugin_set, profile
 from tests.support.tables import table
 
 _CORE = Path(scheduler_core.__file__).parent
@@ -58,14 +58,14 @@ _OTHER = frozenset(("OtherFit",))
     ("no plugins", Plugins(multi_point=plugin_set(*BARE, disabled=("*",))), frozenset(), frozenset()),
 )
 def test_plugins_whose_hints_requeue(plugins: Plugins, capacity: frozenset[str], labels: frozenset[str]) -> None:
-    instance = rig([OtherFit], defaults=default_plugins()).scheduler.build(profile(plugins=plugins))
+    instance = default_rig(plugins=[OtherFit]).scheduler.build(profile(plugins=plugins))
     assert (instance.capacity_plugins, instance.label_plugins) == (capacity, labels)
 
 
 @pytest.mark.parametrize(("permit", "places_gangs"), [((), True), (("Coscheduling",), False), (("Gathers",), False)])
 def test_gathered_gangs_are_not_placed_together(permit: tuple[str, ...], *, places_gangs: bool) -> None:
     plugins = Plugins(permit=plugin_set(*permit))
-    instance = rig([Gathers], defaults=default_plugins()).scheduler.build(profile(plugins=plugins))
+    instance = default_rig(plugins=[Gathers]).scheduler.build(profile(plugins=plugins))
     assert instance.places_gangs is places_gangs
 
 

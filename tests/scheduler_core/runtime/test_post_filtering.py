@@ -66,7 +66,7 @@ def test_preview(case: Case) -> None:
     """Previews are combined like results of PostFilter, which is not called."""
     made = rig([previewing("A", case.first), previewing("B", case.second)])
     instance = present(made.context.profiles.get(DEFAULT_NAME))
-    columns = made.context.cache.columns
+    columns = made.columns
     diagnosis = Diagnosis(0, np.zeros(0, dtype=np.int32), columns.alive, lambda _verdict: SUCCESS)
     found = preview_post_filters(instance, CycleState(), columns.compile_pod(pod()), columns, diagnosis)
     assert found == (case.outcome, case.preview)

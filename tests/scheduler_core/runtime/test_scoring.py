@@ -32,7 +32,7 @@ def bench(journal: Journal, normalization: Normalization = Normalization.OWN) ->
         each.normalization = normalization
     made = rig(classes, defaults=Plugins(multi_point=plugin_set("A=3", "B", "PrioritySort", "DefaultBinder")))
     made.add(*(node(f"n{number}") for number in range(3)))
-    nodes = made.context.cache.columns
+    nodes = made.columns
     instance = present(made.context.profiles.get("default-scheduler"))
     return Scoring(CycleState(), nodes.compile_pod(pod()), nodes, ALL_ROWS), instance
 

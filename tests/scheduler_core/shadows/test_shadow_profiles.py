@@ -14,18 +14,18 @@ from scheduler_core.cycle import decided_pods
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import FilterPlugin, PreEnqueuePlugin
 from scheduler_core.framework.status import Status, unschedulable
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.scheduler import SchedulerPorts
 from scheduler_core.shadows import shadow as shadows
 from scheduler_core.shadows.shadow import KEPT_DIFFERENCES, PAUSE_SECONDS, DifferenceKind, Shadow
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo
+from scheduler_core.step_counter import TimeBudget
 from tests.support.builders import node, pod
 from tests.support.busy_scheduler import WorkingClock
 from tests.support.gangs import group, members
 from tests.support.presence import present
-from tests.support.scheduling import DEFAULT_NAME, Rig, plugin_set, rig
+from tests.support.scheduling import DEFAULT_NAME, Rig, default_rig, plugin_set
 from tests.support.scripted_extender import ScriptedExtender, extender, passes_only
 from tests.support.tables import table
 
@@ -83,7 +83,7 @@ def with_plugin(point: str, name: str) -> ProfileConfig:
 
 def made(config: ProfileConfig | None = None, *, ports: SchedulerPorts | None = None, **settings: Any) -> Rig:
     """Return a scheduler with two nodes and one shadow of its profile."""
-    found = rig((Journal, GatesAll), defaults=default_plugins(), ports=ports, clock=WorkingClock())
+    found = default_rig(plugins=(Journal, GatesAll), ports=ports, clock=WorkingClock())
     instance = found.scheduler.build(config or ProfileConfig(scheduler_name=NAME), is_shadow=True)
     found.scheduler.shadows.serve({NAME: (instance, ShadowSettings(DEFAULT_NAME, **settings))})
     found.add(*(node(name, allocatable={"cpu": "8", "memory": "8Gi", "pods": "110"}) for name in "ab"))
@@ -138,8 +138,10 @@ async def test_a_shadow_that_packs_chooses_other_nodes() -> None:
 
 
 async def _without_shadow(count: int) -> Mapping[str, str]:
-    plain = rig((Journal, GatesAll), defaults=default_plugins())
-    plain.add(*(node(name, allocatable={"cpu": "8", "memory": "8Gi", "pods": "110"}) for name in "ab"))
+    plain = default_rig(
+        *(node(name, allocatable={"cpu": "8", "memory": "8Gi", "pods": "110"}) for name in "ab"),
+        plugins=(Journal, GatesAll),
+    )
     for number in range(count):
         plain.add(pod(f"p{number}", requests={"cpu": "500m"}))
         await settle(plain)
@@ -304,3 +306,59 @@ async def test_a_removed_shadow_is_closed() -> None:
     assert instance._closed
     assert found.scheduler.cycles.decided.pods == []
     assert found.bound.keys() == {"p"}
+
+
+# -- the time budget ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("share", [0.01, 0.1, 0.5, 1.0])
+@table(
+    "durations",
+    ("short decisions", (0.0001,)),
+    ("some are slow", (0.0001, 0.0001, 0.02)),
+    ("all are slow", (0.03,)),
+    ("longer than the full budget", (2.0, 0.001)),
+)
+def test_the_share_is_never_exceeded_for_long(share: float, durations: tuple[float, ...]) -> None:
+    """The used time never exceeds the share of the elapsed time by more than one second's share and ten decisions."""
+    clock = WorkingClock()
+    budget, started, decision_count = TimeBudget(share, clock.now), clock.now(), 0
+    for _ in range(2000):
+        clock.spend(0.005)
+        allowed = budget.decisions(10)
+        for _ in range(allowed):
+            seconds = durations[decision_count % len(durations)]
+            decision_count += 1
+            clock.spend(seconds)
+            budget.charge(seconds, 1)
+        elapsed = clock.now() - started
+        assert budget.spent <= share * (elapsed + 1) + 10 * max(durations)
+    assert decision_count
+
+
+def test_an_overdrawn_budget_recovers_before_the_next_decision() -> None:
+    """After a decision that overdraws the budget, no decision is allowed until the budget has recovered."""
+    clock = WorkingClock()
+    budget = TimeBudget(0.1, clock.now)
+    assert budget.decisions(5) == 1
+    clock.spend(1.0)
+    budget.charge(1.0, 1)
+    assert budget.decisions(5) == 0
+    clock.spend(8.9)
+    assert budget.decisions(5) == 0
+    clock.spend(1.5)
+    assert budget.decisions(5) == 1
+
+
+@table(
+    "share, charged, seconds, most, allowed",
+    ("one that takes longer than the full budget", 0.01, 0.05, 10, 5, 1),
+    ("only as many as fit in a slice of 10 ms", 1.0, 0.001, 1, 100, 10),
+)
+def test_the_decisions_of_a_full_budget(share: float, charged: float, seconds: float, most: int, allowed: int) -> None:
+    """A full budget allows a decision of any duration, and no more than a slice has time for."""
+    clock = WorkingClock()
+    budget = TimeBudget(share, clock.now)
+    budget.charge(charged, 1)
+    clock.spend(seconds)
+    assert budget.decisions(most) == allowed

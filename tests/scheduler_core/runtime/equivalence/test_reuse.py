@@ -9,13 +9,12 @@ from msgspec.structs import replace
 
 from scheduler_core.config.plugin_set_types import Plugins
 from scheduler_core.framework.extension_points import Plugin
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod import Pod
 from scheduler_core.runtime.equivalence import ReuseBounds
 from scheduler_core.scheduler import SchedulerOptions
 from tests.support.builders import node, pod
 from tests.support.presence import present
-from tests.support.scheduling import Rig, profile, rig
+from tests.support.scheduling import Rig, default_rig, profile
 from tests.support.tables import table
 
 
@@ -42,7 +41,7 @@ def _zoned() -> tuple[object, ...]:
 
 def _made(*plugins: type[Plugin], bounds: ReuseBounds | None = None, **points: object) -> Rig:
     options = SchedulerOptions() if bounds is None else SchedulerOptions(reuse_bounds=bounds)
-    made = rig(plugins, defaults=default_plugins(), options=options, serve=False)
+    made = default_rig(plugins=plugins, options=options, serve=False)
     made.serve(profile(plugins=Plugins(**points)))  # type: ignore[arg-type] # points by name
     made.add(*_zoned())  # type: ignore[arg-type] # nodes
     return made
