@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from scheduler_core.config.plugin_args import DefaultPreemptionArgs
 from scheduler_core.errors import ClusterWriteError
-from scheduler_core.framework.cluster_events import Action, ClusterEvent, Hint, Resource
+from scheduler_core.framework.cluster_events import Hint
 from scheduler_core.framework.extension_points import PreemptionCandidate
 from scheduler_core.framework.status import Code
 from scheduler_core.framework.waiting_pods import WaitingPod
@@ -272,11 +272,8 @@ def test_a_preview_changes_nothing() -> None:
     assert (world.writer.deletions, world.writer.events, world.writer.patches) == ([], [], [])
 
 
-def test_events() -> None:
-    """The deletion of an assigned pod is registered with a hint that returns Skip, as other plugins decide."""
-    (registration,) = DefaultPreemption(DefaultPreemptionArgs(), FakeHandle()).events_to_register()
-    assert registration.event == ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE)
-    assert registration.hint is after_pod_deletion
+def test_hint() -> None:
+    """The hint for a deleted pod returns Skip, as other plugins decide."""
     assert after_pod_deletion(pod(), running("gone"), None) is Hint.SKIP
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from scheduler_core.config.plugin_args import InterPodAffinityArgs
 from scheduler_core.errors import PluginError
-from scheduler_core.framework.cluster_events import Action, ClusterEvent, Hint, Resource
+from scheduler_core.framework.cluster_events import Hint
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import Normalization
 from scheduler_core.framework.status import Code
@@ -503,22 +503,3 @@ ZONE_A, ZONE_B, BARE = node("n", labels={"zone": "a"}), node("n", labels={"zone"
 def test_node_hint(waiting: Pod, old: Node | None, new: Node | None, hint: Hint) -> None:
     """A node change requeues if the node's topology domain may satisfy the pod's terms."""
     assert after_node_change(waiting, old, new) is hint
-
-
-@table(
-    "event, registered",
-    ("pod-add", ClusterEvent(Resource.ASSIGNED_POD, Action.ADD), True),
-    ("pod-delete", ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE), True),
-    ("pod-labels", ClusterEvent(Resource.ASSIGNED_POD, Action.UPDATE_POD_LABEL), True),
-    ("own-labels", ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_LABEL), True),
-    ("unscheduled-pod", ClusterEvent(Resource.UNSCHEDULED_POD, Action.UPDATE_POD_LABEL), False),
-    ("pod-scale-down", ClusterEvent(Resource.ASSIGNED_POD, Action.UPDATE_POD_SCALE_DOWN), False),
-    ("node-add", ClusterEvent(Resource.NODE, Action.ADD), True),
-    ("node-labels", ClusterEvent(Resource.NODE, Action.UPDATE_NODE_LABEL), True),
-    ("node-taints", ClusterEvent(Resource.NODE, Action.UPDATE_NODE_TAINT), False),
-    ("node-delete", ClusterEvent(Resource.NODE, Action.DELETE), False),
-)
-def test_events(event: ClusterEvent, registered: bool) -> None:
-    """Only events that can change the filter's result are registered."""
-    registrations = InterPodAffinity(None, FakeHandle()).events_to_register()
-    assert any(registration.event.covers(event) for registration in registrations) is registered

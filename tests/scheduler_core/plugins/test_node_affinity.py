@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from scheduler_core.config.plugin_args import NodeAffinityArgs, read_args
-from scheduler_core.framework.cluster_events import Action, ClusterEvent, Hint, Resource
+from scheduler_core.framework.cluster_events import Hint
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import Normalization, PodReads, PreFilterResult, Reads, Reuse
 from scheduler_core.framework.status import Code
@@ -275,14 +275,6 @@ def test_declarations() -> None:
     assert NodeAffinity.args_model is NodeAffinityArgs
     assert NodeAffinity.reuse == Reuse(filter=Reads.NODE, score=Reads.NODE, pod=PodReads.NOTHING, prepares_once=True)
     assert NodeAffinity.normalization is Normalization.MAX
-
-
-def test_events() -> None:
-    """Added nodes and changed node labels are registered."""
-    instance = plugin()
-    (registration,) = instance.events_to_register()
-    assert registration.event == ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL)
-    assert registration.hint == instance.after_node_change
 
 
 IN_A = node(labels={"zone": "a"})

@@ -3,7 +3,7 @@
 import msgspec
 import numpy as np
 
-from scheduler_core.framework.cluster_events import Action, ClusterEvent, Hint, Resource
+from scheduler_core.framework.cluster_events import Hint
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.status import Code
 from scheduler_core.model.pod import Pod
@@ -92,14 +92,6 @@ def test_rejection() -> None:
     status = NodeDeclaredFeatures(None, FakeHandle()).decode(CycleState(), nodes.compile_pod(RESTARTING), 1)
     assert status.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE
     assert status.reasons == ("node(s) didn't match Pod's required features",)
-
-
-def test_events() -> None:
-    """Added nodes, changed features and updates of the pod itself are registered."""
-    of_node, of_pod = NodeDeclaredFeatures(None, FakeHandle()).events_to_register()
-    assert of_node.event == ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_DECLARED_FEATURE)
-    assert (of_node.hint, of_pod.hint) == (after_node_change, after_pod_update)
-    assert of_pod.event == ClusterEvent(Resource.TARGET_POD, Action.UPDATE)
 
 
 @table(

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from scheduler_core.framework.cluster_events import NODE_ADD, NODE_DELETE
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.status import Code
 from scheduler_core.plugins.node_name import NodeName
@@ -47,11 +46,3 @@ def test_rejection(plugin: NodeName) -> None:
     status = plugin.decode(CycleState(), NODES.compile_pod(pod(node_name="b")), 1)
     assert status.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE
     assert status.reasons == ("node(s) didn't match the requested node name",)
-
-
-def test_events(plugin: NodeName) -> None:
-    """Added nodes are registered without a hint; deleted nodes are not registered."""
-    (registration,) = plugin.events_to_register()
-    assert registration.hint is None
-    assert registration.event.covers(NODE_ADD)
-    assert not registration.event.covers(NODE_DELETE)

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler_core.framework.cluster_events import Action, ClusterEvent, Hint, Resource
+from scheduler_core.framework.cluster_events import Hint
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.status import Code
 from scheduler_core.model.pod import ContainerPort, Pod
@@ -89,15 +89,6 @@ def test_rejection() -> None:
     status = NodePorts(None, FakeHandle()).decode(CycleState(), nodes.compile_pod(pod()), 1)
     assert status.code is Code.UNSCHEDULABLE
     assert status.reasons == ("node(s) didn't have free ports for the requested pod ports",)
-
-
-def test_events() -> None:
-    """Deleted pods are registered with a hint, added nodes without one."""
-    of_pod, of_node = NodePorts(None, FakeHandle()).events_to_register()
-    assert of_pod.event == ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE)
-    assert of_pod.hint is after_pod_deletion
-    assert of_node.event == ClusterEvent(Resource.NODE, Action.ADD)
-    assert of_node.hint is None
 
 
 @table(

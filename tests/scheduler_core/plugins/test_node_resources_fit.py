@@ -303,21 +303,6 @@ def _hint(resource: Resource, action: Action) -> HintFunction:
     pytest.fail(f"nothing is registered for {resource} {action}")
 
 
-@table(
-    "resource, action",
-    ("pod added", Resource.ASSIGNED_POD, Action.ADD),
-    ("pod labels", Resource.ASSIGNED_POD, Action.UPDATE_POD_LABEL),
-    ("node taints", Resource.NODE, Action.UPDATE_NODE_TAINT),
-    ("node deleted", Resource.NODE, Action.DELETE),
-    ("volume added", Resource.PERSISTENT_VOLUME, Action.ADD),
-)
-def test_events_that_cannot_help(resource: Resource, action: Action) -> None:
-    """Events that free no resources are not registered."""
-    plugin = NodeResourcesFit(NodeResourcesFitArgs(), FakeHandle())
-    event = ClusterEvent(resource, action)
-    assert not [each for each in plugin.events_to_register() if each.event.covers(event)]
-
-
 def _resized(name: str, spec: str, granted: str) -> Pod:
     status = ContainerStatus("main", {}, ResourceRequirements({"cpu": granted}))
     return pod(name, requests={"cpu": spec}, node_name="a", container_statuses=[status])

@@ -12,9 +12,11 @@ from scheduler_core.model.devices import DeviceClassSpec
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import ContainerStatus, Pod, ResourceRequirements
 from scheduler_core.plugins.node_resources_fit import NodeResourcesFit
-from scheduler_core.snapshot.node_columns import NodeColumns
+from scheduler_core.plugins.resource_scoring import Demand, DeviceUses, scored_resource
+from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns
 from tests.support.builders import container, node, pod
 from tests.support.columns import columns
+from tests.support.device_world import DeviceWorld
 from tests.support.devices import allocated_claim, device, device_class, slice_of
 from tests.support.handles import FakeHandle
 from tests.support.plain_scores import GPU, UNITS, OneNode, plain_least, plain_most, plain_ratio, scored_clusters
@@ -195,3 +197,27 @@ def test_a_resource_that_no_node_offers_is_scored_by_devices() -> None:
     nodes = _with_devices(columns([node("a", allocatable={"cpu": "10", "pods": "110"})]), "example.com/accel")
     args = _args("LeastAllocated", ("cpu", 1), ("example.com/accel", 1))
     assert _scores(nodes, pod(requests={"cpu": "5", "example.com/accel": "1"}), args) == [50]
+
+
+# -- devices in use ----------------------------------------------------------------------------------------------------
+
+
+STEPS = 60
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_refreshed_counts_equal_new_ones(seed: int) -> None:
+    """After each random change of claims, slices and nodes, the refreshed counts equal those of a new object."""
+    world = DeviceWorld(seed)
+    demand = Demand((scored_resource("deviceclass.resource.kubernetes.io/gpu"),), (1,), nonzero=False)
+    refreshed = DeviceUses(max_classes=1)
+    seen = set()
+    for step in range(STEPS):
+        for _ in range(world.random.choice([1, 1, 2, 5])):
+            world.step()
+        (found,) = refreshed.uses(demand, world.nodes, ALL_ROWS)
+        (expected,) = DeviceUses().uses(demand, world.nodes, ALL_ROWS)
+        assert found.capacity.tolist() == expected.capacity.tolist(), f"step {step}"
+        assert found.used.tolist() == expected.used.tolist(), f"step {step}"
+        seen.add((sum(found.capacity.tolist()), sum(found.used.tolist())))
+    assert len(seen) > STEPS // 4, "the counts change"

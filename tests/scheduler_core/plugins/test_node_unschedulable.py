@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from scheduler_core.framework.cluster_events import Action, ClusterEvent, Hint, Resource
+from scheduler_core.framework.cluster_events import Hint
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.status import Code
 from scheduler_core.model.taints import Toleration
@@ -46,15 +46,6 @@ def test_rejection(plugin: NodeUnschedulable) -> None:
     status = plugin.decode(CycleState(), NODES.compile_pod(pod()), 1)
     assert status.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE
     assert status.reasons == ("node(s) were unschedulable",)
-
-
-def test_events(plugin: NodeUnschedulable) -> None:
-    """Added nodes and changed taints are registered with one hint, the pod's tolerations with the other."""
-    of_node, of_pod = plugin.events_to_register()
-    assert of_node.event == ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_TAINT)
-    assert of_node.hint is after_node_change
-    assert of_pod.event == ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_TOLERATION)
-    assert of_pod.hint is after_toleration_change
 
 
 @table(

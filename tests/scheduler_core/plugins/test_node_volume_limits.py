@@ -3,7 +3,7 @@
 import pytest
 
 from scheduler_core.errors import PluginError
-from scheduler_core.framework.cluster_events import Action, ClusterEvent, Hint, Resource
+from scheduler_core.framework.cluster_events import Hint
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.status import SUCCESS, Code, Status
 from scheduler_core.model.pod import AwsElasticBlockStore, AzureDisk, Pod, Volume, VsphereVolume
@@ -238,15 +238,3 @@ def test_hint_after_a_created_claim(new: object, hint: Hint) -> None:
 def test_hint_after_a_deleted_attachment(incoming: Pod, hint: Hint) -> None:
     """A pod is requeued if it has a claim, or an in-tree volume of the same driver."""
     assert after_attachment_deletion(incoming, attachment("va", EBS, "a", None), None) is hint
-
-
-def test_events() -> None:
-    """Changed CSINodes, deleted pods and attachments, and created claims are registered."""
-    events = [each.event for each in NodeVolumeLimits(None, FakeHandle()).events_to_register()]
-    assert events == [
-        ClusterEvent(Resource.CSI_NODE, Action.ADD),
-        ClusterEvent(Resource.CSI_NODE, Action.UPDATE),
-        ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE),
-        ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD),
-        ClusterEvent(Resource.VOLUME_ATTACHMENT, Action.DELETE),
-    ]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from scheduler_core.errors import PluginError
-from scheduler_core.framework.cluster_events import Action, ClusterEvent, Hint, Resource
+from scheduler_core.framework.cluster_events import Hint
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.status import Code
 from scheduler_core.model.affinity import LabelSelector, Requirement
@@ -321,24 +321,3 @@ TWO_KEYS = pod("me", spread=[ZONES, HOSTS])
 def test_node_hint(waiting: Pod, old: Node | Pod | None, new: Node | None, hint: Hint) -> None:
     """A node change requeues if it changes domains or the nodes that count in them."""
     assert PodTopologySpread(None, FakeHandle()).after_node_change(waiting, old, new) is hint
-
-
-@table(
-    "event, registered",
-    ("pod-add", ClusterEvent(Resource.ASSIGNED_POD, Action.ADD), True),
-    ("pod-delete", ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE), True),
-    ("pod-labels", ClusterEvent(Resource.ASSIGNED_POD, Action.UPDATE_POD_LABEL), True),
-    ("own-labels", ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_LABEL), True),
-    ("own-tolerations", ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_TOLERATION), True),
-    ("unscheduled-pod", ClusterEvent(Resource.UNSCHEDULED_POD, Action.UPDATE_POD_LABEL), False),
-    ("pod-scale-down", ClusterEvent(Resource.ASSIGNED_POD, Action.UPDATE_POD_SCALE_DOWN), False),
-    ("node-add", ClusterEvent(Resource.NODE, Action.ADD), True),
-    ("node-delete", ClusterEvent(Resource.NODE, Action.DELETE), True),
-    ("node-labels", ClusterEvent(Resource.NODE, Action.UPDATE_NODE_LABEL), True),
-    ("node-taints", ClusterEvent(Resource.NODE, Action.UPDATE_NODE_TAINT), True),
-    ("node-allocatable", ClusterEvent(Resource.NODE, Action.UPDATE_NODE_ALLOCATABLE), False),
-)
-def test_events(event: ClusterEvent, registered: bool) -> None:
-    """Only events that can change the filter's result are registered."""
-    registrations = PodTopologySpread(None, FakeHandle()).events_to_register()
-    assert any(registration.event.covers(event) for registration in registrations) is registered

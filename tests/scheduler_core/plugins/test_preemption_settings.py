@@ -10,7 +10,6 @@ import pytest
 from msgspec.structs import replace
 
 from scheduler_core.config.profile_config import PreemptionSettings, ProfileConfig
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.meta import AnnotatedMeta, ObjectMeta
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import (
@@ -28,7 +27,7 @@ from tests.support.builders import node, pod
 from tests.support.gang_preemption import running_pod, victim_member
 from tests.support.gangs import group, members, previewed
 from tests.support.preemption import budget, started
-from tests.support.scheduling import DEFAULT_NAME, Rig, rig
+from tests.support.scheduling import DEFAULT_NAME, Rig, default_rig, rig
 from tests.support.tables import table
 
 NEVER = PreemptionSettings(never_violate_disruption_budgets=True)
@@ -41,7 +40,7 @@ def at_most(count: int) -> PreemptionSettings:
 
 def cluster(settings: PreemptionSettings, running: Iterable[Pod], nodes: int = 2) -> Rig:
     """Return a scheduler with nodes of two CPUs and running pods."""
-    made = rig(defaults=default_plugins(), serve=False, groups=[GroupSource.BAYPLAN, GroupSource.NATIVE])
+    made = default_rig(serve=False, groups=[GroupSource.BAYPLAN, GroupSource.NATIVE])
     made.serve(ProfileConfig(scheduler_name=DEFAULT_NAME, preemption=settings))
     made.add(*(node(f"n{index}", allocatable={"cpu": "2", "pods": "10"}) for index in range(nodes)))
     made.add(*running)
@@ -79,7 +78,7 @@ KINDS = pytest.mark.parametrize("kind", ["pod", "gang", "native gang"])
 async def test_a_budget_of_every_victim(kind: str, settings: PreemptionSettings, evicts: bool) -> None:
     """By default a budget is violated if nothing else helps; with the setting nothing is evicted, with the reason."""
     made = cluster(settings, [labelled("a", "n0", "web"), labelled("b", "n0", "web")], nodes=1)
-    made.context.cache.columns.disruption_budgets.assign(budget("web", {"app": "web"}, 1))
+    made.columns.disruption_budgets.assign(budget("web", {"app": "web"}, 1))
     assert await attempted(made, kind) == ({"a", "b"} if evicts else set())
     if not evicts and kind == "pod":
         reason = "1 node(s) had preemption victims that a PodDisruptionBudget protects"
@@ -93,7 +92,7 @@ async def test_a_budget_of_every_victim(kind: str, settings: PreemptionSettings,
 async def test_victims_within_their_budgets(kind: str) -> None:
     """A budget that allows the evictions does not prevent them."""
     made = cluster(NEVER, [labelled("a", "n0", "web"), labelled("b", "n0", "web")], nodes=1)
-    made.context.cache.columns.disruption_budgets.assign(budget("web", {"app": "web"}, 2))
+    made.columns.disruption_budgets.assign(budget("web", {"app": "web"}, 2))
     assert await attempted(made, kind) == {"a", "b"}
 
 
@@ -104,7 +103,7 @@ async def test_a_terminating_pod_of_a_deleted_node_counts(kind: str) -> None:
     leaving = replace(leaving, metadata=replace(leaving.metadata, deletion_timestamp=started(0)))
     victim = running_pod("victim", "n0", cpus=2, labels={"app": "web"})
     made = cluster(NEVER, [victim, leaving], nodes=2)
-    made.context.cache.columns.disruption_budgets.assign(budget("web", {"app": "web"}, 1))
+    made.columns.disruption_budgets.assign(budget("web", {"app": "web"}, 1))
     made.scheduler.feed.node_deleted(node("n1"))
     assert await attempted(made, kind) == set()
 
@@ -115,7 +114,7 @@ async def test_only_victims_count_against_a_budget() -> None:
     small = running_pod("older", "n0", cpus=0, labels={"app": "web"})
     small = replace(small, status=replace(small.status, start_time=started(-1)))
     made = cluster(NEVER, [old, small, running_pod("kept", "n0", priority=9)], nodes=1)
-    made.context.cache.columns.disruption_budgets.assign(budget("web", {"app": "web"}, 1))
+    made.columns.disruption_budgets.assign(budget("web", {"app": "web"}, 1))
     made.add(pod("high", requests={"cpu": "1"}, priority=9))
     async with made.running():
         await made.scheduler.until_idle()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from scheduler_core.framework.cluster_events import Action, ClusterEvent, Hint, Resource
+from scheduler_core.framework.cluster_events import Hint
 from scheduler_core.framework.status import Code
 from scheduler_core.plugins.scheduling_gates import SchedulingGates, after_gates_eliminated
 from tests.support.builders import node, pod
@@ -30,15 +30,6 @@ def test_a_gated_pod_is_rejected(plugin: SchedulingGates, gates: list[str], reas
     """The reason lists the remaining gates."""
     status = plugin.pre_enqueue(columns([]).compile_pod(pod(gates=gates)))
     assert (status.code, status.reasons) == (Code.UNSCHEDULABLE_AND_UNRESOLVABLE, (reason,))
-
-
-def test_only_the_removal_of_gates_is_registered(plugin: SchedulingGates) -> None:
-    """The single registration does not cover deleted pods."""
-    (registration,) = plugin.events_to_register()
-    eliminated = ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED)
-    assert registration.event.covers(eliminated)
-    assert not registration.event.covers(ClusterEvent(Resource.POD, Action.DELETE))
-    assert registration.hint is after_gates_eliminated
 
 
 @table(

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from scheduler_core.framework.cluster_events import Action, ClusterEvent, Hint, Resource
+from scheduler_core.framework.cluster_events import Hint
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import Normalization, PodReads, Reads, Reuse
 from scheduler_core.framework.status import Code
@@ -173,15 +173,6 @@ def test_declarations() -> None:
     """Reuse and normalization are declared as the runtime expects."""
     assert TaintToleration.reuse == Reuse(filter=Reads.NODE, score=Reads.NODE, pod=PodReads.NOTHING)
     assert TaintToleration.normalization is Normalization.REVERSE_MAX
-
-
-def test_events() -> None:
-    """Added nodes and changed taints are registered with one hint, the pod's tolerations with the other."""
-    of_node, of_pod = TaintToleration(None, FakeHandle()).events_to_register()
-    assert of_node.event == ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_TAINT)
-    assert of_node.hint is after_node_change
-    assert of_pod.event == ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_TOLERATION)
-    assert of_pod.hint is after_toleration_change
 
 
 TAINTED = node(taints=["x:NoSchedule"])

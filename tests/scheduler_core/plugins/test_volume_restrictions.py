@@ -1,6 +1,6 @@
 """VolumeRestrictions: a disk is attached to one node, and a ReadWriteOncePod claim is used by one pod."""
 
-from scheduler_core.framework.cluster_events import Action, ClusterEvent, Hint, Resource
+from scheduler_core.framework.cluster_events import Hint
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.status import SUCCESS, Code, Status
 from scheduler_core.model.pod import AwsElasticBlockStore, GcePersistentDisk, IscsiVolume, Pod, RbdVolume, Volume
@@ -145,13 +145,3 @@ def test_hint_after_a_deleted_pod(deleted: Pod | None, hint: Hint) -> None:
 def test_hint_after_a_created_claim(new: object, hint: Hint) -> None:
     """A pod is requeued if its spec names the claim."""
     assert after_claim_creation(pod(volumes=[*mounts("data"), scratch()]), None, new) is hint
-
-
-def test_events() -> None:
-    """Deleted pods, added nodes and created claims are registered."""
-    events = [each.event for each in VolumeRestrictions(None, FakeHandle()).events_to_register()]
-    assert events == [
-        ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE),
-        ClusterEvent(Resource.NODE, Action.ADD),
-        ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD),
-    ]

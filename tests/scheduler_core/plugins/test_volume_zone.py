@@ -1,6 +1,6 @@
 """VolumeZone: a volume with zone or region labels can only be used by nodes of that zone or region."""
 
-from scheduler_core.framework.cluster_events import Action, ClusterEvent, Hint, Resource
+from scheduler_core.framework.cluster_events import Hint
 from scheduler_core.framework.status import SUCCESS, Code, Status, unresolvable
 from scheduler_core.model.meta import AnnotatedMeta
 from scheduler_core.model.pod import Pod
@@ -126,15 +126,3 @@ def test_hint_after_a_claims_change(new: object, hint: Hint) -> None:
 def test_hint_after_a_created_class(new: object, hint: Hint) -> None:
     """A pod is requeued if the class has WaitForFirstConsumer binding."""
     assert after_class_creation(pod(), None, new) is hint
-
-
-def test_events() -> None:
-    """Created classes, and added or changed nodes, claims and volumes are registered."""
-    changed = Action.ADD | Action.UPDATE
-    events = [each.event for each in VolumeZone(None, FakeHandle()).events_to_register()]
-    assert events == [
-        ClusterEvent(Resource.STORAGE_CLASS, Action.ADD),
-        ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL),
-        ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, changed),
-        ClusterEvent(Resource.PERSISTENT_VOLUME, changed),
-    ]

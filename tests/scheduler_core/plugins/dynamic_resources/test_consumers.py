@@ -21,7 +21,7 @@ def world(*, is_allocated: bool = True) -> tuple[Rig, DeviceIndex]:
     shared = allocated_claim({"device": "d0"}, name="shared") if is_allocated else claim(exactly("r"), name="shared")
     big = node("n0", allocatable={"cpu": "1000", "memory": "1Ti", "pods": "1000"})
     report(made, writer, big, slice_of([device("d0")]), shared)
-    return made, made.context.cache.columns.devices
+    return made, made.columns.devices
 
 
 def users(count: int) -> list[Pod]:

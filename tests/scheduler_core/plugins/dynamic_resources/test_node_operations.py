@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from scheduler_core.devices.records import DeviceFeatures
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.devices import OPTIONAL_NODE_OPERATIONS, ResourceClaim, ResourceSlice
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup
@@ -15,7 +14,7 @@ from tests.support.devices import claim, device, device_class, exactly, slice_of
 from tests.support.gang_devices import report, settled
 from tests.support.presence import present
 from tests.support.recording_claim_writer import RecordingClaimWriter
-from tests.support.scheduling import Rig, rig
+from tests.support.scheduling import Rig, default_rig
 from tests.support.tables import table
 
 ALL = ["*"]
@@ -26,8 +25,8 @@ def world(*, is_on: bool = True, **declared: bool) -> tuple[Rig, RecordingClaimW
     """Return a scheduler with nodes; ``declared`` states which of them declare the feature."""
     writer = RecordingClaimWriter()
     options = SchedulerOptions(device_features=DeviceFeatures(optional_node_operations=is_on), group_claims=True)
-    made = rig(defaults=default_plugins(), options=options, ports=SchedulerPorts(claims=writer))
-    made.context.cache.columns.devices.assign(device_class())
+    made = default_rig(options=options, ports=SchedulerPorts(claims=writer))
+    made.columns.devices.assign(device_class())
     for name, declares in declared.items():
         report(made, writer, node(name, features=(OPTIONAL_NODE_OPERATIONS,) if declares else ()))
     return made, writer
@@ -122,7 +121,7 @@ def test_reason(claims: list[ResourceClaim], reason: str) -> None:
 def reasons(made: Rig, user: Pod) -> dict[str, tuple[str, ...]]:
     """Return the reasons of the nodes that reject the pod."""
     (instance,) = made.context.profiles
-    info = made.context.cache.columns.compile_pod(user)
+    info = made.columns.compile_pod(user)
     found = made.scheduler.cycles.examiner.examine(instance, info)
     return {name: status.reasons for name, status in found.rejected.items()}
 
@@ -145,7 +144,7 @@ def test_members_share_an_allocation_that_is_not_written() -> None:
     unwritten, skipping = claim(exactly("r"), name="c"), allocated().status.allocation
     assert skipping is not None
     report(made, writer, unwritten)
-    made.context.cache.columns.devices.begin_allocation(unwritten, skipping, "uid-of-m0", key)
+    made.columns.devices.begin_allocation(unwritten, skipping, "uid-of-m0", key)
     member = using(pod("m1", namespace="ns", group="train"), "c")
     reason = f"resource claim ns/c allocation requires {OPTIONAL_NODE_OPERATIONS} feature on the node"
     assert reasons(made, member) == {"b": (reason,)}
