@@ -43,11 +43,7 @@ _DEFAULT_GRACE_SECONDS = 30
 
 @dataclass(frozen=True, slots=True)
 class PodParts:
-    """What the rules of a container need of its pod.
-
-    Attributes:
-        host_network: Whether the pod uses the network of the host, so that host ports have defaults.
-    """
+    """What the rules of a container need of its pod; in the network of the host, host ports have defaults."""
 
     volumes: Mapping[str, Fields]
     claims: Container[str]

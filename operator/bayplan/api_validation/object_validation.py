@@ -43,11 +43,7 @@ _GROUPS = frozenset({GROUP, KUBE_SCHEDULER_API.partition("/")[0], "scheduling.x-
 
 
 def version_problem(api_version: str, kind: str, known: Iterable[str]) -> Problem | None:
-    """Return the problem of an object that is not read; None for a resource that does not matter.
-
-    Args:
-        known: The apiVersions in which the kind is read; none for another kind.
-    """
+    """Return the problem of an object that is not read in one of the ``known`` versions; None if it does not matter."""
     served = kubernetes_schema().served
     group = _group(api_version)
     groups = _GROUPS | {_group(version) for version in served}
@@ -160,11 +156,7 @@ class ObjectValidation:
         self._valid_specs: set[bytes] = set()
 
     def problems(self, body: Mapping[str, Any]) -> tuple[Problem, ...]:
-        """Validate an object.
-
-        Returns:
-            All problems with their field paths; none for a kind or version that the schema does not have.
-        """
+        """Return all problems of an object with their paths; none for a kind or version without a schema."""
         kind, version = str(body.get("kind")), str(body.get("apiVersion"))
         if is_custom_resource(version, kind):
             return custom_resource_problems(body)

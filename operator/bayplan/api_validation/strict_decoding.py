@@ -44,11 +44,7 @@ FREE_TYPES = frozenset(
 
 
 class OpenApiSchema:
-    """Schema of Kubernetes' objects.
-
-    Attributes:
-        served: All kinds that the API server serves, by apiVersion, for the versions of the objects that are read.
-    """
+    """Schema of Kubernetes' objects; ``served`` has all kinds of the versions that are read, by apiVersion."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self.kubernetes: str = document["kubernetes"]
@@ -125,11 +121,7 @@ _MAX_PROBLEMS = 100
 
 
 def strictly_decoded(body: Mapping[str, Any], type_name: str) -> tuple[Mapping[str, Any], tuple[Problem, ...]]:
-    """Validate the structure of an object.
-
-    Returns:
-        The object without its invalid parts, which is the same object if there are none, and all problems.
-    """
+    """Return an object without its invalid parts, the same one if there are none, and all problems."""
     schema = kubernetes_schema()
     try:
         msgspec.convert(body, schema.struct_of(type_name))
@@ -145,22 +137,14 @@ class _InvalidValueError(Exception):
 
 
 class _Walk:
-    """Walk through an object along its schema.
-
-    Attributes:
-        problems: All problems; at most 100 of one object.
-    """
+    """Walk through an object along its schema, which notes at most 100 problems."""
 
     def __init__(self, schema: OpenApiSchema) -> None:
         self._schema = schema
         self.problems: list[Problem] = []
 
     def value(self, value: Any, schema: Schema, path: str) -> Any:
-        """Return a value without its invalid parts.
-
-        Raises:
-            _InvalidValueError: The value itself is invalid; the problem is noted.
-        """
+        """Return a value without its invalid parts, or note a problem and raise _InvalidValueError."""
         while "ref" in schema:
             if schema["ref"] in FREE_TYPES:
                 return value

@@ -50,11 +50,7 @@ _Dumper.add_representer(str, _Dumper.represent_str)
 
 
 def completed_configuration(configuration: RunConfiguration, scheduler: Scheduler) -> str:
-    """Print a configuration with its defaults.
-
-    Raises:
-        ConfigError: A profile cannot be built; with every problem.
-    """
+    """Print a configuration with its defaults; raises ConfigError with every problem of its profiles."""
     for instance in build_profiles(scheduler, configuration):
         instance.retire()
     document = _completed(configuration.configuration, scheduler.registry)

@@ -47,14 +47,7 @@ class RunConfiguration:
 
 
 def read_configuration(path: Path) -> RunConfiguration:
-    """Read a file.
-
-    Args:
-        path: YAML or JSON with one KubeSchedulerConfiguration v1.
-
-    Raises:
-        ConfigError: The file cannot be read or is invalid; with every problem and its field path.
-    """
+    """Read a KubeSchedulerConfiguration v1 in YAML or JSON; raises ConfigError with every problem and its path."""
     try:
         document = yaml_documents.load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
@@ -68,11 +61,7 @@ def read_configuration(path: Path) -> RunConfiguration:
 
 
 def configuration_problems(document: Mapping[str, Any], scheduler: Scheduler) -> tuple[Problem, ...]:
-    """Validate a KubeSchedulerConfiguration.
-
-    Returns:
-        Every problem with its field path; none if it can be run.
-    """
+    """Return every problem of a KubeSchedulerConfiguration with its field path; none if it can be run."""
     try:
         for instance in _built(scheduler, _parsed(document)):
             instance.retire()
@@ -144,11 +133,7 @@ def _names(plugin_set: Any, field: str) -> list[str]:
 
 
 def build_profiles(scheduler: Scheduler, configuration: RunConfiguration) -> list[FrameworkInstance]:
-    """Build an instance of each profile; they are not live yet.
-
-    Raises:
-        ConfigError: With every problem of every profile, as paths from the file's root.
-    """
+    """Build an instance of each profile, not live yet; raises ConfigError with every problem from the file's root."""
     try:
         return _built(scheduler, configuration.configuration)
     except ConfigError as error:

@@ -68,11 +68,7 @@ class ImportedConfiguration:
 
 
 def import_configuration(configuration: RunConfiguration, scheduler: Scheduler) -> ImportedConfiguration:
-    """Convert a file.
-
-    Raises:
-        ConfigError: A profile cannot be built, or the custom resources do not support a value; with every problem.
-    """
+    """Convert a file; raises ConfigError with all problems of profiles, and of what custom resources cannot have."""
     for instance in build_profiles(scheduler, configuration):
         instance.retire()
     document = configuration.configuration

@@ -116,11 +116,7 @@ class ExtenderClients:
         self._write_fence = write_fence
 
     def make(self, scheduler_name: str, extender: Extender) -> HttpExtender:
-        """Make a client for one instance of a profile.
-
-        Raises:
-            ConfigError: Its URL or its certificates cannot be used; paths from the extender's root.
-        """
+        """Make a client for one instance of a profile; raises ConfigError with paths from the extender's root."""
         transport = Transport(extender, self._bounds)
         self._drop_unused_tallies()
         subscriptions = _subscriptions(scheduler_name, extender)

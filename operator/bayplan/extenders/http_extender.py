@@ -34,12 +34,7 @@ class CircuitState(StrEnum):
 
 
 class CircuitOptions(Struct, frozen=True):
-    """When a circuit opens and for how long.
-
-    Attributes:
-        initial_seconds: First time that it stays open, before jitter.
-        seed: Seed of the jitter; None for a random one.
-    """
+    """When a circuit opens, and for how long, before jitter; without a seed that is random."""
 
     failures: int = 5
     initial_seconds: float = 1.0
@@ -161,11 +156,7 @@ class ExtenderReading(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class ExtenderParts:
-    """The parts of a client.
-
-    Attributes:
-        write_fence: Raises if this process must not bind pods because it does not lead.
-    """
+    """The parts of a client; the write fence raises if this process must not bind pods because it does not lead."""
 
     transport: Transport
     circuit: Circuit
@@ -368,12 +359,7 @@ class HttpExtender:
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """A call.
-
-    Attributes:
-        verb: Path after the URL prefix.
-        repeat: Whether the call may be sent twice.
-    """
+    """A call to the path ``verb`` below the URL prefix; ``repeat`` is whether it may be sent twice."""
 
     point: str
     verb: str
@@ -382,11 +368,7 @@ class _Call:
 
 
 def extenders_skipped_notice(extenders: Sequence[Extender]) -> str:
-    """Return the notice that extenders are not called outside the running operator.
-
-    Returns:
-        A sentence; empty without extenders.
-    """
+    """Return the sentence that extenders are not called outside the running operator; empty without extenders."""
     if not extenders:
         return ""
     urls = ", ".join(extender.url_prefix for extender in extenders)

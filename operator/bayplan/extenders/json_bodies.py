@@ -68,24 +68,14 @@ _EMPTY = Raw(b"{}")
 
 
 class SentVictims(Struct, frozen=True):
-    """Victims on a node in a request.
-
-    Attributes:
-        pods: JSON of each, or its UID, depending on the body.
-        violations: Number of victims whose disruption budgets are violated.
-    """
+    """Victims on a node in a request: their JSON, or their UIDs, and the number of those with violated budgets."""
 
     pods: Sequence[bytes] | Sequence[str]
     violations: int
 
 
 class FilterResponse(Struct, frozen=True):
-    """Result of a filter call.
-
-    Attributes:
-        node_names: From ``NodeNames``; None if absent.
-        nodes: The names of ``Nodes``; None if absent.
-    """
+    """Result of a filter call: ``NodeNames``, and the names of ``Nodes``; None if absent."""
 
     node_names: tuple[str, ...] | None = None
     nodes: tuple[str, ...] | None = None
@@ -171,11 +161,7 @@ _NAMED_NODES = msgspec.json.Decoder(list[_NamedNode] | None)
 
 
 def read_filter(body: bytes) -> FilterResponse:
-    """Decode the response to a filter call.
-
-    Raises:
-        msgspec.DecodeError: It is not JSON or not of this form.
-    """
+    """Decode the response to a filter call; raises DecodeError if it is not JSON or not of this form."""
     fields = _folded(_FIELDS.decode(body))
     names = _TEXTS.decode(fields.get("nodenames", _NULL))
     return FilterResponse(

@@ -59,11 +59,7 @@ class RawResource(Struct, frozen=True):
 
 
 class Subscription(Generic[T]):
-    """The objects that a client needs.
-
-    Args:
-        field_selector: The same in the API's syntax, as far as it can express it; empty selects all.
-    """
+    """The objects that a client needs, also by a field selector as far as the API's syntax can express that."""
 
     __slots__ = ("field_selector", "matches")
 

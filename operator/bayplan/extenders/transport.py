@@ -38,22 +38,13 @@ _LONGEST_FILE_BYTES = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class AllowedFilesAndHosts:
-    """Bounds for extenders of profiles that are custom resources.
-
-    Attributes:
-        files: Directory of the files of ``tlsConfig``.
-        hosts: Allowed hosts: names, addresses, and ``*.`` before the end of names; empty allows any.
-    """
+    """Bounds for extenders of custom resources: a directory of files, and hosts such as ``*.svc``; empty allows any."""
 
     files: Path
     hosts: tuple[str, ...] = ()
 
     def check(self, extender: Extender) -> None:
-        """Validate the location of an extender.
-
-        Raises:
-            ConfigError: It is out of bounds; paths from the extender's root.
-        """
+        """Raise ConfigError if an extender is out of bounds, with paths from its root."""
         url = URL(extender.url_prefix)
         if url.raw_user is not None or url.raw_password is not None:
             message = "must not contain a user or password, which is readable in the profile; use tlsConfig"
@@ -250,14 +241,7 @@ def _certificates(
 def _ssl_context(
     extender: Extender, certificates: tuple[_Pem | None, _Pem | None, _Pem | None]
 ) -> ssl.SSLContext | None:
-    """Make the TLS context for connections to an extender.
-
-    Returns:
-        The context; None for the library's default, which trusts the system's CAs.
-
-    Raises:
-        ConfigError: A text is not a certificate or key; paths from the extender's root.
-    """
+    """Make the TLS context, None for the library's default; raises ConfigError with paths from the extender's root."""
     tls = extender.tls_config or ExtenderTLSConfig()
     if extender.tls_config is None and not extender.enable_https:
         return None
@@ -295,11 +279,7 @@ def _pem(data: str, file: str, name: str, bounds: AllowedFilesAndHosts | None) -
 
 
 def extender_host(url: str) -> str:
-    """Return the host of an extender's ``urlPrefix``.
-
-    Raises:
-        ConfigError: It is not an HTTP URL.
-    """
+    """Return the host of an extender's ``urlPrefix``; raises ConfigError if that is not an HTTP URL."""
     try:
         parsed = URL(url)
     except ValueError as error:

@@ -59,11 +59,7 @@ class Credentials:
 
 
 def load_service_account(credentials: Credentials, directory: Path = SERVICE_ACCOUNT) -> None:
-    """Load the service account of this pod; the environment has the API server's address.
-
-    Raises:
-        OSError: The address is not set, or a file cannot be read or is empty.
-    """
+    """Load the service account of this pod; raises OSError if address, token or authority are missing or empty."""
     host, port = (os.environ.get(f"KUBERNETES_SERVICE_{part}", "") for part in ("HOST", "PORT"))
     if not host or not port:
         raise OSError("KUBERNETES_SERVICE_HOST or KUBERNETES_SERVICE_PORT is not set")
@@ -270,11 +266,7 @@ class ConfiguredAccess:
 
 
 async def from_kubeconfig(path: Path | None = None, context: str | None = None) -> ConfiguredAccess:
-    """Return the access that a kubeconfig configures.
-
-    Raises:
-        ConfigError: The file does not exist or cannot be used.
-    """
+    """Return the access that a kubeconfig configures; raises ConfigError if that cannot be used."""
     if path is not None and not await asyncio.to_thread(path.is_file):
         raise ConfigError([Problem("", f"kubeconfig {path} does not exist; set --kubeconfig or KUBECONFIG")])
     _check_context(kubeconfig_files(path), context)
@@ -409,14 +401,7 @@ async def _loader_of_library(
 
 
 async def from_service_account(directory: Path = SERVICE_ACCOUNT) -> ConfiguredAccess:
-    """Return the access of the pod's service account.
-
-    Args:
-        directory: Has the token and the certificate authority.
-
-    Raises:
-        ConfigError: This process does not run in a pod with a service account token.
-    """
+    """Return the access of the pod's service account in a directory; raises ConfigError if there is none."""
     credentials = Credentials()
 
     async def reload() -> None:
@@ -433,9 +418,5 @@ async def from_service_account(directory: Path = SERVICE_ACCOUNT) -> ConfiguredA
 async def open_connection(
     kubeconfig: Path | None, context: str | None, options: ConnectionOptions, clock: Clock
 ) -> ApiConnection:
-    """Open a connection with a kubeconfig.
-
-    Raises:
-        ConfigError: The credentials cannot be loaded.
-    """
+    """Open a connection with a kubeconfig; raises ConfigError if the credentials cannot be loaded."""
     return ApiConnection(await from_kubeconfig(kubeconfig, context), options, clock)

@@ -86,11 +86,7 @@ class CustomResources:
         self._connection = connection
 
     async def list(self, plural: str) -> tuple[list[dict[str, Any]], str]:
-        """Return all objects of a kind and the list's resource version.
-
-        Raises:
-            NotFoundError: Its CustomResourceDefinition is not installed.
-        """
+        """Return all objects and the list's version; raises NotFoundError without their CustomResourceDefinition."""
         path = f"/apis/{GROUP}/{VERSION}/{plural}"
         items: list[dict[str, Any]] = []
         version = ""
@@ -100,11 +96,7 @@ class CustomResources:
         return items, version
 
     async def replace_status(self, plural: str, name: str, uid: str, status: Mapping[str, Any]) -> None:
-        """Replace the status of the object with this UID.
-
-        Raises:
-            NotFoundError: The object is gone.
-        """
+        """Replace the status of the object with this UID; raises NotFoundError if it is gone."""
         await replace_status(self._connection, ObjectPath(GROUP, VERSION, plural, name), uid, status)
 
 
@@ -125,11 +117,7 @@ _MANY = ObjectJsonDecoder(_RevisionList)
 
 
 class ControllerRevisions:
-    """The ControllerRevisions of one namespace.
-
-    Args:
-        namespace: The namespace; empty to list those of all namespaces.
-    """
+    """The ControllerRevisions of one namespace, or with an empty one those of all namespaces, to list them."""
 
     def __init__(self, connection: ApiConnection, namespace: str, seconds: float = 10.0) -> None:
         self._connection = connection
@@ -139,11 +127,7 @@ class ControllerRevisions:
         self._seconds = seconds
 
     async def list(self, labels: Mapping[str, str]) -> list[ControllerRevision]:
-        """Return the revisions with all ``labels``, oldest first.
-
-        Raises:
-            ClusterWriteError: The request failed, or the response cannot be read.
-        """
+        """Return the revisions with all ``labels``, oldest first; raises ClusterWriteError if that fails."""
         selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
         params = (("labelSelector", selector),) if selector else ()
         answer = await self._connection.request(
@@ -155,11 +139,7 @@ class ControllerRevisions:
             raise ClusterWriteError(f"GET {self._path}: the response cannot be read: {error}") from error
 
     async def create(self, revision: ControllerRevision) -> ControllerRevision:
-        """Create a revision with the name, labels and owner references of its metadata.
-
-        Raises:
-            ConflictError: The name is taken.
-        """
+        """Create a revision with name, labels and owners of its metadata; raises ConflictError if the name is taken."""
         meta = revision.metadata
         body = {
             "apiVersion": "apps/v1",
@@ -183,11 +163,7 @@ class ControllerRevisions:
             raise ClusterWriteError(f"POST {self._path}: the response cannot be read: {error}") from error
 
     async def annotate(self, name: str, uid: str, annotations: Mapping[str, str]) -> None:
-        """Set annotations of the revision with this UID; other annotations stay.
-
-        Raises:
-            NotFoundError: The revision is gone.
-        """
+        """Set some annotations of the revision with this UID; raises NotFoundError if it is gone."""
         body = msgspec.json.encode({"metadata": {"uid": uid, "annotations": annotations}})
         path = f"{self._path}/{quote(name, safe='')}"
         try:

@@ -71,11 +71,7 @@ class WriteFence:
         self.open_until = _NEVER
 
     def check(self) -> None:
-        """Reject a write that only the leader may send.
-
-        Raises:
-            NotLeadingError: This process does not lead, or its time is over.
-        """
+        """Raise NotLeadingError if this process does not lead, or its time is over."""
         if self._clock.now() >= self.open_until:
             raise NotLeadingError(
                 f"Nothing was sent: this process does not hold Lease {self._lease}; the leader does the work."
@@ -88,23 +84,14 @@ _FINGERPRINT = re.compile(r"[0-9a-f]{64}")
 
 
 class LeaderEndpoint(msgspec.Struct, frozen=True, rename="camel"):
-    """Endpoint of the leader.
-
-    Attributes:
-        certificate_sha256: SHA-256 of the served certificate in DER, in lower-case hex; "" for plain HTTP.
-    """
+    """Endpoint of the leader, with the SHA-256 of its certificate in DER, in lower-case hex; "" for plain HTTP."""
 
     url: str
     certificate_sha256: str = ""
 
 
 class LeaderState(msgspec.Struct, frozen=True, rename="camel"):
-    """The leader, as one replica sees it.
-
-    Attributes:
-        holder: Identity in the Lease; "" if it has no holder.
-        endpoint: Endpoint of the holder; None if it announces none that can be used.
-    """
+    """The leader, as one replica sees it; without holder "", without an endpoint that can be used None."""
 
     is_standby: bool
     lease: str = ""
@@ -123,11 +110,7 @@ def announcement(identity: str, endpoint: LeaderEndpoint) -> str:
 
 
 def announced_endpoint(text: object, holder: str) -> LeaderEndpoint | None:
-    """Parse the annotation.
-
-    Returns:
-        The endpoint; None if there is none, another process wrote it, or it must not be connected to.
-    """
+    """Parse the annotation; None if there is none, another process wrote it, or it must not be connected to."""
     if not isinstance(text, str) or len(text) > _MAX_LENGTH:
         return None
     try:
@@ -392,11 +375,7 @@ class LeaderElection:
         return LeaderState(True, self.lease, self.holder, self.leader_endpoint)
 
     async def run(self) -> None:
-        """Acquire the Lease, however long it takes, and renew it.
-
-        Raises:
-            LeadershipLostError: This process led and does not any more.
-        """
+        """Acquire the Lease, however long it takes, and renew it; raises LeadershipLostError when it is lost."""
         log.info("Standing by for Lease %s as %s", self.lease, self.identity)
         while not await self._try(self._acquire(), self._options.renew_seconds / 2):
             await self._clock.sleep(self._retry_delay())
@@ -437,11 +416,7 @@ class LeaderElection:
             await self._clock.sleep(min(self._options.lease_seconds / 3, self._options.renew_seconds / 2))
 
     async def release(self, seconds: float) -> None:
-        """Stop leading and clear the Lease's holder, so that the next leader need not wait; call after the last write.
-
-        Args:
-            seconds: Maximum time; otherwise the Lease expires by itself.
-        """
+        """Clear the Lease's holder within ``seconds``, so that no other leader need wait; call after the last write."""
         led, self._released = self._fence.open_until > self._clock.now(), True
         # First: no write may follow the release.
         self._fence.close()

@@ -31,11 +31,7 @@ class Readiness:
         self._stale: Callable[[], list[str]] = list
 
     def require(self, condition: str, obstacle: Callable[[], str]) -> None:
-        """Add a condition before those of the constructor.
-
-        Args:
-            obstacle: Returns why it is not fulfilled; empty if the reason is unknown.
-        """
+        """Add a condition before the others; ``obstacle`` returns why it is not fulfilled, "" if unknown."""
         last = {each: self._fulfilled.pop(each) for each in self._conditions}
         self._fulfilled |= {condition: False, **last}
         self._obstacles[condition] = obstacle
@@ -45,19 +41,11 @@ class Readiness:
         self._obstacles[condition] = obstacle
 
     def warn_by(self, warnings: Callable[[bool], list[str]]) -> None:
-        """Set what returns the warnings: what fails closed although the process is ready.
-
-        Args:
-            warnings: Called with whether to name objects in namespaces; else they are only counted.
-        """
+        """Set what returns what fails closed although the process is ready; called with whether to name all objects."""
         self._warnings = warnings
 
     def warnings(self, *, names_all: bool) -> list[str]:
-        """Return the warnings: what fails closed, and which data is stale.
-
-        Args:
-            names_all: Whether to name objects in namespaces too, for readers who may list them.
-        """
+        """Return what fails closed and which data is stale; only some readers may see names in all namespaces."""
         return [*self._stale(), *self._warnings(names_all)]
 
     def fail_if_stale(self, stale: Callable[[], list[str]]) -> None:

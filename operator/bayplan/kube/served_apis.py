@@ -29,14 +29,7 @@ class _Resources(Struct, frozen=True, gc=False):
 
 
 async def served_resources(connection: ApiConnection, path: str) -> frozenset[str]:
-    """Return the plural names of what a version of an API group serves, such as ``podgroups``.
-
-    Returns:
-        The names; none if the version is not served.
-
-    Raises:
-        ClusterWriteError: The request failed, or the response cannot be decoded.
-    """
+    """Return the plural names, such as ``podgroups``, of a version of an API group; none if it is not served."""
     found = await discovered(connection, path, _Resources)
     return frozenset(each.name for each in (found.resources if found is not None else None) or ())
 
@@ -73,11 +66,7 @@ OPTIONAL: Mapping[str, type[Any]] = {"devicetaintrules": DeviceTaintRule}
 
 
 class DeviceApi:
-    """The version that is used.
-
-    Attributes:
-        path: Its path, such as ``/apis/resource.k8s.io/v1``; it changes only before anything is read.
-    """
+    """The version that is used; its path, such as ``/apis/resource.k8s.io/v1``, is final when anything was read."""
 
     def __init__(self) -> None:
         self.path = _path(DEVICE_VERSIONS[0])
@@ -121,11 +110,7 @@ _PAGED_LISTS = "lists by watch (feature gate WatchList): lists are read in pages
 
 
 class _Api(Struct, frozen=True):
-    """API that older servers lack.
-
-    Attributes:
-        consequence: What does not work without it.
-    """
+    """API that older servers lack, and what does not work without it."""
 
     version: str
     resource: str
@@ -190,11 +175,7 @@ class ServerWatch:
                 await self._clock.sleep(LOOKUP_SECONDS)
 
     async def look_up(self) -> None:
-        """Look up once.
-
-        Raises:
-            ClusterWriteError: A request failed, or its response cannot be decoded.
-        """
+        """Look up once; raises ClusterWriteError if a request failed, or its response cannot be decoded."""
         version = await discovered(self._connection, "/version", _Version) or _Version()
         # Some providers append a plus sign to the minor version.
         release = f"{version.major}.{version.minor.rstrip('+')}"

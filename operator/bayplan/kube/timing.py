@@ -35,12 +35,7 @@ class SystemClock:
 
 
 class Backoff:
-    """Delays that double from ``initial`` to ``maximum`` seconds until :meth:`reset`.
-
-    Args:
-        initial: First delay in seconds, before jitter.
-        maximum: Maximum delay in seconds.
-    """
+    """Delays that double from ``initial`` to ``maximum`` seconds, both before jitter, until :meth:`reset`."""
 
     __slots__ = ("_initial", "_maximum", "_next", "_random")
 

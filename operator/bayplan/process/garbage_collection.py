@@ -32,10 +32,7 @@ class CollectorPause:
         self._limit: asyncio.TimerHandle | None = None
 
     def begin(self) -> None:
-        """Turn the collector off, within a running loop and for a limited time.
-
-        A start that waits for an unreachable API server must not accumulate garbage.
-        """
+        """Turn the collector off for a limited time, because a start may wait for an unreachable API server."""
         self._limit = asyncio.get_running_loop().call_later(_LONGEST_SECONDS, self.end)
         gc.disable()
 

@@ -46,11 +46,7 @@ class FloodFilter(logging.Filter):
         self._lock = RLock()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether to write a line; first sum up the windows that are over.
-
-        Args:
-            record: A line. Lines below WARNING always pass: they are few unless debug logging is on.
-        """
+        """Return whether to write a line; lines below WARNING are few, and always pass."""
         # kopf logs in a thread of its own.
         with self._lock:
             return self._passes(record)

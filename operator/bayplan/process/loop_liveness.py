@@ -89,11 +89,7 @@ class OutOfTimeError(BaseException):
 
 
 class PluginWatchdog:
-    """Implementation of :class:`scheduler_core.ports.Watchdog` by SIGALRM, which nothing else may use.
-
-    Args:
-        budget_seconds: Maximum duration of one call into a plugin, nested calls included.
-    """
+    """Implementation of :class:`scheduler_core.ports.Watchdog` by SIGALRM, which nothing else may use."""
 
     def __init__(self, budget_seconds: float) -> None:
         self._budget = budget_seconds

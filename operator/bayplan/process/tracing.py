@@ -75,11 +75,7 @@ class CycleTracer:
 
 
 def tracer_of(settings: TracingSettings | None, clock: Clock) -> CycleTracer | None:
-    """Make the tracer that sends spans to the collector of the settings by OTLP over HTTP; None without tracing.
-
-    Raises:
-        ConfigError: The extra is not installed.
-    """
+    """Make the tracer of the settings (OTLP over HTTP), if any; raises ConfigError without the extra ``otel``."""
     if settings is None:
         return None
     try:
@@ -92,11 +88,7 @@ def tracer_of(settings: TracingSettings | None, clock: Clock) -> CycleTracer | N
 
 
 def tracer_to(processor: SpanProcessor, sampling_ratio: float, clock: Clock) -> CycleTracer:
-    """Make a tracer that sends its spans to ``processor``.
-
-    Args:
-        sampling_ratio: Fraction of cycles to sample, 0 to 1; a binding cycle is sampled with its scheduling cycle.
-    """
+    """Make a tracer that samples a fraction of cycles, and each binding cycle with its scheduling cycle."""
     from opentelemetry.sdk.resources import Resource  # noqa: PLC0415 - an extra that need not be installed
     from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415 - as above
     from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased  # noqa: PLC0415 - as above

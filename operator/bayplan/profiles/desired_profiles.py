@@ -76,11 +76,7 @@ class PluginConfigValidation:
     def validate(
         self, bodies: Iterable[Mapping[str, Any]], references: Mapping[str, tuple[str, ...]]
     ) -> tuple[DesiredPluginConfig, ...]:
-        """Validate all PluginConfig objects; results of objects that are not among them are dropped.
-
-        Returns:
-            A result for each, sorted by name.
-        """
+        """Return a result for each object, sorted by name; results of objects that are not among them are dropped."""
         before, self._validated = self._validated, {}
         results = [self._result(body, references, before) for body in bodies]
         return tuple(sorted(results, key=lambda config: config.meta.name))
@@ -431,12 +427,7 @@ QueueSort = tuple[str, str]
 
 
 class ProfileQueueSort(Struct, frozen=True):
-    """QueueSort of one profile.
-
-    Attributes:
-        live: The live QueueSort; None if the profile is not live.
-        wanted: The QueueSort of its spec; None if the spec cannot be built, so that the live one stays.
-    """
+    """QueueSort of one profile: the live one, and that of its spec; None if that cannot be built."""
 
     profile: str
     live: QueueSort | None
@@ -444,25 +435,14 @@ class ProfileQueueSort(Struct, frozen=True):
 
 
 class QueueSortDecision(Struct, frozen=True):
-    """The profiles that may go live now.
-
-    Attributes:
-        waiting: Profiles that may not yet, each with the profiles that disagree.
-    """
+    """The profiles that may go live now, and those that wait, each with the profiles that disagree."""
 
     ready: frozenset[str]
     waiting: dict[str, tuple[str, ...]]
 
 
 def decide_queue_sort(profiles: Sequence[ProfileQueueSort]) -> QueueSortDecision:
-    """Decide which profiles may go live together.
-
-    Args:
-        profiles: All profiles that are or would be live, oldest first.
-
-    Returns:
-        The decision. While no profile is live, the oldest profile's QueueSort is used.
-    """
+    """Decide which of all profiles, oldest first, may go live together; if none is live, the oldest one decides."""
     live = [profile for profile in profiles if profile.live is not None]
     if live:
         wanted = {profile.wanted or profile.live for profile in live}

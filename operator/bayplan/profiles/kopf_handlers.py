@@ -118,11 +118,7 @@ def operator_settings() -> kopf.OperatorSettings:
 
 
 class KopfOperator:
-    """kopf, which watches the custom resources from a thread of its own.
-
-    Args:
-        watched: Receiver of each kind's events, called in the loop that constructs this object.
-    """
+    """kopf, in a thread of its own; it calls the receivers of events in the loop that constructs this object."""
 
     def __init__(
         self, access: ClusterAccess, watched: Mapping[type[CustomResource], Watched], webhook: Webhook | None = None
@@ -191,11 +187,7 @@ class KopfOperator:
             self._loop.call_soon_threadsafe(function, *arguments)
 
     def registry(self, on_cleanup: Callable[[], None] = lambda: None) -> kopf.OperatorRegistry:
-        """Return a registry with all handlers.
-
-        Args:
-            on_cleanup: Called in kopf's thread when its tasks have ended.
-        """
+        """Return a registry with all handlers; ``on_cleanup`` is called in kopf's thread when its tasks have ended."""
         registry = kopf.OperatorRegistry()
 
         # Coroutines although few await: kopf runs plain functions in further threads, which would reorder events.

@@ -186,11 +186,7 @@ class ProfileController:
         return body
 
     async def publish(self, *, counts_too: bool = False) -> None:
-        """Store the revisions that went live and write the statuses that changed.
-
-        Raises:
-            ClusterWriteError: A write failed; all others were attempted.
-        """
+        """Store the revisions that went live and write the statuses that changed, all before a failure is raised."""
         try:
             await self.history.save()
         finally:

@@ -40,11 +40,7 @@ LastGood = Callable[[str], Sequence[ProfileConfig]]
 
 @dataclass(slots=True)
 class _Build:
-    """Result of building one revision of one profile.
-
-    Attributes:
-        instance: The instance, until it goes live.
-    """
+    """Result of building one revision of one profile, with the instance until that goes live."""
 
     key: tuple[str, bool]
     instance: FrameworkInstance | None = None
@@ -340,10 +336,7 @@ class BuiltProfile:
 
 
 def build_profile(scheduler: Scheduler, profile: DesiredProfile) -> BuiltProfile:
-    """Build a profile.
-
-    An invalid profile is built for the findings about its other parts, and the instance is retired at once.
-    """
+    """Build a profile; an instance of an invalid one, for findings about its other parts, is retired at once."""
     config = profile.config
     if config is None:
         return BuiltProfile()

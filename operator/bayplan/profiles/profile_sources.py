@@ -117,11 +117,7 @@ class ResourcePorts:
 
 
 class CustomResourceProfiles(ProfileSource):
-    """SchedulerProfiles and PluginConfigs, and PodGroups beside them, from the API server.
-
-    Raises:
-        ConfigError: The file of initial profiles is invalid.
-    """
+    """SchedulerProfiles, PluginConfigs and PodGroups; raises ConfigError if the initial profiles are invalid."""
 
     def __init__(self, scheduler: Scheduler, ports: ResourcePorts, settings: Settings) -> None:
         clock = ports.clock
@@ -147,10 +143,7 @@ class CustomResourceProfiles(ProfileSource):
         self._initial = InitialProfiles(ports.connection, clock, initial)
 
     async def read(self) -> None:
-        """List the objects and the stored revisions.
-
-        Returns without PodGroups if they cannot be listed: only pods that name one wait for them.
-        """
+        """List the objects and the stored revisions; for PodGroups that cannot be listed only their pods wait."""
         self._ports.groups.unlisted("the PodGroups of bayplan.dev have not been listed yet")
         await self._read_profiles()
         try:
@@ -266,11 +259,7 @@ class CustomResourceProfiles(ProfileSource):
 
 
 class ConfiguredProfiles(ProfileSource):
-    """The profiles of one KubeSchedulerConfiguration, which never change.
-
-    Raises:
-        ConfigError: With every problem of every profile.
-    """
+    """The profiles of one KubeSchedulerConfiguration; raises ConfigError with every problem of all of them."""
 
     def __init__(self, scheduler: Scheduler, configuration: RunConfiguration) -> None:
         self._scheduler = scheduler
@@ -290,11 +279,7 @@ _LONGEST_BACKOFF_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """The kinds to list, and how often.
-
-    Attributes:
-        kinds: In the order in which they are listed.
-    """
+    """The kinds to list, in the order in which they are listed, and how often."""
 
     what: str
     kinds: tuple[type[CustomResource], ...]
@@ -376,11 +361,7 @@ _FIRST_CREATION_SECONDS, _LONGEST_CREATION_SECONDS = 0.5, 30.0
 
 
 def read_initial_profiles(path: Path) -> list[dict[str, Any]]:
-    """Read the manifests of a file.
-
-    Raises:
-        ConfigError: The file cannot be read, or contains something else than SchedulerProfiles with names.
-    """
+    """Read a file of named SchedulerProfiles; raises ConfigError if it cannot be read, or has other objects."""
     try:
         found = [one for one in yaml_documents.load_all(path.read_text(encoding="utf-8")) if one is not None]
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:

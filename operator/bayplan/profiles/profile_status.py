@@ -73,11 +73,7 @@ class ProfileFindings:
 
 @dataclass(frozen=True, slots=True)
 class AppliedProfile:
-    """A profile after its desired state was applied.
-
-    Attributes:
-        activated: The revision that went live from the current spec in this step and is to be stored; None for none.
-    """
+    """A profile after its desired state was applied, with the revision to store if one of its spec went live."""
 
     desired: DesiredProfile
     findings: ProfileFindings
@@ -129,11 +125,7 @@ class ContestedPods:
 
 
 def contested_pods(nodes: Iterable[ContestedNode], profile: str) -> ContestedPods | None:
-    """Return the contested nodes with pods of a profile; None for none.
-
-    Args:
-        nodes: Contested nodes, the last overcommitted first.
-    """
+    """Return the contested nodes, the last overcommitted first, with pods of a profile; None for none."""
     found = [node for node in nodes if profile in node.profiles]
     return ContestedPods(len(found), found[0].name, found[0].rivals[-1], found[0].pods[-1]) if found else None
 
@@ -155,11 +147,7 @@ def rivalry(of_binds: ConditionUpdate, nodes: ContestedPods | None) -> Condition
 def contested(
     lost_binds: int, lost: LostBind | None, last_time: datetime | None, conditions: tuple[Condition, ...], now: datetime
 ) -> ConditionUpdate:
-    """Make the condition Contested.
-
-    Args:
-        conditions: The current conditions, whose message stays if this process has lost no bind.
-    """
+    """Make the condition Contested; the message of the current one stays if this process has lost no bind."""
     if last_time is None or now - last_time >= timedelta(seconds=CONTESTED_SECONDS):
         minutes = round(CONTESTED_SECONDS / 60)
         return ConditionUpdate(
@@ -211,11 +199,7 @@ _MAX_RESOURCES = 32
 
 @dataclass(frozen=True, slots=True)
 class RunningShadow:
-    """A shadow that runs.
-
-    Attributes:
-        is_paused: Whether it pauses after repeated errors.
-    """
+    """A shadow that runs, and whether it pauses after repeated errors."""
 
     shadow: Shadow
     has_live_profile: bool
@@ -371,12 +355,7 @@ class Progress:
 
 
 class StatusChange(Struct, frozen=True):
-    """Difference between a status and the written one.
-
-    Attributes:
-        patch: Fields that differ, None for those to remove.
-        counts: Whether counts differ that were written before.
-    """
+    """The fields of a status that differ from the written one, None for those to remove, and whether counts do."""
 
     patch: dict[str, Any]
     at_once: bool
@@ -441,11 +420,7 @@ def plugin_config_status(validated: DesiredPluginConfig, written: Mapping[str, A
 
 
 def status_change(written: Mapping[str, Any], wanted: Mapping[str, Any]) -> StatusChange:
-    """Compare a status with the written one.
-
-    Returns:
-        The difference; fields to remove are None in its patch.
-    """
+    """Compare a status with the written one; fields to remove are None in the patch."""
     patch: dict[str, Any] = {name: value for name, value in wanted.items() if written.get(name) != value}
     patch |= dict.fromkeys(name for name in written if name not in wanted)
     counts = set(_COUNTS)

@@ -53,12 +53,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class StoredRevision:
-    """Stored revision.
-
-    Attributes:
-        created: When it was stored; None if unknown.
-        config: The content; None if this version of Bayplan cannot read it.
-    """
+    """Stored revision; ``created`` is None if unknown, ``config`` if this version of Bayplan cannot read it."""
 
     name: str
     namespace: str
@@ -176,11 +171,7 @@ def without_keys(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_keys(stored: Mapping[str, Any], spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of a stored content with the client keys of extenders.
-
-    Raises:
-        ConfigError: The profile has another key now, or none.
-    """
+    """Return a copy of a content with the client keys of extenders; raises ConfigError if a key has changed."""
     keys = {_digest(tls["keyData"]): tls["keyData"] for _, tls in _tls_configs(spec) if tls.get("keyData")}
     copied = deepcopy(dict(stored))
     for number, tls in _tls_configs(copied):

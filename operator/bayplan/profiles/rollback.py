@@ -42,11 +42,7 @@ _ABSENT = object()
 
 
 def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """List each difference.
-
-    Returns:
-        Such as ``podMaxBackoffSeconds: 10 → 20``, sorted by the fields' paths; empty for equal specs.
-    """
+    """List each difference, such as ``podMaxBackoffSeconds: 10 → 20``, sorted by the fields' paths."""
     before, after = dict(_leaves(old, "")), dict(_leaves(new, ""))
     found = []
     for path in sorted({*before, *after}):
@@ -70,11 +66,7 @@ def changes_summary(differences: list[str]) -> str:
 
 
 def unified_diff(old: Mapping[str, Any], new: Mapping[str, Any], names: tuple[str, str]) -> str:
-    """Compare line by line, like ``diff -u``.
-
-    Returns:
-        Text that ends in a line break; empty for equal specs.
-    """
+    """Compare line by line, like ``diff -u``; empty for equal specs."""
     before, after = (as_yaml(dict(spec)).splitlines(keepends=True) for spec in (old, new))
     return "".join(difflib.unified_diff(before, after, *names))
 
@@ -304,14 +296,7 @@ class Rollback:
 
 
 def target(history: ProfileHistory, revision: str | None) -> StoredRevision:
-    """Find the revision to go back to.
-
-    Args:
-        revision: The requested one; None for the newest valid revision that differs from the current spec.
-
-    Raises:
-        NotFoundError: There is none.
-    """
+    """Return a revision; for None the newest valid one that differs from the current spec, or NotFoundError."""
     if revision is not None:
         return history.named(revision)
     newest = history.revisions[0] if history.revisions else None
@@ -396,11 +381,7 @@ async def write(connection: ApiConnection, rollback: Rollback, *, dry_run: bool)
 
 @dataclass(frozen=True, slots=True)
 class SpecWrite:
-    """A spec to write into a profile.
-
-    Attributes:
-        field_manager: Name of the command in ``managedFields``.
-    """
+    """A spec to write into a profile, with the name of the command for ``managedFields``."""
 
     body: Body
     spec: Mapping[str, Any]

@@ -114,12 +114,7 @@ class StatusWriter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StatusSource:
-    """A status to write.
-
-    Attributes:
-        make: Makes the status from the one last written and the time.
-        events: Returns the events to record for a change from the first status to the second.
-    """
+    """A status to write, made from the last one and the time, and the events of a change between two statuses."""
 
     plural: str
     meta: ObjectMeta
@@ -137,11 +132,7 @@ class _Written:
 
 
 class StatusPublisher:
-    """Writer of statuses and of the events about their changes; counts of an object at most every ten seconds.
-
-    Args:
-        record: Records events, each after its status is written: a failed write is retried as a whole.
-    """
+    """Writer of statuses and then of events about their changes; counts of an object at most every ten seconds."""
 
     def __init__(self, writer: StatusWriter, clock: Clock, record: Callable[[Event], None]) -> None:
         self._writer = writer
@@ -150,14 +141,7 @@ class StatusPublisher:
         self._written: dict[str, _Written] = {}
 
     async def publish(self, sources: Iterable[StatusSource], *, counts_too: bool = False) -> None:
-        """Write the statuses that changed.
-
-        Args:
-            counts_too: Write counts before their interval is over, too: this process stops.
-
-        Raises:
-            ClusterWriteError: At least one could not be written; the others were.
-        """
+        """Write the statuses that changed, ``counts_too`` before they are due, all before a failure is raised."""
         sources = list(sources)
         uids = {source.meta.uid for source in sources}
         self._written = {uid: written for uid, written in self._written.items() if uid in uids}

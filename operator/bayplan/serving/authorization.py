@@ -133,10 +133,7 @@ def for_this_host(handler: Handler) -> Handler:
 
 
 def is_on_this_host(remote: str | None) -> bool:
-    """Return whether an address is loopback, also IPv4 in IPv6; False if it is unknown.
-
-    An address of a peer on loopback does not make a request local, see :func:`is_local`.
-    """
+    """Return whether an address of a peer is loopback, which does not make a request local, see :func:`is_local`."""
     try:
         address = ip_address((remote or "").partition("%")[0])
     except ValueError:
@@ -173,11 +170,7 @@ class ReviewQueue:
 
     @asynccontextmanager
     async def turn(self, origin: str) -> AsyncIterator[None]:
-        """Wait for a turn of an origin, and keep it until the block ends.
-
-        Raises:
-            ServerUnavailableError: Too many callers wait, or the wait took too long.
-        """
+        """Wait for a turn of an origin and keep it until the block ends; raises ServerUnavailableError if many wait."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._add(origin, turn)
         too_late = ServerUnavailableError("too many reviews wait")
@@ -250,11 +243,7 @@ class ReviewCache(Generic[K, V]):
         self._in_progress: dict[K, asyncio.Task[V]] = {}
 
     async def get(self, key: K, origin: str, review: Callable[[], Coroutine[Any, Any, V]]) -> V:
-        """Return the cached result of a review, or call ``review``.
-
-        Raises:
-            ServerUnavailableError: Too many reviews wait.
-        """
+        """Return the cached result of a review, or call ``review``; raises ServerUnavailableError if too many wait."""
         cached = self._accepted.get(key) or self._rejected.get(key)
         if cached is not None and self._clock.now() < cached[0]:
             return cached[1]
@@ -393,11 +382,7 @@ class RequestAuthorization:
     async def denial(
         self, token: str, permissions: Sequence[Permission], audience: str = "", origin: str = ""
     ) -> Denial | None:
-        """Return why a token does not authorize a request; None if it does.
-
-        Args:
-            origin: Address of the caller; addresses take turns when many unknown tokens are sent.
-        """
+        """Return why a token does not authorize a request, None if it does; addresses (``origin``) take turns."""
         # A token is ASCII; other bytes could not be sent to the API server.
         if not token or not token.isascii():
             return Denial(HTTPStatus.UNAUTHORIZED, "Unauthorized: send a bearer token of the cluster")
@@ -468,11 +453,7 @@ class _StatusBody(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def _status_response(code: HTTPStatus, message: str) -> web.Response:
-    """Return a response that rejects a request.
-
-    Args:
-        code: 401, 403 or 503.
-    """
+    """Return a response that rejects a request with 401, 403 or 503."""
     body = msgspec.json.encode(_StatusBody(message, _REASONS[code], code.value))
     headers = {"WWW-Authenticate": "Bearer"} if code is HTTPStatus.UNAUTHORIZED else None
     return web.Response(status=code.value, body=body, content_type="application/json", headers=headers)
@@ -485,11 +466,7 @@ _SECONDS = 4.0
 
 
 class User(msgspec.Struct, frozen=True, rename="camel"):
-    """Authenticated user of a TokenReview.
-
-    Attributes:
-        extra: Information that authenticators pass to authorizers.
-    """
+    """Authenticated user of a TokenReview; authenticators pass ``extra`` to authorizers."""
 
     username: str = ""
     uid: str = ""
@@ -530,14 +507,7 @@ class AccessReviews:
         self._access = ObjectJsonDecoder(_AccessReview)
 
     async def user_of(self, token: str, audience: str = "") -> User | None:
-        """Return the user of a token; None for a token that the API server does not accept.
-
-        Args:
-            audience: Audience of the token; "" for the API server itself.
-
-        Raises:
-            ClusterWriteError: The request failed.
-        """
+        """Return the user of a token of an audience, "" for the API server's; None if that does not accept it."""
         spec: dict[str, Any] = {"token": token, **({"audiences": [audience]} if audience else {})}
         review = await self._review(_TOKENS, "authentication.k8s.io/v1", "TokenReview", spec, self._tokens)
         status = review.status
@@ -546,11 +516,7 @@ class AccessReviews:
         return status.user if status.authenticated and is_for_audience else None
 
     async def access(self, user: User, verb: str, path: str) -> Access:
-        """Review access to a non-resource path.
-
-        Args:
-            verb: The HTTP method in lower case.
-        """
+        """Review access to a non-resource path; ``verb`` is the HTTP method in lower case."""
         return await self._access_of(user, {"nonResourceAttributes": {"path": path, "verb": verb}})
 
     async def resource_access(self, user: User, verb: str, resource: str, namespace: str = "") -> Access:

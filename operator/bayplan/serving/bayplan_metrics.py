@@ -255,12 +255,7 @@ def feature_metrics(gates: FeatureGates) -> Iterator[Metric]:
 
 @dataclass(frozen=True, slots=True)
 class OperatorSources:
-    """Sources of the metrics of the operator.
-
-    Attributes:
-        reconciles: Returns the number of reconciles by resource and result.
-        arrivals: Delays of pods from creation to the scheduler.
-    """
+    """Sources of the metrics of the operator; reconciles are counted by resource and result."""
 
     election: LeaderElection | None
     clock: Clock

@@ -158,11 +158,7 @@ NamespacesOf = Callable[[str, bool], Sequence[str]]
 
 @dataclass(frozen=True, slots=True)
 class ExplainCalls:
-    """What the explain endpoint calls.
-
-    Attributes:
-        namespaces_of: Finds a name in all namespaces.
-    """
+    """What the explain endpoint calls; ``namespaces_of`` finds a name in all namespaces."""
 
     pod: Explainer
     gang: GangExplainer = lambda *_: None
@@ -256,11 +252,7 @@ class Profiler:
         self._is_running = False
 
     async def run(self, seconds: float) -> cProfile.Profile:
-        """Profile everything that the event loop runs.
-
-        Raises:
-            ProfilerBusyError: Another profile is in progress.
-        """
+        """Profile everything that the event loop runs; raises ProfilerBusyError if another profile is in progress."""
         if self._is_running:
             raise ProfilerBusyError
         self._is_running = True

@@ -93,11 +93,7 @@ class FitSources:
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """Sender of a request that is being answered.
-
-    Attributes:
-        since: When the body had arrived, by the monotonic clock.
-    """
+    """Sender of a request that is being answered; its body had arrived at ``since``, by the monotonic clock."""
 
     caller: Caller
     request: web.Request
@@ -350,11 +346,7 @@ _REMEDIES = {
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Sender of a request.
-
-    Attributes:
-        authorization: Reviews of the sender's permissions; None for a local caller, who may see everything.
-    """
+    """Sender of a request; a local caller has no ``authorization``, and may see everything."""
 
     authorization: RequestAuthorization | None
     token: str = ""
@@ -380,11 +372,7 @@ class Caller:
 
 
 class FitAccess:
-    """Authorization of fit requests.
-
-    Args:
-        authorization: Reviews of tokens; None rejects callers from other hosts.
-    """
+    """Authorization of fit requests; without ``authorization`` callers from other hosts are rejected."""
 
     def __init__(
         self,
@@ -405,21 +393,13 @@ class FitAccess:
 
 
 def permissions_for(namespaces: Iterable[str], *, copies_node: bool) -> tuple[Permission, ...]:
-    """Return the permissions that a request needs.
-
-    Args:
-        copies_node: Whether it names a node of the cluster as the template.
-    """
+    """Return the permissions that a request needs; one that names a node of the cluster as template may get nodes."""
     found = [Permission("create", resource=FITS, namespace=each) for each in sorted(namespaces)]
     return (*found, Permission("get", resource="nodes")) if copies_node else tuple(found)
 
 
 def namespaces_of(objects: Iterable[Mapping[str, Any]], default: str) -> set[str]:
-    """Return the namespaces of manifests.
-
-    Args:
-        default: Namespace of manifests without one.
-    """
+    """Return the namespaces of manifests; those without one are in the default one."""
     found = set()
     for each in objects:
         if str(each.get("kind")) not in CLUSTER_SCOPED:

@@ -37,13 +37,7 @@ timer for all three cases.
 
 @dataclass(frozen=True, slots=True)
 class Protection:
-    """Protection of a server; none by default.
-
-    Attributes:
-        certificate: Certificate for HTTPS; None for plain HTTP.
-        authorization: Authorization of requests; None accepts all.
-        clock: Clock for reloads of the certificate; required with a certificate.
-    """
+    """Certificate for HTTPS, with a clock for reloads, and authorization; without them plain HTTP for everyone."""
 
     certificate: ServedCertificate | None = None
     authorization: RequestAuthorization | None = None
@@ -88,11 +82,7 @@ class Background(Protocol):
 
 
 class HealthServer:
-    """Server of health, metrics and additional routes.
-
-    Args:
-        listener: Sockets of the server, which it closes when it stops.
-    """
+    """Server of health, metrics and additional routes; it closes the sockets of ``listener`` when it stops."""
 
     def __init__(
         self,

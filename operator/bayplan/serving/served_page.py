@@ -60,11 +60,7 @@ _REMEDIES = {
 
 
 class PageAccess:
-    """Authorization of requests for data.
-
-    Args:
-        authorization: Reviews of tokens; None rejects callers from other hosts.
-    """
+    """Authorization of requests for data; without ``authorization`` callers from other hosts are rejected."""
 
     def __init__(
         self,
@@ -452,12 +448,7 @@ _OTHER_TYPE = "text/plain; charset=utf-8"
 
 @dataclass(frozen=True, slots=True)
 class AssetFile:
-    """A static file.
-
-    Attributes:
-        compressed: Content with gzip.
-        etag: Value of ETag: the hash of the content.
-    """
+    """A static file, plain and with gzip; ``etag`` is the hash of the content."""
 
     body: bytes
     compressed: bytes
@@ -466,11 +457,7 @@ class AssetFile:
 
 
 def read_assets(directory: Path = ASSETS) -> Mapping[str, AssetFile]:
-    """Return all files of a directory by their path in it, such as ``panels/pending.mjs``.
-
-    Raises:
-        OSError: A file cannot be read.
-    """
+    """Return all files of a directory by their path in it, such as ``panels/pending.mjs``; raises OSError."""
     found = {}
     for path in sorted(directory.rglob("*")):
         if path.is_file():

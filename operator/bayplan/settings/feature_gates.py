@@ -256,11 +256,7 @@ class FeatureGates:
 
 
 def gate_problems(given: Mapping[str, bool], known: Sequence[FeatureGate] = GATES) -> Iterator[RuleProblem]:
-    """Validate requested gates.
-
-    Yields:
-        A problem for each unknown name and each locked gate with another value; its location is the name.
-    """
+    """Yield a problem for each unknown name and each locked gate with another value; its location is the name."""
     by_name = {gate.name: gate for gate in known}
     names = sorted((*by_name, *_SETS))
     for name, value in given.items():

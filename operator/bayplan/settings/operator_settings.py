@@ -200,11 +200,7 @@ class LeaderElectionSettings(ConfigModel):
                 yield RuleProblem((problem.path.lstrip("."),), problem.message)
 
     def options(self, namespace: str, selection: ProfileSelection | None = None) -> ElectionOptions:
-        """Return the Lease and its durations.
-
-        Args:
-            selection: The profiles that this Lease covers, None for all; each selection has its own Lease.
-        """
+        """Return the Lease and its durations; each selection of profiles (None for all) has its own Lease."""
         name = _LEASE if selection is None else f"{_LEASE}-{selection.digest}"
         return ElectionOptions(
             self.resource_namespace or namespace,
@@ -499,11 +495,7 @@ def runs_in_cluster(settings: Settings, environment: Mapping[str, str] = os.envi
 
 
 def revision_namespace(settings: Settings, environment: Mapping[str, str] = os.environ) -> str:
-    """Return the namespace in which ControllerRevisions are stored.
-
-    Returns:
-        The setting, else the pod's namespace, else that of the kubeconfig's context, else ``default``.
-    """
+    """Return the setting, else the pod's namespace, else that of the kubeconfig's context, else ``default``."""
     if settings.namespace is not None:
         return settings.namespace
     if runs_in_cluster(settings, environment):

@@ -38,11 +38,7 @@ _EXACT = {"=": IN, "==": IN, "!=": NOT_IN}
 
 
 class ProfileSelection:
-    """The profiles of one process.
-
-    Raises:
-        ConfigError: It cannot be parsed; the path is empty.
-    """
+    """The profiles of one process; raises ConfigError, with an empty path, if it cannot be parsed."""
 
     def __init__(self, text: str) -> None:
         self.text = text.strip()
@@ -69,11 +65,7 @@ def _problem(message: str) -> ConfigError:
 
 
 def parse_label_selector(text: str) -> LabelMatcher:
-    """Parse a selector that is not empty.
-
-    Raises:
-        SelectorError: The text is not a selector.
-    """
+    """Parse a selector that is not empty; raises SelectorError."""
     return LabelMatcher(tuple(_Parser(text).requirements()))
 
 

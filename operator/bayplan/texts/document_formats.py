@@ -64,11 +64,7 @@ def _as_yaml(document: Any) -> str:
 
 
 def read_answer(answer: bytes, kind: type[T], what: str) -> T:
-    """Decode a document that the operator returned.
-
-    Raises:
-        ServerUnavailableError: The JSON is not such a document.
-    """
+    """Decode a document that the operator returned; raises ServerUnavailableError if it is not such a document."""
     try:
         return msgspec.json.decode(answer, type=kind)
     except msgspec.DecodeError as error:
@@ -81,11 +77,7 @@ _logged: set[tuple[str, str]] = set()
 
 
 def item_or_error(what: str, build: Callable[[], T], failed: Callable[[str], T]) -> T:
-    """Build one item of a document.
-
-    Args:
-        what: Kind of item, for the log, such as ``the explanation of a pod``.
-    """
+    """Build one item of a document; the log names it ``what``, such as ``the explanation of a pod``."""
     try:
         return build()
     except Exception as error:  # noqa: BLE001 - logged, and shown in the place of the item

@@ -46,11 +46,7 @@ NO_HEAD = ReportHead()
 
 
 def report_style() -> str:
-    """Return the style sheet of all reports, which is that of the page.
-
-    Raises:
-        OSError: An asset cannot be read.
-    """
+    """Return the style sheet of all reports, which is that of the page; raises OSError."""
     return "\n".join((ASSETS / name).read_text(encoding="utf-8") for name in _STYLES)
 
 
@@ -85,11 +81,7 @@ def page_of(title: str, sections: Iterable[RenderableType], head: ReportHead = N
 def html_document(
     title: str, style: str, body: Iterable[str], *, scripts: Iterable[str] = (), head: Iterable[str] = ()
 ) -> str:
-    """Return a document that may use its own style sheet and scripts and nothing else.
-
-    Args:
-        scripts: Hashes of the permitted scripts, as :func:`hash_source` returns them.
-    """
+    """Return a document that may use its own style sheet, and the scripts with these hashes, and nothing else."""
     permitted = " ".join(f"'{each}'" for each in scripts)
     policy = "; ".join(
         (
@@ -204,11 +196,7 @@ def _attribute(classes: Iterable[str]) -> str:
 
 
 def text_of(sections: Iterable[RenderableType]) -> str:
-    """Render sections with an empty line between them.
-
-    Returns:
-        Text as wide as the terminal and coloured if stdout is one; otherwise plain text with one row per line.
-    """
+    """Render sections, as wide as the terminal and coloured if stdout is one, otherwise with one row per line."""
     console = Console(
         file=sys.stdout, width=None if sys.stdout.isatty() else PIPED_WIDTH, highlight=False, markup=False, emoji=False
     )

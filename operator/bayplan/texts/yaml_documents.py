@@ -111,11 +111,7 @@ class PlainDumper(yaml.SafeDumper):
 
 
 def load(text: str | bytes) -> Any:
-    """Parse the one document of a text; None for an empty one.
-
-    Raises:
-        YAMLError: The text is not YAML, has several documents, or exceeds a bound.
-    """
+    """Parse the one document of a text, None for an empty one; raises YAMLError as :func:`load_all`."""
     documents = list(load_all(text))
     if len(documents) > 1:
         raise RejectedYamlError("has several documents; keep one")
@@ -123,11 +119,7 @@ def load(text: str | bytes) -> Any:
 
 
 def load_all(text: str | bytes, loader: type[yaml.CSafeLoader] = SafeLoader) -> Iterator[Any]:
-    """Parse all documents of a text.
-
-    Raises:
-        YAMLError: The text is not YAML, or exceeds a bound.
-    """
+    """Parse all documents of a text; raises YAMLError if it is not YAML, or exceeds a bound."""
     for reader, node in read_nodes(text, loader):
         _check_keys(node)
         try:
@@ -169,11 +161,7 @@ def list_items(document: Any) -> list[Any] | None:
 
 
 def read_nodes(text: str | bytes, loader: type[yaml.CSafeLoader]) -> Iterator[tuple[yaml.CSafeLoader, yaml.Node]]:
-    """Parse all documents of a text to nodes, which have their lines; repeated keys are not checked.
-
-    Yields:
-        Each document's node, and the loader that converts it to plain data.
-    """
+    """Parse all documents to nodes with lines, and the loader of their data; repeated keys are not checked."""
     try:
         _check_depth(text)
     except yaml.MarkedYAMLError:
@@ -209,11 +197,7 @@ def _separated(text: str | bytes) -> str:
 
 
 def _check_depth(text: str | bytes) -> None:
-    """Reject a text that is nested too deep, by its events, which are parsed without recursion.
-
-    Raises:
-        YAMLError: It is nested too deep, or is not YAML.
-    """
+    """Reject a text that is nested too deep, or is not YAML, by its events, which are parsed without recursion."""
     depth = 0
     for event in yaml.parse(text, Loader=yaml.CSafeLoader):
         if isinstance(event, yaml.CollectionStartEvent):

@@ -52,11 +52,7 @@ class Finding(Struct, frozen=True, rename="camel"):
 
 
 class Report(Struct, frozen=True, rename="camel"):
-    """All findings.
-
-    Attributes:
-        unreadable: Files that could not be read, in sentences.
-    """
+    """All findings, and the files that could not be read, in sentences."""
 
     valid: bool
     objects: int
@@ -104,11 +100,7 @@ class Manifest:
     node: yaml.Node
 
     def line(self, path: str = "") -> int:
-        """Return the line of a field, from 1, or of the mapping or list around it if the field does not exist.
-
-        Args:
-            path: Such as ``spec.plugins.score.enabled[2].name``.
-        """
+        """Return the line, from 1, of a field such as ``spec.plugins.score.enabled[2].name``, or of what has it."""
         node: yaml.Node = self.node
         line: int = node.start_mark.line
         for index, name in path_steps(path):
@@ -134,11 +126,7 @@ class Reading:
 
 
 def read_manifests(sources: Sequence[str], *, recursive: bool = False) -> Reading:
-    """Read manifests.
-
-    Args:
-        sources: Files, directories (their ``.yaml``, ``.yml`` and ``.json`` files), ``-`` for standard input.
-    """
+    """Read files, the ``.yaml``, ``.yml`` and ``.json`` files of directories, or standard input for ``-``."""
     reading = Reading()
     for source in sources:
         for name, text in _texts(source, recursive, reading):

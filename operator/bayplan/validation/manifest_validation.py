@@ -348,11 +348,7 @@ def balance_plugins(policy: Mapping[str, Any]) -> frozenset[str]:
 
 
 def counteracting(args: Mapping[str, Any] | None, enabled: frozenset[str]) -> str:
-    """Return why a profile works against the descheduler, with the remedy; "" if it does not.
-
-    Args:
-        args: Args of NodeResourcesFit; None for the defaults.
-    """
+    """Return why a profile, by its args of NodeResourcesFit, works against the descheduler, with the remedy, or ""."""
     strategy = mapping_at(args, "scoringStrategy")
     packs = _is_packing(strategy)
     kind = strategy.get("type", "LeastAllocated")

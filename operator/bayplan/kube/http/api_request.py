@@ -154,14 +154,7 @@ def decode_status(body: bytes) -> ApiStatus:
 
 
 def api_error(request: str, status: int, body: bytes) -> ClusterWriteError:
-    """Make the error for a response other than 2xx.
-
-    Args:
-        status: HTTP status code; a redirect is an error too, since the API server sends none that must be followed.
-
-    Returns:
-        An error whose class defines what to do next; its text contains the server's own message.
-    """
+    """Make the error of a response other than 2xx, also of a redirect: its class defines what to do next."""
     found = _BY_STATUS.get(status)
     if found is None:
         found = ServerFailedError if status >= 500 else InvalidRequestError
@@ -225,11 +218,7 @@ class TokenBucket:
         self._then = now
 
     def try_take(self) -> float:
-        """Take a token if there is one.
-
-        Returns:
-            0.0 if a token was taken; otherwise the seconds until there will be one.
-        """
+        """Take a token and return 0.0; if there is none, return the seconds until there will be one."""
         self._refill()
         if self._tokens >= 1.0:
             self._tokens -= 1.0

@@ -116,12 +116,7 @@ _READ_BYTES = 1 << 14
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Destination of requests.
-
-    Attributes:
-        tls: TLS context; None for plain TCP.
-        server_hostname: Name that the certificate must have; None for ``host``.
-    """
+    """Destination of requests: plain TCP without ``tls``; the certificate is for ``server_hostname``, else ``host``."""
 
     host: str
     port: int
@@ -130,11 +125,7 @@ class Endpoint:
 
 
 async def open_socket(endpoint: Endpoint) -> socket.socket:
-    """Return a connected, non-blocking socket, after the TLS handshake if the endpoint uses TLS.
-
-    Raises:
-        OSError: The endpoint cannot be reached, or its certificate is not valid for it.
-    """
+    """Return a connected, non-blocking socket, after the TLS handshake if there is one; raises OSError."""
     sock = await _connected(endpoint)
     if endpoint.tls is None:
         return sock

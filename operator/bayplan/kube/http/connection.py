@@ -86,11 +86,7 @@ class ConnectionOptions:
 
 
 class FencedBody(BytesPayload):
-    """Body that calls the write fence before it is written.
-
-    Attributes:
-        refused: The error that the fence raised, or None.
-    """
+    """Body that calls the write fence before it is written; ``refused`` is the error that the fence raised."""
 
     def __init__(self, body: bytes, fence: Callable[[], None], content_type: str) -> None:
         super().__init__(body, content_type=content_type)
@@ -281,11 +277,7 @@ class ApiConnection:
     async def stream(
         self, path: str, params: tuple[tuple[str, str], ...], idle_seconds: float
     ) -> AsyncIterator[aiohttp.StreamReader]:
-        """Open a watch; reading its body raises the same errors as :meth:`request`.
-
-        Args:
-            idle_seconds: Maximum silence, to detect a frozen server.
-        """
+        """Open a watch that ends after ``idle_seconds`` of silence; reading it raises the errors of :meth:`request`."""
         await self._renew()
         renewals = self._renewals
         headers = {"Accept": JSON, **self._authorized()}
@@ -498,22 +490,14 @@ Item = TypeVar("Item")
 
 
 class ListMeta(Struct, frozen=True, gc=False, rename="camel"):
-    """Metadata of a page.
-
-    Attributes:
-        continue_: Token for the next page; empty on the last one.
-    """
+    """Metadata of a page; ``continue_`` is the token for the next page, empty on the last one."""
 
     resource_version: str = ""
     continue_: str = msgspec.field(default="", name="continue")
 
 
 class ListPage(Struct, Generic[Item], frozen=True, gc=False):
-    """One page of a list response.
-
-    Attributes:
-        items: The objects; None if the server writes null for an empty list.
-    """
+    """One page of a list response; ``items`` is None if the server writes null for an empty list."""
 
     # Required: a response that is not a list would otherwise decode as a list without objects, and all known objects
     # would be treated as deleted.

@@ -24,11 +24,7 @@ _QUOTE = ord('"')
 
 
 def shallow(text: bytes) -> bytes:
-    """Return JSON in which values nested deeper than :data:`MAX_DEPTH` levels are null.
-
-    Returns:
-        The same text if nothing is nested deeper.
-    """
+    """Return JSON in which values nested deeper than :data:`MAX_DEPTH` are null; the same text if there is none."""
     # An upper bound of the depth, because brackets in strings count too; cheaper than the search for tokens.
     if text.count(b"{") + text.count(b"[") <= MAX_DEPTH:
         return text
@@ -62,11 +58,7 @@ class DeepDecoder(Generic[T]):
         self._decoder: msgspec.json.Decoder[T] = msgspec.json.Decoder(kind)
 
     def decode(self, text: bytes | bytearray | msgspec.Raw) -> T:
-        """Decode JSON.
-
-        Raises:
-            DecodeError: The text is not JSON, or not of the type.
-        """
+        """Decode JSON; raises DecodeError if the text is not JSON, or not of the type."""
         try:
             return self._decoder.decode(text)
         except RecursionError:

@@ -84,11 +84,7 @@ class BrokenResponseError(OSError):
 
 @dataclass(slots=True)
 class Response:
-    """An HTTP response.
-
-    Attributes:
-        raw_headers: Headers as received; the last one if a name is repeated.
-    """
+    """An HTTP response; of a header that is repeated, ``raw_headers`` has the last one."""
 
     status: int
     raw_headers: dict[bytes, bytes]
@@ -218,11 +214,7 @@ class _Connection:
 
 
 class KeepAlivePool:
-    """Connections to one endpoint.
-
-    Args:
-        limit: Maximum number of connections; further requests wait in the order of arrival.
-    """
+    """At most ``limit`` connections to one endpoint; further requests wait in the order of arrival."""
 
     def __init__(
         self, endpoint: Endpoint, clock: Clock, limit: int, connect_seconds: float = 10.0, idle_seconds: float = 60.0

@@ -58,11 +58,7 @@ _NOT_LISTED = "the resource claims and devices of the cluster are not listed yet
 
 
 class DeviceInformers:
-    """Watches claims, classes, slices and taint rules from when they are served.
-
-    Args:
-        api: Receives the version that is served; the writer of claims uses it.
-    """
+    """Watches claims, classes, slices and taint rules from when they are served; ``api`` receives the version."""
 
     def __init__(
         self,

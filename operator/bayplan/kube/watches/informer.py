@@ -93,12 +93,7 @@ class RawHandler(Protocol[T_contra]):
 
 
 class Resource(Struct, frozen=True):
-    """A collection to watch.
-
-    Attributes:
-        field_selector: In the API's syntax; empty selects all.
-        label_selector: In the API's syntax; empty selects all.
-    """
+    """A collection to watch; selectors are in the API's syntax, and empty ones select all."""
 
     path: str
     field_selector: str = ""

@@ -33,12 +33,7 @@ T_contra = TypeVar("T_contra", contravariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Unreadable(Generic[T]):
-    """An object of which the newest version cannot be decoded.
-
-    Attributes:
-        object: The fields of that version that can be read.
-        reason: Why it cannot be decoded, with the field's path.
-    """
+    """The readable fields of an object whose newest version cannot be decoded, and why, with the field's path."""
 
     object: T
     reason: str
@@ -70,11 +65,7 @@ class Sink(Protocol[T_contra]):
 
 
 class Deferral(Protocol):
-    """State of a sink that may handle changes later than it is called.
-
-    Attributes:
-        on_error: Called if a change that is passed now fails later; None while none is passed.
-    """
+    """State of a sink that may handle changes later; ``on_error`` is called if a change that is passed now fails."""
 
     @property
     def is_on(self) -> bool:
@@ -155,12 +146,7 @@ class UndeliveredChanges(Generic[T]):
         self._timer = self._synced_timer = None
 
     def deliver(self, key: str, old: T | None, new: T | None) -> None:
-        """Deliver a change.
-
-        Args:
-            old: The version before; None for an added object.
-            new: The new version; None for a deleted object. ``known`` has it already.
-        """
+        """Deliver a change: ``old`` is None for an added object; ``new``, None for a deleted one, is known already."""
         if self._changes:
             undelivered = self._changes.get(key)
             if undelivered is not None:

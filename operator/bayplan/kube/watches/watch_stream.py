@@ -69,11 +69,7 @@ class WatchOutages:
 
 
 def watch_failure(path: str, error: SchedulerCoreError) -> str:
-    """Describe why a watch failed.
-
-    Returns:
-        The error's own text, with a remedy if a user has to act.
-    """
+    """Return why a watch failed: the error's own text, with a remedy if a user has to act."""
     advice = _advice(path, error)
     return f"{error}; {advice}" if advice else str(error)
 

@@ -70,11 +70,7 @@ class Write(ABC):
 
     @abstractmethod
     async def carry_out(self) -> None:
-        """Send the write.
-
-        Raises:
-            SchedulerCoreError: It failed; the class defines whether to retry.
-        """
+        """Send the write; the class of a SchedulerCoreError that is raised defines whether to retry."""
 
     def absorb(self, later: Write) -> bool:
         """Merge a later write of the same object into this one; return False if that is not possible."""
@@ -120,11 +116,7 @@ CALL_BOUNDS = exponential_bounds(0.001, 2, 15)
 
 
 class WriteMetrics:
-    """Histograms of completed calls.
-
-    Attributes:
-        executed: Durations in seconds, by type and result (``success`` or ``error``).
-    """
+    """Durations of completed calls in seconds, by type and result (``success`` or ``error``)."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -43,11 +43,7 @@ class ClaimWrites(_Writes):
         self._api = DeviceApi() if api is None else api
 
     async def read(self, claim: ResourceClaim) -> ResourceClaim:
-        """Read a claim.
-
-        Raises:
-            NotFoundError: The claim does not exist.
-        """
+        """Read a claim; raises NotFoundError if it does not exist."""
         request = ApiRequest("GET", self._path(claim), timeout=self._timeout, lane=Lane.READS)
         return _CLAIMS.decode(await self._connection.request(request))
 

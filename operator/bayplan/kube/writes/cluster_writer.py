@@ -49,11 +49,7 @@ class WriterOptions:
 
 
 class KubeWriter:
-    """Writer of binds, status patches, deletions and events.
-
-    Args:
-        connection: Connection to the API server; it stays open when the writer stops.
-    """
+    """Writer of binds, status patches, deletions and events; the connection stays open when the writer stops."""
 
     def __init__(self, connection: ApiConnection, options: WriterOptions, clock: Clock) -> None:
         self._connection = connection

@@ -193,11 +193,7 @@ class _EventWrite(Write):
 
 
 class EventRecorder:
-    """Converts the core's events to writes.
-
-    Attributes:
-        repeated: Recorded events that were counted into a series.
-    """
+    """Converts the core's events to writes; ``repeated`` counts those that were counted into a series."""
 
     def __init__(self, connection: ApiConnection, dispatcher: ApiDispatcher, clock: Clock, timeout: float) -> None:
         self._connection = connection

@@ -38,11 +38,7 @@ def timestamp(moment: datetime) -> str:
 
 
 class PodWrites:
-    """Sends status patches and deletions.
-
-    Args:
-        clock: Clock for ``lastTransitionTime``.
-    """
+    """Sends status patches, with ``lastTransitionTime`` by the clock, and deletions."""
 
     def __init__(self, connection: ApiConnection, clock: Clock, lookup: PodLookup | None, timeout: float) -> None:
         self._connection = connection
@@ -131,12 +127,7 @@ class PodWrites:
             raise
 
     async def _raise_if_ours(self, conflict: ConflictError, path: str, uid: str) -> None:
-        """Raise a retriable error if a conflict was on this very pod.
-
-        Raises:
-            ServerUnavailableError: The conflict was on this pod.
-            ClusterWriteError: The pod cannot be read.
-        """
+        """Raise ServerUnavailableError, which is retriable, if a conflict was on this very pod."""
         # A conflict means another pod of this name or, rarely, concurrent writes to this one. The first ends the write,
         # the second is retried; client-go's patches and kube-scheduler's deletions give up on both.
         if await self._uid_now(path) == uid:
@@ -239,11 +230,7 @@ def pod_path(namespace: str, name: str) -> str:
 async def read_pod(
     connection: ApiConnection, namespace: str, name: str, *, lane: Lane = Lane.READS, seconds: float = 10.0
 ) -> Pod | None:
-    """Read a pod from the API server; None if it is gone.
-
-    Raises:
-        ClusterWriteError: The request failed, or the response is not a pod.
-    """
+    """Read a pod, None if it is gone; raises ClusterWriteError if that fails, or the response is no pod."""
     path = pod_path(namespace, name)
     try:
         return _PODS.decode(await connection.request(ApiRequest("GET", path, timeout=seconds, lane=lane)))
