@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import cast
 
-from scheduler_core.cel import conversions, extensions, kubernetes_functions, operators
+from scheduler_core.cel import extensions, kubernetes_functions, standard_functions
 from scheduler_core.cel import syntax_tree as ast
 from scheduler_core.cel import value_types as kinds
-from scheduler_core.cel.conversions import parse_duration, parse_timestamp
 from scheduler_core.cel.extensions import check_format, compile_pattern
 from scheduler_core.cel.overloads import Function, Overload, function, merged
 from scheduler_core.cel.problems import EvaluationError, InvalidExpressionError, Problems
+from scheduler_core.cel.standard_functions import parse_duration, parse_timestamp
 from scheduler_core.cel.value_types import Substitutions, Type, is_dyn, list_of, map_of, optional_of, substitute
 from scheduler_core.cel.values import TypeValue, Uint
 
@@ -36,8 +36,7 @@ _AUTHORIZATION = [
 ]
 FUNCTIONS: Mapping[str, Function] = merged(
     *_AUTHORIZATION,
-    *operators.FUNCTIONS,
-    *conversions.FUNCTIONS,
+    *standard_functions.FUNCTIONS,
     *extensions.FUNCTIONS,
     *kubernetes_functions.FUNCTIONS,
 )

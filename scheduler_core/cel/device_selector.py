@@ -13,9 +13,8 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
-from scheduler_core.cel.attributes import Run
 from scheduler_core.cel.checker import check, validate_literals
-from scheduler_core.cel.evaluation import compile_tree
+from scheduler_core.cel.evaluation import Run, compile_tree
 from scheduler_core.cel.kubernetes_functions import parse_quantity, parse_semver
 from scheduler_core.cel.overloads import Frame
 from scheduler_core.cel.parser import parse
@@ -181,16 +180,13 @@ class DerivedExpression(_Expression):
 
     def value(self, facts: DeviceFacts, steps: StepCounter | None = None) -> AttributeValue:
         """Return the value for a device: a scalar, or a list of scalars of one type; versions in their normal form."""
-        return self.value_with_cost(facts, steps)[0]
-
-    def value_with_cost(self, facts: DeviceFacts, steps: StepCounter | None = None) -> tuple[AttributeValue, int]:
-        result, cost = self._evaluate(facts, steps)
+        result, _ = self._evaluate(facts, steps)
         if type(result) is tuple:
-            return self._list(result, facts), cost
+            return self._list(result, facts)
         scalar = _derived_scalar(result)
         if scalar is None:
             raise SelectorRuntimeError(f"unsupported CEL return type: {_go_type(result, facts)}")
-        return scalar, cost
+        return scalar
 
     def _list(self, values: tuple[Any, ...], facts: DeviceFacts) -> tuple[Scalar, ...]:
         found: list[Scalar] = []

@@ -8,15 +8,12 @@ operator, because they count towards the cost. ``overloads.Frame`` enforces the 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from scheduler_core.cel import syntax_tree as ast
-from scheduler_core.cel.attributes import Attribute, Qualifier, Run
 from scheduler_core.cel.checker import FUNCTIONS
 from scheduler_core.cel.extensions import compile_pattern
-from scheduler_core.cel.operators import equal, require_hashable
 from scheduler_core.cel.overloads import (
     ERROR_VALUE,
     IDENTIFIER_COST,
@@ -30,13 +27,150 @@ from scheduler_core.cel.overloads import (
     inequality_cost,
 )
 from scheduler_core.cel.problems import AbortedError, EvaluationError, InvalidExpressionError
+from scheduler_core.cel.standard_functions import equal, require_hashable
 from scheduler_core.cel.value_types import Type
-from scheduler_core.cel.values import MISSING, Mapping, Optional, Uint, go_text, go_type, type_name
+from scheduler_core.cel.values import MAX_INT, MISSING, NONE, Mapping, Optional, Uint, go_text, go_type, type_name
 
 _CONVERSIONS = frozenset({"bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"})
 _PARSERS = frozenset({"quantity", "semver"})
 _SEARCHES = frozenset({"find", "findAll", "matches"})
 _PRIMITIVES = frozenset({bool, float, int, str, Uint})
+Run = Callable[[Frame], Any]
+
+
+# -- attributes: field selection and indexing, with presence tests and optional chains --------------------------------
+
+_KEY_TYPES = _PRIMITIVES | {bool}
+
+
+@dataclass(frozen=True, slots=True)
+class Qualifier:
+    """One selection or index.
+
+    Attributes:
+        key: The key; MISSING if it is computed.
+        optional: Whether an absent key yields ``optional.none()``.
+    """
+
+    key: Any
+    compute: Run | None = None
+    optional: bool = False
+    test_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """A value and the qualifiers applied to it in order; or a choice between two attributes.
+
+    Attributes:
+        choices: The attributes for true and false; empty for no choice.
+    """
+
+    base: Run
+    qualifiers: tuple[Qualifier, ...] = ()
+    choices: tuple[Attribute, ...] = ()
+    is_device: bool = False
+
+    def qualified(self, qualifier: Qualifier) -> Attribute:
+        if self.choices:
+            return replace(self, choices=tuple([choice.qualified(qualifier) for choice in self.choices]))
+        return replace(self, qualifiers=(*self.qualifiers, qualifier))
+
+    def resolver(self) -> Run:
+        """Return a function that resolves the attribute. The cost of qualifiers is counted, that of the base is not."""
+        if self.choices:
+            return _choice(self.base, self.choices[0].resolver(), self.choices[1].resolver())
+        if not self.qualifiers:
+            return self.base
+        general = _path(self.base, self.qualifiers)
+        names = [each.key for each in self.qualifiers if each == Qualifier(each.key) and type(each.key) is str]
+        is_value = self.is_device and len(self.qualifiers) == len(names) == 3
+        return _device_path(general, *names) if is_value else general
+
+
+def _choice(condition: Run, if_true: Run, if_false: Run) -> Run:
+    def resolve(frame: Frame) -> Any:
+        value = condition(frame)
+        if value is True:
+            return if_true(frame)
+        if value is False:
+            return if_false(frame)
+        raise EvaluationError("no such overload")
+
+    return resolve
+
+
+def _device_path(general: Run, field: str, domain: str, name: str) -> Run:
+    def resolve(frame: Frame) -> Any:
+        try:
+            value = frame.device.entries[field].entries[domain].entries[name]
+        except (AttributeError, KeyError):
+            return general(frame)
+        frame.cost += 3
+        return value
+
+    return resolve
+
+
+def _path(base: Run, qualifiers: tuple[Qualifier, ...]) -> Run:
+    def resolve(frame: Frame) -> Any:
+        value = base(frame)
+        optional = type(value) is Optional
+        if optional:
+            if value.value is MISSING:
+                return value
+            value = value.value
+        for qualifier in qualifiers:
+            optional = optional or qualifier.optional
+            frame.cost += not optional
+            key = qualifier.key if qualifier.compute is None else _computed(qualifier.compute(frame))
+            if not optional:
+                value = _find(value, key) is not MISSING if qualifier.test_only else _qualify(value, key)
+                continue
+            value = _find(value, key)
+            if value is MISSING:
+                return NONE
+            frame.cost += 1
+        return Optional(value) if optional else value
+
+    return resolve
+
+
+def _computed(key: Any) -> Any:
+    if type(key) not in _KEY_TYPES:
+        raise EvaluationError(f"invalid qualifier type: {go_type(key)}")
+    return key
+
+
+def _qualify(value: Any, key: Any) -> Any:
+    """Return the field, entry or element *key* of *value*. Raises EvaluationError: there is none."""
+    found = _find(value, key)
+    if found is MISSING:
+        problem = "index out of bounds" if type(value) is tuple else "no such key"
+        raise EvaluationError(f"{problem}: {go_text(key)}")
+    return found
+
+
+def _find(value: Any, key: Any) -> Any:
+    """Return the field, entry or element *key* of *value*, MISSING if there is none."""
+    if isinstance(value, Mapping):
+        return value.find(key)
+    if type(value) is tuple:
+        index = _index(key)
+        return value[index] if 0 <= index < len(value) else MISSING
+    return MISSING
+
+
+def _index(key: Any) -> int:
+    if type(key) is int or (type(key) is Uint and key <= MAX_INT) or (type(key) is float and key.is_integer()):
+        return int(key)
+    if type(key) in (float, Uint):
+        raise EvaluationError(f"unsupported index value {go_text(key)} in list")
+    kind = {bool: "bool", str: "string"}.get(type(key), "value")
+    raise EvaluationError(f"unsupported index type '{kind}' in list")
+
+
+# -- the planner ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +325,7 @@ class _Planner:
         return named and initial in (ast.ListLiteral, ast.MapLiteral)
 
     def _accumulation(self, step: ast.Call, accumulator: int) -> Run:
-        return ACCUMULATING[step.function](accumulator, [self.plan(arg).run for arg in step.args[1:]])
+        return _accumulation(accumulator, [self.plan(arg).run for arg in step.args[1:]], ACCUMULATING[step.function])
 
 
 # -- constants and attributes ---------------------------------------------------------------------------------------
@@ -254,17 +388,20 @@ def _evaluated_once(run: Run) -> Run:
     return evaluate
 
 
+def _unwrapped(value: Any, is_optional: bool, what: str) -> Any:
+    if not is_optional:
+        return value
+    if type(value) is not Optional:
+        raise EvaluationError(f"cannot initialize {what} from non-optional value {go_text(value)}")
+    return value.value
+
+
 def _list_builder(elements: list[tuple[Run, bool]]) -> Run:
     def evaluate(frame: Frame) -> tuple[Any, ...]:
         values = []
         try:
             for run, optional in elements:
-                value = run(frame)
-                if optional:
-                    if type(value) is not Optional:
-                        text = go_text(value)
-                        raise EvaluationError(f"cannot initialize optional list element from non-optional value {text}")
-                    value = value.value
+                value = _unwrapped(run(frame), optional, "optional list element")
                 if value is not MISSING:
                     values.append(value)
         finally:
@@ -280,11 +417,7 @@ def _map_builder(entries: list[tuple[Run, Run, bool]]) -> Run:
         try:
             for key_run, value_run, optional in entries:
                 key, value = key_run(frame), value_run(frame)
-                if optional:
-                    if type(value) is not Optional:
-                        entry = f"cannot initialize optional entry '{go_text(key)}'"
-                        raise EvaluationError(f"{entry} from non-optional value {go_text(value)}")
-                    value = value.value
+                value = _unwrapped(value, optional, f"optional entry '{go_text(key)}'" if optional else "")
                 if value is MISSING:
                     built.remove(key)
                     continue
@@ -588,59 +721,48 @@ def _entries(iterated: Any, *, two: bool) -> Any:
     raise EvaluationError(f"got '{go_type(iterated)}', expected iterable type")
 
 
-def _append(accumulator: int, args: list[Run]) -> Run:
-    (added,) = args
+def _accumulation(accumulator: int, args: list[Run], add: Callable[[Any, Sequence[Any], Frame], Any]) -> Run:
+    """Return a step that adds the values of *args* to an accumulator in place."""
 
     def step(frame: Frame) -> Any:
         current = frame.slots[accumulator]
         frame.cost += IDENTIFIER_COST
-        error: EvaluationError | None = current.error if type(current) is _Failed else None
-        elements: Any = ()
+        failed = current.error if type(current) is _Failed else None
+        values: list[Any] = []
         try:
-            elements = added(frame)
-        except EvaluationError as failure:
-            error = error or failure
-        frame.charge(1)
-        if error is not None:
-            raise error
-        if type(current) is _Growing:
-            current.elements.extend(elements)
-            return current
-        frame.add_work(len(current))
-        return (*current, *elements)
-
-    return step
-
-
-def _insert(accumulator: int, args: list[Run]) -> Run:
-    def step(frame: Frame) -> Any:
-        current = frame.slots[accumulator]
-        frame.cost += IDENTIFIER_COST
-        if type(current) is _Failed:
-            if len(args) == 1:
-                with suppress(EvaluationError):
-                    args[0](frame)
-                frame.charge(1)
-            raise current.error
-        values = []
-        try:
-            for arg in args:
+            # Like the reference, which evaluates both operands of an operator, but stops at the first failed argument.
+            for arg in args if failed is None or len(args) == 1 else ():
                 values.append(arg(frame))  # noqa: PERF401 - what was evaluated before an error counts
-        except EvaluationError:
-            if len(values) == len(args) - 1:
-                frame.charge(1)
-            raise
-        frame.charge(1)
-        if len(values) == 2:
-            _insert_new(current, values[0], values[1])
-            return current
-        if not isinstance(values[0], Mapping):
-            raise EvaluationError(f"no such overload: cel.@mapInsert(map, {type_name(values[0])})")
-        for key in values[0].iterate():
-            _insert_new(current, key, values[0].find(key))
-        return current
+        except EvaluationError as error:
+            failed = failed or error
+        if len(values) >= len(args) - 1:
+            frame.charge(1)
+        if failed is not None:
+            raise failed
+        return add(current, values, frame)
 
     return step
+
+
+def _append(current: Any, values: Sequence[Any], frame: Frame) -> Any:
+    (elements,) = values
+    if type(current) is _Growing:
+        current.elements.extend(elements)
+        return current
+    frame.add_work(len(current))
+    return (*current, *elements)
+
+
+def _insert(current: Mapping, values: Sequence[Any], _frame: Frame) -> Mapping:
+    if len(values) == 2:
+        _insert_new(current, values[0], values[1])
+        return current
+    (added,) = values
+    if not isinstance(added, Mapping):
+        raise EvaluationError(f"no such overload: cel.@mapInsert(map, {type_name(added)})")
+    for key in added.iterate():
+        _insert_new(current, key, added.find(key))
+    return current
 
 
 def _insert_new(target: Mapping, key: Any, value: Any) -> None:
@@ -649,5 +771,5 @@ def _insert_new(target: Mapping, key: Any, value: Any) -> None:
     target.insert(key, value)
 
 
-# Steps that grow the accumulator of a macro in place, by function.
-ACCUMULATING: dict[str, Callable[[int, list[Run]], Run]] = {"_+_": _append, "cel.@mapInsert": _insert}
+# What adds to the accumulator of a macro, by the function of its step.
+ACCUMULATING: dict[str, Callable[[Any, Sequence[Any], Frame], Any]] = {"_+_": _append, "cel.@mapInsert": _insert}

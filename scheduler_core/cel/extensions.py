@@ -14,8 +14,6 @@ from typing import Any
 
 import re2
 
-from scheduler_core.cel.conversions import to_string
-from scheduler_core.cel.operators import add, compare, contains, equal, no_overload
 from scheduler_core.cel.overloads import (
     COST_LIMIT,
     KINDS,
@@ -37,6 +35,7 @@ from scheduler_core.cel.overloads import (
     traversed,
 )
 from scheduler_core.cel.problems import CostLimitError, EvaluationError
+from scheduler_core.cel.standard_functions import add, compare, contains, equal, no_overload, to_string
 from scheduler_core.cel.values import (
     MISSING,
     NONE,
@@ -44,7 +43,6 @@ from scheduler_core.cel.values import (
     Mapping,
     Optional,
     Timestamp,
-    TypeValue,
     Uint,
     go_float,
     type_name,
@@ -79,12 +77,20 @@ def _compile(pattern: str) -> Any:
     return re2.compile(pattern, _OPTIONS)
 
 
-def compile_pattern(pattern: str) -> Any:
-    """Return the compiled pattern. Raises EvaluationError: the pattern is invalid."""
+def compile_pattern(pattern: str, frame: Frame | None = None) -> Any:
+    """Return the compiled pattern. Raises EvaluationError: the pattern is invalid.
+
+    Args:
+        frame: Counts the compilation of a pattern that is not cached, which the reference's cost leaves out.
+    """
+    misses = _compile.cache_info().misses
     try:
         return _compile(pattern)
     except re2.error as error:
         raise EvaluationError(_message(pattern, error)) from None
+    finally:
+        if frame is not None and _compile.cache_info().misses != misses:
+            frame.add_work(_COMPILATION_WORK)
 
 
 def _message(pattern: str, error: Exception) -> str:
@@ -100,37 +106,20 @@ def _message(pattern: str, error: Exception) -> str:
     return f"error parsing regexp: {text}: `{pattern}`"
 
 
-def _is_cached(pattern: str) -> bool:
-    """Return whether the pattern does not have to be compiled; compile it."""
-    misses = _compile.cache_info().misses
-    try:
-        _compile(pattern)
-    except re2.error:
-        return False
-    return _compile.cache_info().misses == misses
-
-
-def _count_compilation(pattern: Any, frame: Frame) -> None:
-    """Count the steps of the compilation of a pattern that is not cached; the reference's cost leaves them out."""
-    if type(pattern) is str and not _is_cached(pattern):
-        frame.add_work(_COMPILATION_WORK)
-
-
 def _matches(text: Any, pattern: Any, frame: Frame) -> bool:
     if type(text) is not str or type(pattern) is not str:
         raise EvaluationError("no such overload")
-    _count_compilation(pattern, frame)
-    return compile_pattern(pattern).search(text) is not None
+    return compile_pattern(pattern, frame).search(text) is not None
 
 
 def _searched(text: Any, pattern: str, frame: Frame) -> Any:
-    _count_compilation(pattern, frame)
-    if type(text) is not str:
-        raise EvaluationError("no such overload")
     try:
-        return compile_pattern(pattern)
+        compiled = compile_pattern(pattern, frame)
     except EvaluationError as error:
         raise EvaluationError(f"Illegal regex: {error}") from None
+    if type(text) is not str:
+        raise EvaluationError("no such overload")
+    return compiled
 
 
 def _find(text: Any, pattern: Any, frame: Frame) -> str:
@@ -185,7 +174,6 @@ _CLAUSES: dict[str, tuple[tuple[str, ...], str]] = {
     "o": (_INTEGERS, "octal clause can only be used on integers"),
 }
 _SUPERSCRIPT = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
-_TEXTUAL = (int, Uint, float, bool, str, bytes, Timestamp, Duration, TypeValue)
 
 
 def _format(template: str, args: tuple[Any, ...], frame: Frame) -> str:
@@ -299,9 +287,9 @@ def _display(arg: Any, frame: Frame) -> str:
         return "{" + ", ".join([f"{key}: {value}" for key, value in entries]) + "}"
     if arg is None:
         return "null"
-    if type(arg) in _TEXTUAL:
-        return to_string(arg, frame)
-    raise EvaluationError(f"{_STRING_RULE}, was given {type_name(arg)}")
+    if type_name(arg) not in _TEXT_TYPES:
+        raise EvaluationError(f"{_STRING_RULE}, was given {type_name(arg)}")
+    return to_string(arg, frame)
 
 
 def _key(key: Any, frame: Frame) -> str:

@@ -15,9 +15,9 @@ from ipaddress import IPv4Address, IPv6Address
 from typing import Any
 from urllib.parse import unquote_plus
 
-from scheduler_core.cel.conversions import parse_timestamp
 from scheduler_core.cel.overloads import TRAVERSAL, Frame, Implementation, cidr_contains, first, function, validation
 from scheduler_core.cel.problems import EvaluationError
+from scheduler_core.cel.standard_functions import parse_timestamp
 from scheduler_core.cel.values import (
     MAX_INT,
     MAX_UINT,

@@ -6,6 +6,7 @@ a compile error before anything traverses it.
 
 from __future__ import annotations
 
+import ast
 from functools import cache
 
 from scheduler_core.cel.problems import TooComplexError
@@ -103,30 +104,20 @@ def parse_type(text: str) -> Type:
 
     Single capitals are type parameters, ``optional`` is the optional type, and Kubernetes' types stand without prefix.
     """
-    parsed, rest = _parse(text)
-    if rest:
-        raise ValueError(f"type {text!r}: trailing text {rest!r}")
-    return parsed
+    return _parsed(ast.parse(text, mode="eval").body)
 
 
-def _parse(text: str) -> tuple[Type, str]:
-    end = min((index for index in map(text.find, "(),") if index >= 0), default=len(text))
-    name, rest = text[:end].strip(), text[end:]
-    params: list[Type] = []
-    if rest.startswith("("):
-        rest = rest[1:]
-        while not rest.startswith(")"):
-            param, rest = _parse(rest)
-            params.append(param)
-            rest = rest.removeprefix(",").lstrip()
-        rest = rest[1:]
+def _parsed(node: ast.expr) -> Type:
+    called = node if isinstance(node, ast.Call) else ast.Call(node, [], [])
+    assert isinstance(called.func, ast.Name)
+    name, params = called.func.id, tuple(map(_parsed, called.args))
     if name in ("list", "map", "type") and params:
-        return Type(name, name, tuple(params)), rest
+        return Type(name, name, params)
     if name == "optional":
-        return optional_of(params[0]), rest
+        return optional_of(*params)
     if len(name) == 1 and name.isupper():
-        return Type("param", name), rest
-    return _BY_NAME.get(name) or Type("struct", name, tuple(params)), rest
+        return Type("param", name)
+    return _BY_NAME.get(name) or Type("struct", name, params)
 
 
 # -- assignability --------------------------------------------------------------------------------------------------

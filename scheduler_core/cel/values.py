@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 from typing import Any
 
+import numpy as np
+
 MAX_INT = 2**63 - 1
 MIN_INT = -(2**63)
 MAX_UINT = 2**64 - 1
@@ -255,25 +257,9 @@ def go_float(number: float, *, positional: bool = False) -> str:
         return "NaN"
     if math.isinf(number):
         return "+Inf" if number > 0 else "-Inf"
-    digits, exponent = _shortest(number)
-    sign = "-" if math.copysign(1, number) < 0 else ""
-    if not positional and (exponent < -4 or exponent >= 6):
-        fraction = f".{digits[1:]}" if len(digits) > 1 else ""
-        return f"{sign}{digits[0]}{fraction}e{'-' if exponent < 0 else '+'}{abs(exponent):02d}"
-    if exponent < 0:
-        return f"{sign}0.{'0' * (-exponent - 1)}{digits}"
-    whole, fraction = digits[: exponent + 1].ljust(exponent + 1, "0"), digits[exponent + 1 :]
-    return f"{sign}{whole}.{fraction}" if fraction else sign + whole
-
-
-def _shortest(number: float) -> tuple[str, int]:
-    """Return the digits, and the power of ten that the first one counts."""
-    mantissa, _, exponent = f"{abs(number)!r}".partition("e")
-    whole, _, fraction = mantissa.partition(".")
-    digits = whole + ("" if fraction == "0" else fraction)
-    stripped = digits.lstrip("0")
-    power = int(exponent or "0") + len(whole) - 1 - (len(digits) - len(stripped))
-    return (stripped.rstrip("0"), power) if stripped else ("0", 0)
+    if positional or not number or 1e-4 <= abs(number) < 1e6:
+        return np.format_float_positional(number, trim="-")
+    return np.format_float_scientific(number, trim="-", exp_digits=2)
 
 
 def go_text(value: Any) -> str:
