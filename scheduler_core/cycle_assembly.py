@@ -12,21 +12,18 @@ from dataclasses import dataclass
 
 from scheduler_core.cycle.assume_and_reserve import AssumedPods
 from scheduler_core.cycle.background_search import BackgroundSearches
-from scheduler_core.cycle.binding_cycle import BindingCycle, IdleBinds
-from scheduler_core.cycle.binding_outcomes import BindingOutcomes
+from scheduler_core.cycle.binding_cycle import BindingCycle, BindingOutcomes, IdleBinds
 from scheduler_core.cycle.contested_nodes import ContestedNodes
 from scheduler_core.cycle.cycle_report import CycleRecording, CycleReport
 from scheduler_core.cycle.decided_pods import DecidedPods
-from scheduler_core.cycle.failure_handler import FailedAttempts
-from scheduler_core.cycle.filter_and_score import NodeSelection
+from scheduler_core.cycle.failure_handler import FailedAttempts, PreemptionDelays
+from scheduler_core.cycle.filter_and_score import NodeOrder, NodeSelection, PartialSearch
 from scheduler_core.cycle.freed_capacity_event import FreedCapacity
 from scheduler_core.cycle.gang_constraints import MemberDomains
 from scheduler_core.cycle.internal_errors import InternalErrors
 from scheduler_core.cycle.moved_pods import MovedPods
 from scheduler_core.cycle.nominated_devices import NominatedDevices
-from scheduler_core.cycle.percentage_of_nodes import NodeOrder, PartialSearch
 from scheduler_core.cycle.plugin_handle import PluginServices
-from scheduler_core.cycle.preemption_delay import PreemptionDelays
 from scheduler_core.cycle.reuse_or_search import NodeChoice
 from scheduler_core.cycle.scheduling_cycle import SchedulingCycle
 from scheduler_core.cycle.scheduling_cycle_with_extenders import ExtendedChoice, ExtendedCycle

@@ -23,11 +23,10 @@ from scheduler_core.cycle.background_search import BackgroundSearches, MovedSear
 from scheduler_core.cycle.binding_cycle import IdleBinds
 from scheduler_core.cycle.contested_nodes import ContestedNodes
 from scheduler_core.cycle.cycle_report import CycleRecording
-from scheduler_core.cycle.cycle_slices import CycleSlices
+from scheduler_core.cycle.filter_and_score import NodeOrder
 from scheduler_core.cycle.internal_errors import RepeatedTimers, try_twice
-from scheduler_core.cycle.percentage_of_nodes import NodeOrder
 from scheduler_core.cycle.plugin_handle import PluginHandle, PluginServices, PluginWriters, ReportedDeletions
-from scheduler_core.cycle.suspension import Suspension
+from scheduler_core.cycle.suspension import CycleSlices, Suspension
 from scheduler_core.cycle_assembly import CycleContext, Cycles
 from scheduler_core.feeds.object_feed import DeclaredFeed, DeviceFeed, NodeHolds, StorageFeed, WorkloadFeed
 from scheduler_core.feeds.pod_and_node_feed import EventHandling, PodAndNodeFeed

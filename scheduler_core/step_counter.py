@@ -47,18 +47,9 @@ class StepCounter:
     """
 
     __slots__ = (
-        "_left",
-        "attempt_steps",
-        "dry_run_steps",
-        "dry_runs",
-        "is_dry",
-        "limit",
-        "on_long_search",
-        "on_slice_end",
-        "slice_steps",
-        "spent",
-        "stored",
-    )
+        "_left", "attempt_steps", "dry_run_steps", "dry_runs", "is_dry", "limit", "on_long_search", "on_slice_end",
+        "slice_steps", "spent", "stored",
+    )  # fmt: skip
 
     def __init__(
         self,

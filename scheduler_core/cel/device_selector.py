@@ -153,8 +153,6 @@ class _Expression:
 
 
 class DeviceSelector(_Expression):
-    """A compiled selector."""
-
     __slots__ = ()
 
     def matches(self, facts: DeviceFacts, steps: StepCounter | None = None) -> bool:

@@ -6,7 +6,6 @@ The text of a compile error is cel-go's: position, message, the source line and 
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import NamedTuple
 
 from scheduler_core.errors import SchedulerCoreError
 
@@ -37,13 +36,6 @@ class InvalidExpressionError(SchedulerCoreError):
     """An expression does not compile."""
 
 
-class _Position(NamedTuple):
-    """Line from 1, and column in code points from 0; line -1 for no position."""
-
-    line: int
-    column: int
-
-
 class Problems:
     """Compile errors of one expression, reported in the order of their positions."""
 
@@ -53,17 +45,18 @@ class Problems:
         self._starts = [0]
         for line in self._lines[:-1]:
             self._starts.append(self._starts[-1] + len(line) + 1)
-        self._reports: list[tuple[_Position, str]] = []
+        self._reports: list[tuple[tuple[int, int], str]] = []
+        """By position: line from 1, and column in code points from 0; line -1 for no position."""
 
     def report(self, offset: int, message: str) -> None:
         """Record a problem at a code point offset; negative for a problem without position."""
         if offset < 0:
-            position = _Position(-1, -1)
+            position = -1, -1
         elif not self.text:
-            position = _Position(1, -1)
+            position = 1, -1
         else:
             line = bisect_right(self._starts, offset)
-            position = _Position(line, offset - self._starts[line - 1])
+            position = line, offset - self._starts[line - 1]
         self._reports.append((position, message))
 
     def raise_if_any(self) -> None:
@@ -71,18 +64,18 @@ class Problems:
         if not self._reports:
             return
         shown = sorted(self._reports[:_MAX_REPORTS], key=lambda report: report[0])
-        texts = [self._text(position, message) for position, message in shown]
+        texts = [self._text(*position, message) for position, message in shown]
         if len(self._reports) > _MAX_REPORTS:
             texts.append(f"{len(self._reports) - _MAX_REPORTS} more errors were truncated")
         raise InvalidExpressionError("compilation failed: " + "\n".join(texts))
 
-    def _text(self, position: _Position, message: str) -> str:
-        report = f"ERROR: <input>:{position.line}:{position.column + 1}: {message}"
-        if not self.text or not 1 <= position.line <= len(self._lines):
+    def _text(self, number: int, column: int, message: str) -> str:
+        report = f"ERROR: <input>:{number}:{column + 1}: {message}"
+        if not self.text or not 1 <= number <= len(self._lines):
             return report
-        line = self._lines[position.line - 1].replace("\t", " ")
+        line = self._lines[number - 1].replace("\t", " ")
         if len(line.encode(errors="surrogatepass")) > _MAX_SNIPPET:
             return report
-        mark = "".join("." if char.isascii() else "\uff0e" for char in line[: position.column])
-        below = "^" if line[position.column : position.column + 1].isascii() else "\uff3e"
+        mark = "".join("." if char.isascii() else "\uff0e" for char in line[:column])
+        below = "^" if line[column : column + 1].isascii() else "\uff3e"
         return f"{report}\n | {line}\n | {mark}{below}"

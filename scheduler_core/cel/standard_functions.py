@@ -416,8 +416,10 @@ _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _UNSIGNED = re.compile(r"[0-9]+", re.ASCII)
 _REAL = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", re.ASCII)
 _SPECIAL_REAL = re.compile(r"[+-]?(?:inf|infinity|nan)", re.ASCII | re.IGNORECASE)
-_TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})
-_FALSE = frozenset({"0", "f", "F", "false", "FALSE", "False"})
+_BOOLS = {
+    **dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True),
+    **dict.fromkeys(("0", "f", "F", "false", "FALSE", "False"), False),
+}
 _MAX_DIGITS = 400
 _NO_TIME = Duration(0)
 
@@ -433,10 +435,6 @@ def _to_int(value: Any, _frame: Frame) -> int:
         if not float(MIN_INT) < value < float(MAX_INT):
             raise EvaluationError("integer overflow")
         return int(value)
-    if kind is Uint:
-        if value > MAX_INT:
-            raise EvaluationError("integer overflow")
-        return int(value)
     if kind is Duration:
         return int(value.nanos)
     if kind is Timestamp:
@@ -445,7 +443,7 @@ def _to_int(value: Any, _frame: Frame) -> int:
         if len(value) < _MAX_DIGITS and _INTEGER.fullmatch(value) and MIN_INT <= int(value) <= MAX_INT:
             return int(value)
         raise _failed("string", "int")
-    return int(value)
+    return int(checked(int, int(value)))
 
 
 def _to_uint(value: Any, _frame: Frame) -> Uint:
@@ -454,13 +452,11 @@ def _to_uint(value: Any, _frame: Frame) -> Uint:
         if not 0 <= value < float(MAX_UINT):
             raise EvaluationError("unsigned integer overflow")
         return Uint(int(value))
-    if kind is int:
-        return Uint(checked(Uint, value))
     if kind is str:
         if len(value) < _MAX_DIGITS and _UNSIGNED.fullmatch(value) and int(value) <= MAX_UINT:
             return Uint(int(value))
         raise _failed("string", "uint")
-    return Uint(value)
+    return Uint(checked(Uint, int(value)))
 
 
 def _to_double(value: Any, _frame: Frame) -> float:
@@ -476,13 +472,10 @@ def _to_double(value: Any, _frame: Frame) -> float:
 
 
 def _to_bool(value: Any, _frame: Frame) -> bool:
-    if type(value) is str:
-        if value in _TRUE:
-            return True
-        if value in _FALSE:
-            return False
+    found = _BOOLS.get(value) if type(value) is str else value
+    if found is None:
         raise _failed("string", "bool")
-    return bool(value)
+    return bool(found)
 
 
 def _to_bytes(value: Any, _frame: Frame) -> bytes:

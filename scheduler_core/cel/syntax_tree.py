@@ -67,7 +67,6 @@ class Call(Node):
 
     @property
     def operands(self) -> list[Node]:
-        """The target, if any, and the arguments."""
         return self.args if self.target is None else [self.target, *self.args]
 
 

@@ -9,7 +9,7 @@ code continues the same search on a state that no longer changes::
                                                                         └─ else ───▶ searched again
 
 One copy runs at a time; an attempt that gets long meanwhile is undone and starts again when the copy has ended. An
-attempt runs in slices with the state frozen (:mod:`scheduler_core.cycle.cycle_slices`) if no process can be started, if
+attempt runs in slices with the state frozen (:mod:`scheduler_core.cycle.suspension`) if no process can be started, if
 the copy returns no result, after :data:`MOST_SEARCHES` searches of its pod or gang, and once it has waited for
 :data:`LONGEST_WAIT_SECONDS`.
 """

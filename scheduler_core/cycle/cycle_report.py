@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.framework.cycle_state import NOT_RECORDED
@@ -10,8 +10,15 @@ from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.status import Status
 from scheduler_core.metrics.attempt_reports import AttemptHistory, CycleSubject, EndedAttempt, SlowCycles
 from scheduler_core.metrics.cycle_recorder import CycleRecorder, RecorderPool
-from scheduler_core.metrics.profile_metrics import ERROR, SCHEDULED, UNSCHEDULABLE, LostBind, ProfileRecord
-from scheduler_core.metrics.scheduler_metrics import SAMPLING_INTERVAL, SchedulerMetrics
+from scheduler_core.metrics.scheduler_metrics import (
+    ERROR,
+    SAMPLING_INTERVAL,
+    SCHEDULED,
+    UNSCHEDULABLE,
+    LostBind,
+    ProfileRecord,
+    SchedulerMetrics,
+)
 from scheduler_core.ports import Clock, CycleTrace, Tracer
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.snapshot.node_columns import NodeColumns
@@ -34,25 +41,22 @@ class CycleRecording:
     attempts: AttemptHistory | None = None
 
 
+@dataclass(slots=True, eq=False)
 class CycleReport:
     """Starts recorders, and reports finished cycles."""
 
-    def __init__(self, recording: CycleRecording, metrics: SchedulerMetrics, nodes: NodeColumns, clock: Clock) -> None:
-        self._recorders = recording.recorders
-        self._slow_cycles = recording.slow_cycles
-        self._tracer = recording.tracer
-        self._attempts = recording.attempts
-        self._metrics = metrics
-        self._nodes = nodes
-        self._clock = clock
+    _recording: CycleRecording
+    _metrics: SchedulerMetrics
+    _nodes: NodeColumns
+    _clock: Clock
 
     def cut(self) -> None:
         """Send nothing to the tracer any more: this process is a copy, whose cycles the other process reports."""
-        self._tracer = self._attempts = None
+        self._recording = replace(self._recording, tracer=None, attempts=None)
 
     def begin_attempt(self, queued: QueuedPod, instance: FrameworkInstance) -> Attempt:
         """Return a new attempt, whose scheduling cycle starts now."""
-        recorder, metrics = self._recorders.take(), self._metrics
+        recorder, metrics = self._recording.recorders.take(), self._metrics
         metrics.cycles += 1
         is_sampled = not metrics.cycles % SAMPLING_INTERVAL
         if is_sampled:
@@ -65,13 +69,13 @@ class CycleReport:
         recorder, instance, metrics = attempt.recorder, attempt.instance, self._metrics
         assert recorder is not None, _BEGUN
         # The marks of the recorder, so that the clock is not read again.
-        started, ended, slow = recorder.times[0], recorder.times[-1], self._slow_cycles
+        started, ended, slow = recorder.times[0], recorder.times[-1], self._recording.slow_cycles
         metrics.profiles[instance.name].stages.add(recorder)
         metrics.searches.observe((ended if attempt.search_ended is None else attempt.search_ended) - started)
         if ended - started >= slow.seconds:
             subject = CycleSubject(attempt.info.key, instance.name, self._nodes.count, attempt.feasible_count)
             slow.report(subject, recorder)
-        if self._tracer is not None:
+        if self._recording.tracer is not None:
             attempt.trace = self._trace(attempt, recorder, "scheduling", result or SCHEDULED)
         if attempt.is_sampled:
             metrics.plugins_ran(recorder)
@@ -84,24 +88,24 @@ class CycleReport:
     def release_recorder(self, attempt: Attempt) -> None:
         """Return the recorder of an attempt to the pool; nothing more is recorded."""
         assert attempt.recorder is not None, _BEGUN
-        self._recorders.release(attempt.recorder)
+        self._recording.recorders.release(attempt.recorder)
         attempt.recorder, attempt.state.recorder = None, NOT_RECORDED
 
     def permit_waited(self, attempt: Attempt, status: Status) -> None:
         """Report a wait at Permit, the last stage of the recorder."""
         assert attempt.recorder is not None, _BEGUN
         entered, left = attempt.recorder.times[-2:]
-        self._metrics.permit_waited(status.code, left - entered)
+        self._metrics.permit_waits[status.code].observe(left - entered)
 
     def binding_ended(self, attempt: Attempt, result: str) -> None:
         recorder = attempt.recorder
         assert recorder is not None, _BEGUN
         self._metrics.profiles[attempt.instance.name].stages.add(recorder)
-        if self._tracer is not None:
+        if self._recording.tracer is not None:
             self._trace(attempt, recorder, "binding", result)
         if attempt.is_sampled:
             self._metrics.plugins_ran(recorder)
-        self._recorders.release(recorder)
+        self._recording.recorders.release(recorder)
         attempt.recorder, attempt.state.recorder = None, NOT_RECORDED
 
     def pod_bound(self, attempt: Attempt) -> None:
@@ -113,9 +117,9 @@ class CycleReport:
         record = metrics.records[attempt.instance.name]
         record.scheduled += 1
         record.last_scheduled = self._clock.wall()
-        if self._attempts is not None:
+        if self._recording.attempts is not None:
             ended = EndedAttempt(now, attempt.instance.name, SCHEDULED, attempt.node_name, "")
-            self._attempts.scheduled(attempt.info.uid, ended)
+            self._recording.attempts.scheduled(attempt.info.uid, ended)
 
     def attempt_failed(self, attempt: Attempt, message: str, *, is_error: bool, is_of_cluster: bool) -> None:
         """Report an attempt that failed in either cycle, by an error or because the pod was rejected."""
@@ -140,13 +144,13 @@ class CycleReport:
     def _count_failure(self, attempt: Attempt, result: str, message: str) -> ProfileRecord:
         name, now = attempt.instance.name, self._clock.now()
         self._metrics.profiles[name].attempts[result].observe(now - attempt.started)
-        if self._attempts is not None:
-            self._attempts.add(attempt.info.uid, EndedAttempt(now, name, result, attempt.node_name, message))
+        if self._recording.attempts is not None:
+            self._recording.attempts.add(attempt.info.uid, EndedAttempt(now, name, result, attempt.node_name, message))
         return self._metrics.records[name]
 
     def _trace(self, attempt: Attempt, recorder: CycleRecorder, kind: str, result: str) -> object:
         info = attempt.info
-        assert self._tracer is not None
+        assert self._recording.tracer is not None
         trace = CycleTrace(
             kind,
             info.pod.metadata.namespace,
@@ -159,4 +163,4 @@ class CycleReport:
             recorder.now(),
             recorder.stages(),
         )
-        return self._tracer.record(trace, attempt.trace)
+        return self._recording.tracer.record(trace, attempt.trace)

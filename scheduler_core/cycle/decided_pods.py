@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.failure_handler import Failure
+from scheduler_core.cycle.filter_and_score import NodeOrder
 from scheduler_core.cycle.gang_constraints import NodeReservations
-from scheduler_core.cycle.percentage_of_nodes import NodeOrder
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.framework.nominator import NominatedPods
 from scheduler_core.framework.queued_pod import QueuedGang, QueuedPod

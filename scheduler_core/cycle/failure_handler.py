@@ -1,6 +1,10 @@
-"""Handling of a failed attempt: the pod's condition, its event, and its way back into the queue.
+"""Handling of a failed attempt: the pod's condition, its event, its way back into the queue, and delays of preemption.
 
 Messages are kube-scheduler's. Whatever was assumed or reserved must be released before.
+
+A profile may wait for a node that an autoscaler adds before it evicts pods. The delay begins with the first rejected
+attempt of the pod or gang, which autoscalers see. A node that comes requeues the pod by its event; otherwise a timer
+activates it, and the next attempt may preempt.
 
 Follows kube-scheduler v1.37.1 (``handleSchedulingFailure``).
 """
@@ -9,21 +13,22 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.cycle_report import CycleReport
 from scheduler_core.cycle.freed_capacity_event import FreedCapacity
-from scheduler_core.cycle.preemption_delay import PreemptionDelays
 from scheduler_core.framework.diagnosis import Diagnosis, no_node_text
 from scheduler_core.framework.nominator import NominatedPods
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.status import Status
 from scheduler_core.metrics.attempt_reports import log_unschedulable
 from scheduler_core.model.pod import Pod, PodCondition
-from scheduler_core.ports import ClusterWriter, Event, ObjectReference, PodStatusPatch
+from scheduler_core.ports import Clock, ClusterWriter, Event, ObjectReference, PodStatusPatch, Timer
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.queueing.waiting_causes import NO_NODE_HELPS, SCHEDULER_ERROR
+from scheduler_core.runtime.framework_instance import FrameworkInstance
 
 log = logging.getLogger(__name__)
 
@@ -199,3 +204,75 @@ class FailedAttempts:
             return
         self.writer.record(failed_scheduling(pod, failure.message, profile))
         patch_status(self.writer, pod, failure, queued=queued, nominations=nominator)
+
+
+# -- delay of preemption ----------------------------------------------------------------------------------------------
+
+_EARLY_SECONDS = 0.001
+"""Tolerance for timers that run early; without it an attempt may be delayed once more."""
+
+
+def seconds_left(instance: FrameworkInstance, since: float | None, now: float) -> float:
+    """Return for how long an attempt must not preempt yet; 0 or less if it may.
+
+    Args:
+        since: When the pod or gang was unschedulable first, in the clock's seconds; None for the present time.
+        now: The time, in the clock's seconds.
+    """
+    seconds = instance.config.preemption.delay_seconds
+    return (now if since is None else since) + seconds - now if seconds else 0.0
+
+
+def delayed(instance: FrameworkInstance, since: float | None, started: float) -> str:
+    """Return the message of an attempt that must not preempt yet; "" if it may.
+
+    It has no times, so that the condition does not change.
+
+    Args:
+        since: When the pod or gang was unschedulable first, in the clock's seconds; None for the present time.
+    """
+    if seconds_left(instance, since, started) <= _EARLY_SECONDS:
+        return ""
+    seconds = instance.config.preemption.delay_seconds
+    return f"preemption: waits until {seconds} s after the first attempt for a new node"
+
+
+def delay_of(attempt: Attempt) -> str:
+    """Return the message of a pod's attempt that must not preempt yet; "" if it may, as a pod with a node may."""
+    if attempt.info.pod.spec.node_name:
+        return ""
+    return delayed(attempt.instance, attempt.queued.unschedulable_since, attempt.started)
+
+
+@dataclass(slots=True, eq=False)
+class PreemptionDelays:
+    """Activates pods and gangs whose delay has ended: at once, or when a suspended cycle has ended."""
+
+    _queue: SchedulingQueue
+    _clock: Clock
+    _run: Callable[[Callable[[], None]], None]
+    _due: dict[str, float] = field(default_factory=dict)
+    _timer: Timer | None = None
+    _next: float = 0.0
+
+    def note(self, entry: QueuedPod, instance: FrameworkInstance, since: float) -> None:
+        """Set the timer of a pod or gang whose preemption is delayed."""
+        due = self._due[entry.uid] = since + instance.config.preemption.delay_seconds
+        if self._timer is None or due < self._next:
+            self._set(due)
+
+    def _set(self, due: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._next = due
+        self._timer = self._clock.call_later(max(0.0, due - self._clock.now()), lambda: self._run(self._end))
+
+    def _end(self) -> None:
+        self._timer, now = None, self._clock.now() + _EARLY_SECONDS
+        ended = [uid for uid, due in self._due.items() if due <= now]
+        # First, so that the timer that is run again after an error activates them.
+        self._queue.activate(ended)
+        for uid in ended:
+            del self._due[uid]
+        if self._due:
+            self._set(min(self._due.values()))

@@ -4,6 +4,9 @@ A search changes nothing but the position of the next partial search; its caller
 Follows kube-scheduler v1.37.1 (``schedulePod``, ``findNodesThatFitPod``) with two differences: every feasible node is
 scored unless a percentage is set, and ties are resolved by a seeded hash of node names, so that decisions do not depend
 on the order in which nodes were added.
+
+With a percentage, the next search starts where the last one ended. Nodes are grouped by region and zone in the order of
+their creation, and the groups are visited in turns (``numFeasibleNodesToFind``, ``backend/cache/node_tree.go``).
 """
 
 from __future__ import annotations
@@ -19,8 +22,6 @@ from numpy.typing import NDArray
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.contested_nodes import ContestedNodes
 from scheduler_core.cycle.gang_constraints import NodeReservations
-from scheduler_core.cycle.nominated_pod_filtering import filter_with_nominated_pods
-from scheduler_core.cycle.percentage_of_nodes import PartialSearch
 from scheduler_core.errors import SchedulerCoreError
 from scheduler_core.framework.cycle_state import CycleStage
 from scheduler_core.framework.diagnosis import EXTENDER, Diagnosis, Verdicts
@@ -31,10 +32,12 @@ from scheduler_core.model.pod_group import GroupKey
 from scheduler_core.runtime.filtering import (
     NARROWED,
     decode_verdict,
+    filter_with_nominated_pods,
     narrowed_status,
     run_filters,
     run_pre_filters,
 )
+from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.runtime.scoring import ScoreTable, Scoring, run_pre_scores, run_scores
 from scheduler_core.snapshot.cluster_cache import ClusterCache
 from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns, Rows
@@ -50,8 +53,6 @@ _SHIFT = np.uint64(32)
 
 
 class NoNodesError(SchedulerCoreError):
-    """The cluster has no nodes."""
-
     def __str__(self) -> str:
         return "no nodes available to schedule pods"
 
@@ -90,10 +91,6 @@ class NodeSelection:
     def __post_init__(self) -> None:
         self.nodes = self.cache.columns
 
-    def search(self, attempt: Attempt) -> FilterRun:
-        """Run PreFilter, and return the search, which has evaluated no node yet."""
-        return FilterRun(attempt, self.cache, self.nominator, self.reservations, self.partial)
-
     def find_feasible(self, attempt: Attempt, *, everywhere: bool = False) -> Feasible:
         """Run PreFilter and Filter, without extenders.
 
@@ -101,7 +98,7 @@ class NodeSelection:
             everywhere: Whether to evaluate all nodes whatever percentage is set, as explanations need it; the position
                 of the next partial search does not change then.
         """
-        search = FilterRun(attempt, self.cache, self.nominator, self.reservations, self.partial)
+        search = FilterRun(attempt, self)
         if search.is_rejected:
             return search.ended(_NO_ROWS)
         # The room on the nominated node was freed for this pod, so it is taken even if another node scores better.
@@ -112,7 +109,7 @@ class NodeSelection:
 
     def find_all(self, attempt: Attempt) -> Feasible:
         """Return all feasible nodes, whatever node is nominated; the diagnosis of the others is complete."""
-        search = FilterRun(attempt, self.cache, self.nominator, self.reservations, self.partial)
+        search = FilterRun(attempt, self)
         rows = _NO_ROWS if search.is_rejected else search.rows(everywhere=True)
         return Feasible(rows, search.ended(_NO_ROWS).diagnosis)
 
@@ -159,20 +156,13 @@ class FilterRun:
         is_rejected: Whether PreFilter rejected the pod, so that no node must be evaluated.
     """
 
-    def __init__(
-        self,
-        attempt: Attempt,
-        cache: ClusterCache,
-        nominator: NominatedPods,
-        reservations: NodeReservations,
-        partial: PartialSearch,
-    ) -> None:
+    def __init__(self, attempt: Attempt, selection: NodeSelection) -> None:
         """Run PreFilter."""
-        nodes, state, info = cache.columns, attempt.state, attempt.info
+        nodes, state, info = selection.nodes, attempt.state, attempt.info
         if nodes.count == 0:
             raise NoNodesError
-        self._attempt, self._cache, self._nodes = attempt, cache, nodes
-        self._nominator, self._reservations, self._partial = nominator, reservations, partial
+        self._attempt, self._selection, self._nodes = attempt, selection, nodes
+        self._reservations = selection.reservations
         state.recorder.enter(_PRE_FILTER)
         self._pre_filter = outcome = run_pre_filters(attempt.instance, state, info, nodes)
         state.recorder.leave(_PRE_FILTER, outcome.status.code)
@@ -200,9 +190,9 @@ class FilterRun:
         return decode_verdict(attempt.instance, attempt.state, attempt.info, self._nodes, verdict)
 
     def _filter(self, rows: Rows) -> Verdicts:
-        attempt, nodes = self._attempt, self._nodes
+        attempt, nodes, nominator = self._attempt, self._nodes, self._selection.nominator
         nominated = self._nominated
-        if nominated is None and not self._nominator.node_by_uid:
+        if nominated is None and not nominator.node_by_uid:
             nominated = self._nominated = {}
         elif nominated is None:
             # A nominated node is filtered first, and mostly alone.
@@ -212,9 +202,9 @@ class FilterRun:
                 attempt.state,
                 attempt.info,
                 nodes,
-                self._nominator,
+                nominator,
                 among=among,
-                find_cached=self._cache.get,
+                find_cached=self._selection.cache.get,
             )
             if among is None:
                 self._nominated = nominated
@@ -289,9 +279,10 @@ class FilterRun:
         diagnosis.verdicts[rows] = self._filter(rows)
         self._reject_reserved(rows)
         candidates = nodes.count if isinstance(rows, slice) else len(rows)
-        limit = None if everywhere else self._partial.limit(self._attempt.instance, candidates)
+        partial = self._selection.partial
+        limit = None if everywhere else partial.limit(self._attempt.instance, candidates)
         if limit is not None:
-            fitting = self._partial.first_feasible(diagnosis, rows, limit)
+            fitting = partial.first_feasible(diagnosis, rows, limit)
         else:
             fitting = np.flatnonzero((diagnosis.verdicts == 0) & nodes.alive)
         recorder.leave(_FILTER, Code.SUCCESS)
@@ -383,3 +374,104 @@ def score_feasible(
     table = run_scores(attempt.instance, scoring, keep_parts=keep_parts)
     recorder.leave(_SCORE, Code.SUCCESS)
     return table
+
+
+# -- a percentage of the nodes ----------------------------------------------------------------------------------------
+
+MIN_FEASIBLE_NODES = 100
+_MIN_PERCENTAGE = 5
+ZONE_LABEL = "topology.kubernetes.io/zone"
+REGION_LABEL = "topology.kubernetes.io/region"
+_OLD_ZONE_LABEL = "failure-domain.beta.kubernetes.io/zone"
+_OLD_REGION_LABEL = "failure-domain.beta.kubernetes.io/region"
+
+
+@dataclass(slots=True, eq=False)
+class NodeOrder:
+    """Rows with alternating zones; recomputed after nodes changed.
+
+    Attributes:
+        next_start: Position at which the next search begins.
+    """
+
+    _nodes: NodeColumns
+    next_start: int = 0
+    _version: int = -1
+    _rows: NDArray[np.intp] = field(default_factory=lambda: _NO_ROWS)
+
+    def rows(self) -> NDArray[np.intp]:
+        """Return the rows of all nodes, intp[count]."""
+        if self._version != self._nodes.version:
+            self._rows = self._interleave()
+            self._version = self._nodes.version
+        return self._rows
+
+    def _interleave(self) -> NDArray[np.intp]:
+        zones: dict[tuple[str, str], list[int]] = {}
+        for row, node in enumerate(self._nodes.nodes):
+            if node is None:
+                continue
+            labels = node.metadata.labels
+            region = labels.get(REGION_LABEL) or labels.get(_OLD_REGION_LABEL, "")
+            zone = labels.get(ZONE_LABEL) or labels.get(_OLD_ZONE_LABEL, "")
+            zones.setdefault((region, zone), []).append(row)
+        order: list[int] = []
+        turn = 0
+        waiting = list(zones.values())
+        while waiting:
+            order += [rows[turn] for rows in waiting]
+            turn += 1
+            waiting = [rows for rows in waiting if len(rows) > turn]
+        return np.array(order, dtype=np.intp)
+
+
+@dataclass(frozen=True, slots=True)
+class PartialSearch:
+    """Limits of searches, and the position of the next one.
+
+    Args:
+        default_percentage: Percentage of profiles that set none; None evaluates all nodes.
+    """
+
+    nodes: NodeColumns
+    order: NodeOrder
+    default_percentage: int | None
+
+    def percentage_of(self, instance: FrameworkInstance) -> int:
+        """Return the percentage of nodes that a search must find feasible; 0 for kube-scheduler's adaptive formula."""
+        for percentage in (instance.config.percentage_of_nodes_to_score, self.default_percentage):
+            if percentage is not None:
+                return percentage
+        return 100
+
+    def limit(self, instance: FrameworkInstance, candidates: int) -> int | None:
+        """Return the number of feasible nodes after which a search ends; None to evaluate all nodes."""
+        percentage = self.percentage_of(instance)
+        if percentage >= 100:
+            return None
+        if not instance.scores and not instance.extenders_evaluate_nodes:
+            return 1
+        if candidates < MIN_FEASIBLE_NODES:
+            return None
+        if percentage == 0:
+            percentage = max(_MIN_PERCENTAGE, 50 - candidates // 125)
+        return max(MIN_FEASIBLE_NODES, candidates * percentage // 100)
+
+    def first_feasible(self, diagnosis: Diagnosis, rows: Rows, limit: int) -> NDArray[np.intp]:
+        """Return the first feasible rows from the end of the last search, intp[k] ascending; others are ignored."""
+        nodes = self.nodes
+        order = self.order.rows() if isinstance(rows, slice) else rows
+        if not len(order):
+            return order
+        start = self.order.next_start
+        first = start % len(order)
+        order = np.concatenate((order[first:], order[:first]))
+        fits = diagnosis.verdicts[order] == 0
+        enough = np.flatnonzero(np.cumsum(fits) == limit)
+        looked_at = len(order) if not len(enough) else int(enough[0]) + 1
+        self.order.next_start = (start + looked_at) % max(1, nodes.count)
+        # All rows were filtered at once, but kube-scheduler does not evaluate nodes after the last one that it needs.
+        evaluated = np.zeros(len(diagnosis.verdicts), dtype=np.bool_)
+        evaluated[order[:looked_at]] = True
+        diagnosis.evaluated = evaluated | (diagnosis.verdicts == NARROWED) & nodes.alive
+        return np.sort(order[:looked_at][fits[:looked_at]])

@@ -37,16 +37,11 @@ class NodeReservations(Protocol):
     def node_changed(self, node_name: str) -> None:
         """Activate the gang for which a changed or deleted node is reserved; its next cycle checks the reservation."""
 
-
-class ReservationRejections(Protocol):
-    """Sink of live attempts: pods that reservations made unschedulable. Dry runs have none."""
-
     def note_rejected(self, uid: str, by: Iterable[GroupKey]) -> None:
-        """Activate a pod that the reservations of these gangs made unschedulable, when one of them ends."""
+        """Activate a pod that the reservations of these gangs made unschedulable, when one of them ends.
 
-    @property
-    def by_gang(self) -> Mapping[GroupKey, object]:
-        """The live reservations, as in :class:`NodeReservations`."""
+        Only live attempts call it.
+        """
 
 
 @dataclass(frozen=True, slots=True)

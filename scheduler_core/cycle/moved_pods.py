@@ -22,9 +22,8 @@ from scheduler_core.cycle.assume_and_reserve import AssumedPods
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.background_search import BackgroundSearches, MovedSearch
 from scheduler_core.cycle.failure_handler import Failure
-from scheduler_core.cycle.filter_and_score import NodeSelection
-from scheduler_core.cycle.gang_constraints import ReservationRejections, only
-from scheduler_core.cycle.percentage_of_nodes import NodeOrder
+from scheduler_core.cycle.filter_and_score import NodeOrder, NodeSelection
+from scheduler_core.cycle.gang_constraints import NodeReservations, only
 from scheduler_core.cycle.search_basis import (
     PlannedEviction,
     SearchBasis,
@@ -83,33 +82,17 @@ class PlannedAction(Struct, frozen=True):
 
 
 class RejectedPod(Struct, frozen=True, tag="rejected"):
-    """A rejection: the fields of :class:`Failure`, and what PostFilter is going to do.
+    """A rejection, and what PostFilter is going to do.
 
     Attributes:
         reserved_for: Gangs whose reservations reject the pod.
     """
 
-    message: str
-    rejected_by: tuple[str, ...]
-    pending_on: tuple[str, ...]
-    nominated_node: str | None
-    given_up_steps: int
+    failure: Failure
     reserved_for: tuple[GroupKey, ...]
     actions: tuple[PlannedAction, ...]
     feasible_count: int
     next_start: int
-    is_delayed: bool = False
-
-    @property
-    def failure(self) -> Failure:
-        return Failure(
-            self.message,
-            frozenset(self.rejected_by),
-            frozenset(self.pending_on),
-            nominated_node=self.nominated_node,
-            given_up_steps=self.given_up_steps,
-            is_delayed=self.is_delayed,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +105,7 @@ class PlannedRejection:
 
 PodResult: TypeAlias = SeatedPod | RejectedPod
 _decode = msgspec.msgpack.Decoder(PodResult).decode
-_encode = msgspec.msgpack.Encoder().encode
+_encode = msgspec.msgpack.Encoder(order="deterministic").encode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +113,6 @@ class PodBasis(SearchBasis):
     """What a search of a pod reads that must be the same when its result is used.
 
     Attributes:
-        info: The pod.
         started: Start of the attempt, in the clock's seconds.
     """
 
@@ -147,7 +129,7 @@ class MovedPods:
     order: NodeOrder
     selection: NodeSelection
     assumed: AssumedPods
-    rejections: ReservationRejections
+    rejections: NodeReservations
     background: BackgroundSearches
     steps: StepCounter
     attempt: Attempt | None = field(default=None, init=False)
@@ -209,18 +191,7 @@ class MovedPods:
             self.background.send(None)
         nodes, reserved_for = self.cache.columns, () if diagnosis is None else tuple(diagnosis.reserved_for)
         actions = () if planned is None else tuple(PlannedAction.of(*each, nodes) for each in planned.actions)
-        found = RejectedPod(
-            message=failure.message,
-            rejected_by=tuple(sorted(failure.rejected_by)),
-            pending_on=tuple(sorted(failure.pending_on)),
-            nominated_node=failure.nominated_node,
-            given_up_steps=failure.given_up_steps,
-            reserved_for=reserved_for,
-            actions=actions,
-            feasible_count=attempt.feasible_count,
-            next_start=self.order.next_start,
-            is_delayed=failure.is_delayed,
-        )
+        found = RejectedPod(failure, reserved_for, actions, attempt.feasible_count, self.order.next_start)
         self.background.send(_encode(found))
 
     # -- results ------------------------------------------------------------------------------------------------------
@@ -298,7 +269,7 @@ class MovedPods:
         """
         if not basis.has_same_reservations(result.reserved_for, self.rejections.by_gang):
             return None
-        queued, actions = attempt.queued, []
+        queued, failure, actions = attempt.queued, result.failure, []
         for each in result.actions:
             preemption = None
             if each.eviction is not None:
@@ -314,7 +285,7 @@ class MovedPods:
         changes = any(action.preemption is not None or action.released is not None for _, action in actions)
         # An event may have made the pod feasible without victims. A rejection that changes nothing needs no such check:
         # the events that were recorded meanwhile requeue the pod.
-        if changes and basis.is_woken(self.queue, queued, result.rejected_by, result.pending_on):
+        if changes and basis.is_woken(self.queue, queued, failure.rejected_by, failure.pending_on):
             return None
         if result.reserved_for:
             self.rejections.note_rejected(queued.uid, result.reserved_for)

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from dataclasses import dataclass, field
 
 from msgspec import Struct
 
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, Resource
+from scheduler_core.framework.nominator import NominatedPods
 from scheduler_core.framework.ongoing_preemptions import PreemptionsUnderWay
 from scheduler_core.model.devices import AllocationResult, ClaimMeta, ResourceClaim, ResourceClaimStatus
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
@@ -23,6 +25,7 @@ from scheduler_core.runtime.profile_table import ProfileTable
 from scheduler_core.snapshot.cluster_cache import ClusterCache
 from scheduler_core.snapshot.held_claims import ending_claims
 from scheduler_core.snapshot.indexes.device_index import HeldDevices, allocations_of
+from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 
 CLAIM_UPDATE = ClusterEvent(Resource.RESOURCE_CLAIM, Action.UPDATE)
@@ -40,6 +43,7 @@ class _Held(Struct, frozen=True):
     allocations: tuple[AllocationResult, ...]
 
 
+@dataclass(slots=True, eq=False)
 class NominatedDevices:
     """Devices that are held for nominated pods.
 
@@ -48,34 +52,27 @@ class NominatedDevices:
         priority_of: Returns the priority of a pod, or of its group, by which nominations count, too.
     """
 
-    def __init__(
-        self,
-        cache: ClusterCache,
-        queue: SchedulingQueue,
-        profiles: ProfileTable,
-        preemptions: PreemptionsUnderWay,
-        *,
-        others: Callable[[PodInfo], Iterable[HeldDevices]],
-        priority_of: Callable[[PodInfo], int],
-    ) -> None:
-        self._cache = cache
-        self._nodes = cache.columns
-        self._queue = queue
-        self._nominator = queue.nominator
-        self._profiles = profiles
-        self._preemptions = preemptions
-        self._others = others
-        self._priority_of = priority_of
-        self._by_uid: dict[str, _Held] = {}
-        self._in_dry_run: MutableMapping[str, _Held] = {}
-        """Those of the last dry run, which has made its own choices for nominations that have none."""
-        self._dry_run = 0
+    cache: ClusterCache
+    queue: SchedulingQueue
+    profiles: ProfileTable
+    preemptions: PreemptionsUnderWay
+    others: Callable[[PodInfo], Iterable[HeldDevices]]
+    priority_of: Callable[[PodInfo], int]
+    _by_uid: dict[str, _Held] = field(default_factory=dict)
+    _in_dry_run: MutableMapping[str, _Held] = field(default_factory=dict)
+    """Those of the last dry run, which has made its own choices for nominations that have none."""
+    _dry_run: int = 0
+    _nodes: NodeColumns = field(init=False)
+    _nominator: NominatedPods = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._nodes, self._nominator = self.cache.columns, self.queue.nominator
 
     def held_from(self, pod: PodInfo) -> list[HeldDevices]:
         """Return the devices that are held for other pods of at least a pod's priority."""
         if not self._nominator.node_by_uid:
             return []
-        priority = self._priority_of(pod)
+        priority = self.priority_of(pod)
         others = (each for each in self._nominated() if each.priority >= priority and each.uid != pod.uid)
         return [
             HeldDevices(f"nominated pod {other.key}", allocations)
@@ -113,7 +110,7 @@ class NominatedDevices:
         for name in nominator.nodes():
             for other in nominator.nominated_pods(name):
                 # Filters may run while the pod is hypothetically on its node; an assumed one has devices in flight.
-                if (other.pod.spec.resource_claims or other.scalars) and self._cache.get(other.uid) is None:
+                if (other.pod.spec.resource_claims or other.scalars) and self.cache.get(other.uid) is None:
                     yield other
 
     def _of(self, nominated: PodInfo) -> tuple[AllocationResult, ...]:
@@ -124,20 +121,20 @@ class NominatedDevices:
         if held is None or held.version != version or held.node_name != node_name:
             before, held = held, _Held(node_name, nominated.priority, version, self._choice(nominated))
             if chosen is self._by_uid:
-                for gone in [each for each in chosen if self._queue.find(each) is None]:
+                for gone in [each for each in chosen if self.queue.find(each) is None]:
                     del chosen[gone]
             chosen[uid] = held
             if chosen is self._by_uid and before is not None and before.allocations not in ((), held.allocations):
                 # Pods that wait for the devices of the earlier choice may get them.
-                self._queue.on_event(CLAIM_UPDATE, *FREED, exclude=uid, max_priority=before.priority)
+                self.queue.on_event(CLAIM_UPDATE, *FREED, exclude=uid, max_priority=before.priority)
         return held.allocations
 
     def _choice(self, nominated: PodInfo) -> tuple[AllocationResult, ...]:
-        instance = self._profiles.get(nominated.pod.spec.scheduler_name)
+        instance = self.profiles.get(nominated.pod.spec.scheduler_name)
         chooser = None if instance is None else device_chooser(instance)
         if instance is None or chooser is None or not instance.config.preemption.devices:
             return ()
-        evicted = {info.uid for each in self._preemptions for info in each.victims}
+        evicted = {info.uid for each in self.preemptions for info in each.victims}
 
         def is_ending(info: PodInfo) -> bool:
             return info.is_leaving or info.uid in evicted
@@ -160,5 +157,5 @@ class NominatedDevices:
             if (held := chosen.get(other.uid)) is not None and held.version == self._nominator.made_at[other.uid]
             for allocation in held.allocations
         ]
-        beside += allocations_of(self._others(nominated))
+        beside += allocations_of(self.others(nominated))
         return chooser.devices_without(nominated, node_name, freed, beside)

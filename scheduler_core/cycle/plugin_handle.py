@@ -24,7 +24,7 @@ from scheduler_core.framework.object_reads import ObjectKind, T
 from scheduler_core.framework.ongoing_preemptions import PreemptionsUnderWay
 from scheduler_core.framework.status import SUCCESS, Status
 from scheduler_core.framework.waiting_pods import PodsInPreBind, WaitingPods
-from scheduler_core.metrics.profile_metrics import DeviceMetrics, RecordedPluginMetrics
+from scheduler_core.metrics.scheduler_metrics import DeviceMetrics, RecordedPluginMetrics
 from scheduler_core.ports import ClaimWriter, Clock, ClusterWriter, PodDeletion, StorageWriter
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.filtering import decode_verdict, run_filters, run_pre_filters
@@ -136,7 +136,7 @@ class PluginServices:
 
 
 class PluginHandle:
-    """The handle of one profile.
+    """The handle of one profile; see :class:`scheduler_core.framework.handle.Handle`.
 
     Args:
         instance: Returns the profile's instance; raises :class:`PluginError` until its plugins are created.
@@ -164,11 +164,6 @@ class PluginHandle:
         return asyncio.get_running_loop().create_task(self._services.journal.steps(work))
 
     def objects(self, kind: ObjectKind[T]) -> KindStore[T]:
-        """Return the objects of a declared kind.
-
-        Raises:
-            PluginError: No plugin declares it.
-        """
         store = self._services.declared.get(kind.path)
         if store is None:
             raise PluginError(
@@ -182,11 +177,6 @@ class PluginHandle:
 
     @property
     def preemption_settings(self) -> PreemptionSettings:
-        """Return the settings of the profile.
-
-        Raises:
-            PluginError: The profile is not built yet.
-        """
         return self._instance().config.preemption
 
     def after_suspension(self, act: Callable[[], None]) -> None:
@@ -196,11 +186,6 @@ class PluginHandle:
         self._services.queue.activate([pod.uid for pod in pods])
 
     def run_filters_on(self, pod: PodInfo, row: int) -> Status:
-        """Run the profile's PreFilter and Filter plugins for a pod and one row.
-
-        Raises:
-            PluginError: The profile is not built yet, or a plugin raised.
-        """
         instance = self._instance()
         if row == NO_ROW:
             raise PluginError("", "filter", "the node is not known; look its row up first")
@@ -215,11 +200,6 @@ class PluginHandle:
     def dry_run(
         self, state: CycleState, pod: PodInfo, *, frees_shared_ports: bool = True, held: HeldClaims | None = None
     ) -> NodeDryRun:
-        """Return a dry run for a pod in which running pods can be removed.
-
-        Raises:
-            PluginError: The profile is not built yet.
-        """
         return NodeDryRun(
             self._instance(),
             state,

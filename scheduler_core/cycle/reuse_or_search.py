@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.filter_and_score import Feasible, NodeSelection
-from scheduler_core.cycle.gang_constraints import NodeReservations, ReservationRejections
+from scheduler_core.cycle.gang_constraints import NodeReservations
 from scheduler_core.errors import AttemptLimitError, PluginError
 from scheduler_core.framework.cycle_state import CycleStage
 from scheduler_core.framework.diagnosis import Diagnosis
@@ -29,7 +29,7 @@ _SAMPLED = 10
 """Sampling interval: of the timed attempts of known classes, one in this many runs the full scheduling cycle."""
 
 
-def note_reserved(rejections: ReservationRejections | None, attempt: Attempt, diagnosis: Diagnosis) -> None:
+def note_reserved(rejections: NodeReservations | None, attempt: Attempt, diagnosis: Diagnosis) -> None:
     """Requeue the pod of a live attempt when a reservation that blocked it ends."""
     if rejections is not None and diagnosis.reserved_for:
         rejections.note_rejected(attempt.info.uid, diagnosis.reserved_for)
@@ -49,7 +49,7 @@ class NodeChoice:
     reservations: NodeReservations
     metrics: SchedulerMetrics
     bounds: ReuseBounds | None
-    rejections: ReservationRejections | None = None
+    rejections: NodeReservations | None = None
 
     def reuse(self, attempt: Attempt) -> str:
         """Return the node for a pod whose class is known; "" to fall back to the full search."""

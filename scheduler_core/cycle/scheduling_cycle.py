@@ -16,19 +16,17 @@ from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.background_search import BackgroundSearches, MovedSearch, SearchMovedError
 from scheduler_core.cycle.cycle_report import CycleReport
 from scheduler_core.cycle.decided_pods import DecidedPods
-from scheduler_core.cycle.failure_handler import FailedAttempts, Failure, failed_scheduling, no_fit
-from scheduler_core.cycle.filter_and_score import NoNodesError
+from scheduler_core.cycle.failure_handler import FailedAttempts, Failure, delay_of, failed_scheduling, no_fit
+from scheduler_core.cycle.filter_and_score import NodeOrder, NoNodesError
 from scheduler_core.cycle.gang_constraints import MemberDomains
 from scheduler_core.cycle.internal_errors import InternalErrors, try_twice
 from scheduler_core.cycle.moved_pods import MovedPods, SeatedPod
-from scheduler_core.cycle.percentage_of_nodes import NodeOrder
-from scheduler_core.cycle.preemption_delay import delay_of
 from scheduler_core.cycle.reuse_or_search import NodeChoice
 from scheduler_core.errors import AttemptLimitError, SchedulerCoreError, error_message
 from scheduler_core.framework.cycle_state import CycleStage
 from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.queued_pod import QueuedPod
-from scheduler_core.metrics.profile_metrics import ERROR, UNSCHEDULABLE
+from scheduler_core.metrics.scheduler_metrics import ERROR, UNSCHEDULABLE
 from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.pod import Pod
 from scheduler_core.ports import ClusterWriter

@@ -16,11 +16,10 @@ from numpy.typing import NDArray
 
 from scheduler_core.cycle.assume_and_reserve import AssumedPods
 from scheduler_core.cycle.attempt import Attempt
-from scheduler_core.cycle.failure_handler import Failure, no_fit
-from scheduler_core.cycle.filter_and_score import Feasible, NodeSelection, score_feasible
-from scheduler_core.cycle.gang_constraints import ReservationRejections
+from scheduler_core.cycle.failure_handler import Failure, delay_of, no_fit
+from scheduler_core.cycle.filter_and_score import Feasible, FilterRun, NodeSelection, score_feasible
+from scheduler_core.cycle.gang_constraints import NodeReservations
 from scheduler_core.cycle.internal_errors import InternalErrors
-from scheduler_core.cycle.preemption_delay import delay_of
 from scheduler_core.cycle.reuse_or_search import note_reserved
 from scheduler_core.cycle.scheduling_cycle import SchedulingCycle, failure_of
 from scheduler_core.cycle.suspension import Suspension
@@ -44,7 +43,7 @@ class ExtendedChoice:
         rejections: Receives pods that reservations made unschedulable; None in dry runs.
     """
 
-    def __init__(self, selection: NodeSelection, rejections: ReservationRejections | None = None) -> None:
+    def __init__(self, selection: NodeSelection, rejections: NodeReservations | None = None) -> None:
         self._selection = selection
         self._rejections = rejections
         self._nodes = selection.nodes
@@ -58,7 +57,7 @@ class ExtendedChoice:
         return await self._select(attempt, feasible.rows), feasible.diagnosis
 
     async def _find_feasible(self, attempt: Attempt) -> Feasible:
-        search = self._selection.search(attempt)
+        search = FilterRun(attempt, self._selection)
         if search.is_rejected:
             return search.ended(_NO_ROWS)
         rejections: dict[str, Status] = {}

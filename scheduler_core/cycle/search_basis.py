@@ -224,10 +224,10 @@ class SearchBasis:
     def has_same_labels(self, nodes: NodeColumns, row: int) -> bool:
         """Return whether the node of a row had the same labels when the search began."""
         before, now = self.nodes[row] if row < len(self.nodes) else None, nodes.nodes[row]
-        if before is now:
-            return True
-        is_same = before is not None and now is not None and before.metadata.name == now.metadata.name
-        return is_same and before is not None and now is not None and before.metadata.labels == now.metadata.labels
+        if before is None or now is None:
+            return before is now
+        was, new = before.metadata, now.metadata
+        return (was.name, was.labels) == (new.name, new.labels)
 
     def _changes(
         self, nodes: NodeColumns, digests: Mapping[str, bytes]

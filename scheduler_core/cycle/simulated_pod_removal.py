@@ -13,14 +13,21 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler_core.cycle.nominated_pod_filtering import filter_with_nominated_pods, nominated_by_row
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.diagnosis import Verdicts
-from scheduler_core.framework.extension_points import FilterPlugin
 from scheduler_core.framework.handle import StoredRows
 from scheduler_core.framework.nominator import NominatedPods
 from scheduler_core.runtime.equivalence import RowResults
-from scheduler_core.runtime.filtering import SumFilters, extended, pod_added, pod_removed, run_filters, sum_filters
+from scheduler_core.runtime.filtering import (
+    SumFilters,
+    extended,
+    filter_with_nominated_pods,
+    nominated_by_row,
+    pod_added,
+    pod_removed,
+    run_filters,
+    sum_filters,
+)
 from scheduler_core.runtime.framework_instance import FrameworkInstance, device_chooser
 from scheduler_core.snapshot.held_claims import HeldClaims
 from scheduler_core.snapshot.node_columns import NodeColumns
@@ -87,17 +94,14 @@ class NodeDryRun:
 
     @property
     def is_row_local(self) -> bool:
-        """Whether every filter that runs reads only its own row, and no plugin counts pods over several rows."""
         if not self._is_local or self._counts_pods:
             return False
         return all(
-            plugin.name in self._state.skip_filter
-            or (isinstance(plugin, FilterPlugin) and plugin.reuse.filter.is_row_local)
+            plugin.name in self._state.skip_filter or plugin.reuse.filter.is_row_local
             for plugin in self._instance.filters
         )
 
     def by_sums(self, rows: Sequence[int]) -> SumsDryRun | None:
-        """Return the same dry run on sums of unchanged rows; None if a filter reads more of the pods than sums."""
         filters = sum_filters(self._instance, self._state, self._pod, self._nodes, sorted(rows))
         if filters is None:
             return None
@@ -105,10 +109,7 @@ class NodeDryRun:
         return SumsDryRun(filters, self._nodes, nominated, self._steps)
 
     def results_by_row(self, owner: str, *versions: object) -> StoredRows | None:
-        """Return what a plugin stored by row for pods of this class; None if the profile reuses no results.
-
-        The changes that dry runs make and undo until this one ends are no changes of the rows.
-        """
+        # The changes that dry runs make and undo until this one ends are no changes of the rows.
         instance, classes = self._instance, self._instance.pod_classes
         # The attempts of a preemptor that is nominated differ by its node.
         if classes is None or self._pod.pod.status.nominated_node_name:
@@ -127,7 +128,6 @@ class NodeDryRun:
         return StoredRows(found.results, search.held_on)
 
     def remove(self, *running: PodInfo) -> None:
-        """Remove pods from their rows."""
         for info in running:
             self._steps.spend(steps_of_removal(info))
             # Read before the removal, after which a pod has no row.
@@ -137,7 +137,6 @@ class NodeDryRun:
                 pod_removed(self._instance, self._state, self._pod, (info, row), self._nodes)
 
     def restore(self, *running: PodInfo) -> None:
-        """Put removed pods back on their rows."""
         for info in running:
             self._steps.spend(steps_of_removal(info))
             self._overlay.restore([info])
@@ -145,7 +144,6 @@ class NodeDryRun:
                 pod_added(self._instance, self._state, self._pod, info, self._nodes)
 
     def run_filters(self, rows: NDArray[np.intp]) -> Verdicts:
-        """Run the filters on rows, with and without the pods that are nominated to these nodes."""
         self._steps.spend(_STEPS_OF_FILTERS + len(rows) // _ROWS_PER_STEP)
         verdicts = run_filters(self._instance, self._state, self._pod, self._nodes, rows)
         numbers = rows.tolist()

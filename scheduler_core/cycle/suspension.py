@@ -1,6 +1,10 @@
-"""Suspension of a scheduling cycle while it waits for an extender, or between its slices.
+"""Slices of a long scheduling cycle, and its suspension between them or while it waits for an extender.
 
-Meanwhile nothing may change the state that the cycle reads, such as columns and nominations::
+The code of a cycle is synchronous. It runs in a greenlet, which switches back to the task of the scheduling loop when a
+slice is used up (:mod:`scheduler_core.step_counter`), so that the event loop runs.
+
+While a cycle is suspended, nothing may change the state that it reads, such as columns and nominations, so that its
+decisions are those of a cycle that is not interrupted::
 
     running ──begin──▶ suspended (changes buffered in order, binding tasks wait) ──end──▶ running, changes applied
 
@@ -12,15 +16,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import types
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
-from typing import ParamSpec
+from typing import Any, ParamSpec, TypeVar
+
+import greenlet
+
+from scheduler_core.cycle.journal import Journal
+from scheduler_core.ports import Clock
+from scheduler_core.step_counter import StepCounter
 
 log = logging.getLogger(__name__)
 
 P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Suspension:
@@ -132,3 +145,102 @@ class Suspension:
             log.exception("a change that arrived while a cycle was suspended could not be applied; please report it")
             if on_error is not None:
                 on_error()
+
+
+# -- slices -----------------------------------------------------------------------------------------------------------
+
+
+_SLICE_OVER = object()
+
+
+@dataclass(slots=True, eq=False)
+class CycleSlices:
+    """Interrupts the scheduling loop within a cycle whenever a slice is used up.
+
+    Changes are deferred from the end of the first slice to the end of the cycle.
+
+    Attributes:
+        has_suspended: Whether the cycle in progress was interrupted, so that :meth:`cycle_ended` must be called.
+    """
+
+    _steps: StepCounter
+    _suspension: Suspension
+    _clock: Clock
+    _journal: Journal
+    has_suspended: bool = False
+
+    async def run(self, loop: Coroutine[Any, Any, T]) -> T:
+        return await self._in_greenlet(loop)
+
+    def cycle_ended(self) -> None:
+        """Apply the changes that were deferred while the cycle was interrupted."""
+        # A change that is applied here may use up a slice, which suspends again.
+        while self.has_suspended:
+            self.has_suspended = False
+            try:
+                self._suspension.end()
+            except Exception:
+                # Raised to the caller, which repeats this: without the end nothing would change any more.
+                self.has_suspended = True
+                raise
+
+    @types.coroutine
+    def _in_greenlet(self, loop: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
+        # Generators were the alternative: every function between the loop and the search for devices would have become
+        # one. One greenlet for all cycles: a new one for each costs as much as a fifth of a short cycle.
+        child = greenlet.greenlet(_advance)
+        child.gr_context = greenlet.getcurrent().gr_context
+        proceed: Callable[[Any], Any] = loop.send
+        value: Any = None
+        try:
+            while True:
+                awaited = self._switch(child.switch, proceed, value)
+                while awaited is _SLICE_OVER:
+                    try:
+                        yield from self._between_slices().__await__()
+                    except BaseException as fault:
+                        # A cancellation between two slices is raised in the cycle, where the slice ended.
+                        awaited = self._switch(child.throw, fault)
+                    else:
+                        awaited = self._switch(child.switch)
+                try:
+                    value = yield awaited
+                except BaseException as fault:
+                    proceed, value = loop.throw, fault
+                else:
+                    proceed = loop.send
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+
+    async def _between_slices(self) -> None:
+        if not self._suspension.is_on:
+            self._suspension.begin()
+            self.has_suspended = True
+        self._suspension.is_midway = True
+        try:
+            await self._journal.between_slices(self._clock.sleep(0))
+        finally:
+            self._suspension.is_midway = False
+
+    def _switch(self, switch: Callable[..., Any], *value: Any) -> Any:
+        """Run the loop until it awaits or ends, or until a slice is used up."""
+        self._steps.on_slice_end = self._end_slice
+        try:
+            return switch(*value)
+        finally:
+            self._steps.on_slice_end = None
+
+    def _end_slice(self) -> None:
+        if self._journal.is_slice_over():
+            parent = greenlet.getcurrent().parent
+            assert parent is not None, "the scheduling loop runs in a greenlet of its own"
+            parent.switch(_SLICE_OVER)
+
+
+def _advance(proceed: Callable[[Any], Any], value: Any) -> None:
+    """Continue the loop, and switch back with what it awaits; runs in the greenlet, which ends with the loop."""
+    parent = greenlet.getcurrent().parent
+    assert parent is not None, "the scheduling loop runs in a greenlet of its own"
+    while True:
+        proceed, value = parent.switch(proceed(value))

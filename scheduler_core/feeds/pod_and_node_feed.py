@@ -17,9 +17,9 @@ from typing import Any, ParamSpec
 from msgspec.structs import replace
 
 from scheduler_core.cycle.contested_nodes import ContestedNodes
+from scheduler_core.cycle.filter_and_score import REGION_LABEL, ZONE_LABEL
 from scheduler_core.cycle.freed_capacity_event import FreedCapacity, on_node
 from scheduler_core.cycle.internal_errors import try_twice
-from scheduler_core.cycle.percentage_of_nodes import REGION_LABEL, ZONE_LABEL
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.errors import QuantityError, SchedulerCoreError
 from scheduler_core.feeds.object_feed import NodeHolds

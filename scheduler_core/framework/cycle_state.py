@@ -98,8 +98,7 @@ class _NotRecorded:
     def skip_search(self) -> None:
         """Do nothing."""
 
-    def interrupt(self) -> None:
-        """Do nothing."""
+    interrupt = skip_search
 
 
 NOT_RECORDED: Recorder = _NotRecorded()
@@ -154,15 +153,9 @@ class CycleState:
     """
 
     __slots__ = (
-        "_values",
-        "bind_annotations",
-        "evaluations",
-        "recorder",
-        "skip_filter",
-        "skip_pre_bind",
-        "skip_score",
+        "_values", "bind_annotations", "evaluations", "recorder", "skip_filter", "skip_pre_bind", "skip_score",
         "to_activate",
-    )
+    )  # fmt: skip
 
     def __init__(self) -> None:
         # Keyed by name, not by StateKey: str caches its hash, the hash of a Struct is computed on every lookup.

@@ -32,39 +32,12 @@ if TYPE_CHECKING:
     from scheduler_core.framework.diagnosis import Diagnosis
 
 __all__ = [
-    "CONTINUE",
-    "MAX_NODE_SCORE",
-    "BindPlugin",
-    "Codes",
-    "FilterPlugin",
-    "NodeFilterPlugin",
-    "NodeScorePlugin",
-    "Normalization",
-    "PermitPlugin",
-    "PermitResult",
-    "Plugin",
-    "PodReads",
-    "PostBindPlugin",
-    "PostFilterPlugin",
-    "PostFilterPreview",
-    "PostFilterResult",
-    "PreBindPlugin",
-    "PreEnqueuePlugin",
-    "PreFilterExtensions",
-    "PreFilterPlugin",
-    "PreFilterResult",
-    "PreScorePlugin",
-    "PreemptionCandidate",
-    "PreemptionExtenders",
-    "QueueSortPlugin",
-    "Reads",
-    "ReservePlugin",
-    "Reuse",
-    "ScorePlugin",
-    "Scores",
-    "Shortage",
-    "SumsFilter",
-]
+    "CONTINUE", "MAX_NODE_SCORE", "BindPlugin", "Codes", "FilterPlugin", "NodeFilterPlugin", "NodeScorePlugin",
+    "Normalization", "PermitPlugin", "PermitResult", "Plugin", "PodReads", "PostBindPlugin", "PostFilterPlugin",
+    "PostFilterPreview", "PostFilterResult", "PreBindPlugin", "PreEnqueuePlugin", "PreFilterExtensions",
+    "PreFilterPlugin", "PreFilterResult", "PreScorePlugin", "PreemptionCandidate", "PreemptionExtenders",
+    "QueueSortPlugin", "Reads", "ReservePlugin", "Reuse", "ScorePlugin", "Scores", "Shortage", "SumsFilter",
+]  # fmt: skip
 
 Codes = NDArray[np.int16]
 """int16 per requested row: 0 passes, any other number is defined by the plugin and explained by its ``decode``."""

@@ -63,14 +63,14 @@ def why_too_many(settings: PreemptionSettings, victims: Sequence[PodInfo]) -> st
     return f"more than {most} preemption victim{'s' if most > 1 else ''}"
 
 
+@dataclass(slots=True, eq=False)
 class EvictionLimits:
     """Limits of a profile on victims, at one moment."""
 
-    def __init__(self, settings: PreemptionSettings, nodes: NodeColumns, under_way: Iterable[Preemption]) -> None:
-        self._settings = settings
-        self._nodes = nodes
-        self._under_way = under_way
-        self._leaving: list[PodInfo] | None = None
+    _settings: PreemptionSettings
+    _nodes: NodeColumns
+    _under_way: Iterable[Preemption]
+    _leaving: list[PodInfo] | None = None
 
     def why_not(self, victims: Sequence[PodInfo]) -> str:
         """Return why the profile does not evict these victims; "" if it may."""

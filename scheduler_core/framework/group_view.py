@@ -124,7 +124,6 @@ class DisruptionUnits:
         return len(self._by_uid)
 
     def of(self, info: PodInfo) -> DisruptionUnit:
-        """Return the unit of a pod."""
         rank = _SINGLE if info.pod.spec.scheduling_group is None else _OF_GROUP
         return self._by_uid.get(info.uid) or DisruptionUnit((info,), self._raised.get(info.uid, info.priority), rank)
 

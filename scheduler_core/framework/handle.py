@@ -176,7 +176,11 @@ class Handle(Protocol):
 
     @property
     def preemption_settings(self) -> PreemptionSettings:
-        """What the profile sets for preemption in ``spec.preemption``."""
+        """What the profile sets for preemption in ``spec.preemption``.
+
+        Raises:
+            PluginError: The profile is not built yet.
+        """
 
     @property
     def nominator(self) -> NominatedPods:
@@ -196,7 +200,11 @@ class Handle(Protocol):
         """Move unschedulable or backing-off pods into the active queue, regardless of what rejected them."""
 
     def run_filters_on(self, pod: PodInfo, row: int) -> Status:
-        """Return whether ``pod`` would pass this profile's filters on one row now."""
+        """Return whether ``pod`` would pass this profile's filters on one row now.
+
+        Raises:
+            PluginError: The profile is not built yet, or a plugin raised.
+        """
 
     def dry_run(
         self, state: CycleState, pod: PodInfo, *, frees_shared_ports: bool = True, held: HeldClaims | None = None

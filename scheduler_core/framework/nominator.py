@@ -87,7 +87,6 @@ class NominatedPods:
         self._by_node.setdefault(node_name, {})[pod.uid] = pod
 
     def withdraw(self, uid: str) -> None:
-        """Withdraw the nomination of a pod, if any."""
         node_name = self.node_by_uid.pop(uid, None)
         if node_name is None:
             return

@@ -9,6 +9,7 @@ A :class:`NodeView` costs an object per node and pod; vectorized plugins read th
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from msgspec import Struct, defstruct
@@ -189,15 +190,13 @@ def annotations_of(shown: DeclaredObject) -> dict[str, str]:
     return meta.annotations if isinstance(meta, AnnotatedMeta) else {}
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class NodeView:
     """A node and the pods on it."""
 
-    __slots__ = ("_columns", "node", "row")
-
-    def __init__(self, columns: NodeColumns, row: int, node: Node) -> None:
-        self._columns = columns
-        self.row = row
-        self.node = node
+    _columns: NodeColumns
+    row: int
+    node: Node
 
     @property
     def name(self) -> str:

@@ -44,7 +44,6 @@ def holder_of(group: GroupKey) -> str:
 
 
 def pod_preemptor(info: PodInfo) -> Preemptor:
-    """Return a pod as preemptor."""
     meta = info.pod.metadata
     reference = ObjectReference("Pod", meta.name, meta.namespace, meta.uid)
     return Preemptor(info.uid, "pod", info.key, info.pod.spec.scheduler_name, info.priority, reference, pod=info)

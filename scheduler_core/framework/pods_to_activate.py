@@ -9,17 +9,17 @@ Follows kube-scheduler v1.37.1 (``framework.PodsToActivate``; ``schedule_one.go`
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.snapshot.pod_info import PodInfo
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class PodsToActivate:
     """Pods by UID, in the order in which they were added."""
 
-    __slots__ = ("_pods",)
-
-    def __init__(self) -> None:
-        self._pods: dict[str, PodInfo] = {}
+    _pods: dict[str, PodInfo] = field(default_factory=dict)
 
     def add(self, pod: PodInfo) -> None:
         """Add a pod; adding it again has no effect."""

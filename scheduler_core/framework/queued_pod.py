@@ -62,33 +62,11 @@ class QueuedPod:
     """
 
     __slots__ = (
-        "attempts",
-        "backoff_until",
-        "counted_rejections",
-        "error_count",
-        "first_attempt",
-        "flushed_at",
-        "gate_reasons",
-        "gated_by",
-        "group",
-        "info",
-        "is_faulty",
-        "is_nomination_withheld",
-        "minimum_backoff",
-        "pending_on",
-        "place",
-        "profile",
-        "rejected_by",
-        "reported_condition",
-        "sequence",
-        "sort_key",
-        "timestamp",
-        "uid",
-        "unschedulable_count",
-        "unschedulable_since",
-        "was_flushed",
-        "was_given_up",
-    )
+        "attempts", "backoff_until", "counted_rejections", "error_count", "first_attempt", "flushed_at",
+        "gate_reasons", "gated_by", "group", "info", "is_faulty", "is_nomination_withheld", "minimum_backoff",
+        "pending_on", "place", "profile", "rejected_by", "reported_condition", "sequence", "sort_key", "timestamp",
+        "uid", "unschedulable_count", "unschedulable_since", "was_flushed", "was_given_up",
+    )  # fmt: skip
 
     def __init__(self, info: PodInfo, now: float, sequence: int) -> None:
         self.info = info

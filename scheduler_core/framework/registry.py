@@ -50,7 +50,6 @@ class Registry:
         return iter(self._classes)
 
     def get(self, name: str) -> type[Plugin] | None:
-        """Return the class of a plugin, None if there is no plugin of that name."""
         return self._classes.get(name)
 
     def is_built_in(self, name: str) -> bool:

@@ -35,15 +35,7 @@ class Code(IntEnum):
     __hash__ = int.__hash__
 
 
-_NAMES = {
-    Code.SUCCESS: "Success",
-    Code.ERROR: "Error",
-    Code.UNSCHEDULABLE: "Unschedulable",
-    Code.UNSCHEDULABLE_AND_UNRESOLVABLE: "UnschedulableAndUnresolvable",
-    Code.WAIT: "Wait",
-    Code.SKIP: "Skip",
-    Code.PENDING: "Pending",
-}
+_NAMES = {code: code.name.title().replace("_", "") for code in Code}
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from scheduler_core.config.config_model import seconds as duration_of
 from scheduler_core.framework.status import SUCCESS, Status, error, unschedulable
@@ -43,7 +44,8 @@ class WaitingPod:
         self._outcome: asyncio.Future[Status] = asyncio.get_running_loop().create_future()
         self._deadlines = {plugin: self.since + seconds for plugin, seconds in waits.items()}
         self._timers: dict[str, Timer] = {
-            plugin: clock.call_later(seconds, _TimeOut(self, plugin, seconds)) for plugin, seconds in waits.items()
+            plugin: clock.call_later(seconds, partial(self._time_out, plugin, seconds))
+            for plugin, seconds in waits.items()
         }
 
     @property
@@ -87,6 +89,9 @@ class WaitingPod:
         """Wait for the end and return Success, or the rejection with its plugin."""
         return await self._outcome
 
+    def _time_out(self, plugin: str, seconds: float) -> None:
+        self.reject(plugin, f"rejected due to timeout after waiting {duration_of(seconds)} at plugin {plugin}")
+
     def _end(self, status: Status) -> bool:
         if self._outcome.done():
             return False
@@ -94,17 +99,6 @@ class WaitingPod:
             timer.cancel()
         self._outcome.set_result(status)
         return True
-
-
-class _TimeOut:
-    """Timeout of one plugin."""
-
-    def __init__(self, entry: WaitingPod, plugin: str, seconds: float) -> None:
-        self._entry, self._plugin, self._seconds = entry, plugin, seconds
-
-    def __call__(self) -> None:
-        waited = duration_of(self._seconds)
-        self._entry.reject(self._plugin, f"rejected due to timeout after waiting {waited} at plugin {self._plugin}")
 
 
 class WaitingPods:
@@ -121,11 +115,9 @@ class WaitingPods:
         return iter(list(self.entries.values()))
 
     def get(self, uid: str) -> WaitingPod | None:
-        """Return the entry of a pod, None if it does not wait."""
         return self.entries.get(uid)
 
     def add(self, pod: PodInfo, node_name: str, waits: dict[str, float]) -> WaitingPod:
-        """Start the wait of a pod."""
         entry = self.entries[pod.uid] = WaitingPod(pod, node_name, waits, self._clock)
         return entry
 
@@ -214,7 +206,6 @@ class PodsInPreBind:
         return iter(list(self._pods.values()))
 
     def get(self, uid: str) -> PodInPreBind | None:
-        """Return the pod of this UID; None if it is not in PreBind."""
         return self._pods.get(uid)
 
     @contextmanager

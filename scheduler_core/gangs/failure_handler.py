@@ -24,9 +24,8 @@ from scheduler_core.framework.plugin import Plugin
 from scheduler_core.framework.queued_pod import QueuedGang, QueuedPod
 from scheduler_core.framework.status import GANG_SCHEDULING
 from scheduler_core.metrics.attempt_reports import log_gang
-from scheduler_core.metrics.profile_metrics import ERROR
-from scheduler_core.metrics.profile_metrics import UNSCHEDULABLE as UNSCHEDULABLE_RESULT
-from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics
+from scheduler_core.metrics.scheduler_metrics import ERROR, SchedulerMetrics
+from scheduler_core.metrics.scheduler_metrics import UNSCHEDULABLE as UNSCHEDULABLE_RESULT
 from scheduler_core.model.node import HOSTNAME
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, PodGroup

@@ -28,10 +28,10 @@ from scheduler_core.cycle.assume_and_reserve import AssumedPods
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.background_search import BackgroundSearches, MovedSearch, SearchMovedError
 from scheduler_core.cycle.cycle_report import CycleReport
+from scheduler_core.cycle.failure_handler import PreemptionDelays, delayed
+from scheduler_core.cycle.filter_and_score import NodeOrder
 from scheduler_core.cycle.gang_bind_barrier import GangBindBarrier
 from scheduler_core.cycle.internal_errors import InternalErrors, try_twice
-from scheduler_core.cycle.percentage_of_nodes import NodeOrder
-from scheduler_core.cycle.preemption_delay import PreemptionDelays, delayed
 from scheduler_core.cycle.scheduling_cycle import SchedulingCycle
 from scheduler_core.cycle.search_basis import PlannedEviction, SentDevices
 from scheduler_core.cycle.suspension import Suspension
@@ -64,8 +64,13 @@ from scheduler_core.gangs.preemption import GangPreemption, evict
 from scheduler_core.gangs.reservation_cycle import ReservationSearch, Reserving, reserved_world
 from scheduler_core.gangs.reservation_lifecycle import GangReservations
 from scheduler_core.metrics.attempt_reports import log_gang
-from scheduler_core.metrics.profile_metrics import ERROR, SCHEDULED, UNSCHEDULABLE, WAITING_ON_PREEMPTION
-from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics
+from scheduler_core.metrics.scheduler_metrics import (
+    ERROR,
+    SCHEDULED,
+    UNSCHEDULABLE,
+    WAITING_ON_PREEMPTION,
+    SchedulerMetrics,
+)
 from scheduler_core.placement.devices import DeviceWorld
 from scheduler_core.placement.engine import Observer, Policy, Steps, Verdict, as_given, awaited, place
 from scheduler_core.placement.requests import Placement, PlacementRequest, Rejection

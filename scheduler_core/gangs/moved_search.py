@@ -21,7 +21,7 @@ import numpy as np
 from msgspec import Struct
 
 from scheduler_core.cycle.attempt import Attempt
-from scheduler_core.cycle.gang_constraints import ReservationRejections, Where, only
+from scheduler_core.cycle.gang_constraints import NodeReservations, Where, only
 from scheduler_core.cycle.search_basis import (
     PlannedEviction,
     PresentPlan,
@@ -170,7 +170,7 @@ class ResultCheck:
     queue: SchedulingQueue
     world: CycleWorld
     search: SearchWorld
-    rejections: ReservationRejections
+    rejections: NodeReservations
     groups: GroupViews
 
     def basis(self, gang: Gang, instance: FrameworkInstance, next_start: int) -> GangBasis:

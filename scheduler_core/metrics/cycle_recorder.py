@@ -2,13 +2,14 @@
 
 Each stage is entered and left by name, and each plugin is left by name. One clock reading is the end of one and the
 start of the next: a stage starts when the stage before it ended. Stages are stored as flat lists of numbers, so
-that :mod:`.profile_metrics` can append a whole cycle to its backlog at once; names are only looked up for the few
+that :mod:`.scheduler_metrics` can append a whole cycle to its backlog at once; names are only looked up for the few
 cycles that are sampled, slow or traced.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 
 from scheduler_core.framework.cycle_state import STAGE_NAMES, CycleStage, PluginEnd
 from scheduler_core.framework.status import Code
@@ -63,13 +64,11 @@ class CycleRecorder:
         self.left[:] = (CYCLE_STARTED,)
 
     def skip_search(self) -> None:
-        """Record that PreFilter to Score succeed without running, because their results are reused."""
         self._marks += _SEARCH
         self.times += [self.times[-1]] * len(_SEARCH)
         self.left += _SEARCH_NUMBERS
 
     def interrupt(self) -> None:
-        """Leave the current stage with Error, because of an exception; no effect between stages."""
         entered = self._entered()
         if len(entered) == len(self.left):
             stage = self._marks[entered[-1]]
@@ -115,14 +114,12 @@ class CycleRecorder:
                 started = ended
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class RecorderPool:
     """Pool of recorders, because allocating lists for each cycle would add to the recorded time."""
 
-    __slots__ = ("_now", "_spare")
-
-    def __init__(self, now: Callable[[], float]) -> None:
-        self._now = now
-        self._spare: list[CycleRecorder] = []
+    _now: Callable[[], float]
+    _spare: list[CycleRecorder] = field(default_factory=list)
 
     def take(self) -> CycleRecorder:
         recorder = self._spare.pop() if self._spare else CycleRecorder(self._now)

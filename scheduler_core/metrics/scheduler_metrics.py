@@ -1,7 +1,10 @@
 """Metrics of the scheduler: cycles, pods, events, queueing hints and preemptions.
 
-The operator exports them and calls :meth:`SchedulerMetrics.settle` before it reads. Bounds, and what is observed when,
-follow kube-scheduler v1.37.1 (``pkg/scheduler/metrics/metrics.go``).
+Stages of finished cycles wait in a backlog and are counted for hundreds of cycles at once: one by one would cost ten
+times as much. The operator exports the metrics and calls :meth:`SchedulerMetrics.settle` before it reads. Bounds, and
+what is observed when, follow kube-scheduler v1.37.1 (``pkg/scheduler/metrics/metrics.go``, for devices
+``dynamicresources.go``). The wait of a pod for binding conditions is observed for each of its devices, also for those
+without conditions.
 
 The durations of plugins are counted in one cycle of ten only, as in kube-scheduler (there by chance, here by counting,
 so that equal runs give equal metrics), because they would be the larger half of the cost of all metrics.
@@ -9,24 +12,24 @@ so that equal runs give equal metrics), because they would be the larger half of
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping
-from dataclasses import replace
+import re
+from array import array
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
 
+import numpy as np
+
+from scheduler_core.errors import PluginError
 from scheduler_core.framework.cluster_events import EventRegistration, Hint
-from scheduler_core.framework.cycle_state import CycleStage
+from scheduler_core.framework.cycle_state import CycleStage, Evaluations
+from scheduler_core.framework.handle import BindingOutcome
 from scheduler_core.framework.ongoing_preemptions import Preemption, PreemptionsUnderWay
 from scheduler_core.framework.status import Code
-from scheduler_core.metrics.cycle_recorder import CycleRecorder
-from scheduler_core.metrics.histogram import Backlog, Backlogs, Histogram, Histograms, exponential_bounds
-from scheduler_core.metrics.profile_metrics import (
-    ATTEMPT_BOUNDS,
-    SLI_BOUNDS,
-    STAGE_BOUNDS,
-    DeviceMetrics,
-    ProfileMetrics,
-    ProfileRecord,
-)
+from scheduler_core.metrics.cycle_recorder import CYCLE_STARTED, CycleRecorder
+from scheduler_core.metrics.histogram import Backlog, Backlogs, Histogram, Histograms, exponential_bounds, observe_many
+from scheduler_core.model.devices import ResourceClaim
 from scheduler_core.model.pod import Pod
 from scheduler_core.ports import Clock
 
@@ -40,7 +43,7 @@ SAMPLING_INTERVAL = 10
 """Plugins are timed in one of this many cycles."""
 
 _MANY_ATTEMPTS = 15
-_SUCCESS, _ERROR = "success", "error"
+_SUCCESS, _FAILURE, _ERROR = "success", "failure", "error"
 _SETTLING_INTERVAL = 500
 """Backlogs are counted after this many cycles, even if the metrics are not read."""
 
@@ -124,13 +127,6 @@ class SchedulerMetrics:
         backlog = self._sli_of[attempts] if attempts < _MANY_ATTEMPTS else self._sli_of_many
         backlog.observe(seconds)
 
-    def permit_waited(self, code: Code, seconds: float) -> None:
-        self.permit_waits[code].observe(seconds)
-
-    def preemption_ended(self, seconds: float, *, has_failed: bool) -> None:
-        """Count a preemption whose evictions are issued or given up."""
-        self.preemptions[_ERROR if has_failed else _SUCCESS].observe(seconds)
-
 
 class TimedPreemptions(PreemptionsUnderWay):
     """Preemptions, counted with their victims and with the time until all evictions are issued."""
@@ -155,7 +151,8 @@ class TimedPreemptions(PreemptionsUnderWay):
         super().end(preemption)
         started = self._started.pop(preemption, None)
         if started is not None:
-            self._metrics.preemption_ended(self._clock.now() - started, has_failed=preemption.has_failed)
+            result = _ERROR if preemption.has_failed else _SUCCESS
+            self._metrics.preemptions[result].observe(self._clock.now() - started)
 
 
 _SKIP = Hint.SKIP
@@ -202,3 +199,194 @@ class QueueMetrics:
             return result
 
         return replace(registration, hint=timed_hint)
+
+
+# -- metrics of a profile ---------------------------------------------------------------------------------------------
+
+STAGE_BOUNDS = exponential_bounds(0.0001, 2, 12)
+"""Seconds of extension points and of the handling of events: 0.1 ms to 0.2 s."""
+ATTEMPT_BOUNDS = exponential_bounds(0.001, 2, 15)
+"""Seconds of attempts, of waits at Permit and of API calls: 1 ms to 16 s."""
+SLI_BOUNDS = exponential_bounds(0.01, 2, 20)
+"""Seconds of a pod in the queue, and of preemptions: 10 ms to 87 min."""
+
+SCHEDULED, UNSCHEDULABLE, ERROR = "scheduled", "unschedulable", "error"
+WAITING_ON_PREEMPTION = "waiting_on_preemption"
+"""Result of a gang's attempt: it was not scheduled, and pods are evicted for it."""
+
+
+class StageDurations:
+    """Histograms of stages, and the finished cycles that are not counted yet.
+
+    Attributes:
+        histograms: Seconds by stage and status; both are numbers and index the lists.
+    """
+
+    __slots__ = ("_left", "_times", "histograms")
+
+    def __init__(self) -> None:
+        self.histograms = [[Histogram(STAGE_BOUNDS) for _ in Code] for _ in CycleStage]
+        self._left = array("h")
+        self._times = array("d")
+
+    def add(self, recorder: CycleRecorder) -> None:
+        self._left.fromlist(recorder.left)
+        self._times.fromlist(recorder.times)
+
+    def settle(self) -> None:
+        if self._left:
+            left, times = np.array(self._left, dtype=np.intp), np.array(self._times)
+            ends = np.flatnonzero(left != CYCLE_STARTED)
+            flat = [histogram for by_code in self.histograms for histogram in by_code]
+            observe_many(flat, left[ends], times[ends] - times[ends - 1])
+            del self._left[:], self._times[:]
+
+
+class ProfileMetrics:
+    """Metrics of the attempts of one profile.
+
+    Attributes:
+        attempts: Seconds of attempts by result, including binding.
+        groups: Seconds of gangs' attempts by result, from the pop until binding begins.
+        gang_waits: Seconds from when a gang had its quorum until it was scheduled.
+        scheduled: Seconds of attempts that succeeded, not counted yet.
+        gates: Seconds of PreEnqueue by status, not counted yet.
+        reuse_errors: Errors in the reuse of results, by plugin; "" for the scheduler's own.
+    """
+
+    __slots__ = (
+        "attempts", "evaluations", "gang_waits", "gates", "groups", "reuse_errors", "reused", "scheduled", "stages",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.stages = StageDurations()
+        self.attempts = {result: Histogram(ATTEMPT_BOUNDS) for result in (SCHEDULED, UNSCHEDULABLE, ERROR)}
+        self.groups = {
+            result: Histogram(ATTEMPT_BOUNDS) for result in (SCHEDULED, UNSCHEDULABLE, WAITING_ON_PREEMPTION, ERROR)
+        }
+        self.gang_waits = Histogram(SLI_BOUNDS)
+        self.evaluations = Evaluations()
+        self.scheduled = Backlog()
+        self.gates = tuple(Backlog() for _ in Code)
+        self.reused = 0
+        self.reuse_errors: dict[str, int] = {}
+
+    def settle(self) -> None:
+        self.stages.settle()
+        self.scheduled.settle(self.attempts[SCHEDULED])
+        for backlog, histogram in zip(self.gates, self.stages.histograms[CycleStage.PRE_ENQUEUE], strict=True):
+            backlog.settle(histogram)
+
+
+@dataclass(frozen=True, slots=True)
+class LostBind:
+    """A pod that another scheduler bound, to *rival_node_name*, while it was being bound here."""
+
+    pod: str
+    node_name: str
+    rival_node_name: str
+    when: datetime
+
+
+@dataclass(slots=True)
+class ProfileRecord:
+    """Counts of a profile since the process started, over all of its revisions.
+
+    Attributes:
+        unschedulable: Attempts that ended in a rejection.
+        errors: Attempts that ended in an error.
+        faults: Those of them whose error is of a plugin, an extender or the profile, not a failed write to the cluster.
+    """
+
+    scheduled: int = 0
+    unschedulable: int = 0
+    errors: int = 0
+    last_scheduled: datetime | None = None
+    last_error: str = ""
+    last_error_at: datetime | None = None
+    faults: int = 0
+    last_fault: str = ""
+    last_fault_at: datetime | None = None
+    lost_binds: int = 0
+    last_lost_bind: LostBind | None = None
+
+    def count_error(self, message: str, at: datetime, *, is_of_cluster: bool = False) -> None:
+        self.errors += 1
+        self.last_error, self.last_error_at = message, at
+        if not is_of_cluster:
+            self.faults += 1
+            self.last_fault, self.last_fault_at = message, at
+
+
+BINDING_BOUNDS = exponential_bounds(0.1, 2, 14)
+"""Seconds of waits for binding conditions: 0.1 s to 14 min."""
+
+
+class DeviceMetrics:
+    """Implementation of :class:`scheduler_core.framework.handle.DeviceMetrics`.
+
+    Attributes:
+        binding_waits: Seconds of waits for binding conditions, by profile, driver and status.
+        conditional_devices: Allocated devices with binding conditions, by profile, driver and status.
+        allocations: New allocations of claims that PreBind wrote, by profile and result.
+    """
+
+    def __init__(self) -> None:
+        self.claim_creations: Counter[str] = Counter()
+        self.binding_waits: Histograms[tuple[str, str, str]] = Histograms(BINDING_BOUNDS)
+        self.conditional_devices: Counter[tuple[str, str, str]] = Counter()
+        self.allocations: Counter[tuple[str, str]] = Counter()
+
+    def claim_created(self, *, has_failed: bool) -> None:
+        self.claim_creations[_FAILURE if has_failed else _SUCCESS] += 1
+
+    def allocation_written(self, profile: str, *, has_failed: bool) -> None:
+        self.allocations[profile, _ERROR if has_failed else _SUCCESS] += 1
+
+    def binding_waited(
+        self, profile: str, claims: Iterable[ResourceClaim], outcome: BindingOutcome, seconds: float
+    ) -> None:
+        for claim in claims:
+            allocation = claim.status.allocation
+            for result in () if allocation is None else allocation.devices.results:
+                key = (profile, result.driver, outcome.value)
+                self.binding_waits[key].observe(seconds)
+                if result.binding_conditions:
+                    self.conditional_devices[key] += 1
+
+
+BUCKETS = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 50.0, 100.0)
+"""Upper bounds of the buckets of a histogram; one more bucket counts larger values."""
+
+_NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9_]*")
+
+
+class RecordedPluginMetrics:
+    """Metrics of the plugins of one profile; implements :class:`scheduler_core.ports.PluginMetrics`."""
+
+    def __init__(self) -> None:
+        self.counters: dict[str, float] = {}
+        self.histograms: dict[str, Histogram] = {}
+
+    def count(self, name: str, amount: float = 1.0) -> None:
+        known = self.counters.get(name)
+        if known is None:
+            _check(name, self.histograms)
+            known = 0.0
+        if not amount >= 0:
+            raise PluginError(name, "metrics", f"amount {amount} is negative: a counter only increases")
+        self.counters[name] = known + amount
+
+    def observe(self, name: str, value: float) -> None:
+        histogram = self.histograms.get(name)
+        if histogram is None:
+            _check(name, self.counters)
+            histogram = self.histograms[name] = Histogram(BUCKETS)
+        histogram.observe(value)
+
+
+def _check(name: str, others: object) -> None:
+    if not _NAME.fullmatch(name):
+        raise PluginError(name, "metrics", "invalid metric name: use letters, digits and _")
+    if isinstance(others, dict) and name in others:
+        raise PluginError(name, "metrics", "name is used for a counter and a histogram: use two names")

@@ -23,7 +23,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from scheduler_core.cycle.attempt import Attempt
-from scheduler_core.cycle.filter_and_score import score_feasible
+from scheduler_core.cycle.filter_and_score import FilterRun, score_feasible
 from scheduler_core.cycle.gang_constraints import Where, only
 from scheduler_core.errors import SchedulerCoreError, StepLimitError
 from scheduler_core.framework.device_choices import CHOSEN, DeviceChoice, DeviceChooser, StepBudget
@@ -186,7 +186,7 @@ class DeviceWorld(SeatedWorld):
         # The search has a limit of its own, so the attempt is not charged.
         self._search.steps.pass_by(steps_of_search(self.nodes))
         nodes, attempt = self.nodes, self._search.begin(instance, queued, where)
-        search = self._search.selection.search(attempt)
+        search = FilterRun(attempt, self._search.selection)
         if search.is_rejected:
             return attempt, []
         # Not only the nominated node, and not only a percentage.

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.cycle_report import CycleReport
 from scheduler_core.cycle.failure_handler import Failure, no_fit
-from scheduler_core.cycle.filter_and_score import Feasible, NodeSelection
+from scheduler_core.cycle.filter_and_score import Feasible, NodeOrder, NodeSelection
 from scheduler_core.cycle.gang_constraints import Where, only
-from scheduler_core.cycle.percentage_of_nodes import NodeOrder
 from scheduler_core.cycle.reuse_or_search import NodeChoice
 from scheduler_core.cycle.scheduling_cycle import failure_of
 from scheduler_core.cycle.scheduling_cycle_with_extenders import ExtendedChoice
@@ -20,7 +19,7 @@ from scheduler_core.errors import AttemptLimitError, SchedulerCoreError
 from scheduler_core.framework.cycle_state import NOT_COUNTED
 from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.queued_pod import QueuedPod
-from scheduler_core.metrics.profile_metrics import ERROR, UNSCHEDULABLE
+from scheduler_core.metrics.scheduler_metrics import ERROR, UNSCHEDULABLE
 from scheduler_core.placement.engine import Policy, Steps, World, as_given
 from scheduler_core.placement.requests import Placement
 from scheduler_core.ports import Clock

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, NoReturn, cast
 
 import msgspec
@@ -25,8 +26,7 @@ from scheduler_core.ports import (
     StorageWriter,
 )
 from scheduler_core.recording import record_entries as entries
-from scheduler_core.recording.held_room_content import HeldRoomContent, content_of, room_of
-from scheduler_core.recording.object_types import ObjectTypes
+from scheduler_core.recording.object_types import HeldRoomContent, ObjectTypes, content_of, room_of
 from scheduler_core.recording.recorder import WRITER, Recorder
 from scheduler_core.recording.replayed_input import RecordedInput
 from scheduler_core.snapshot.node_columns import NodeColumns
@@ -58,7 +58,6 @@ class LastDelivered:
         return self._objects.get(_key(like))
 
     def named(self, kind: str, namespace: str, name: str) -> Any:
-        """Return an object by the name of its type, its namespace and its name; None if there is none."""
         return self._objects.get((kind, namespace, name))
 
     def delivered(self, method: str, shown: Any) -> None:
@@ -202,6 +201,7 @@ class RecordedWriter:
             self._writer.record(event)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class RecordedPort:
     """Writer of volumes or claims, or client of an extender: all methods are coroutines. Without a port it replays.
 
@@ -209,12 +209,9 @@ class RecordedPort:
     extender's port; "" for a writer, whose calls are decisions.
     """
 
-    def __init__(
-        self, port: StorageWriter | ClaimWriter | ExtenderClient | None, record: Record, extender: str = ""
-    ) -> None:
-        self._port = port
-        self._record = record
-        self._extender = extender
+    _port: StorageWriter | ClaimWriter | ExtenderClient | None
+    _record: Record
+    _extender: str = ""
 
     async def close(self) -> None:
         if self._port is not None:
@@ -238,15 +235,15 @@ def _written(record: Record, method: str, args: tuple[Any, ...]) -> entries.Wrot
     return entries.Wrote(method, tuple(map(record.objects.content, args)))
 
 
+@dataclass(frozen=True, slots=True)
 class RecordedProcesses:
     """Copies of this process whose results are recorded; implements :class:`scheduler_core.ports.SearchProcesses`.
 
     Without processes it replays: no copy is made, and the results are those of the record.
     """
 
-    def __init__(self, processes: SearchProcesses | None, record: Record) -> None:
-        self._processes = processes
-        self._record = record
+    _processes: SearchProcesses | None
+    _record: Record
 
     def fork(self, done: Callable[[bytes | None], None]) -> Callable[[bytes | None], NoReturn] | None:
         """Start a copy of this process."""
@@ -254,7 +251,6 @@ class RecordedProcesses:
         return None if self._processes is None else self._processes.fork(done)
 
     def stop(self) -> None:
-        """End the copy."""
         if self._processes is not None:
             self._processes.stop()
 

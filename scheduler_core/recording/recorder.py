@@ -256,7 +256,6 @@ class Recorder(Journal):
         self.write(entries.Begun())
 
     def ended(self) -> None:
-        """Record that the scheduling loop is stopped, and nothing more."""
         self.write(entries.Ended())
         self.close()
 
@@ -281,7 +280,6 @@ class Recorder(Journal):
         await self.paused(work)
 
     def moved(self) -> None:
-        """Record that a search is not continued in this process."""
         self.write(entries.SearchMoved())
 
     def cut(self) -> None:
@@ -301,7 +299,6 @@ class Recorder(Journal):
         self.write(entries.Suspended())
 
     def resuming(self) -> None:
-        """Record that the deferred changes take effect."""
         self.write(entries.Resumed())
 
     def building(self, config: ProfileConfig | None) -> None:
@@ -341,7 +338,6 @@ class RecordedWork(TaskWork[T]):
         return self._recorder.step(self._steps, self._work.send, value)
 
     def throw(self, *thrown: Any) -> Any:
-        """Continue with an exception."""
         return self._recorder.step(self._steps, lambda fault: self._work.throw(*fault), thrown)
 
 

@@ -227,7 +227,6 @@ class RecordedInput(Journal):
         return isinstance(self.head, entries.SearchMoved) and not any(self._readings)
 
     def moved(self) -> None:
-        """Consume the entry of the moved search."""
         self.take()
 
     def search_ended(self, done: Callable[[bytes | None], None]) -> Callable[[bytes | None], None]:

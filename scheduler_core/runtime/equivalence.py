@@ -93,21 +93,9 @@ class NodeRanking:
     """
 
     __slots__ = (
-        "_by_node",
-        "_by_pods",
-        "_node_keys",
-        "_node_verdicts",
-        "_pod",
-        "_position",
-        "_state",
-        "_version",
-        "feasible_count",
-        "keys",
-        "nbytes",
-        "normalized",
-        "raw",
-        "verdicts",
-    )
+        "_by_node", "_by_pods", "_node_keys", "_node_verdicts", "_pod", "_position", "_state", "_version",
+        "feasible_count", "keys", "nbytes", "normalized", "raw", "verdicts",
+    )  # fmt: skip
 
     def __init__(self, instance: FrameworkInstance, scoring: Scoring, plugins: ReusedPlugins) -> None:
         """Call the plugins on all rows.
@@ -301,7 +289,7 @@ class RerunPlugins(Struct, frozen=True):
 
     Attributes:
         reads_anything: Whether the Filter or Score of one of them may read anything.
-        filters_by_node: Whether one of the filters is called node by node.
+        by_node: Those of the filters that are called node by node.
     """
 
     names: frozenset[str]
@@ -310,11 +298,10 @@ class RerunPlugins(Struct, frozen=True):
     pre_score: tuple[PreScorePlugin, ...]
     scores: tuple[tuple[ScoreRunner, int], ...]
     reads_anything: bool
-    filters_by_node: bool
+    by_node: tuple[NodeFilterAdapter, ...]
 
     @classmethod
     def of(cls, instance: FrameworkInstance, names: frozenset[str]) -> RerunPlugins:
-        """Return the named plugins of a profile."""
         filters = tuple(each for each in enumerate(instance.filters) if each[1].name in names)
         scores = tuple(each for each in instance.scores if each[0].name in names)
         return cls(
@@ -323,9 +310,9 @@ class RerunPlugins(Struct, frozen=True):
             filters,
             tuple(plugin for plugin in instance.pre_score if plugin.name in names),
             scores,
-            any(Reads.ANYTHING in _reuse(runner).filter for _, runner in filters)
-            or any(Reads.ANYTHING in _reuse(scorer).score for scorer, _ in scores),
-            any(isinstance(runner, NodeFilterAdapter) for _, runner in filters),
+            any(Reads.ANYTHING in runner.reuse.filter for _, runner in filters)
+            or any(Reads.ANYTHING in scorer.reuse.score for scorer, _ in scores),
+            tuple(runner for _, runner in filters if isinstance(runner, NodeFilterAdapter)),
         )
 
 
@@ -416,10 +403,8 @@ class PodClass(Struct):
         assert ranking is not None
         state, info, nodes = scoring.state, scoring.pod, scoring.nodes
         recorder.enter(_PRE_FILTER)
-        if rerun.filters_by_node:
-            for _, runner in rerun.filters:
-                if isinstance(runner, NodeFilterAdapter):
-                    runner.prepare(state)
+        for runner in rerun.by_node:
+            runner.prepare(state)
         outcome = run_pre_filters(instance, state, info, nodes, among=rerun.pre_filter)
         recorder.leave(_PRE_FILTER, outcome.status.code)
         if not outcome.status.is_success or outcome.node_names is not None:
@@ -657,15 +642,12 @@ class _Reusability(Struct, frozen=True):
         scorers = [scorer for scorer, _ in instance.scores]
         return cls(
             frozenset(
-                each.name
-                for each in instance.filters
-                if not _is_reusable(_reuse(each), _reuse(each).filter, unreusable)
+                each.name for each in instance.filters if not _is_reusable(each.reuse, each.reuse.filter, unreusable)
             ),
             frozenset(
                 each.name
                 for each in scorers
-                if each.normalization is Normalization.OWN
-                or not _is_reusable(_reuse(each), _reuse(each).score, unreusable)
+                if each.normalization is Normalization.OWN or not _is_reusable(each.reuse, each.reuse.score, unreusable)
             ),
             tuple(
                 (plugin, not plugin.reuse.pod & unreusable)
@@ -675,7 +657,6 @@ class _Reusability(Struct, frozen=True):
 
 
 def _without_claims(info: PodInfo) -> PodInfo:
-    """Return a pod without the names of its resource claims."""
     bare, pod = copy.copy(info), info.pod
     spec, status = replace(pod.spec, resource_claims=()), replace(pod.status, resource_claim_statuses=())
     bare.pod, bare.class_key = replace(pod, spec=spec, status=status), None
@@ -711,11 +692,6 @@ def filter_class(instance: FrameworkInstance, info: PodInfo) -> object:
 
 def _is_reusable(reuse: Reuse, reads: Reads, unreusable: PodReads) -> bool:
     return reads.is_row_local and not reuse.pod & unreusable
-
-
-def _reuse(runner: FilterRunner | ScoreRunner) -> Reuse:
-    """The declaration of a plugin; one that is called node by node has none."""
-    return Reuse() if isinstance(runner, (NodeFilterAdapter, NodeScoreAdapter)) else runner.reuse
 
 
 def _distinct(plugins: Iterable[Plugin]) -> Sequence[Plugin]:

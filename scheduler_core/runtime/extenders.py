@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from msgspec import Struct
@@ -58,7 +59,6 @@ class ExtenderRunner(Struct, frozen=True):
         )
 
     def fault(self, reason: str) -> ExtenderError:
-        """Return the error for an unusable response."""
         return ExtenderError(self.config.url_prefix, reason)
 
 
@@ -152,28 +152,21 @@ def binder_of(extenders: Sequence[ExtenderRunner], pod: Pod) -> ExtenderRunner |
     return next(_interested(extenders, "bind_verb", pod), None)
 
 
+@dataclass(frozen=True, slots=True)
 class PreemptionConsultation:
-    """Calls the extenders during preemption; see :class:`PreemptionExtenders` of the extension points.
+    """Calls the extenders one by one during preemption; see :class:`PreemptionExtenders` of the extension points.
 
     Args:
         nodes: The columns, to find victims by UID; they must not change during the calls.
     """
 
-    def __init__(self, extenders: Sequence[ExtenderRunner], nodes: NodeColumns) -> None:
-        self._extenders = extenders
-        self._nodes = nodes
+    _extenders: Sequence[ExtenderRunner]
+    _nodes: NodeColumns
 
     async def process_preemption(
         self, pod: PodInfo, found: Sequence[PreemptionCandidate]
     ) -> Sequence[PreemptionCandidate]:
-        """Call the extenders one after the other and return the candidates that remain, possibly with other victims.
-
-        Returns:
-            The candidates in the order of ``found``, then those that an extender added, by name.
-
-        Raises:
-            ExtenderError: An extender that is not ignorable failed, or returned a node without victims.
-        """
+        """Return the candidates that remain in the order of ``found``, then those that an extender added, by name."""
         left = {candidate.node_name: candidate for candidate in found}
         order = {name: position for position, name in enumerate(left)}
         for extender in _interested(self._extenders, "preempt_verb", pod.pod):
@@ -229,13 +222,13 @@ MakeClient = Callable[[str, Extender], ExtenderClient]
 """Creates a client from the scheduler name of a profile and one of its extenders."""
 
 
+@dataclass(slots=True, eq=False)
 class ExtenderClients:
-    """All open clients; without *make_client*, no extender is called."""
+    """All open clients; without a function that makes them, no extender is called."""
 
-    def __init__(self, make_client: MakeClient | None) -> None:
-        self._make = make_client
-        self._open: set[ExtenderClient] = set()
-        self._closing: set[asyncio.Task[None]] = set()
+    _make: MakeClient | None
+    _open: set[ExtenderClient] = field(default_factory=set)
+    _closing: set[asyncio.Task[None]] = field(default_factory=set)
 
     def open(self, profile: ProfileConfig) -> OpenExtenders:
         """Create the clients of a new instance. Raises ConfigError: one cannot be created; none stays open."""

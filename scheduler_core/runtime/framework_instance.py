@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
@@ -41,7 +42,6 @@ from scheduler_core.framework.extension_points import (
     PreScorePlugin,
     QueueSortPlugin,
     ReservePlugin,
-    Reuse,
 )
 from scheduler_core.framework.handle import Handle
 from scheduler_core.framework.plugin import NodeChange
@@ -76,6 +76,7 @@ class FrameworkInstance:
         resolved: Plugin names and weights per point, for the status.
         capacity_plugins: Plugins whose queueing hints requeue a pod when a node has more free resources.
         label_plugins: Plugins whose queueing hints requeue a pod when the labels of a node change.
+        filters_by_node: Those of the filters that are called node by node.
         not_for_resizes: Plugins that are not called for running pods whose resize is deferred.
         extenders: Extenders in calling order. They register no events, so any event may help a pod that they reject.
         in_flight: Number of attempts that started on this instance and have not ended.
@@ -106,6 +107,7 @@ class FrameworkInstance:
         self.filters: tuple[FilterRunner, ...] = tuple(
             budget.runner(filter_runner(plugins[entry.name])) for entry in resolved["filter"]
         )
+        self.filters_by_node = tuple(each for each in self.filters if isinstance(each, NodeFilterAdapter))
         self.post_filter = at("postFilter", PostFilterPlugin)  # type: ignore[type-abstract]  # as above
         self.pre_score = at("preScore", PreScorePlugin)  # type: ignore[type-abstract]  # as above
         self.scores: tuple[tuple[ScoreRunner, int], ...] = tuple(
@@ -152,10 +154,7 @@ class FrameworkInstance:
     @cached_property
     def filters_by_identity(self) -> bool:
         """Whether PreFilter or Filter may differ for pods that differ only in their identity."""
-        # A plugin that is called node by node declares nothing.
-        runners = (Reuse() if isinstance(each, NodeFilterAdapter) else each.reuse for each in self.filters)
-        declared = (*(plugin.reuse for plugin in self.pre_filter), *runners)
-        return any(PodReads.IDENTITY in each.pod for each in declared)
+        return any(PodReads.IDENTITY in each.reuse.pod for each in (*self.pre_filter, *self.filters))
 
     @property
     def is_in_plugin(self) -> bool:
@@ -207,25 +206,16 @@ class FrameworkInstance:
             return
         self._closed = True
         self.pod_classes = None
-        for plugin in self.plugins.values():
-            try:
-                plugin.close()
-            except Exception:
-                log.exception(
-                    "plugin %s of profile %s failed to close",
-                    plugin.name,
-                    self.name,
-                    extra={"plugin": plugin.name, "profile": self.name, "revision": self.revision},
-                )
+        _close_all(self.plugins, self.name, self.revision)
         self._close_extenders()
 
 
+@dataclass(slots=True, eq=False)
 class InstanceReference:
     """Reference to an instance from the handle of its plugins, which are created with that handle."""
 
-    def __init__(self, profile_name: str) -> None:
-        self._profile_name = profile_name
-        self._instance: FrameworkInstance | None = None
+    _profile_name: str
+    _instance: FrameworkInstance | None = None
 
     def __call__(self) -> FrameworkInstance:
         """Return the instance. Raises PluginError: the instance is not built yet."""
@@ -236,7 +226,6 @@ class InstanceReference:
         return self._instance
 
     def built(self, instance: FrameworkInstance) -> FrameworkInstance:
-        """Complete the reference, and return the instance."""
         self._instance = instance
         return instance
 
@@ -335,17 +324,17 @@ def build_planned(
         except ConfigError as error:
             problems += error.problems
     if problems:
-        _close_all(plugins)
+        _close_all(plugins, plan.config.scheduler_name, plan.revision)
         raise ConfigError(problems)
     try:
         extenders = open_extenders(config)
     except ConfigError:
-        _close_all(plugins)
+        _close_all(plugins, plan.config.scheduler_name, plan.revision)
         raise
     try:
         return reference.built(FrameworkInstance(plan, plugins, extenders, budget))
     except Exception as error:
-        _close_all(plugins)
+        _close_all(plugins, plan.config.scheduler_name, plan.revision)
         extenders.close()
         message = f"the plugins cannot be combined: {error}; see the operator's log, or disable the faulty plugin"
         raise ConfigError([Problem("plugins", message)]) from error
@@ -383,10 +372,11 @@ def device_chooser(instance: FrameworkInstance) -> DeviceChooser | None:
     return next((plugin for plugin in instance.reserve if isinstance(plugin, DeviceChooser)), None)
 
 
-def _close_all(plugins: Mapping[str, Plugin]) -> None:
+def _close_all(plugins: Mapping[str, Plugin], profile: str, revision: str) -> None:
     for plugin in plugins.values():
         try:
             plugin.close()
         except Exception:
             # The other plugins hold resources, too.
-            log.exception("plugin %s failed to close", plugin.name)
+            extra = {"plugin": plugin.name, "profile": profile, "revision": revision}
+            log.exception("plugin %s of profile %s failed to close", plugin.name, profile, extra=extra)

@@ -20,6 +20,7 @@ from scheduler_core.framework.extension_points import (
     NodeFilterPlugin,
     NodeScorePlugin,
     Plugin,
+    Reuse,
     ScorePlugin,
     Scores,
 )
@@ -47,6 +48,8 @@ class NodeFilterAdapter:
     """Runs a :class:`NodeFilterPlugin` at Filter; distinct statuses are numbered within the attempt."""
 
     remaining_rows_only = True
+    reuse = Reuse()
+    """A plugin that is called node by node declares nothing."""
 
     def __init__(self, plugin: NodeFilterPlugin) -> None:
         self.plugin = plugin
@@ -90,13 +93,14 @@ class NodeFilterAdapter:
         return codes
 
     def decode(self, state: CycleState, pod: PodInfo, code: int) -> Status:
-        """Return the status of a number."""
         del pod
         return state.read(self._key)[code - 1]
 
 
 class NodeScoreAdapter:
     """Runs a :class:`NodeScorePlugin` at Score."""
+
+    reuse = Reuse()
 
     def __init__(self, plugin: NodeScorePlugin) -> None:
         self.plugin = plugin

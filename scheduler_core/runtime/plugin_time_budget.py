@@ -35,38 +35,25 @@ Call = Callable[..., Any]
 
 _API = "scheduler_core.framework."
 _POINTS: Mapping[str, str] = {
-    "preview_gate": "preEnqueue",
-    "sort_key": "queueSort",
-    "reuse_check": "preFilter",
-    "add_pod": "preFilterAddPod",
-    "remove_pod": "preFilterRemovePod",
-    "filter_row": "filter",
-    "filter_node": "filter",
-    "filter_sums": "filter",
-    "decode": "filter",
-    "shortages": "filter",
-    "details": "filter",
-    "claims_on": "filter",
-    "post_filter_with": "postFilter",
-    "preview": "postFilter",
-    "candidates_for_member": "postFilter",
-    "least_harmful": "postFilter",
-    "is_awaited": "postFilter",
-    "evict_for_gang": "postFilter",
-    "score_row": "score",
-    "score_node": "score",
-    "normalize": "normalizeScore",
-    "post_filter_for_gang": "postFilter",
-    "plan": "postFilter",
-    "carry_out": "postFilter",
-    "plan_for_gang": "postFilter",
-    "carry_out_for_gang": "postFilter",
-    "gang_search_steps": "reserve",
-    "needs_devices": "reserve",
-    "device_choices": "reserve",
-    "found_devices": "reserve",
-    "planned_writes": "preBind",
-}
+    method: point
+    for point, methods in {
+        "preEnqueue": ("preview_gate",),
+        "queueSort": ("sort_key",),
+        "preFilter": ("reuse_check",),
+        "preFilterAddPod": ("add_pod",),
+        "preFilterRemovePod": ("remove_pod",),
+        "filter": ("filter_row", "filter_node", "filter_sums", "decode", "shortages", "details", "claims_on"),
+        "postFilter": (
+            "post_filter_with", "preview", "candidates_for_member", "least_harmful", "is_awaited", "evict_for_gang",
+            "post_filter_for_gang", "plan", "carry_out", "plan_for_gang", "carry_out_for_gang",
+        ),
+        "score": ("score_row", "score_node"),
+        "normalizeScore": ("normalize",),
+        "reserve": ("gang_search_steps", "needs_devices", "device_choices", "found_devices"),
+        "preBind": ("planned_writes",),
+    }.items()
+    for method in methods
+}  # fmt: skip
 """Extension points of methods that do not have its name."""
 
 
@@ -83,6 +70,20 @@ def plugin_methods(kind: type) -> list[str]:
 def _point_of(method: str) -> str:
     first, *others = method.split("_")
     return _POINTS.get(method) or first + "".join(map(str.capitalize, others))
+
+
+def _ends_loop(fault: BaseException, *_: object, **__: object) -> bool:
+    """Return whether a slice ended within the call, where the scheduling loop was cancelled."""
+    return isinstance(fault, asyncio.CancelledError) and is_task_cancelled()
+
+
+def _is_thrown(fault: BaseException, _resume: object, value: object) -> bool:
+    """Return whether *value* was thrown into a method, and ends its task or closes its coroutine.
+
+    Otherwise it is the outcome of what the method awaits, such as a task of the plugin that was cancelled.
+    """
+    is_same = isinstance(value, BaseException) and isinstance(fault, type(value))
+    return is_same and (_ends_loop(fault) or isinstance(fault, GeneratorExit))
 
 
 class PluginTimeBudget:
@@ -128,7 +129,8 @@ class PluginTimeBudget:
             return self._returning(watched, lambda choices: self._choices(plugin, point, choices))
         return watched
 
-    def _guarded(self, plugin: str, point: str, call: Call) -> Call:
+    def _guarded(self, plugin: str, point: str, call: Call, passes: Callable[..., bool] = _ends_loop) -> Call:
+        """Watch calls; *passes* returns whether an exception, of a call with some arguments, is none of the plugin."""
         guarded = call if self._watchdog is None else self._watchdog.guarded(plugin, point, call)
 
         @functools.wraps(guarded)
@@ -139,10 +141,9 @@ class PluginTimeBudget:
             except (SchedulerCoreError, KeyboardInterrupt):
                 raise
             except BaseException as fault:
-                if isinstance(fault, asyncio.CancelledError) and is_task_cancelled():
-                    # A slice ended within the call, where the scheduling loop was cancelled.
+                if passes(fault, *args):
                     raise
-                raise _plugin_error(plugin, point, fault) from fault
+                raise PluginError(plugin, point, f"raised {type(fault).__name__}: {fault}") from fault
             finally:
                 self.calls -= 1
 
@@ -182,22 +183,7 @@ class PluginTimeBudget:
             except StopIteration as end:
                 return True, end.value
 
-        guarded = step if self._watchdog is None else self._watchdog.guarded(plugin, point, step)
-
-        def called(resume: Callable[[Any], Any], value: Any) -> Any:
-            self.calls += 1
-            try:
-                return guarded(resume, value)
-            except (SchedulerCoreError, KeyboardInterrupt):
-                raise
-            except BaseException as fault:
-                if isinstance(value, BaseException) and isinstance(fault, type(value)) and _ends_task(fault):
-                    raise
-                raise _plugin_error(plugin, point, fault) from fault
-            finally:
-                self.calls -= 1
-
-        return called
+        return self._guarded(plugin, point, step, _is_thrown)
 
     def registrations(self, plugin: Plugin) -> tuple[EventRegistration, ...]:
         """Return the events that a plugin registers, with hints that are watched."""
@@ -222,17 +208,3 @@ def _steps(awaitable: Awaitable[Any], step: Call) -> Generator[Any, Any, Any]:
             resume, value = coroutine.send, (yield result)
         except BaseException as thrown:
             resume, value = coroutine.throw, thrown
-
-
-def _ends_task(thrown: BaseException) -> bool:
-    """Return whether an exception that is thrown into a method ends its task or closes its coroutine.
-
-    Otherwise it is the outcome of what the method awaits, such as a task of the plugin that was cancelled.
-    """
-    if isinstance(thrown, asyncio.CancelledError):
-        return is_task_cancelled()
-    return isinstance(thrown, GeneratorExit)
-
-
-def _plugin_error(plugin: str, point: str, fault: BaseException) -> PluginError:
-    return PluginError(plugin, point, f"raised {type(fault).__name__}: {fault}")

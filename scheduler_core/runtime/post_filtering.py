@@ -269,5 +269,4 @@ class _PostFilterRun:
         self.ended = PostFilterOutcome(raised(plugin.name, _POINT, self._pod, fault))
 
     def outcome(self) -> PostFilterOutcome:
-        """Return the combined result."""
         return self.ended or PostFilterOutcome(self._rejection, self._nominated, self._is_delayed)

@@ -50,7 +50,6 @@ class ProfileTable:
         return len(self.live)
 
     def get(self, name: str) -> FrameworkInstance | None:
-        """Return the live instance of a scheduler name, None if there is none."""
         return self.live.get(name)
 
     # -- names of other schedulers ----------------------------------------------------------------------------------

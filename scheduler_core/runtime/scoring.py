@@ -85,11 +85,7 @@ def add_scores(
     *,
     keep_parts: bool = False,
 ) -> ScoreTable:
-    """Run Score and NormalizeScore of some plugins, each with its weight, and return the totals.
-
-    Args:
-        known: Raw scores that are known already, by plugin.
-    """
+    """Return the totals of some plugins, each with its weight; *known* are raw scores that are known already."""
     rows = scoring.rows
     count = scoring.nodes.size if isinstance(rows, slice) else len(rows)
     table = ScoreTable(np.zeros(count, dtype=np.int64))

@@ -15,7 +15,7 @@ import numpy as np
 from msgspec import Struct, field
 
 from scheduler_core.cycle.decided_pods import DecidedPod
-from scheduler_core.cycle.percentage_of_nodes import ZONE_LABEL
+from scheduler_core.cycle.filter_and_score import ZONE_LABEL
 from scheduler_core.kernels.resource_scores import imbalance, unusable_shares
 from scheduler_core.ports import Clock
 from scheduler_core.snapshot.cluster_cache import ClusterCache

@@ -54,14 +54,12 @@ class ScorePoints(Struct):
     total: int = 0
 
     def add(self, points: int | None) -> None:
-        """Add a difference; None adds nothing."""
         if points is not None:
             self.count += 1
             self.total += points
 
     @property
     def average(self) -> float | None:
-        """Average; None without differences."""
         return self.total / self.count if self.count else None
 
 

@@ -24,9 +24,8 @@ from msgspec.structs import replace
 from scheduler_core.config.profile_config import ShadowSettings
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.decided_pods import STATE_CHANGED, DecidedPod, DecidedPods
-from scheduler_core.cycle.filter_and_score import NodeSelection, NoNodesError, score_feasible
+from scheduler_core.cycle.filter_and_score import NodeOrder, NodeSelection, NoNodesError, score_feasible
 from scheduler_core.cycle.journal import Journal
-from scheduler_core.cycle.percentage_of_nodes import NodeOrder
 from scheduler_core.cycle.reuse_or_search import NodeChoice
 from scheduler_core.cycle.scheduling_cycle_with_extenders import ExtendedChoice
 from scheduler_core.cycle.suspension import Suspension
@@ -97,7 +96,6 @@ class ShadowProfiles:
         return iter(list(self._shadows.values()))
 
     def get(self, name: str) -> Shadow | None:
-        """Return the shadow profile of a name, None if it does not run."""
         return self._shadows.get(name)
 
     def serve(self, wanted: Mapping[str, tuple[FrameworkInstance, ShadowSettings]]) -> None:
@@ -252,22 +250,16 @@ class ShadowChoice:
 
     def decide(self, instance: FrameworkInstance, pod: DecidedPod) -> ShadowDecision:
         """Decide a pod that is on no node, without extenders; an error is returned."""
-        start, self.order.next_start = self.order.next_start, pod.next_start
-        attempt = self._attempt(instance, pod)
         try:
-            gated = _gate(instance, pod)
-            if gated:
-                return ShadowDecision(message=gated)
-            with self.steps.dry_run(in_slices=True):
-                node_name = self.choice.reuse(attempt)
-                if node_name:
-                    return ShadowDecision(node_name)
-                node_name, diagnosis = self.choice.search(attempt)
-            return ShadowDecision(node_name, "" if node_name else diagnosis.message())
+            with self._attempt(instance, pod) as attempt:
+                gated = _gate(instance, pod)
+                if gated:
+                    return ShadowDecision(message=gated)
+                with self.steps.dry_run(in_slices=True):
+                    node_name = self.choice.reuse(attempt)
+                    return ShadowDecision(node_name) if node_name else _decision(*self.choice.search(attempt))
         except Exception as error:
             return _failed(error)
-        finally:
-            self._end(attempt, start)
 
     async def decide_with_extenders(
         self, instance: FrameworkInstance, pod: DecidedPod, seconds: float
@@ -276,41 +268,45 @@ class ShadowChoice:
         gated = _gate(instance, pod)
         if gated:
             return ShadowDecision(message=gated)
-        start, self.order.next_start = self.order.next_start, pod.next_start
-        attempt = self._attempt(instance, pod)
-        task = asyncio.get_running_loop().create_task(self.extended.choose(attempt))
-        timer = self.clock.call_later(seconds, partial(_cancel, task))
-        try:
-            with self.steps.dry_run():
-                await asyncio.wait((task,))
-            if task.cancelled():
-                return ShadowDecision(
-                    error=f"the extenders did not answer within {1000 * seconds:.0f} ms of the budget"
-                )
-            node_name, diagnosis = task.result()
-            return ShadowDecision(node_name, "" if node_name else diagnosis.message())
-        except Exception as error:
-            return _failed(error)
-        finally:
-            timer.cancel()
-            task.cancel()
-            self._end(attempt, start)
+        with self._attempt(instance, pod) as attempt:
+            task = asyncio.get_running_loop().create_task(self.extended.choose(attempt))
+            # Not task.cancel itself, which returns a value.
+            timer = self.clock.call_later(seconds, partial(_cancel, task))
+            try:
+                with self.steps.dry_run():
+                    await asyncio.wait((task,))
+                if task.cancelled():
+                    return ShadowDecision(
+                        error=f"the extenders did not answer within {1000 * seconds:.0f} ms of the budget"
+                    )
+                return _decision(*task.result())
+            except Exception as error:
+                return _failed(error)
+            finally:
+                timer.cancel()
+                task.cancel()
 
-    def _attempt(self, instance: FrameworkInstance, pod: DecidedPod) -> Attempt:
+    @contextmanager
+    def _attempt(self, instance: FrameworkInstance, pod: DecidedPod) -> Iterator[Attempt]:
+        """Begin an attempt, and end it without a trace."""
+        start, self.order.next_start = self.order.next_start, pod.next_start
         recorder = self.recorders.take()
         attempt = Attempt(pod.queued, pod.info, instance, recorder.times[0], recorder, number=pod.number)
         attempt.state.recorder = recorder
         attempt.among, attempt.among_reason = pod.among, pod.among_reason
-        return attempt
-
-    def _end(self, attempt: Attempt, start: int) -> None:
-        self.order.next_start = start
-        assert attempt.recorder is not None
-        self.recorders.release(attempt.recorder)
+        try:
+            yield attempt
+        finally:
+            self.order.next_start = start
+            self.recorders.release(recorder)
 
 
 def _cancel(task: asyncio.Task[tuple[str, Diagnosis]]) -> None:
     task.cancel()
+
+
+def _decision(node_name: str, diagnosis: Diagnosis) -> ShadowDecision:
+    return ShadowDecision(node_name, "" if node_name else diagnosis.message())
 
 
 def _gate(instance: FrameworkInstance, pod: DecidedPod) -> str:

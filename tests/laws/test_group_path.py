@@ -12,7 +12,7 @@ from importlib import import_module
 
 import pytest
 
-from scheduler_core.cycle import assume_and_reserve, binding_outcomes, cycle_report, failure_handler, scheduling_cycle
+from scheduler_core.cycle import assume_and_reserve, binding_cycle, cycle_report, failure_handler, scheduling_cycle
 from scheduler_core.framework import extension_points
 from scheduler_core.framework.cycle_state import CycleStage
 from scheduler_core.framework.plugin import Plugin
@@ -24,7 +24,7 @@ PARTS = (
     scheduling_cycle.SchedulingCycle,
     assume_and_reserve.AssumedPods,
     failure_handler.FailedAttempts,
-    binding_outcomes.BindingOutcomes,
+    binding_cycle.BindingOutcomes,
     cycle_report.CycleReport,
 )
 """Parts of a pod's path whose public methods are steps."""

@@ -28,7 +28,7 @@ from msgspec.structs import replace
 
 from scheduler_core.config.plugin_set_types import PluginConfig, Plugins
 from scheduler_core.config.profile_config import PreemptionSettings, ProfileConfig
-from scheduler_core.cycle import preemption_delay
+from scheduler_core.cycle import failure_handler as pod_failure_handler
 from scheduler_core.cycle.failure_handler import Failure
 from scheduler_core.gangs import failure_handler
 from scheduler_core.model.node import HOSTNAME, Node
@@ -423,7 +423,7 @@ FULL = Shape((2, 2), (2, 2), 2, (), ())
     ),
     (
         "an-eviction-that-a-node-makes-needless",
-        preemption_delay,
+        pod_failure_handler,
         "seconds_left",
         lambda *_: 0.0,
         dataclasses.replace(FULL, singles=((2, 5, False),)),

@@ -8,10 +8,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler_core.cycle.nominated_pod_filtering import filter_with_nominated_pods
 from scheduler_core.cycle.simulated_pod_removal import NodeDryRun
 from scheduler_core.framework.cycle_state import CycleState
-from scheduler_core.runtime.filtering import run_pre_filters
+from scheduler_core.runtime.filtering import filter_with_nominated_pods, run_pre_filters
 from scheduler_core.step_counter import StepCounter
 from tests.support.plain_profile import PlainNode, PlainPod, real_objects
 from tests.support.random_clusters import CLUSTERS, pods

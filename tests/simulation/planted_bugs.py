@@ -18,7 +18,7 @@ from bayplan.reservations.reservation_controller import ReservationController
 from msgspec.structs import replace
 
 from scheduler_core.cycle import assume_and_reserve
-from scheduler_core.cycle.binding_outcomes import BindingOutcomes
+from scheduler_core.cycle.binding_cycle import BindingOutcomes
 from scheduler_core.cycle.freed_capacity_event import FreedCapacity
 from scheduler_core.errors import ConflictError, NotFoundError, WriteTimeoutError
 from scheduler_core.feeds import pod_and_node_feed

@@ -20,7 +20,7 @@ from scheduler_core.framework.object_reads import ObjectKind, T
 from scheduler_core.framework.ongoing_preemptions import PreemptionsUnderWay
 from scheduler_core.framework.status import SUCCESS, Status
 from scheduler_core.framework.waiting_pods import PodsInPreBind, WaitingPods
-from scheduler_core.metrics.profile_metrics import DeviceMetrics, RecordedPluginMetrics
+from scheduler_core.metrics.scheduler_metrics import DeviceMetrics, RecordedPluginMetrics
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, PodGroup, group_key_of
 from scheduler_core.ports import ClaimWriter, StorageWriter

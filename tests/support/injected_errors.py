@@ -61,7 +61,7 @@ _ROOTS = frozenset(
         "scheduler.py:Scheduler._settle",
         "cycle/plugin_handle.py:ReportedDeletions._answered",
         "queueing/queue_moves.py:Moves._end_backoffs",
-        "framework/waiting_pods.py:_TimeOut.__call__",
+        "framework/waiting_pods.py:WaitingPod._time_out",
         "gangs/reservation_lifecycle.py:GangReservations._due",
         "gangs/gated_member_reports.py:GatedMembers._report_some",
         "plugins/coscheduling.py:Coscheduling._backoff_over",

@@ -24,7 +24,7 @@ from bayplan.extenders.http_extender import extenders_skipped_notice
 from bayplan.gangs.group_phase import Phase, Tally, evaluate_gang
 from bayplan.resources.resource_model import format_time
 from bayplan.texts.document_formats import item_or_error, listed
-from scheduler_core.cycle.preemption_delay import seconds_left
+from scheduler_core.cycle.failure_handler import seconds_left
 from scheduler_core.cycle_assembly import CycleContext
 from scheduler_core.dry_run_assembly import Explainers, helpful_nodes
 from scheduler_core.errors import AttemptLimitError

@@ -21,7 +21,7 @@ from bayplan.kube.timing import Backoff
 from scheduler_core.config.profile_config import Extender
 from scheduler_core.errors import ExtenderError, SchedulerCoreError
 from scheduler_core.metrics.histogram import Histogram
-from scheduler_core.metrics.profile_metrics import ATTEMPT_BOUNDS
+from scheduler_core.metrics.scheduler_metrics import ATTEMPT_BOUNDS
 from scheduler_core.model.pod import Pod
 from scheduler_core.ports import Binding, Clock, ExtenderVerdict, NodeVictims
 from scheduler_core.runtime.framework_instance import FrameworkInstance

@@ -39,7 +39,7 @@ from scheduler_core.cycle.contested_nodes import ContestedNode, is_overcommitted
 from scheduler_core.cycle_assembly import CycleContext
 from scheduler_core.devices.pools import PooledSlice, pool_counters
 from scheduler_core.framework.queued_pod import QueuedPod
-from scheduler_core.metrics.profile_metrics import ProfileRecord
+from scheduler_core.metrics.scheduler_metrics import ProfileRecord
 from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.queueing.sub_queues import QueueCounts
 from scheduler_core.scheduler import Scheduler

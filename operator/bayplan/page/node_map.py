@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from bayplan.page.page_sources import PageSources, Turns
 from bayplan.simulation.packing import devices_title
-from scheduler_core.cycle.percentage_of_nodes import ZONE_LABEL
+from scheduler_core.cycle.filter_and_score import ZONE_LABEL
 from scheduler_core.explain.device_problems import taint_text
 from scheduler_core.kernels.resource_scores import unusable_shares
 from scheduler_core.model.node import Node

@@ -28,7 +28,7 @@ from bayplan.page.rates import Objective, RatesPanel
 from bayplan.profiles.profile_status import CONTESTED, CONTESTED_SECONDS, ProfileReading
 from bayplan.resources.resource_model import format_time
 from bayplan.texts.document_formats import error_text
-from scheduler_core.metrics.profile_metrics import LostBind
+from scheduler_core.metrics.scheduler_metrics import LostBind
 from scheduler_core.model.pod_requests import CPU, PODS, amount_text
 from scheduler_core.ports import Clock
 from scheduler_core.snapshot.node_columns import NodeColumns

@@ -20,7 +20,7 @@ from bayplan.page.page_sources import PageSources, Turns
 from bayplan.simulation.simulation import NO_ROOM_FOR_GANG, cause_of, without_names
 from bayplan.texts.document_formats import error_text
 from scheduler_core.cycle.failure_handler import POD_SCHEDULED
-from scheduler_core.cycle.percentage_of_nodes import ZONE_LABEL
+from scheduler_core.cycle.filter_and_score import ZONE_LABEL
 from scheduler_core.explain.findings import NodeLacks, Unblocking
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.queueing.gang_members import Gang

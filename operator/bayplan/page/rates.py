@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from bayplan.kube.writes.api_dispatcher import POD_BINDING
 from bayplan.page.page_sources import PageSources, Turns
 from scheduler_core.metrics.histogram import Bounds, Histogram
-from scheduler_core.metrics.profile_metrics import ATTEMPT_BOUNDS, SLI_BOUNDS
+from scheduler_core.metrics.scheduler_metrics import ATTEMPT_BOUNDS, SLI_BOUNDS
 
 INTERVAL_SECONDS = 5
 POINTS = 360

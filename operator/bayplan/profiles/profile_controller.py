@@ -53,7 +53,7 @@ from bayplan.resources.plugin_config import PluginConfig
 from bayplan.resources.resource_model import CustomResource, change_cause
 from bayplan.resources.scheduler_profile import SchedulerProfile
 from scheduler_core.errors import SchedulerCoreError
-from scheduler_core.metrics.profile_metrics import ProfileRecord
+from scheduler_core.metrics.scheduler_metrics import ProfileRecord
 from scheduler_core.ports import Clock
 from scheduler_core.queueing.sub_queues import QueueCounts
 from scheduler_core.scheduler import Scheduler

@@ -44,7 +44,7 @@ from scheduler_core.config.profile_config import ProfileConfig, ShadowSettings
 from scheduler_core.cycle.contested_nodes import ContestedNode
 from scheduler_core.errors import Problem
 from scheduler_core.framework.registry import ResolvedPlugins
-from scheduler_core.metrics.profile_metrics import LostBind, ProfileRecord
+from scheduler_core.metrics.scheduler_metrics import LostBind, ProfileRecord
 from scheduler_core.queueing import sub_queues
 from scheduler_core.scheduler import Scheduler
 

@@ -21,8 +21,7 @@ from scheduler_core.devices.allocator import SearchTally
 from scheduler_core.framework.cycle_state import EXTENSION_POINTS, STAGE_NAMES
 from scheduler_core.framework.status import Code, Status
 from scheduler_core.metrics.histogram import Histogram
-from scheduler_core.metrics.profile_metrics import DeviceMetrics
-from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics
+from scheduler_core.metrics.scheduler_metrics import DeviceMetrics, SchedulerMetrics
 
 _P = ParamSpec("_P")
 Samples = Iterable[tuple[Sequence[str], float]]

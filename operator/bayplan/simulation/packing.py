@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct, field
 
-from scheduler_core.cycle.percentage_of_nodes import ZONE_LABEL
+from scheduler_core.cycle.filter_and_score import ZONE_LABEL
 from scheduler_core.errors import QuantityError
 from scheduler_core.kernels.resource_scores import imbalance, unusable_shares
 from scheduler_core.model.node import Node

@@ -13,7 +13,7 @@ from bayplan.page.overview import PageProblem, WatchesPanel, find_problems, watc
 from bayplan.profiles.profile_status import ProfileReading
 from msgspec.structs import replace
 
-from scheduler_core.metrics.profile_metrics import LostBind, ProfileRecord
+from scheduler_core.metrics.scheduler_metrics import LostBind, ProfileRecord
 from tests.support.builders import node, pod
 from tests.support.page_world import PageWorld
 from tests.support.tables import table

@@ -18,7 +18,7 @@ from bayplan.resources.resource_model import ObjectMeta
 
 from scheduler_core.errors import Problem
 from scheduler_core.in_tree import in_tree_registry
-from scheduler_core.metrics.profile_metrics import LostBind, ProfileRecord
+from scheduler_core.metrics.scheduler_metrics import LostBind, ProfileRecord
 from scheduler_core.queueing.sub_queues import QueueCounts
 from tests.support.manifests import plugin_config_manifest
 from tests.support.tables import table

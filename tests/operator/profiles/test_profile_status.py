@@ -25,7 +25,7 @@ from scheduler_core.cycle.contested_nodes import ContestedNode
 from scheduler_core.errors import Problem
 from scheduler_core.framework.registry import ResolvedPlugin
 from scheduler_core.in_tree import in_tree_registry
-from scheduler_core.metrics.profile_metrics import LostBind, ProfileRecord
+from scheduler_core.metrics.scheduler_metrics import LostBind, ProfileRecord
 from scheduler_core.queueing.sub_queues import QueueCounts
 from tests.support.manifests import plugin_config_manifest, profile_manifest
 from tests.support.tables import table

@@ -11,7 +11,7 @@ from bayplan.profiles.profile_rollout import ShadowRollout
 from bayplan.profiles.profile_status import AppliedProfile, Progress, profile_status, running_shadow, status_change
 
 from scheduler_core.in_tree import default_plugins, in_tree_registry
-from scheduler_core.metrics.profile_metrics import ProfileRecord
+from scheduler_core.metrics.scheduler_metrics import ProfileRecord
 from tests.support.builders import node, pod
 from tests.support.manifests import profile_manifest
 from tests.support.scheduling import DEFAULT_NAME, Rig, rig

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from scheduler_core.cycle.cycle_slices import CycleSlices
 from scheduler_core.cycle.journal import Journal
-from scheduler_core.cycle.suspension import Suspension
+from scheduler_core.cycle.suspension import CycleSlices, Suspension
 from scheduler_core.errors import AttemptLimitError
 from scheduler_core.step_counter import StepCounter
 from tests.support.virtual_clock import VirtualClock

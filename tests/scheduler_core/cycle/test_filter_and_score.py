@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from scheduler_core.config.plugin_set_types import Plugins
 from scheduler_core.cycle.attempt import Attempt
-from scheduler_core.cycle.filter_and_score import Feasible, score_feasible
-from scheduler_core.cycle.percentage_of_nodes import REGION_LABEL, ZONE_LABEL
+from scheduler_core.cycle.filter_and_score import REGION_LABEL, ZONE_LABEL, Feasible, score_feasible
 from scheduler_core.framework.extension_points import PreFilterResult
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod

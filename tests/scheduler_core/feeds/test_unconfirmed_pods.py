@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
-from scheduler_core.cycle.percentage_of_nodes import REGION_LABEL, ZONE_LABEL
+from scheduler_core.cycle.filter_and_score import REGION_LABEL, ZONE_LABEL
 from scheduler_core.errors import ServerUnavailableError
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, EventRegistration, Resource
 from scheduler_core.framework.extension_points import PreFilterResult

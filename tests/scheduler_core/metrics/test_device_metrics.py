@@ -9,7 +9,7 @@ from prometheus_client import generate_latest
 
 from scheduler_core.devices.search import SearchLimits
 from scheduler_core.errors import AllocationTimeoutError, ClusterWriteError, DeviceError
-from scheduler_core.metrics.profile_metrics import BINDING_BOUNDS
+from scheduler_core.metrics.scheduler_metrics import BINDING_BOUNDS
 from scheduler_core.model.devices import AllocatedDeviceStatus, ResourceClaim, ResourceClaimStatus
 from scheduler_core.model.meta import ObjectCondition
 from scheduler_core.plugins.dynamic_resources.claim_binding import ClaimBinder, PodBinding

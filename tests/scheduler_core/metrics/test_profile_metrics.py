@@ -16,8 +16,7 @@ from scheduler_core.errors import PluginError
 from scheduler_core.framework.cycle_state import CycleStage, CycleState
 from scheduler_core.framework.extension_points import FilterPlugin, ReservePlugin
 from scheduler_core.framework.status import SUCCESS, Code, Status, unschedulable
-from scheduler_core.metrics.profile_metrics import RecordedPluginMetrics
-from scheduler_core.metrics.scheduler_metrics import SAMPLING_INTERVAL
+from scheduler_core.metrics.scheduler_metrics import SAMPLING_INTERVAL, RecordedPluginMetrics
 from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo

@@ -28,8 +28,7 @@ from scheduler_core.model.meta import OwnerReference
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, GroupSource
 from scheduler_core.record_assembly import ReplayLoop, header_of, record_feeds, recorded_ports, replay_of
-from scheduler_core.recording.held_room_content import content_of
-from scheduler_core.recording.object_types import ObjectTypes
+from scheduler_core.recording.object_types import ObjectTypes, content_of
 from scheduler_core.recording.record_file import RecordReader
 from scheduler_core.recording.recorded_ports import RecordedWriter
 from scheduler_core.recording.recorder import Recorder
