@@ -282,7 +282,7 @@ class Cycles:
             metrics=metrics,
             assumed=assumed,
             placing=parts.placing,
-            observer=NearestNodesOfGangs(cache.columns, self.examiner, clock),
+            observer=NearestNodesOfGangs(self.examiner),
             commit=commit,
             rejection=rejection,
             failed=failed,

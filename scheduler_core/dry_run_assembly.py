@@ -63,7 +63,7 @@ class Explainers:
             reservations=reservations,
             world=parts.world,
             placing=parts.placing,
-            next_members=NextMembers(cache.columns, examiner, self.unblocking),
+            next_members=NextMembers(examiner, self.unblocking),
             preemption=parts.preemption,
         )
 

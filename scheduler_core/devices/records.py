@@ -197,41 +197,6 @@ class DeviceRecord:
     def has_compatibility_groups(self) -> bool:
         return any(groups for _, groups in self.compatibility_groups)
 
-    @classmethod
-    def of_device(
-        cls,
-        numbers: tuple[int, int],
-        facts: SelectedFacts,
-        device: Device,
-        taints: tuple[DeviceTaint, ...],
-        *,
-        shareable: bool,
-        skip_node_operations: tuple[str, ...],
-    ) -> DeviceRecord:
-        counters: dict[CounterKey, int] = {}
-        for consumption in device.consumes_counters:
-            for name, counter in consumption.counters.items():
-                key = (consumption.counter_set, name)
-                counters[key] = counters.get(key, 0) + nano(counter.value)
-        return cls(
-            number=numbers[0],
-            body=numbers[1],
-            facts=facts,
-            rules={name: CapacityRule(capacity) for name, capacity in sorted(device.capacity.items())},
-            shareable=shareable,
-            counters=counters,
-            counter_sets=tuple(consumption.counter_set for consumption in device.consumes_counters),
-            taints=taints,
-            binds_to_node=bool(device.binds_to_node),
-            binding_conditions=device.binding_conditions,
-            binding_failure_conditions=device.binding_failure_conditions,
-            compatibility_groups=tuple(
-                (consumption.counter_set, frozenset(consumption.compatibility_groups))
-                for consumption in device.consumes_counters
-            ),
-            skip_node_operations=skip_node_operations,
-        )
-
 
 _MAX_BODIES = 65_536
 _UNSUPPORTED = "unsupported"
@@ -276,10 +241,28 @@ class RecordInterner:
             facts = self._facts.get(facts_key)
             if facts is None:
                 facts = self._facts[facts_key] = SelectedFacts(next(self._numbers), driver, device)
-            shareable = self._features.consumable_capacity and bool(device.allow_multiple_allocations)
-            numbers = next(self._numbers), self._body(body_key)
-            record = DeviceRecord.of_device(
-                numbers, facts, device, taints, shareable=shareable, skip_node_operations=skip_node_operations
+            counters: dict[CounterKey, int] = {}
+            for consumption in device.consumes_counters:
+                for name, counter in consumption.counters.items():
+                    key = (consumption.counter_set, name)
+                    counters[key] = counters.get(key, 0) + nano(counter.value)
+            record = DeviceRecord(
+                number=next(self._numbers),
+                body=self._body(body_key),
+                facts=facts,
+                rules={name: CapacityRule(capacity) for name, capacity in sorted(device.capacity.items())},
+                shareable=self._features.consumable_capacity and bool(device.allow_multiple_allocations),
+                counters=counters,
+                counter_sets=tuple(consumption.counter_set for consumption in device.consumes_counters),
+                taints=taints,
+                binds_to_node=bool(device.binds_to_node),
+                binding_conditions=device.binding_conditions,
+                binding_failure_conditions=device.binding_failure_conditions,
+                compatibility_groups=tuple(
+                    (consumption.counter_set, frozenset(consumption.compatibility_groups))
+                    for consumption in device.consumes_counters
+                ),
+                skip_node_operations=skip_node_operations,
             )
             self._records[body_key + attributes] = record
         return record

@@ -35,14 +35,12 @@ from scheduler_core.placement.worlds import CycleWorld, for_dry_run, without_ext
 from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.snapshot.cluster_cache import ClusterCache
 from scheduler_core.snapshot.held_claims import has_claims
-from scheduler_core.snapshot.node_columns import NodeColumns
 
 
 @dataclass(frozen=True, slots=True)
 class NextMembers:
     """Finds out what the first infeasible member of a placement lacks, while the members before it are assumed."""
 
-    nodes: NodeColumns
     examiner: Examiner
     unblocking: UnblockingEvents
 
@@ -53,18 +51,17 @@ class NextMembers:
         if not found.failed:
             return None
         attempt, failure = found.failed[0]
-        if failure.is_error:
-            return NextMember(attempt.info.key, failure.message)
-        again = examine_again(self.examiner, request.gang, found.where, attempt)
+        member = NextMember(attempt.info.key, failure.message)
+        again = None if failure.is_error else examine_again(self.examiner, request.gang, found.where, attempt)
         if again is None:
-            return NextMember(attempt.info.key, failure.message)
+            return member
         try:
-            devices = device_findings(self.nodes, request.instance, again)
-            misses = near_misses(self.nodes, request.instance, again, limit, devices)
+            devices = device_findings(self.examiner.nodes, request.instance, again)
+            misses = near_misses(self.examiner.nodes, request.instance, again, limit, devices)
             events = self.unblocking.find(request.instance, again, misses, devices) if with_events else ()
         except SchedulerCoreError:
-            return NextMember(attempt.info.key, failure.message)
-        return NextMember(attempt.info.key, failure.message, misses, events)
+            return member
+        return NextMember(member.name, member.message, misses, events)
 
 
 @dataclass(slots=True)

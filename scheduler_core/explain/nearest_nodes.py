@@ -7,6 +7,7 @@ plugin's Filter is called for every node by itself.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -27,7 +28,6 @@ from scheduler_core.model.pod_group import GroupTopology
 from scheduler_core.model.pod_requests import BINARY_SI, CPU, NANO, canonical_text, cpu_text
 from scheduler_core.placement.engine import Observer
 from scheduler_core.placement.requests import Placement, PlacementRequest
-from scheduler_core.ports import Clock
 from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.runtime.filtering import decode_verdict, run_filters, run_pre_filters
 from scheduler_core.runtime.framework_instance import FrameworkInstance
@@ -36,12 +36,6 @@ from scheduler_core.snapshot.pod_info import PodInfo
 
 _MAX_RANKED = 200
 """Nodes with the fewest rejections for which all reasons are computed before they are ranked."""
-
-
-@dataclass(slots=True)
-class _Verdicts:
-    state: CycleState
-    by_plugin: dict[str, NDArray[np.int32]] = field(default_factory=dict)
 
 
 def near_misses(
@@ -66,14 +60,12 @@ def near_misses(
     state = CycleState()
     narrowing = run_pre_filters(instance, state, found.pod, columns).narrowing
     verdicts = _every_verdict(columns, instance, found.pod, state)
-    failures = np.zeros(columns.size, dtype=np.int64)
-    for rejected in verdicts.by_plugin.values():
+    failures = _too_small(columns, found.pod).astype(np.int64)
+    for rejected in verdicts.values():
         failures += rejected != 0
-    failures += _too_small(columns, found.pod)
     gaps: dict[int, float] = {}
-    if devices is not None:
-        by_devices = verdicts.by_plugin.get(devices.plugin_name)
-        lacking = () if by_devices is None else np.flatnonzero((by_devices != 0) & columns.alive).tolist()
+    if devices is not None and devices.plugin_name in verdicts:
+        lacking = np.flatnonzero((verdicts[devices.plugin_name] != 0) & columns.alive).tolist()
         gaps = {row: devices.gap(row) for row in lacking}
     rows = sorted(
         (columns.row_of(name) for name in found.rejected),
@@ -82,8 +74,9 @@ def near_misses(
     misses: list[tuple[tuple[int, int, float], NodeLacks]] = []
     for row in rows[: max(limit, _MAX_RANKED)]:
         name = columns.node_name(row)
-        lacks = _lacks(columns, instance, found.pod, verdicts, row)
+        lacks, gap_of = _lacks(columns, instance, found.pod, state, verdicts, row=row), dict[str, float]()
         if devices is not None and row in gaps:
+            gap_of[devices.plugin_name] = gaps[row]
             # Preemption frees no devices: a claim has them until it is deallocated, which follows the end of its pods.
             lacks = [
                 replace(lack, details=devices.details(row), preemption_may_help=False)
@@ -102,8 +95,7 @@ def near_misses(
             # Reserved for another gang, outside the domain of the pod's own, or infeasible only beside the pods that
             # are nominated to the node: no plugin alone rejects it.
             lacks.append(_lack(first, first.plugin))
-        by_devices_gap = {} if devices is None or row not in gaps else {devices.plugin_name: gaps[row]}
-        misses.append((_distance(lacks, by_devices_gap, is_excluded=is_excluded), NodeLacks(name, tuple(lacks))))
+        misses.append((_distance(lacks, gap_of, is_excluded=is_excluded), NodeLacks(name, tuple(lacks))))
     misses.sort(key=lambda each: (each[0], each[1].node))
     return tuple(miss for _, miss in misses[:limit])
 
@@ -118,41 +110,41 @@ def _too_small(columns: NodeColumns, pod: PodInfo) -> NDArray[np.bool_]:
     return small
 
 
-def _every_verdict(columns: NodeColumns, instance: FrameworkInstance, pod: PodInfo, state: CycleState) -> _Verdicts:
-    verdicts = _Verdicts(state)
-    skipped = frozenset(state.skip_filter)
-    names = {plugin.name for plugin in instance.filters}
-    for plugin in instance.filters:
-        if plugin.name in skipped:
+def _every_verdict(
+    columns: NodeColumns, instance: FrameworkInstance, pod: PodInfo, state: CycleState
+) -> dict[str, NDArray[np.int32]]:
+    found = {}
+    for position, plugin in enumerate(instance.filters):
+        if plugin.name in state.skip_filter:
             continue
-        state.skip_filter = (names - {plugin.name}) | skipped
-        try:
-            rejected = run_filters(instance, state, pod, columns, ALL_ROWS)
-        except PluginError:
-            # In a cycle it is called only for nodes that earlier plugins accepted; ignore its error on the others.
-            continue
-        verdicts.by_plugin[plugin.name] = rejected
-    state.skip_filter = set(skipped)
-    return verdicts
+        # In a cycle it is called only for nodes that earlier plugins accepted; ignore its error on the others.
+        with suppress(PluginError):
+            found[plugin.name] = run_filters(instance, state, pod, columns, ALL_ROWS, among=[(position, plugin)])
+    return found
 
 
 def _lacks(
-    columns: NodeColumns, instance: FrameworkInstance, pod: PodInfo, verdicts: _Verdicts, row: int
+    columns: NodeColumns,
+    instance: FrameworkInstance,
+    pod: PodInfo,
+    state: CycleState,
+    verdicts: Mapping[str, NDArray[np.int32]],
+    *,
+    row: int,
 ) -> list[Lack]:
     lacks: list[Lack] = []
     if columns.held.reason(columns.node_name(row)):
         return lacks  # No plugin rejects it: the attempt has the reason.
     for plugin in instance.filters:
-        rejected = verdicts.by_plugin.get(plugin.name)
-        verdict = 0 if rejected is None else int(rejected[row])
+        verdict = int(verdicts[plugin.name][row]) if plugin.name in verdicts else 0
         if not verdict:
             continue
-        status = decode_verdict(instance, verdicts.state, pod, columns, verdict)
+        status = decode_verdict(instance, state, pod, columns, verdict)
         shortages: tuple[Shortage, ...] = ()
         details: tuple[str, ...] = ()
         if isinstance(plugin, FilterPlugin):
-            shortages = plugin.shortages(verdicts.state, pod, columns, row)
-            details = plugin.details(verdicts.state, pod, columns, row)
+            shortages = plugin.shortages(state, pod, columns, row)
+            details = plugin.details(state, pod, columns, row)
         lacks.append(_lack(status, plugin.name, shortages, details))
     return lacks
 
@@ -217,9 +209,7 @@ _NODES_PER_STEP = 5
 class NearestNodesOfGangs(Observer):
     """Describes the nearest nodes of rejected gangs."""
 
-    nodes: NodeColumns
     examiner: Examiner
-    clock: Clock
     _not_before: float = field(default=0.0, init=False)
 
     def failed(
@@ -233,7 +223,8 @@ class NearestNodesOfGangs(Observer):
     def describe(self, gang: Gang, found: Placement) -> str:
         """Describe the nearest nodes for the next member of a failed placement; "" if there are none, or not now."""
         attempt, failure = found.failed[0]
-        key, now = f"{found.where.name}/{found.reached}/{failure.message}", self.clock.now()
+        nodes, clock = self.examiner.nodes, self.examiner.clock
+        key, now = f"{found.where.name}/{found.reached}/{failure.message}", clock.now()
         if gang.nearest is not None and gang.nearest[0] == key:
             is_fresh = now < gang.nearest[2] + _OLDEST_SECONDS
             if is_fresh or now < self._not_before:
@@ -241,8 +232,8 @@ class NearestNodesOfGangs(Observer):
         if now < self._not_before:
             return ""
         text = self._compute(gang, found, attempt)
-        self.nodes.steps.pass_by(self.nodes.size // _NODES_PER_STEP)
-        took = self.clock.now() - now
+        nodes.steps.pass_by(nodes.size // _NODES_PER_STEP)
+        took = clock.now() - now
         self._not_before = now + took * (1 + _TIMES_APART)
         gang.nearest = (key, text, now)
         return text
@@ -250,7 +241,8 @@ class NearestNodesOfGangs(Observer):
     def _compute(self, gang: Gang, found: Placement, attempt: Attempt) -> str:
         again = examine_again(self.examiner, gang, found.where, attempt)
         try:
-            return "" if again is None else _sentence(near_misses(self.nodes, attempt.instance, again, _MAX_NODES))
+            nodes = self.examiner.nodes
+            return "" if again is None else _sentence(near_misses(nodes, attempt.instance, again, _MAX_NODES))
         except SchedulerCoreError:
             return ""
 

@@ -109,8 +109,10 @@ class RequestQueue:
                 current = self._parent(current, own)
             root = next(reversed(chain))
             for each in (*chain, *(self._below(root) if root.source is GroupSource.COMPOSITE else ())):
-                self._take(each, found)
-        return {key: group for key, group in found.items() if key not in own}
+                group = self._live_group(each)
+                if group is not None and each not in own:
+                    found[each] = group
+        return found
 
     def _below(self, root: GroupKey) -> list[GroupKey]:
         forest, found, left = self._live.gangs.forest, list[GroupKey](), [root]
@@ -124,16 +126,12 @@ class RequestQueue:
         group = own.get(key)
         return self._live.gangs.forest.parent_of(key) if group is None else group.parent_key
 
-    def _take(self, key: GroupKey, found: dict[GroupKey, PodGroup | CompositePodGroup]) -> None:
+    def _live_group(self, key: GroupKey) -> PodGroup | CompositePodGroup | None:
         live = self._live.gangs
         if key.source is GroupSource.COMPOSITE:
-            composite = live.forest.get(key)
-            if composite is not None:
-                found[key] = composite
-            return
+            return live.forest.get(key)
         gang = live.get(key)
-        if gang is not None and gang.group is not None:
-            found[key] = gang.group
+        return None if gang is None else gang.group
 
     def _gangs_of(self, keys: Iterable[GroupKey]) -> list[Gang]:
         live = self._live.gangs
