@@ -157,7 +157,7 @@ class ServedDocuments:
         transport = _Transport(self._port)
         if body is None:
             return make_mocked_request("GET", path, headers=headers, transport=transport)
-        return make_mocked_request("POST", path, headers=headers, transport=transport, payload=_Body(body))  # type: ignore[arg-type]  # only read() is called
+        return make_mocked_request("POST", path, headers=headers, transport=transport, payload=_Body(body))  # type: ignore[arg-type]  # read() is called, and set_exception() if it is late
 
     def _routes(self) -> Iterator[Any]:
         return (route for route in self._app.router.routes() if route.method != "HEAD")
@@ -249,6 +249,10 @@ class _Body:
 
     async def read(self, _: int) -> bytes:
         return self._parts.pop(0) if self._parts else b""
+
+    def set_exception(self, error: BaseException) -> None:
+        """Fail: the body arrives in time."""
+        raise error
 
 
 class _Transport:

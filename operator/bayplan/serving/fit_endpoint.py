@@ -14,9 +14,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
@@ -58,6 +57,8 @@ _STEPS_AT_ONCE = 1_000
 _STEPS_IN_COPY = 500_000
 MOST_READING = 64
 _MOST_WAITING = 8
+_MOST_TURNS = 2 * _MOST_WAITING
+"""Turns of the event loop that the waiting requests take: one to read a long body, one to evaluate it."""
 BODY_SECONDS = 10.0
 """Maximum time from the headers of a request to the end of its body."""
 MAX_OBJECTS = 2_000
@@ -114,7 +115,7 @@ class FitEndpoint:
         self._budget = TimeBudget(_SHARE, monotonic)
         self._reading = 0
         self._waiting = 0
-        self._turn = asyncio.Lock()
+        self._is_turn_taken = False
 
     @property
     def routes(self) -> list[web.RouteDef]:
@@ -144,15 +145,17 @@ class FitEndpoint:
         if self._reading >= MOST_READING:
             return _retry(429, f"the bodies of {MOST_READING} requests are being received; retry")
         self._reading += 1
+        # Ends the read, without a task of its own for each request as a timeout of asyncio.
+        late = asyncio.get_running_loop().call_later(BODY_SECONDS, request.content.set_exception, TimeoutError())
         try:
-            async with asyncio.timeout(BODY_SECONDS):
-                body = await read_body(request, MAX_BODY)
+            body = await read_body(request, MAX_BODY)
         except TimeoutError:
             response = refusal(408, f"the request was not received within {BODY_SECONDS:g} s; send it again")
             # The rest of the body is not read.
             response.force_close()
             return response
         finally:
+            late.cancel()
             self._reading -= 1
         if len(body) > MAX_BODY:
             return refusal(413, f"the request must have at most {MAX_BODY // 1024} KiB")
@@ -164,12 +167,11 @@ class FitEndpoint:
         if is_short:
             given, namespaces = _read(body)
         else:
-            async with self._next_turn():
-                refused = await self._until_credit(sender)
-                if refused is not None:
-                    return refused
-                with charged(self._charge):
-                    given, namespaces = _read(body)
+            refused = await self._until_credit(sender)
+            if refused is not None:
+                return refused
+            with charged(self._charge):
+                given, namespaces = _read(body)
         if isinstance(given, str):
             return refusal(400, given)
         if len(namespaces) > MAX_NAMESPACES:
@@ -216,14 +218,13 @@ class FitEndpoint:
             except SchedulerCoreError as error:
                 return Document(422, f"the request cannot be evaluated: {error}".encode())
 
-        async with self._next_turn():
-            refused = await self._not_now(sender)
-            if refused is not None:
-                return refused
-            if answer.is_single and is_short:
-                built = run_charged(partial(make, _STEPS_AT_ONCE), self._charge)
-                if not answer.was_given_up:
-                    return _content(built)
+        refused = await self._not_now(sender)
+        if refused is not None:
+            return refused
+        if answer.is_single and is_short:
+            built = run_charged(partial(make, _STEPS_AT_ONCE), self._charge)
+            if not answer.was_given_up:
+                return _content(built)
         documents = self._sources.documents
         if documents is None:
             return _content(make(None))
@@ -249,15 +250,6 @@ class FitEndpoint:
     def _charge(self, seconds: float) -> None:
         self._budget.charge(seconds, 1)
 
-    @asynccontextmanager
-    async def _next_turn(self) -> AsyncIterator[None]:
-        """Keep other requests out of such blocks until the next turn of the event loop."""
-        await self._turn.acquire()
-        try:
-            yield
-        finally:
-            asyncio.get_running_loop().call_soon(self._turn.release)
-
     async def _not_now(self, sender: Sender) -> web.Response | None:
         """Return the response to a request that must not be answered now."""
         sources = self._sources
@@ -278,8 +270,12 @@ class FitEndpoint:
         return None
 
     async def _until_credit(self, sender: Sender) -> web.Response | None:
-        """Wait until requests may take time again; return the response instead if that takes long."""
+        """Wait until requests may take time again; return the response instead if that takes long.
+
+        However many requests arrive at once, or wait for the share, one of them goes on in a turn of the event loop.
+        """
         while True:
+            await self._next_turn()
             if sender.is_gone:
                 return refusal(503, "the connection was cut")
             debt = -self._budget.seconds
@@ -289,6 +285,18 @@ class FitEndpoint:
             if monotonic() - sender.since + seconds > _LONGEST_WAIT_SECONDS:
                 return _retry(503, "fit requests have used their twentieth of the operator's time; retry", seconds)
             await asyncio.sleep(seconds)
+
+    async def _next_turn(self) -> None:
+        """Wait for a turn of the event loop that no other request has taken."""
+        for _ in range(_MOST_TURNS):
+            if not self._is_turn_taken:
+                break
+            await asyncio.sleep(0)
+        self._is_turn_taken = True
+        asyncio.get_running_loop().call_soon(self._end_turn)
+
+    def _end_turn(self) -> None:
+        self._is_turn_taken = False
 
 
 def _read(body: bytes) -> tuple[FitBody | str, set[str]]:

@@ -49,7 +49,7 @@ class Endpoint(FitEndpoint):
 
     @property
     def is_idle(self) -> bool:
-        return not self._waiting and not self._reading and not self._turn.locked()
+        return not self._waiting and not self._reading
 
 
 async def no_classes() -> list[dict[str, Any]]:
