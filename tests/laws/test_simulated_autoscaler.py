@@ -46,7 +46,8 @@ NODE_SECONDS = 45
 RESERVED_AFTER_SECONDS = 20
 DELAY_SECONDS = 180
 MOST_ROUNDS = 40
-MOST_NODES = 12
+MOST_NODES = 16
+"""One more than the largest shape needs: two gangs of six and three pods, each of the size of a new node."""
 QUIET_ROUNDS = 14
 """Rounds without a request after which nothing more is expected: longer than the delay, backoffs and reports."""
 
@@ -390,6 +391,12 @@ def shapes(draw: Callable[..., object]) -> Shape:
 def test_nodes_are_bought_for_what_they_help(shape: Shape, counts_nominated: bool) -> None:
     """The law holds for random clusters."""
     check(shape, counts_nominated)
+
+
+def test_the_largest_shape_is_below_the_most_nodes() -> None:
+    """The largest shape that is generated needs fewer nodes than the law allows."""
+    gang = Gang(5, 6, 2, 0)
+    check(Shape((1,), (0,), 2, (gang, gang), ((2, 0, False),) * 3), counts_nominated=True)
 
 
 FULL = Shape((2, 2), (2, 2), 2, (), ())
