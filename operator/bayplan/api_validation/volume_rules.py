@@ -20,11 +20,7 @@ from bayplan.api_validation.field_errors import (
     unreserved_path,
 )
 from bayplan.api_validation.resource_rules import amount
-from bayplan.api_validation.selection_rules import (
-    node_selector_problems,
-    selector_problems,
-    template_metadata_problems,
-)
+from bayplan.api_validation.selection_rules import node_selector_problems, selector_problems, template_metadata_problems
 from scheduler_core.model.pod_requests import canonical_text, notation
 
 Rule = Callable[[Fields], None]

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from bayplan.extenders.http_extender import (
     CallTally,
@@ -79,10 +79,7 @@ class ClusterObjects:
         await self.raw_pods.close()
 
 
-@dataclass(frozen=True, slots=True)
-class _Subscriptions:
-    pods: tuple[Subscription[Pod], ...]
-    nodes: tuple[Subscription[Node], ...]
+_Subscriptions = Sequence[tuple[RawObjects[Any], Subscription[Any]]]
 
 
 class ExtenderClients:
@@ -119,7 +116,7 @@ class ExtenderClients:
         """Make a client for one instance of a profile; raises ConfigError with paths from the extender's root."""
         transport = Transport(extender, self._bounds)
         self._drop_unused_tallies()
-        subscriptions = _subscriptions(scheduler_name, extender)
+        subscriptions = self._subscriptions(scheduler_name, extender)
         circuit = Circuit(self._clock, self._circuits, lambda: self._changed(scheduler_name, extender, circuit))
         parts = ExtenderParts(
             transport=transport,
@@ -131,12 +128,25 @@ class ExtenderClients:
             write_fence=self._write_fence,
         )
         client = HttpExtender(extender, parts)
-        for pods in subscriptions.pods:
-            self._objects.raw_pods.subscribe(pods)
-        for nodes in subscriptions.nodes:
-            self._objects.raw_nodes.subscribe(nodes)
+        for objects, subscription in subscriptions:
+            objects.subscribe(subscription)
         self._open.append((extender, client))
         return client
+
+    def _subscriptions(self, scheduler_name: str, extender: Extender) -> _Subscriptions:
+        selector = f"spec.schedulerName={scheduler_name},spec.nodeName="
+        pods, nodes = self._objects.raw_pods, self._objects.raw_nodes
+        found: list[tuple[RawObjects[Any], Subscription[Any]]] = [
+            (pods, Subscription[Pod](partial(_waits, scheduler_name), selector))
+        ]
+        if extender.node_cache_capable:
+            return found
+        if extender.preempt_verb:
+            selector = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+            found.append((pods, Subscription[Pod](_runs, selector)))
+        if extender.filter_verb or extender.prioritize_verb:
+            found.append((nodes, Subscription[Node](lambda _: True)))
+        return found
 
     def _drop_unused_tallies(self) -> None:
         used = {extender.url_prefix for extender, _ in self._open}
@@ -166,10 +176,8 @@ class ExtenderClients:
 
     def _closed(self, subscriptions: _Subscriptions) -> None:
         self._open = [(extender, client) for extender, client in self._open if not client.is_closed]
-        for pods in subscriptions.pods:
-            self._objects.raw_pods.unsubscribe(pods)
-        for nodes in subscriptions.nodes:
-            self._objects.raw_nodes.unsubscribe(nodes)
+        for objects, subscription in subscriptions:
+            objects.unsubscribe(subscription)
 
     def _changed(self, scheduler_name: str, extender: Extender, circuit: Circuit) -> None:
         subject = f"extender {extender.url_prefix} of profile {scheduler_name}"
@@ -178,15 +186,6 @@ class ExtenderClients:
         elif circuit.state is CircuitState.CLOSED:
             log.info("%s responds again", subject)
         self._on_change()
-
-
-def _subscriptions(scheduler_name: str, extender: Extender) -> _Subscriptions:
-    verbs = bool(extender.filter_verb or extender.prioritize_verb)
-    pods = [Subscription[Pod](partial(_waits, scheduler_name), f"spec.schedulerName={scheduler_name},spec.nodeName=")]
-    if extender.preempt_verb and not extender.node_cache_capable:
-        pods.append(Subscription[Pod](_runs, "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"))
-    nodes = [Subscription[Node](lambda _: True)] if verbs and not extender.node_cache_capable else []
-    return _Subscriptions(tuple(pods), tuple(nodes))
 
 
 def _waits(scheduler_name: str, pod: Pod) -> bool:

@@ -250,9 +250,7 @@ class ConfiguredAccess:
         # OpenSSL only adds to a context: in the previous one a removed authority would stay trusted, and a certificate
         # of another key type would stay beside the new one.
         context = client_context(
-            credentials.ca_cert_data or None,
-            credentials.ssl_ca_cert or None,
-            is_verified=credentials.verify_ssl,
+            credentials.ca_cert_data or None, credentials.ssl_ca_cert or None, is_verified=credentials.verify_ssl
         )
         if credentials.cert_file:
             context.load_cert_chain(credentials.cert_file, keyfile=credentials.key_file or None)

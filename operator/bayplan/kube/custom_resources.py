@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -22,19 +22,21 @@ from bayplan.kube.http.connection import (
 from bayplan.kube.http.deep_json import ObjectJsonDecoder
 from bayplan.resources.resource_model import GROUP, VERSION
 from scheduler_core.errors import ClusterWriteError, ConflictError, NotFoundError
-from scheduler_core.model.meta import AnnotatedMeta, ObjectMeta, OwnerReference
+from scheduler_core.model.meta import AnnotatedMeta, ObjectMeta
+
+T = TypeVar("T")
+
+
+class _Items(Struct, Generic[T], frozen=True):
+    items: list[T] = []
 
 
 class _WithUid(Struct, frozen=True):
     metadata: ObjectMeta
 
 
-class _UidList(Struct, frozen=True):
-    items: list[_WithUid] = []
-
-
 _LIST = ObjectJsonDecoder(ListPage[dict[str, Any]])
-_UIDS = ObjectJsonDecoder(_UidList)
+_UIDS = ObjectJsonDecoder(_Items[_WithUid])
 
 
 class ObjectPath(Struct, frozen=True):
@@ -108,12 +110,8 @@ class ControllerRevision(Struct, frozen=True, rename="camel"):
     data: dict[str, Any] = {}
 
 
-class _RevisionList(Struct, frozen=True):
-    items: list[ControllerRevision] = []
-
-
 _ONE = ObjectJsonDecoder(ControllerRevision)
-_MANY = ObjectJsonDecoder(_RevisionList)
+_MANY = ObjectJsonDecoder(_Items[ControllerRevision])
 
 
 class ControllerRevisions:
@@ -149,7 +147,7 @@ class ControllerRevisions:
                 "namespace": self._namespace,
                 "labels": meta.labels,
                 "annotations": meta.annotations,
-                "ownerReferences": [_owner(owner) for owner in meta.owner_references],
+                "ownerReferences": meta.owner_references,
             },
             "revision": revision.revision,
             "data": revision.data,
@@ -182,13 +180,3 @@ class ControllerRevisions:
             await self._connection.request(ApiRequest("DELETE", path, body, timeout=self._seconds))
         except (NotFoundError, ConflictError):
             return
-
-
-def _owner(owner: OwnerReference) -> dict[str, Any]:
-    return {
-        "apiVersion": owner.api_version,
-        "kind": owner.kind,
-        "name": owner.name,
-        "uid": owner.uid,
-        "controller": owner.controller,
-    }

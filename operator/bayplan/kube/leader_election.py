@@ -18,7 +18,7 @@ import random
 import re
 import socket
 import uuid
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -27,6 +27,7 @@ import msgspec
 from msgspec import Struct
 
 from bayplan.kube.http.connection import ApiConnection, ApiRequest, Lane
+from bayplan.texts.yaml_documents import mapping_at
 from scheduler_core.errors import (
     ClusterWriteError,
     ConfigError,
@@ -251,19 +252,16 @@ class _Record(Struct, frozen=True):
         return self.holder == earlier.holder and self.spec.get("renewTime") != earlier.spec.get("renewTime")
 
     @property
-    def annotations(self) -> dict[str, Any]:
-        annotations = self.metadata.get("annotations")
-        return annotations if isinstance(annotations, dict) else {}
+    def annotations(self) -> Mapping[str, Any]:
+        return mapping_at(self.document, "metadata", "annotations")
 
     @property
-    def metadata(self) -> dict[str, Any]:
-        metadata = self.document.get("metadata")
-        return metadata if isinstance(metadata, dict) else {}
+    def metadata(self) -> Mapping[str, Any]:
+        return mapping_at(self.document, "metadata")
 
     @property
-    def spec(self) -> dict[str, Any]:
-        spec = self.document.get("spec")
-        return spec if isinstance(spec, dict) else {}
+    def spec(self) -> Mapping[str, Any]:
+        return mapping_at(self.document, "spec")
 
 
 _SEARCH_SECONDS = 30.0
@@ -562,7 +560,7 @@ class LeaderElection:
         await self._send("PUT", f"{self._path}/{quote(self._options.name, safe='')}", document)
         return True
 
-    def _announced(self, holder: str, annotations: dict[str, Any]) -> dict[str, Any]:
+    def _announced(self, holder: str, annotations: Mapping[str, Any]) -> dict[str, Any]:
         """Return the annotations for a Lease with this holder, "" if it is released."""
         others = {name: value for name, value in annotations.items() if name != ANNOTATION}
         endpoint = self._endpoint() if holder else None

@@ -59,10 +59,7 @@ class CycleTracer:
 
     def _add_stage(self, stage: Stage, within: Context) -> None:
         child = self._tracer.start_span(
-            stage.name,
-            within,
-            attributes={"bayplan.status": stage.status},
-            start_time=self._nanoseconds(stage.started),
+            stage.name, within, attributes={"bayplan.status": stage.status}, start_time=self._nanoseconds(stage.started)
         )
         child.end(self._nanoseconds(stage.ended))
 

@@ -351,10 +351,7 @@ def _name_problem(claim: _Claim, holder: _Claim, *, is_reserved: bool) -> Proble
 
 
 def _validate(
-    claim: _Claim,
-    name_problem: Problem | None,
-    plugin_configs: Mapping[str, DesiredPluginConfig],
-    registry: Registry,
+    claim: _Claim, name_problem: Problem | None, plugin_configs: Mapping[str, DesiredPluginConfig], registry: Registry
 ) -> DesiredProfile:
     problems = [*claim.problems, *([name_problem] if name_problem else [])]
     config, origins, args = None, list[str](), dict[str, BaseModel]()

@@ -159,11 +159,7 @@ class KopfOperator:
                 with asyncio.Runner(loop_factory=lambda: loop) as runner:
                     runner.run(
                         kopf.operator(
-                            registry=registry,
-                            settings=settings,
-                            standalone=True,
-                            clusterwide=True,
-                            stop_flag=stop,
+                            registry=registry, settings=settings, standalone=True, clusterwide=True, stop_flag=stop
                         )
                     )
             except BaseException as error:  # noqa: BLE001 - whatever ends the thread is reported to the other one

@@ -383,9 +383,7 @@ class FitAccess:
     """Authorization of fit requests; without ``authorization`` callers from other hosts are rejected."""
 
     def __init__(
-        self,
-        authorization: RequestAuthorization | None = None,
-        is_trusted: Callable[[web.Request], bool] = is_local,
+        self, authorization: RequestAuthorization | None = None, is_trusted: Callable[[web.Request], bool] = is_local
     ) -> None:
         self._authorization = authorization
         self._is_trusted = is_trusted

@@ -45,10 +45,7 @@ class Protection:
 
 
 def protection_of(
-    settings: ServingSettings,
-    certificate: ServedCertificate | None,
-    connection: ApiConnection,
-    clock: Clock,
+    settings: ServingSettings, certificate: ServedCertificate | None, connection: ApiConnection, clock: Clock
 ) -> Protection:
     own_paths = (FIT_PATH, *(("/", PAGE_PATH) if settings.serve_page else ()))
     return Protection(

@@ -417,10 +417,7 @@ def api_call_metrics(writer: KubeWriter) -> Iterator[Metric]:
         ["call_type", "result"],
         executed.items(),
     )
-    waiting = {
-        POD_BINDING: writer.binder.waiting,
-        POD_STATUS_PATCH: writer.dispatcher.queued_of(Rank.PATCH),
-    }
+    waiting = {POD_BINDING: writer.binder.waiting, POD_STATUS_PATCH: writer.dispatcher.queued_of(Rank.PATCH)}
     yield gauges(
         "scheduler_pending_async_api_calls",
         "Number of API calls that wait to be sent.",

@@ -63,9 +63,7 @@ class PageAccess:
     """Authorization of requests for data; without ``authorization`` callers from other hosts are rejected."""
 
     def __init__(
-        self,
-        authorization: RequestAuthorization | None,
-        is_trusted: Callable[[web.Request], bool] = is_local,
+        self, authorization: RequestAuthorization | None, is_trusted: Callable[[web.Request], bool] = is_local
     ) -> None:
         self._authorization = authorization
         self._is_trusted = is_trusted

@@ -57,6 +57,14 @@ class FeatureGate(Struct, frozen=True):
     is_locked: bool = False
 
 
+def _alpha(name: str, description: str, since: str = "0.1") -> FeatureGate:
+    return FeatureGate(name, False, Stage.ALPHA, since, description)
+
+
+def _beta(name: str, description: str, since: str = "0.1") -> FeatureGate:
+    return FeatureGate(name, True, Stage.BETA, since, description)
+
+
 RESULT_CACHE = "ResultCache"
 DRA_DERIVED_ATTRIBUTES = "DRADerivedAttributes"
 DRA_DEVICE_COMPATIBILITY_GROUPS = "DRADeviceCompatibilityGroups"
@@ -74,135 +82,90 @@ REBALANCE_PLAN = "RebalancePlan"
 VOLCANO_POD_GROUPS = "VolcanoPodGroups"
 
 GATES: tuple[FeatureGate, ...] = (
-    FeatureGate(
+    _beta(
         COMPATIBLE_POD_GROUPS,
-        True,
-        Stage.BETA,
-        "0.1",
         "PodGroups of scheduler-plugins (scheduling.x-k8s.io) and of Kubernetes itself (scheduling.k8s.io) are gangs "
         "too; a pod that names a PodGroup that cannot be read is held back. When off, they are neither read nor "
         "written: a pod that names one is scheduled on its own. Bayplan's own PodGroups are gangs either way.",
     ),
-    FeatureGate(
+    _alpha(
         COMPOSITE_POD_GROUPS,
-        False,
-        Stage.ALPHA,
-        "0.1",
         "PodGroups of Kubernetes itself whose spec.parentCompositePodGroupName names a CompositePodGroup "
         "(scheduling.k8s.io/v1alpha3) are scheduled together with the other groups of that tree, as its policies "
         "require. When off, the pods of such PodGroups are held back. Needs CompatiblePodGroups.",
     ),
-    FeatureGate(
+    _alpha(
         DRA_DERIVED_ATTRIBUTES,
-        False,
-        Stage.ALPHA,
-        "0.1",
         "Requests of claims may have derivedAttributes: an expression computes for each device the value that "
         "constraints compare. When off, a pod with such a claim is not scheduled, and its event has the reason. "
         "Needs the gate of the same name of the API server.",
     ),
-    FeatureGate(
+    _alpha(
         DRA_DEVICE_COMPATIBILITY_GROUPS,
-        False,
-        Stage.ALPHA,
-        "0.1",
         "Devices may have compatibilityGroups for the shared counters that they consume: devices of one counter set "
         "are allocated at the same time only if one group is common to all of them, or none of them has a group. When "
         "off, a ResourceSlice with such a device counts as missing. Needs the gate of the same name of the API server.",
     ),
-    FeatureGate(
+    _alpha(
         DRA_LIST_TYPE_ATTRIBUTES,
-        False,
-        Stage.ALPHA,
-        "0.1",
         "Attributes of devices may be lists, which constraints compare as sets: devices match if they have a common "
         "value, and are distinct if no two of them have one. When off, a list equals no value; selectors read lists "
         "either way. Needs the gate of the same name of the API server.",
     ),
-    FeatureGate(
+    _alpha(
         DRA_OPTIONAL_NODE_OPERATIONS,
-        False,
-        Stage.ALPHA,
-        "0.1",
         "ResourceSlices may have skipNodeOperations, which are copied to allocations: their devices are allocated only "
         "on nodes that declare the feature DRAOptionalNodeOperations in status.declaredFeatures. When off, such a "
         "ResourceSlice counts as missing. Needs the gate of the same name of the API server and the kubelets.",
     ),
-    FeatureGate(
+    _alpha(
         DRA_WORKLOAD_RESOURCE_CLAIMS,
-        False,
-        Stage.ALPHA,
-        "0.1",
         "PodGroups of Kubernetes itself (v1beta1) may have spec.resourceClaims: a claim that a member names in the "
         "same way is reserved for the group. When off, the pods of such PodGroups are held back. Needs "
         "CompatiblePodGroups, and the gate of the same name of the API server and the controller manager.",
     ),
-    FeatureGate(
+    _alpha(
         GANG_DEVICE_BACKTRACKING,
-        False,
-        Stage.ALPHA,
-        "0.1",
         "If a gang whose members need devices does not fit with the best node and the first devices for each member, "
         "other nodes and devices of earlier members are tried, up to gangSearchSteps of DynamicResources. When off, "
         "such a gang waits, as with kube-scheduler.",
     ),
-    FeatureGate(
+    _beta(
         GANG_PREEMPTION,
-        True,
-        Stage.BETA,
-        "0.1",
         "A gang that does not fit evicts pods of lower priority if its quorum then fits. When off, it waits until "
         "capacity becomes free; single pods preempt either way.",
     ),
-    FeatureGate(
+    _alpha(
         DEFERRED_RESIZE_PREEMPTION,
-        False,
-        Stage.ALPHA,
-        "0.1",
         "A running pod whose in-place resize the kubelet has deferred evicts pods of lower priority on its node, "
         "unless spec.podPreemptionPolicy of the node disables that (Kubernetes 1.37, with the gate of the same name of "
         "the API server). Adds DeferredPodScheduling to the default plugins. When off, such a pod waits for room.",
     ),
-    FeatureGate(
+    _alpha(
         KUEUE_ADMISSION_CHECK,
-        False,
-        Stage.ALPHA,
-        "0.1",
         "AdmissionChecks of Kueue with controllerName bayplan.dev/fit are answered: a Workload with quota is admitted "
         "only if its pods fit, and their room is held until they are scheduled. When off, a Workload with such a check "
         "is not admitted.",
     ),
-    FeatureGate(
+    _alpha(
         NODE_RESERVATION,
-        False,
-        Stage.ALPHA,
-        "0.1",
         "Room on nodes is held for the pods that a NodeReservation (bayplan.dev) selects, until they are bound or its "
         "time is over. When off, NodeReservations have no effect.",
     ),
-    FeatureGate(
+    _alpha(
         REBALANCE_PLAN,
-        False,
-        Stage.ALPHA,
-        "0.1",
         "RebalancePlans (bayplan.dev) plan moves of running pods that empty nodes or make room for a gang, and make "
         "them if spec.dryRun is false: pods are evicted through the Eviction API, at most spec.budget.concurrentMoves "
         "(1) at the same time. Annotations and all volumes of pods are decoded. When off, RebalancePlans have no "
         "effect.",
     ),
-    FeatureGate(
+    _beta(
         RESULT_CACHE,
-        True,
-        Stage.BETA,
-        "0.1",
         "Plugin results are reused for pods of the same class, on nodes that did not change. When off, every plugin is "
         "called for every node and pod: the same decisions, at a higher cost.",
     ),
-    FeatureGate(
+    _alpha(
         VOLCANO_POD_GROUPS,
-        False,
-        Stage.ALPHA,
-        "0.1",
         "PodGroups of Volcano (scheduling.volcano.sh/v1beta1), which pods name in the annotation "
         "scheduling.k8s.io/group-name, are gangs too: minMember, minResources and priorityClassName count, the queue "
         "is ignored. When off, that annotation is a mark of another gang scheduler; see the setting foreignGangs.",

@@ -362,10 +362,7 @@ class Settings(ServingSettings):
         description="Maximum duration of one call into an installed plugin before it is interrupted.",
     )
     liveness_limit: Seconds = Field(
-        default=30.0,
-        gt=0,
-        le=3600,
-        description="Maximum event-loop stall before the process exits.",
+        default=30.0, gt=0, le=3600, description="Maximum event-loop stall before the process exits."
     )
     max_watch_silence: Seconds = Field(
         default=300.0,

@@ -110,9 +110,7 @@ class ManifestValidation:
             problem = version_problem(version, kind, known)
             message = f"{kind} ({version}) is ignored: it is not validated here"
             self._report(
-                manifest,
-                [problem or Problem("", message)],
-                Severity.NOTE if problem is None else Severity.ERROR,
+                manifest, [problem or Problem("", message)], Severity.NOTE if problem is None else Severity.ERROR
             )
         return False
 

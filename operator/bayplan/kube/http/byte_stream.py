@@ -21,10 +21,7 @@ from dataclasses import dataclass
 
 
 def client_context(
-    authority: str | None = None,
-    authority_file: str | None = None,
-    *,
-    is_verified: bool = True,
+    authority: str | None = None, authority_file: str | None = None, *, is_verified: bool = True
 ) -> ssl.SSLContext:
     """Return a context.
 

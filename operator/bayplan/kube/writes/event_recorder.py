@@ -179,11 +179,7 @@ class _EventWrite(Write):
         try:
             await self._connection.request(
                 ApiRequest(
-                    "POST",
-                    _events_path(series.namespace),
-                    series.body(),
-                    timeout=self._timeout,
-                    accept=METADATA_ONLY,
+                    "POST", _events_path(series.namespace), series.body(), timeout=self._timeout, accept=METADATA_ONLY
                 )
             )
         except ConflictError:
