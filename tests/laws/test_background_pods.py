@@ -35,6 +35,7 @@ from tests.support.devices import (
 from tests.support.gang_devices import claimant, gang, owned, report
 from tests.support.gang_preemption import running_pod
 from tests.support.gangs import LABEL, group, member, members
+from tests.support.injected_errors import raising
 from tests.support.moved_searches import Run
 from tests.support.preemption import budget
 
@@ -141,10 +142,7 @@ async def test_decisions_are_those_of_a_search_that_is_not_interrupted(kind: str
         _, plain = await decided(kind, seed, in_background=False)
         run, background = await decided(kind, seed, in_background=True)
         assert background == plain, seed
-        counts = run.counts
-        assert counts.outdated == counts.lost == counts.refused == 0
-        assert counts.used == counts.started, seed
-        moved += counts.used
+        moved += run.used()
     assert moved > 8
 
 
@@ -305,19 +303,13 @@ async def test_a_pod_that_left_the_queue_is_not_bound(change: str) -> None:
 
 async def test_an_attempt_is_not_in_flight_forever_if_its_end_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     """The end that an exception interrupted is repeated, so that a replaced revision can close."""
-    run, unbroken, errors = Run.begun(in_background=True), FrameworkInstance.end, [MemoryError("no room")]
-
-    def end(instance: FrameworkInstance) -> None:
-        if errors:
-            raise errors.pop()
-        unbroken(instance)
-
+    run, errors = Run.begun(in_background=True), list[BaseException]([MemoryError("no room")])
     _some_device_nodes(run)
     _add_claimant(run)
     async with run.made.running():
         await run.until_moved()
         _delete_pod(run)
-        monkeypatch.setattr(FrameworkInstance, "end", end)
+        monkeypatch.setattr(FrameworkInstance, "end", raising(errors, FrameworkInstance.end))
         await run.step(3)
         assert not errors
         assert [instance.in_flight for instance in run.made.context.profiles] == [0]
@@ -443,16 +435,10 @@ BASES = {"pod": (MovedPods, "basis"), "gang": (ResultCheck, "basis")}
 @pytest.mark.parametrize("kind", BASES)
 async def test_an_attempt_that_cannot_leave_is_requeued(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The result of its copy is dropped, nothing stays in flight, and the error is reported."""
-    run, errors = Run.begun(in_background=True, seconds=5.0), [MemoryError("no room for the basis")]
+    run = Run.begun(in_background=True, seconds=5.0)
+    errors: list[BaseException] = [MemoryError("no room for the basis")]
     owner, name = BASES[kind]
-    basis = getattr(owner, name)
-
-    def raises_once(*args: object) -> object:
-        if errors:
-            raise errors.pop()
-        return basis(*args)
-
-    monkeypatch.setattr(owner, name, raises_once)
+    monkeypatch.setattr(owner, name, raising(errors, getattr(owner, name)))
     _some_device_nodes(run)
     async with run.made.running():
         if kind == "pod":
@@ -688,10 +674,7 @@ async def test_gangs_get_the_devices_of_a_search_that_is_not_interrupted(backtra
         assert background.decisions == plain.decisions, seed
         uses = [{key: _use(each) for key, each in run.claims.claims.items()} for run in (plain, background)]
         assert uses[0] == uses[1], seed
-        counts = background.made.context.background.counts
-        assert counts.outdated == counts.lost == counts.refused == 0
-        assert counts.used == counts.started, seed
-        moved, bound = moved + counts.used, bound + bool(background.made.bound)
+        moved, bound = moved + background.used(), bound + bool(background.made.bound)
     assert moved > 4
     assert bound > 2
 

@@ -26,6 +26,7 @@ from tests.support.builders import node, pod
 from tests.support.cluster_state import cluster_state
 from tests.support.gang_preemption import running_pod
 from tests.support.gangs import add_groups, composite_group, group, leaf_group, member
+from tests.support.injected_errors import raising
 from tests.support.moved_searches import SLICE, Run, Slices
 from tests.support.preemption import budget
 from tests.support.scheduling import Rig, default_rig, rig
@@ -96,11 +97,7 @@ async def test_decisions_are_those_of_a_search_that_is_not_interrupted(kind: str
         await plain.settle()
         await background.settle()
         assert background.decisions == plain.decisions, seed
-        counts = background.made.context.background.counts
-        assert counts.outdated == counts.lost == counts.refused == 0
-        assert background.processes is not None
-        assert counts.used == counts.started, seed
-        moved += counts.used
+        moved += background.used()
     assert moved > 8
 
 
@@ -113,7 +110,7 @@ async def test_a_copy_that_dies_changes_no_decision(kind: str) -> None:
         await plain.settle()
         await killed.settle()
         assert killed.decisions == plain.decisions, seed
-        counts = killed.made.context.background.counts
+        counts = killed.counts
         assert (counts.used, counts.lost) == (0, counts.started)
 
 
@@ -431,17 +428,10 @@ async def test_a_result_whose_cycle_raises_before_it_begins_ends_its_attempt(mon
     run, draw = Run.begun(in_background=True), random.Random(1)
     _nodes(run.made, draw)
     _gang(run.made, draw)
-    errors = [MemoryError]
-    begin_attempt = StepCounter.begin_attempt
-
-    def raise_once(self: StepCounter, pods: int = 1) -> None:
-        if errors:
-            raise errors.pop()
-        begin_attempt(self, pods)
-
+    errors: list[BaseException] = [MemoryError()]
     async with run.made.running():
         await run.until_moved()
-        monkeypatch.setattr(StepCounter, "begin_attempt", raise_once)
+        monkeypatch.setattr(StepCounter, "begin_attempt", raising(errors, StepCounter.begin_attempt))
         await run.step(8)
     assert not errors
     assert [instance.in_flight for instance in run.made.context.profiles] == [0]

@@ -25,7 +25,7 @@ from scheduler_core.model.pod_group import PodGroup
 from scheduler_core.queueing.gang_members import Gang
 from tests.support.builders import pod
 from tests.support.gangs import add_groups, group, key, member
-from tests.support.random_lifetimes import NODES, SmallCluster, cpus_of
+from tests.support.random_lifetimes import NODES, SmallCluster, cpus_of, live_all
 from tests.support.scheduling import gang_rig
 from tests.support.tables import table
 
@@ -269,15 +269,10 @@ async def live(seed: int, steps: int = 30) -> None:
         await lifetime.finish()
 
 
-async def live_often(seeds: range) -> None:
-    for seed in seeds:
-        await live(seed)
-
-
 @pytest.mark.parametrize("block", range(2))
 async def test_lifetimes(block: int) -> None:
     """Replacements, times and what is stored, in random lifetimes."""
-    await live_often(range(block * SEEDS // 2, (block + 1) * SEEDS // 2))
+    await live_all(live, range(block * SEEDS // 2, (block + 1) * SEEDS // 2))
 
 
 _GANG_CHANGED = Healing._gang_changed
@@ -300,4 +295,4 @@ async def test_planted_bugs_are_found(owner: type, name: str, planted: object, m
     """Each bug breaks the law in a few lifetimes."""
     monkeypatch.setattr(owner, name, planted)
     with pytest.raises(AssertionError):
-        await live_often(range(100))
+        await live_all(live, range(100))

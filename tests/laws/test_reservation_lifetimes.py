@@ -24,7 +24,7 @@ from scheduler_core.model.node import NodeSpec
 from tests.support.builders import pod
 from tests.support.gang_preemption import small_node
 from tests.support.node_reservations import Reservations
-from tests.support.random_lifetimes import NODES, SmallCluster, cpus_of
+from tests.support.random_lifetimes import NODES, SmallCluster, cpus_of, live_all
 from tests.support.tables import table
 
 SEEDS = int(os.environ.get("BAYPLAN_RESERVATION_LIFETIMES", "24"))
@@ -237,15 +237,10 @@ async def live(seed: int, steps: int = 25) -> None:
     await lifetime.finish()
 
 
-async def live_often(seeds: range) -> None:
-    for seed in seeds:
-        await live(seed)
-
-
 @pytest.mark.parametrize("block", range(2))
 async def test_lifetimes(block: int, caplog: pytest.LogCaptureFixture) -> None:
     """Counts, times and restarts in random lifetimes."""
-    await live_often(range(block * SEEDS // 2, (block + 1) * SEEDS // 2))
+    await live_all(live, range(block * SEEDS // 2, (block + 1) * SEEDS // 2))
     assert "bug" not in caplog.text
 
 
@@ -272,4 +267,4 @@ async def test_planted_bugs_are_found(owner: type, name: str, planted: object, m
     """Each bug breaks the law in a few lifetimes."""
     monkeypatch.setattr(owner, name, planted)
     with pytest.raises(AssertionError):
-        await live_often(range(100))
+        await live_all(live, range(100))

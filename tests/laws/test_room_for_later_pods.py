@@ -22,6 +22,7 @@ from scheduler_core.model.pod import Pod
 from scheduler_core.placement.reservations import Slot
 from tests.support.builders import pod
 from tests.support.gang_preemption import running_pod, small_node
+from tests.support.random_lifetimes import live_all
 from tests.support.scheduling import Rig, default_rig
 from tests.support.tables import table
 
@@ -240,6 +241,5 @@ def _end_without_report(rooms: HeldRooms, uid: str) -> None:
 async def test_planted_bugs_are_found(name: str, planted: object, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each bug breaks a law in a few lifetimes."""
     monkeypatch.setattr(HeldRooms, name, planted)
-    with pytest.raises(AssertionError):  # noqa: PT012 - each lifetime may break it
-        for seed in range(30):
-            await live(seed)
+    with pytest.raises(AssertionError):
+        await live_all(live, range(30))

@@ -26,12 +26,7 @@ _MAXIMUM_SECONDS = 12.0
 
 
 class DevicePreparation:
-    """Drivers that prepare devices.
-
-    Args:
-        context: Parts of the simulation.
-        api: API of resource claims.
-    """
+    """Drivers that prepare devices."""
 
     def __init__(self, context: StepContext, api: DeviceApi) -> None:
         self._server = context.server

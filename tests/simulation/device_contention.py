@@ -26,12 +26,7 @@ KINDS = (COMPETE, REMOVE, COMPETE, REMOVE, COMPETE)
 
 
 class DeviceContention:
-    """Performs the steps.
-
-    Args:
-        context: Parts of the simulation.
-        api: API of resource claims.
-    """
+    """Performs the steps."""
 
     def __init__(self, context: StepContext, api: DeviceApi) -> None:
         self._server = context.server

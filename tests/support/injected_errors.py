@@ -18,10 +18,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import scheduler_core
 
+P = ParamSpec("P")
+R = TypeVar("R")
 ROOT = str(Path(scheduler_core.__file__).parent)
 KINDS = (RuntimeError, RecursionError, TypeError, MemoryError, KeyError, AssertionError)
 """Kinds of injected exceptions."""
@@ -215,3 +217,14 @@ def now_and_then(seed: object, calls: int) -> Callable[[int, Site], type[BaseExc
 def at(number: int, kind: type[BaseException]) -> Callable[[int, Site], type[BaseException] | None]:
     """Choose one call."""
     return lambda call, _site: kind if call == number else None
+
+
+def raising(errors: list[BaseException], function: Callable[P, R]) -> Callable[P, R]:
+    """Return a function that raises one of the errors in each call until none is left, and then calls another one."""
+
+    def called(*args: P.args, **kwargs: P.kwargs) -> R:
+        if errors:
+            raise errors.pop()
+        return function(*args, **kwargs)
+
+    return called

@@ -6,15 +6,12 @@ No Job controller runs; :meth:`LiveGangs.job` creates its pods.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
-from hack.controlplane.api_client import ApiClient, Manifest, address, condition_of, status_of
+from hack.controlplane.api_client import Manifest, address, condition_of, status_of
 from hack.controlplane.launcher import ControlPlane
 from tests.scenarios.scenario import pod_manifest
 from tests.support.live_world import LiveWorld
-from tests.support.operator_process import OperatorProcess
 from tests.support.pod_history import PodHistory
 
 LABEL = "bayplan.dev/pod-group"
@@ -160,10 +157,4 @@ class GangHistory(PodHistory):
         self.moments.append(dict(Counter(self._job_of.values())))
 
 
-@contextmanager
-def live_gangs(plane: ControlPlane, operator: OperatorProcess, namespace: str) -> Iterator[LiveGangs]:
-    """Create a world with gangs; delete its objects at the end."""
-    with ApiClient(plane) as api:
-        world = LiveGangs(api, operator, namespace)
-        yield world
-        world.clean_up()
+live_gangs = LiveGangs.opened

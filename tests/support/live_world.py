@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Self
 
 from hack.controlplane.api_client import ApiClient, Manifest, address, condition_of
 from hack.controlplane.launcher import ControlPlane
@@ -145,6 +145,15 @@ class LiveWorld:
         self.until(is_reported, f"{name} is reported as unscheduled{text and ': '}{text}")
         return str(found["message"])
 
+    @classmethod
+    @contextmanager
+    def opened(cls, plane: ControlPlane, operator: OperatorProcess, namespace: str) -> Iterator[Self]:
+        """Create a world; delete its objects at the end."""
+        with ApiClient(plane) as api:
+            world = cls(api, operator, namespace)
+            yield world
+            world.clean_up()
+
     def clean_up(self) -> None:
         """Delete pods, claims and volumes, then the cluster-scoped objects."""
         root = f"/api/v1/namespaces/{self.namespace}"
@@ -161,10 +170,4 @@ class LiveWorld:
             self.api.delete(manifest)
 
 
-@contextmanager
-def live_world(plane: ControlPlane, operator: OperatorProcess, namespace: str) -> Iterator[LiveWorld]:
-    """Create a world; delete its objects at the end."""
-    with ApiClient(plane) as api:
-        world = LiveWorld(api, operator, namespace)
-        yield world
-        world.clean_up()
+live_world = LiveWorld.opened

@@ -139,6 +139,13 @@ class Run:
             for _ in range(10):
                 await asyncio.sleep(0)
 
+    def used(self) -> int:
+        """Return the number of moved searches; assert that the results of all were used."""
+        counts = self.counts
+        assert counts.outdated == counts.lost == counts.refused == 0
+        assert counts.used == counts.started
+        return counts.used
+
     def queued(self, name: str) -> QueuedPod:
         """Return a pod of the namespace ``ns`` in the queue."""
         return present(self.made.queue.find(f"uid-of-ns-{name}"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from random import Random
 from typing import Any
 
@@ -19,6 +19,12 @@ NODES = "abc"
 def cpus_of(pod: Pod) -> int:
     """Return the CPUs that a pod requests."""
     return int(pod.spec.containers[0].resources.requests["cpu"])
+
+
+async def live_all(live: Callable[[int], Awaitable[None]], seeds: Iterable[int]) -> None:
+    """Run a lifetime for each seed."""
+    for seed in seeds:
+        await live(seed)
 
 
 class SmallCluster:

@@ -11,6 +11,7 @@ from scheduler_core.model.devices import ResourceClaim
 from scheduler_core.model.pod import Pod
 from tests.support import devices as device_objects
 from tests.support.builders import DEFAULT_ALLOCATABLE, node
+from tests.support.injected_errors import raising
 from tests.support.scheduling import default_rig
 from tests.support.tables import table
 
@@ -97,15 +98,8 @@ def test_devices_of_a_claim_whose_change_is_interrupted_are_in_use(monkeypatch: 
     made = default_rig()
     devices, feed = made.columns.devices, made.scheduler.device_feed
     claim = device_objects.allocated_claim({"device": "d0", "pool": "a"})
-    errors = [MemoryError]
-    is_outdated = devices.claims.is_outdated
-
-    def raise_once(_self: object, of: ResourceClaim) -> bool:
-        if errors:
-            raise errors.pop()
-        return is_outdated(of)
-
-    monkeypatch.setattr(type(devices.claims), "is_outdated", raise_once)
+    index = type(devices.claims)
+    monkeypatch.setattr(index, "is_outdated", raising([MemoryError()], index.is_outdated))
     with pytest.raises(MemoryError):
         feed.added(claim)
     assert devices.claims.get(claim.key) is not None
