@@ -10,7 +10,7 @@ import base64
 import json
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -58,8 +58,6 @@ _KUEUE = _Charted(
     "charts/kueue",
     "config.kueue.x-k8s.io/v1beta2",
     "/mutate-kueue-x-k8s-io-v1beta2-workload",
-    # Its API server of pending workloads would listen on all interfaces.
-    ("--feature-gates=VisibilityOnDemand=false",),
 )
 _JOB_SET = _Charted(
     "jobset",
@@ -77,18 +75,24 @@ _LEADER_WORKER_SET = _Charted(
 )
 
 
-def start_kueue(plane: ControlPlane, configuration: Mapping[str, Any] | None = None) -> Process:
+def start_kueue(
+    plane: ControlPlane, configuration: Mapping[str, Any] | None = None, gates: Sequence[str] = ()
+) -> Process:
     """Start Kueue and wait until its webhooks are served.
 
     Args:
         configuration: Further fields of its Configuration, such as `{"waitForPodsReady": {"timeout": "5m"}}`. All its
             integrations are enabled that its chart enables, and pods.
+        gates: Names of feature gates to enable.
 
     Raises:
         MissingBinary: It is neither found nor buildable.
         ControlPlaneError: It ended or was not ready in time.
     """
-    return _start_charted(plane, _KUEUE, {"integrations": {"frameworks": _frameworks()}, **(configuration or {})})
+    # Its API server of pending workloads would listen on all interfaces.
+    values = ["VisibilityOnDemand=false", *(f"{each}=true" for each in gates)]
+    kueue = replace(_KUEUE, flags=(f"--feature-gates={','.join(values)}",))
+    return _start_charted(plane, kueue, {"integrations": {"frameworks": _frameworks()}, **(configuration or {})})
 
 
 def start_job_set(plane: ControlPlane) -> Process:

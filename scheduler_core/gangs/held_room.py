@@ -122,9 +122,14 @@ class Holder:
         return held_key(self.kind, self.namespace, self.name)
 
 
-def admitted_workload(namespace: str, name: str, uid: str) -> Holder:
-    """Return a workload that Kueue admits; the admission adds the labels to its pods."""
-    return Holder("Workload", namespace, name, uid, OwnPods(namespace, ((WORKLOAD_LABEL, uid),), slot_class=_pod_set))
+def admitted_workload(namespace: str, name: str, uid: str, mark: str = "") -> Holder:
+    """Return a workload that Kueue admits; the admission adds the labels to its pods.
+
+    Args:
+        mark: Value of the label of its pods; "" for the UID.
+    """
+    labels = ((WORKLOAD_LABEL, mark or uid),)
+    return Holder("Workload", namespace, name, uid, OwnPods(namespace, labels, slot_class=_pod_set))
 
 
 def is_of_admitted(pod: Pod) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 import yaml
@@ -31,7 +32,8 @@ RELEASE = "admission"
 def plane() -> Iterator[ControlPlane]:
     """Start a control plane with Kueue and what it queues; it streams no lists, so that the right to list is used."""
     options = Options(audit=True, feature_gates={"WatchList": False})
-    with plane_with_controllers(start_job_set, start_leader_worker_set, start_kueue, options=options) as plane:
+    elastic = partial(start_kueue, gates=["ElasticJobsViaWorkloadSlices"])
+    with plane_with_controllers(start_job_set, start_leader_worker_set, elastic, options=options) as plane:
         plane.kubectl("create", "namespace", RELEASE)
         yield plane
 
@@ -141,9 +143,10 @@ def test_quota_of_a_workload_that_does_not_fit(world: KueueChecks) -> None:
     world.nodes("a", cpu="4")
     world.checked_queue("team", 6)
     world.sized_job("large", "team", 1, cpu=5)
-    world.until(lambda: world.check_of("large").get("retryCount", 0) >= 1, "the large Job was answered")
+    world.until(lambda: world.quota_reserved("large") == "True", "the large Job has quota")
     world.sized_job("small", "team", 3)
     world.until(lambda: world.is_bound("small", 3), "the small Job is bound")
+    assert world.check_of("large")["retryCount"] >= 1
     assert not world.is_admitted("large")
 
 
@@ -235,6 +238,33 @@ def test_a_gang_with_a_topology(world: KueueChecks, kind: str, selector: str) ->
     world.nodes("c", cpu="1", zone="y")
     world.until(lambda: len([each for each in world.nodes_by_label(selector) if each]) == 4, "the gang is bound")
     assert {each.removeprefix(f"{world.token}-") for each in world.nodes_by_label(selector)} == {"b", "c"}
+
+
+@table("owners", ("pods", []), ("gang", [{"kind": "Job"}]))
+def test_an_elastic_job(world: KueueChecks, plane: ControlPlane, owners: list[dict[str, str]]) -> None:
+    """A Job that grows gets room for its new pods; if they do not fit, those that run stay, and the others follow."""
+    profile = {"kind": "SchedulerProfile", "apiVersion": "bayplan.dev/v1alpha1", "metadata": {"name": world.token}}
+    world.api.patch(profile, {"spec": {"gangs": {"fromOwners": owners}}})
+    world.nodes("a", cpu="4")
+    world.checked_queue("team", 12)
+    world.elastic_job("train", "team", 2)
+    world.until(lambda: world.is_bound("train", 2), "both pods are bound")
+    world.change_job("train", parallelism=3)
+    world.until(lambda: world.is_bound("train", 3), "the new pod is bound")
+    first = world.pod_uids("train")
+    world.change_job("train", parallelism=6)
+    world.until(
+        lambda: "3 pods run, and the others wait for room" in world.messages_of("train"), "the miss is reported"
+    )
+    assert first <= world.pod_uids("train")
+    world.nodes("b", cpu="4")
+    world.until(lambda: world.is_bound("train", 6), "all are bound")
+    assert first <= world.pod_uids("train")
+    world.change_job("train", parallelism=1)
+    world.until(lambda: world.is_bound("train", 1), "the Job has shrunk")
+    if not owners:  # Of a gang, the room of deleted members is held for replacements.
+        world.plain_pods("other", cpu=4)
+        world.until(lambda: world.node_of("other"), "the room is free")
 
 
 def test_the_rights_of_the_chart(world: KueueChecks, plane: ControlPlane, account: Account, manifests: str) -> None:

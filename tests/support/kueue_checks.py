@@ -89,6 +89,21 @@ class KueueChecks(KueueGangs):
                 return dict(checks[0]) if checks else {}
         return {}
 
+    def messages_of(self, job: str) -> str:
+        """Return the messages of the checks of all Workloads of a Job."""
+        found = [each for each in self.workloads() if each["metadata"]["name"].startswith(f"job-{job}-")]
+        return "; ".join(
+            str(check.get("message")) for each in found for check in status_of(each).get("admissionChecks", ())
+        )
+
+    def pod_uids(self, job: str) -> set[str]:
+        """Return the UIDs of the pods of a Job that have nodes and are not being deleted."""
+        pods = self.api.items(
+            f"/api/v1/namespaces/{NAMESPACE}/pods", labelSelector=f"batch.kubernetes.io/job-name={job}"
+        )
+        alive = [each for each in pods if "deletionTimestamp" not in each["metadata"]]
+        return {each["metadata"]["uid"] for each in alive if each["spec"].get("nodeName")}
+
     def admitted_without_nodes(self, *jobs: str) -> list[str]:
         """Return the admitted Jobs with pods that have no node."""
         return [job for job in jobs if self.is_admitted(job) and "" in self.nodes_of(job)]

@@ -12,6 +12,7 @@ QUEUE = "kueue.x-k8s.io/queue-name"
 GROUP = "kueue.x-k8s.io/pod-group-name"
 TOTAL_COUNT = "kueue.x-k8s.io/pod-group-total-count"
 MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
+ELASTIC = "kueue.x-k8s.io/elastic-job"
 
 
 class KueueGangs(OwnedGangs):
@@ -34,6 +35,12 @@ class KueueGangs(OwnedGangs):
             metadata["annotations"] = {MIN_PARALLELISM: str(minimum)}
         fields = {"parallelism": parallelism, "completions": parallelism, "template": self.template(), **spec}
         self.api.create({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": fields})
+
+    def elastic_job(self, name: str, queue: str, parallelism: int) -> None:
+        """Create a Job in a queue that may be scaled while it runs."""
+        metadata = {"name": name, "namespace": NAMESPACE, "labels": {QUEUE: queue}, "annotations": {ELASTIC: "true"}}
+        spec = {"parallelism": parallelism, "completions": 100, "template": self.template()}
+        self.api.create({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec})
 
     def pod_group(self, name: str, queue: str, count: int, total: int = 0) -> None:
         """Create pods of a pod group of Kueue; *total* is its total count, by default the number of pods."""

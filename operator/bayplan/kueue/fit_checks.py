@@ -78,6 +78,8 @@ _RETRY_INITIAL_SECONDS = 3
 _RETRY_MAXIMUM_SECONDS = 30
 _WRITE_INITIAL_SECONDS, _WRITE_MAXIMUM_SECONDS = 0.5, 30.0
 _LONGEST_MESSAGE = 1024
+_WAIT_SECONDS = 5.0
+"""Interval of the searches for an elastic Job that has grown, while its earlier pods run."""
 
 _ALL_HELD = "the Workloads with held room"
 ACTIVE = "Active"
@@ -135,7 +137,9 @@ class _Record:
         done: Time at which the check became Ready in the admission for which nothing is held any more; None for none.
         held_until: Time at which the room ends.
         planned: State of the nodes on which room is held, by name.
+        counts: Number of pods of each pod set for which room is held.
         answered: Resource version of the Workload for which a state was written; the watch may lag behind the write.
+        look: Timer of the next search for a Workload of which some pods run.
     """
 
     uid: str
@@ -143,6 +147,8 @@ class _Record:
     done: datetime | None = None
     held_until: float = 0.0
     planned: dict[str, object] = field(default_factory=dict)
+    counts: list[int] = field(default_factory=list)
+    look: Timer | None = None
 
 
 @dataclass(slots=True)
@@ -373,9 +379,20 @@ class FitChecks:
                 await self._end(record.uid)
                 raise
             log.info("Workload %s fits: %s", workload.key, message)
+        elif placed := self._count_placed(workload):
+            # Retry would stop them.
+            message = f"{placed} pods run, and the others wait for room: {message}"
+            await self._write_pending(workload, state, message[:_LONGEST_MESSAGE])
+            self._look_later(workload.key, record)
+            return
         else:
             await self._write_retry(workload, state, message)
         record.answered = workload.metadata.resource_version
+
+    def _look_later(self, key: str, record: _Record) -> None:
+        if record.look is not None:
+            record.look.cancel()
+        record.look = self._clock.call_later(_WAIT_SECONDS, partial(self._mark, key))
 
     async def _write_pending(self, workload: Workload, state: CheckState, message: str) -> None:
         if state.message != message or state.state != PENDING:
@@ -433,7 +450,8 @@ class FitChecks:
             Whether the pods fit, and the message; None if that cannot be determined yet.
         """
         await self._end(record.uid)
-        target = admitted_workload(workload.metadata.namespace, workload.metadata.name, workload.metadata.uid)
+        meta = workload.metadata
+        target = admitted_workload(meta.namespace, meta.name, meta.uid, workload.mark)
         message = ""
         try:
             classes = await self._requests.priority_classes()
@@ -441,7 +459,7 @@ class FitChecks:
                 pods = pods_of(workload, self._checks, self._flavors, self._placed(workload))
                 if not pods:
                     return True, "All pods have nodes"
-                templates = await self._requests.claim_templates(workload.metadata.namespace, named_templates(pods))
+                templates = await self._requests.claim_templates(meta.namespace, named_templates(pods))
                 request = self._dry_run.read(f"Workload {workload.key}", [*pods, *templates], classes)
                 found = await self._dry_run.search(request)
                 message = found.message
@@ -450,7 +468,7 @@ class FitChecks:
                 room = self._holding.room(target, request, found, Terms(frozenset(found.ends), is_admitted=True))
                 if await self._holding.hold(room):
                     record.held_until = self._clock.now() + HOLD_SECONDS
-                    record.planned = self._states_of(room)
+                    record.planned, record.counts = self._states_of(room), workload.counts
                     return True, message
         except MissingFlavorError as error:
             return None, f"Waits: {error}"
@@ -469,12 +487,12 @@ class FitChecks:
 
     def _placed(self, workload: Workload) -> dict[str, list[Mapping[str, str]]]:
         """Return the labels of the nodes of the pods of a Workload that have one, by pod set."""
-        uid, namespace, found = workload.metadata.uid, workload.metadata.namespace, dict[str, list[Mapping[str, str]]]()
+        mark, namespace, found = workload.mark, workload.metadata.namespace, dict[str, list[Mapping[str, str]]]()
         nodes = self._scheduler.context.cache.columns
         for node, pods in zip(nodes.nodes, nodes.pods, strict=True):
             for info in pods.values():
                 labels = info.pod.metadata.labels
-                if labels.get(WORKLOAD_LABEL) == uid and info.pod.metadata.namespace == namespace:
+                if labels.get(WORKLOAD_LABEL) == mark and info.pod.metadata.namespace == namespace:
                     of_node = {} if node is None else node.metadata.labels
                     found.setdefault(labels.get(POD_SET_LABEL, ""), []).append(of_node)
         return found
@@ -543,8 +561,10 @@ class FitChecks:
             await self._look_again(key)
 
     def _needs_answer(self, key: str, room: HeldRoom) -> bool:
-        record = self._records.get(key)
-        if record is None or self._clock.now() >= record.held_until:
+        record, workload = self._records.get(key), self._workloads.get(key)
+        if record is None or workload is None or self._clock.now() >= record.held_until:
+            return True
+        if record.counts != workload.counts:
             return True
         return not room.reservation.fits_then() or record.planned != self._states_of(room)
 

@@ -19,13 +19,14 @@ from msgspec import Struct
 from bayplan.fit.workload_pods import MAX_PODS
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.gangs.held_room import POD_SET_LABEL, WORKLOAD_LABEL
-from scheduler_core.model.meta import ObjectCondition, ObjectMeta, OwnerReference
+from scheduler_core.model.meta import AnnotatedMeta, ObjectCondition, ObjectMeta, OwnerReference
 
 GROUP = "kueue.x-k8s.io"
 CONTROLLER = "bayplan.dev/fit"
 """``spec.controllerName`` of the AdmissionChecks that Bayplan answers."""
 
 _JOB_SET, _REPLICAS, _POD = "JobSet", "LeaderWorkerSet", "Pod"
+_ELASTIC = "kueue.x-k8s.io/elastic-job"
 _NOT_OF_PODS = frozenset((_JOB_SET, _REPLICAS, _POD))
 """Kinds of the owners of Workloads that do not control the pods."""
 
@@ -129,13 +130,28 @@ class WorkloadStatus(Struct, frozen=True, rename="camel"):
 class Workload(Struct, frozen=True):
     """A Workload of ``kueue.x-k8s.io``."""
 
-    metadata: ObjectMeta
+    metadata: AnnotatedMeta
     spec: WorkloadSpec = WorkloadSpec()
     status: WorkloadStatus = WorkloadStatus()
 
     @property
     def key(self) -> str:
         return f"{self.metadata.namespace}/{self.metadata.name}"
+
+    @property
+    def mark(self) -> str:
+        """Value of the label by which its pods are recognized.
+
+        It is the UID. If an elastic Job is scaled, another Workload takes the place of its Workload, and the pods
+        stay; so it is the UID of the Job.
+        """
+        owner = _owner_of(self) if self.metadata.annotations.get(_ELASTIC) == "true" else None
+        return self.metadata.uid if owner is None else owner.uid
+
+    @property
+    def counts(self) -> list[int]:
+        """Number of pods of each pod set."""
+        return [pod_set.count for pod_set in self.spec.pod_sets or ()]
 
     def is_true(self, condition: str) -> bool:
         return any(each.type == condition and each.status == "True" for each in self.status.conditions or ())
@@ -201,7 +217,7 @@ class MissingFlavorError(Exception):
 
 def labels_of(workload: Workload, pod_set: str) -> dict[str, str]:
     """Return the labels by which pods of an admitted Workload are recognized."""
-    return {WORKLOAD_LABEL: workload.metadata.uid, POD_SET_LABEL: pod_set}
+    return {WORKLOAD_LABEL: workload.mark, POD_SET_LABEL: pod_set}
 
 
 def pods_of(
@@ -226,7 +242,8 @@ def pods_of(
     found: list[dict[str, Any]] = []
     for pod_set in workload.spec.pod_sets or ():
         assignment = assignments.get(pod_set.name, PodSetAssignment(pod_set.name))
-        count = pod_set.count if assignment.count is None else assignment.count
+        # An elastic Job that shrinks has the earlier number in its assignment.
+        count = pod_set.count if assignment.count is None else min(assignment.count, pod_set.count)
         nodes = placed.get(pod_set.name, ())
         left = max(0, count - ended.get(pod_set.name, 0) - len(nodes))
         if len(found) + left > MAX_PODS:

@@ -113,21 +113,27 @@ class Kueue:
         others: Sequence[dict[str, Any]] = (),
         labels: dict[str, str] | None = None,
         owner: str = "",
+        elastic: str = "",
         **fields: Any,
     ) -> None:
-        """Create a Workload whose quota is reserved; *owner* is the kind of its owner.
+        """Create a Workload whose quota is reserved; *owner* is the kind of its owner, *elastic* names an elastic Job.
 
         As with Kueue, a Job is its controller; a LeaderWorkerSet and the pods of a group are not.
         """
         container = {"name": "main", "image": "example.com/main", "resources": {"requests": {"cpu": str(cpu)}}}
         spec = {"containers": [container], **fields}
+        owner = "Job" if elastic else owner
         of_job = {"apiVersion": "batch/v1", "controller": True} if owner == "Job" else {}
         self._bodies[name] = {
             "metadata": {
                 "name": name,
                 "namespace": "default",
                 "uid": f"uid-of-{name}",
-                "ownerReferences": [{"kind": owner, "apiVersion": "v1", "name": name, "uid": f"owner-{name}"} | of_job]
+                "annotations": {"kueue.x-k8s.io/elastic-job": "true"} if elastic else {},
+                "ownerReferences": [
+                    {"kind": owner, "apiVersion": "v1", "name": elastic or name, "uid": f"owner-{elastic or name}"}
+                    | of_job
+                ]
                 if owner
                 else [],
             },
@@ -164,6 +170,11 @@ class Kueue:
         body["status"] |= {"conditions": [{"type": "Evicted", "status": "True"}], "admission": None}
         body["status"]["requeueState"] = {"requeueAt": requeue_at}
         body["spec"]["active"] = is_active
+        self.deliver(name)
+
+    def resize(self, name: str, count: int) -> None:
+        """Change the number of pods of a Workload, as Kueue does for an elastic Job that shrinks."""
+        self._bodies[name]["spec"]["podSets"][0]["count"] = count
         self.deliver(name)
 
     def assign(self, name: str, flavor: str) -> None:
@@ -609,3 +620,49 @@ async def test_a_flavor_that_comes_late(kueue: Kueue) -> None:
         await asyncio.sleep(0.05)
         kueue.checks.flavor_changed(msgspec.convert({"metadata": {"name": "spot"}}, ResourceFlavor))
         await kueue.wait(lambda: kueue.written == ["job: Pending", "job: Ready"])
+
+
+async def test_an_elastic_job_that_grows(kueue: Kueue) -> None:
+    """The Workload that replaces another one gets room for the new pods only, and these may use it."""
+    kueue.add("small", 2, elastic="train")
+    await kueue.until(lambda: kueue.held == ["small"])
+    kueue.pods("small", 2)
+    await kueue.schedule()
+    await kueue.until(lambda: not kueue.held)
+    kueue.change("small", "Ready", kueue.writes[0].since, "Finished")
+    kueue.add("large", 4, elastic="train")
+    await kueue.until(lambda: kueue.held == ["large"])
+    kueue.deliver("small")
+    kueue.pods("small", 2, first=2)
+    await kueue.schedule()
+    assert len(kueue.rig.bound) == 4
+    await kueue.until(lambda: not kueue.held)
+    assert kueue.written == ["small: Ready", "large: Ready"]
+
+
+async def test_an_elastic_job_whose_new_pods_do_not_fit(kueue: Kueue) -> None:
+    """Its pods run on, and the new ones are searched for again; with the state Retry Kueue would stop the Job."""
+    kueue.add("small", 2, elastic="train")
+    await kueue.until(lambda: kueue.held == ["small"])
+    kueue.pods("small", 2)
+    await kueue.schedule()
+    kueue.change("small", "Ready", kueue.writes[0].since, "Finished")
+    kueue.add("large", 5, elastic="train")
+    async with kueue.running():
+        await kueue.wait(lambda: kueue.written == ["small: Ready", "large: Pending"])
+        assert kueue.writes[1].message.startswith("2 pods run, and the others wait for room: 2 of 3 pods fit now")
+        kueue.rig.add(small_node("c"))
+        kueue.rig.clock.advance(5)
+        await kueue.wait(lambda: kueue.written == ["small: Ready", "large: Pending", "large: Ready"])
+    assert kueue.held == ["large"]
+
+
+async def test_an_elastic_job_that_shrinks(kueue: Kueue) -> None:
+    """The room of the pods that will not come is freed."""
+    kueue.add("job", 4, elastic="train")
+    await kueue.until(lambda: kueue.held == ["job"])
+    kueue.pods("job", 2)
+    await kueue.schedule()
+    kueue.resize("job", 2)
+    await kueue.until(lambda: not kueue.held)
+    assert kueue.written == ["job: Ready"]
