@@ -239,6 +239,7 @@ class Cycles:
             clock=clock,
             report=report,
             outcomes=outcomes,
+            contested=context.contested,
         )
 
     def _gangs(self, context: CycleContext, reservations: GangReservations, parts: PlacingParts) -> GangScheduler:

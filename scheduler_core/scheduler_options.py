@@ -43,7 +43,7 @@ class SchedulerOptions(Struct, frozen=True):
         attempt_steps: Steps of an attempt, for each of its pods; see :mod:`scheduler_core.step_counter`.
         dry_run_steps: Steps of a dry run; None for those of an attempt.
         contested_node_seconds: Time for which pods prefer other nodes to a contested one after the last bind of a rival
-            there; 0 for no effect on decisions.
+            there, and every second bind that fills a node is held for a moment; 0 for no effect on decisions.
         plans_moves: Whether plans of moves are made, so that all that decides whether a pod may be moved is decoded.
         moves: Moves of waiting pods between two turns of the event loop, if one event moves many.
     """

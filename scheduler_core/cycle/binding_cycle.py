@@ -18,6 +18,7 @@ from typing import Any
 
 from scheduler_core.cycle.assume_and_reserve import AssumedPods
 from scheduler_core.cycle.attempt import Attempt
+from scheduler_core.cycle.contested_nodes import HELD_SECONDS, ContestedNodes
 from scheduler_core.cycle.cycle_report import CycleReport
 from scheduler_core.cycle.failure_handler import FailedAttempts, Failure, of_status, too_late
 from scheduler_core.cycle.freed_capacity_event import FreedCapacity, on_node
@@ -74,6 +75,7 @@ class BindingCycle:
     clock: Clock
     report: CycleReport
     outcomes: BindingOutcomes
+    contested: ContestedNodes
 
     async def bind(self, attempt: Attempt) -> bool:
         """Run one binding cycle; return whether the pod was bound. If it is cancelled, the pod is released."""
@@ -190,6 +192,9 @@ class BindingCycle:
                     return too_late(status)
             elif attempt.queued.group is not None and self._is_alone(attempt, attempt.queued.group):
                 return too_late(_ALONE)
+            elif self.contested.avoided and attempt.queued.group is None and await self._is_room_lost(attempt):
+                text = f"another scheduler has taken the room on node {node_name}"
+                return too_late(unschedulable(text))
             # 5. Bind.
             if node_of_rival(self.cache, attempt):
                 return Failure("another scheduler has bound the pod", is_error=True)
@@ -252,6 +257,18 @@ class BindingCycle:
         if gang is not None:
             gang.waits(info, "")
         return status
+
+    async def _is_room_lost(self, attempt: Attempt) -> bool:
+        """Hold the bind if it fills its node while nodes are contested; return whether a rival has taken the room."""
+        placed = self.cache.get(attempt.info.uid)
+        if placed is None:
+            return False
+        with self.contested.held_bind(placed.info) as held:
+            if held is None:
+                return False
+            with self.idle.waits():
+                await self.clock.sleep(HELD_SECONDS)
+            return held.is_lost
 
     def _write_expected_node(self, attempt: Attempt) -> None:
         """Write the chosen node as the pod's nomination, as kube-scheduler does (NominatedNodeNameForExpectation)."""

@@ -2,13 +2,16 @@
 
 Two schedulers that share nodes decide on caches that lag behind each other's binds, so either may exceed what a node
 offers. A node whose allocatable amounts were reduced is overcommitted and not contested. Pods prefer other feasible
-nodes until no rival has bound a pod to the node for a while.
+nodes until no rival has bound a pod to the node for a while. Until then, every second bind that fills a node is *held*
+for a moment, so that a rival that has decided on the same room is seen, and the pod gives it up.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -22,6 +25,8 @@ from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 
 CONTESTED_SECONDS = 600.0
 """Duration for which a node is reported as contested after the last bind that overcommitted it."""
+HELD_SECONDS = 0.2
+"""Duration for which a bind is held: longer than a rival takes from its decision until its bind is received here."""
 MAX_NODES = 1000
 """Maximum number of contested nodes; the one that was overcommitted longest ago is dropped."""
 OTHER_RIVALS = "other"
@@ -57,12 +62,25 @@ class ContestedNode:
     profiles: set[str] = field(default_factory=set)
 
 
+@dataclass(slots=True, eq=False)
+class HeldBind:
+    """A bind that is held.
+
+    Attributes:
+        info: The assumed pod.
+        is_lost: Whether a rival has taken its room.
+    """
+
+    info: PodInfo
+    is_lost: bool = False
+
+
 class ContestedNodes:
     """Nodes that rivals have overcommitted.
 
     Args:
-        avoided_seconds: Duration for which pods prefer other nodes after the last bind of a rival; 0 for no effect on
-            decisions.
+        avoided_seconds: Duration for which pods prefer other nodes after the last bind of a rival, and for which binds
+            are held; 0 for no effect on decisions.
 
     Attributes:
         is_scheduling: Whether this process schedules, so that binds are received as they are made.
@@ -80,6 +98,8 @@ class ContestedNodes:
         self._avoided_seconds = avoided_seconds
         self._is_timed = False
         self._by_name: dict[str, ContestedNode] = {}
+        self._held: list[HeldBind] = []
+        self._is_held_next = True
         self._avoided_rows: NDArray[np.intp] | None = None
         """Rows of the avoided nodes; None if they are to be determined. A node keeps its row until it is removed."""
 
@@ -89,7 +109,7 @@ class ContestedNodes:
             # A first list does not show which pod came last.
             return
         name = info.node_name
-        if not _exceeds(self._columns, info):
+        if not _exceeds(self._columns, info) or (self._held and not self._exceeds_without_held(info)):
             if name in self.avoided:
                 # The rival still binds pods there, though this one fits.
                 self.avoided[name] = self._clock.now() + self._avoided_seconds
@@ -125,6 +145,35 @@ class ContestedNodes:
             if not self._is_timed:
                 self._is_timed = True
                 self._clock.call_later(self._avoided_seconds, self._end_avoidance)
+
+    @contextmanager
+    def held_bind(self, info: PodInfo) -> Iterator[HeldBind | None]:
+        """Yield the bind of an assumed pod if it is to be held during the block; call it only if ``avoided`` has any.
+
+        The next one is not held: a rival that binds at once would get all room otherwise.
+        """
+        if info.row == NO_ROW or not _fills(self._columns, info):
+            yield None
+            return
+        is_held, self._is_held_next = self._is_held_next, not self._is_held_next
+        if not is_held:
+            yield None
+            return
+        held = HeldBind(info)
+        self._held.append(held)
+        try:
+            yield held
+        finally:
+            self._held.remove(held)
+
+    def _exceeds_without_held(self, info: PodInfo) -> bool:
+        """Give up held binds to the node of a rival's pod until it fits; return whether it exceeds the node even so."""
+        there = [each for each in self._held if each.info.row == info.row]
+        for held in there:
+            if not _exceeds(self._columns, info, [each.info for each in there if each.is_lost]):
+                return False
+            held.is_lost = True
+        return _exceeds(self._columns, info, [each.info for each in there])
 
     def node_removed(self, name: str) -> None:
         self._by_name.pop(name, None)
@@ -177,11 +226,33 @@ def is_overcommitted(columns: NodeColumns, name: str) -> bool:
     return bool(over.any() or columns.pod_count[row] > columns.allowed_pods[row])
 
 
-def _exceeds(columns: NodeColumns, info: PodInfo) -> bool:
-    """Return whether the node of a pod offers less than requested of anything that the pod requests."""
+def _exceeds(columns: NodeColumns, info: PodInfo, released: Iterable[PodInfo] = ()) -> bool:
+    """Return whether the node of a pod offers less than requested of anything that the pod requests.
+
+    Args:
+        released: Pods of the node that do not count.
+    """
     row, requested, allocatable = info.row, columns.requested, columns.allocatable
-    if columns.pod_count.item(row) > columns.allowed_pods.item(row):
+    free: dict[int, int] = {}
+    pods = columns.pod_count.item(row)
+    for each in released:
+        pods -= 1
+        for column, amount in each.accounted:
+            free[column] = free.get(column, 0) + amount
+    if pods > columns.allowed_pods.item(row):
         return True
     return any(
-        amount > 0 and requested.item(column, row) > allocatable.item(column, row) for column, amount in info.numbered
+        amount > 0 and requested.item(column, row) - free.get(column, 0) > allocatable.item(column, row)
+        for column, amount in info.numbered
+    )
+
+
+def _fills(columns: NodeColumns, info: PodInfo) -> bool:
+    """Return whether the node of a pod has no room for another one with the same requests."""
+    row, requested, allocatable = info.row, columns.requested, columns.allocatable
+    if columns.pod_count.item(row) >= columns.allowed_pods.item(row):
+        return True
+    return any(
+        amount > 0 and requested.item(column, row) + amount > allocatable.item(column, row)
+        for column, amount in info.accounted
     )

@@ -301,8 +301,8 @@ class Settings(ServingSettings):
         ge=0,
         le=3600,
         description="Time for which pods prefer other feasible nodes after another scheduler has overcommitted a node, "
-        "from its last bind there; 0 for no effect. Default: 10 seconds, and 0 with --config, so that decisions are "
-        "those of kube-scheduler.",
+        "from its last bind there, and every second bind that fills a node is held for 0.2 seconds; 0 for no effect. "
+        "Default: 10 seconds, and 0 with --config, so that decisions are those of kube-scheduler.",
     )
     search_in_background: bool = Field(
         default=True,

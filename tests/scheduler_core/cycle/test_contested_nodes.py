@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 
 from scheduler_core.cycle import contested_nodes
-from scheduler_core.cycle.contested_nodes import CONTESTED_SECONDS, OTHER_RIVALS, is_overcommitted
+from scheduler_core.cycle.contested_nodes import CONTESTED_SECONDS, HELD_SECONDS, OTHER_RIVALS, is_overcommitted
 from scheduler_core.errors import BoundElsewhereError
 from scheduler_core.model.pod import Pod
 from scheduler_core.scheduler import SchedulerOptions
 from tests.support.builders import node, pod
+from tests.support.gang_preemption import with_pod_groups
+from tests.support.gangs import add_groups, group, members
 from tests.support.presence import present
 from tests.support.scheduling import Rig, default_rig, rig
 
@@ -35,10 +40,39 @@ def contested_names(made: Rig) -> list[str]:
     return [each.name for each in made.context.contested.current()]
 
 
+@dataclass
+class Binding:
+    """Attempt whose binding cycle runs as a task.
+
+    Attributes:
+        node_name: The chosen node.
+    """
+
+    node_name: str
+    task: asyncio.Task[bool]
+
+    @property
+    def is_held(self) -> bool:
+        return not self.task.done()
+
+
+async def started(made: Rig, name: str, cpu: str = "1") -> Binding:
+    """Schedule a pod, and let its binding cycle run until it waits or ends."""
+    made.add(pod(name, requests={"cpu": cpu}))
+    attempt = present(made.decide())
+    task = asyncio.create_task(made.scheduler.cycles.binding.bind(attempt))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    return Binding(attempt.node_name, task)
+
+
 async def overcommitted(made: Rig, name: str = "busy") -> None:
     """Bind a pod to a node of one CPU, and let a rival bind another one there."""
-    made.add(node(name, allocatable={"cpu": "1", "pods": "10"}), pod(f"ours-{name}", requests={"cpu": "1"}))
-    assert await made.attempt() == name
+    made.add(node(name, allocatable={"cpu": "1", "pods": "10"}))
+    ours = await started(made, f"ours-{name}")
+    made.clock.advance(HELD_SECONDS)
+    assert await ours.task
+    assert ours.node_name == name
     made.add(of_rival(f"theirs-{name}", name))
 
 
@@ -257,3 +291,90 @@ async def test_an_explanation_agrees() -> None:
     totals = dict(zip(found.feasible, found.totals.tolist(), strict=True))
     assert totals["busy"] > totals["other"]
     assert (found.node, found.best) == ("other", ("other",))
+
+
+async def contested_with_free(*names: str, cpu: str = "1") -> Rig:
+    """Return a scheduler with a contested node that is full, and free nodes."""
+    made = scheduling()
+    await overcommitted(made)
+    made.add(*(node(name, allocatable={"cpu": cpu, "pods": "10"}) for name in names))
+    return made
+
+
+async def test_every_second_bind_that_fills_a_node_is_held() -> None:
+    """If no rival takes the room, the pod is bound after the stated time; the next pod does not wait."""
+    made = await contested_with_free("a", "b", "c")
+    first = await started(made, "first")
+    second = await started(made, "second")
+    third = await started(made, "third")
+    assert (first.is_held, second.is_held, third.is_held) == (True, False, True)
+    assert made.context.idle_binds.count == 2
+    made.clock.advance(HELD_SECONDS)
+    assert await first.task
+    assert await second.task
+    assert await third.task
+    assert {each.node_name for each in (first, second, third)} == {"a", "b", "c"}
+    assert made.context.idle_binds.count == 0
+
+
+async def test_a_held_pod_gives_up_room_that_a_rival_takes() -> None:
+    """No bind is sent, nothing is overcommitted or counted, and the pod is retried after backoff."""
+    made = await contested_with_free("free")
+    binds, counts = len(made.writer.bindings), dict(made.context.contested.counts)
+    ours = await started(made, "ours")
+    made.add(of_rival("theirs", "free"))
+    made.clock.advance(HELD_SECONDS)
+    assert not await ours.task
+    assert len(made.writer.bindings) == binds
+    assert not is_overcommitted(made.context.cache.columns, "free")
+    assert (made.context.contested.counts, contested_names(made)) == (counts, ["busy"])
+    waits = pod("ours", requests={"cpu": "1"})
+    assert made.place_of(waits) == "errorBackoff"
+    assert present(made.writer.patches[-1].condition).message == "another scheduler has taken the room on node free"
+
+
+@pytest.mark.parametrize(
+    ("cpu", "is_bound", "is_reported"), [("1", True, False), ("2", False, False), ("3", False, True)]
+)
+async def test_a_held_pod_gives_up_only_what_a_rival_needs(cpu: str, *, is_bound: bool, is_reported: bool) -> None:
+    """A rival's pod that fits beside it costs it nothing, and one that exceeds the node without it is reported."""
+    made = scheduling()
+    await overcommitted(made)
+    made.add(node("free", allocatable={"cpu": "2500m", "pods": "10"}))
+    ours = await started(made, "ours", cpu="1300m")
+    assert ours.is_held
+    made.add(of_rival("theirs", "free", cpu))
+    made.clock.advance(HELD_SECONDS)
+    assert await ours.task is is_bound
+    assert ("free" in contested_names(made)) is is_reported
+
+
+async def test_a_rival_whose_pod_ends_leaves_the_room() -> None:
+    """A pod that has given up its room is retried, although the rival frees the room again."""
+    made = await contested_with_free("free")
+    ours = await started(made, "ours")
+    theirs = of_rival("theirs", "free")
+    made.add(theirs)
+    made.scheduler.feed.pod_deleted(theirs)
+    made.clock.advance(HELD_SECONDS)
+    assert not await ours.task
+
+
+@pytest.mark.parametrize("what", ["no contested node", "without the setting", "room for another pod"])
+async def test_other_binds_are_not_held(what: str) -> None:
+    """Binds are held only while a node is contested, by pods that fill their node."""
+    made = scheduling(avoided_seconds=0.0 if what == "without the setting" else AVOIDED_SECONDS)
+    if what != "no contested node":
+        await overcommitted(made)
+    made.add(node("free", allocatable={"cpu": "3" if what == "room for another pod" else "1", "pods": "10"}))
+    assert not (await started(made, "ours")).is_held
+
+
+async def test_binds_of_a_gang_are_not_held() -> None:
+    """A member that gave up its room would leave a part of the gang bound."""
+    made = with_pod_groups(await contested_with_free("a", "b"))
+    add_groups(made, group())
+    made.add(*members(2))
+    async with made.running():
+        await made.until(lambda: len(made.bound) == 3)
+    assert set(made.bound.values()) == {"busy", "a", "b"}
