@@ -501,7 +501,7 @@ class ClassCounts:
                 self.devices.steps.upkeep(1 + len(pooled.names) // _COUNTED_PER_STEP)
                 matches = self._matches_of(expressions, pooled)
                 names = pooled.names
-                if targeted is not None:
+                if not isinstance(targeted, bool):
                     matches = tuple(compress(matches, targeted))
                     names = tuple(compress(names, targeted))
                 if None in matches:

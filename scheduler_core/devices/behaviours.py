@@ -29,9 +29,6 @@ _DriverNames = tuple[tuple[str, ...], tuple[tuple[str, str], ...]]
 """Names of attributes that selectors read, and those that constraints read, with and without the driver's domain."""
 
 _RECORDS_PER_STEP = 8
-_MAX_TABLES = 64
-_MAX_RECORDS = 4096
-_MAX_SHAPES = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +42,9 @@ class KnowledgeBounds:
         verdict_bytes: Size of the compiled selectors and their verdicts, and of the derived attributes.
     """
 
-    tables: int = _MAX_TABLES
-    records: int = _MAX_RECORDS
-    shapes: int = _MAX_SHAPES
+    tables: int = 64
+    records: int = 4096
+    shapes: int = 65_536
     verdict_bytes: int = MAX_VERDICT_BYTES
 
 

@@ -215,21 +215,22 @@ class DeviceInventory:
     def slices(self) -> tuple[PooledSlice, ...]:
         return tuple(self._slices.values())
 
-    def targeting(self, name: str, labels: Mapping[str, str]) -> Iterator[tuple[PooledSlice, tuple[bool, ...] | None]]:
-        """Return the slices that target a node, obsolete and incomplete ones included.
+    def targeting(self, name: str, labels: Mapping[str, str], *, only_understood: bool = False) -> Iterator[Targeting]:
+        """Yield the slices that target a node, obsolete ones included.
 
-        Yields:
-            Each slice, and whether each of its devices targets the node; None if all do.
+        Args:
+            only_understood: Whether to leave out slices that count as missing or target no node, by their fields.
 
         Raises:
             AllocationError: A slice has an invalid node selector.
         """
         self._steps.upkeep(1 + len(self._network) // _SLICES_PER_STEP)
-        for index in (self._by_node.get(name, {}), self._network):
-            for pooled in index.values():
-                targeted = pooled.targeted_devices(name, labels)
-                if targeted is not False:
-                    yield pooled, None if targeted is True else targeted
+        for pooled in chain(self._by_node.get(name, {}).values(), self._network.values()):
+            if only_understood and (pooled.is_missing or pooled.is_hidden):
+                continue
+            targeted = pooled.targeted_devices(name, labels)
+            if targeted is not False:
+                yield pooled, targeted
 
     def _pooled(self, resource_slice: ResourceSlice) -> PooledSlice:
         spec = resource_slice.spec
@@ -368,19 +369,14 @@ class DeviceInventory:
                 self._views.pop(node, None)
 
     def _gather(self, name: str, labels: Mapping[str, str], *, skips_operations: bool) -> tuple[PoolView, ...]:
-        self._steps.upkeep(1 + len(self._network) // _SLICES_PER_STEP)
         found: dict[PoolKey, list[Targeting]] = {}
-        for index in (self._by_node.get(name, {}), self._network):
-            for pooled in index.values():
-                targeted = False if pooled.is_missing or pooled.is_hidden else pooled.targeted_devices(name, labels)
-                if targeted is False:
+        for pooled, targeted in self.targeting(name, labels, only_understood=True):
+            others = found.setdefault(pooled.pool_key, [])
+            if others and pooled.generation != others[0][0].generation:
+                if pooled.generation < others[0][0].generation:
                     continue
-                others = found.setdefault(pooled.pool_key, [])
-                if others and pooled.generation != others[0][0].generation:
-                    if pooled.generation < others[0][0].generation:
-                        continue
-                    others.clear()
-                others.append((pooled, targeted))
+                others.clear()
+            others.append((pooled, targeted))
         pools = [
             view
             for key in sorted(found)

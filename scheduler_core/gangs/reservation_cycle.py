@@ -143,9 +143,7 @@ class Reserving:
         """Return whether a plan is still feasible once the pods in the way have ended."""
         if not held.waited_for() or not held.fits_then() or assignment(self._nodes, held, request) is None:
             return False
-        if held.is_doubtful:
-            return is_still_valid(self._search, request, held)
-        return True
+        return not held.is_doubtful or is_still_valid(self._search, request, held)
 
     def _may_use(self, request: PlacementRequest, plan: Plan) -> bool:
         """Return whether no node of a plan is reserved for a gang of the same or a higher priority."""
