@@ -40,8 +40,6 @@ _OF_CUSTOM_RESOURCES = {
 
 @dataclass(frozen=True, slots=True)
 class RunConfiguration:
-    """Parsed configuration and its source."""
-
     path: str
     configuration: KubeSchedulerConfiguration
 

@@ -38,8 +38,6 @@ _Shared = Mapping[tuple[str, str], str]
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """Object to apply."""
-
     document: dict[str, Any]
     notices: tuple[str, ...] = ()
 

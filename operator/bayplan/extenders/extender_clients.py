@@ -169,7 +169,6 @@ class ExtenderClients:
         return {"nodes": self._objects.raw_nodes.stored_bytes, "pods": self._objects.raw_pods.stored_bytes}
 
     async def close(self) -> None:
-        """Close every client when the process ends."""
         for _, client in list(self._open):
             await client.close()
         await self._objects.close()

@@ -91,7 +91,6 @@ def _is(host: str, allowed: str) -> bool:
 
 
 def tls_problem(field: str, message: str) -> ConfigError:
-    """Return the error of a field of an extender's ``tlsConfig``."""
     return ConfigError([Problem(f"tlsConfig.{field}", message)])
 
 

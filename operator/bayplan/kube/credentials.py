@@ -115,8 +115,6 @@ class _NamedContext(Struct):
 
 
 class _Contexts(Struct, rename="kebab"):
-    """The names in a kubeconfig."""
-
     contexts: list[_NamedContext] | None = None
     current_context: str | None = None
 

@@ -68,7 +68,6 @@ class WriteFence:
         self.open_until = _NEVER if lease else float("inf")
 
     def close(self) -> None:
-        """Reject writes from now on."""
         self.open_until = _NEVER
 
     def check(self) -> None:
@@ -243,7 +242,6 @@ class _Record(Struct, frozen=True):
 
     @property
     def free_at(self) -> float:
-        """When it expires."""
         # By its own duration, because its holder may have other settings.
         return self.seen_at + float(self.spec.get("leaseDurationSeconds") or 0)
 
@@ -367,7 +365,6 @@ class LeaderElection:
 
     @property
     def state(self) -> LeaderState:
-        """The leader, for commands that reach a standby."""
         if self.leading.is_set():
             return LeaderState(is_standby=False)
         return LeaderState(True, self.lease, self.holder, self.leader_endpoint)
@@ -532,7 +529,6 @@ class LeaderElection:
         return {**spec, "acquireTime": acquired or spec["acquireTime"]}
 
     async def _read(self) -> _Record | None:
-        """Read the Lease."""
         try:
             document = await self._send("GET", f"{self._path}/{quote(self._options.name, safe='')}")
         except NotFoundError:

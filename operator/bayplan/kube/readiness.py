@@ -10,8 +10,6 @@ _CURRENT = "watches are current"
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Check for readiness."""
-
     name: str
     is_passed: bool
     why: str = ""

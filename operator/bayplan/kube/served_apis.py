@@ -164,7 +164,6 @@ class ServerWatch:
         self.support = ServerSupport()
 
     async def run(self) -> None:
-        """Look up periodically until cancelled."""
         while True:
             try:
                 await self.look_up()

@@ -22,8 +22,6 @@ _LONGEST_BEAT_SECONDS = 1.0
 
 
 class LoopLiveness:
-    """Liveness check of the running loop."""
-
     def __init__(self, limit_seconds: float) -> None:
         self._limit = limit_seconds
         self._beat_seconds = min(_LONGEST_BEAT_SECONDS, limit_seconds / _BEATS_PER_LIMIT)
@@ -103,7 +101,6 @@ class PluginWatchdog:
         self._thread = threading.get_ident()
 
     def stop(self) -> None:
-        """Restore the previous signal handler; plugins are no longer watched."""
         if self._thread:
             self._thread = 0
             signal.setitimer(signal.ITIMER_REAL, 0)

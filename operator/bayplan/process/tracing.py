@@ -67,7 +67,6 @@ class CycleTracer:
         return round((seconds + self._epoch) * _NANOSECONDS)
 
     def stop(self) -> None:
-        """Send the remaining spans and stop."""
         self._provider.shutdown()
 
 

@@ -130,7 +130,6 @@ class KopfOperator:
         self._stop = asyncio.Event()
 
     async def run(self, clock: Clock) -> None:
-        """Run kopf until cancelled; restart it when it ends."""
         while True:
             fault = await self._run_once()
             log.warning("kopf ended%s; restarting the watch of custom resources", f" ({fault})" if fault else "")

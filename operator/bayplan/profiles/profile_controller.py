@@ -124,7 +124,6 @@ class ProfileController:
     # -- observed objects ---------------------------------------------------------------------------------------
 
     def seen(self, kind: type[CustomResource], body: Body) -> None:
-        """Store an object that was added, updated or listed again."""
         if self._stores[kind].seen(body):
             self._objects_changed.set()
 
@@ -203,7 +202,6 @@ class ProfileController:
             yield reading_of(applied, applied.desired.status if status is None else status, self.history.of(meta.uid))
 
     async def run(self) -> None:
-        """Reconcile and publish until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._retrying(self._reconcile_when_changed, RECONCILED))
             group.create_task(self._retrying(self._publish_when_due, PUBLISHED))

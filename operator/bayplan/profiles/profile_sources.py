@@ -179,7 +179,6 @@ class CustomResourceProfiles(ProfileSource):
         self._controller.reconcile()
 
     def tasks(self) -> Mapping[str, Coroutine[Any, Any, None]]:
-        """Reconcile, write statuses, list periodically, and create the initial profiles."""
         lists = self._reservation_lists
         return {
             **({} if lists is None else {"lists of reservations": lists.run()}),

@@ -245,7 +245,6 @@ def shadow_conditions(findings: ProfileFindings, running: RunningShadow | None) 
 
 
 def shadow_status(running: RunningShadow | None) -> ShadowStatus | None:
-    """Return the results of a shadow; None if it does not run."""
     if running is None:
         return None
     shadow, record = running.shadow, running.shadow.record
@@ -553,7 +552,6 @@ class ProfileReading:
 def reading_of(
     applied: AppliedProfile, status: Mapping[str, Any], revisions: Iterable[StoredRevision]
 ) -> ProfileReading:
-    """Return what is known about a profile."""
     findings = applied.findings
     return ProfileReading(
         name=applied.desired.meta.name,

@@ -227,8 +227,6 @@ class RevisionStore(Protocol):
 
 
 class RevisionHistory:
-    """The stored revisions, and those waiting to be stored."""
-
     def __init__(self, store: RevisionStore) -> None:
         self._store = store
         self._stored: dict[str, StoredRevision] = {}

@@ -72,7 +72,6 @@ def unified_diff(old: Mapping[str, Any], new: Mapping[str, Any], names: tuple[st
 
 
 def as_yaml(document: Any) -> str:
-    """Render a document as YAML with keys in their own order."""
     return printable_yaml(document, _WIDTH)
 
 
@@ -119,8 +118,6 @@ def is_revision(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ProfileHistory:
-    """A profile and its revisions."""
-
     body: Body
     revisions: tuple[StoredRevision, ...]
 

@@ -55,7 +55,6 @@ class UnservedPods:
         self._has_looked = False
 
     async def run(self) -> None:
-        """Look at the pods without a profile until cancelled."""
         while True:
             await self._context.clock.sleep(_LOOK_SECONDS)
             try:

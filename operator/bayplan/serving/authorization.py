@@ -475,8 +475,6 @@ class User(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Access(msgspec.Struct, frozen=True):
-    """Decision of a SubjectAccessReview."""
-
     allowed: bool = False
     reason: str = ""
 
@@ -499,8 +497,6 @@ R = TypeVar("R", _TokenReview, _AccessReview)
 
 
 class AccessReviews:
-    """Client for both reviews."""
-
     def __init__(self, connection: ApiConnection) -> None:
         self._connection = connection
         self._tokens = ObjectJsonDecoder(_TokenReview)

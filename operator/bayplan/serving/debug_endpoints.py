@@ -11,8 +11,9 @@ import cProfile
 import io
 import marshal
 import pstats
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 
 import msgspec
@@ -56,8 +57,6 @@ class DebugSources:
 
 
 class DebugEndpoints:
-    """Debug endpoints of the process."""
-
     def __init__(self, sources: DebugSources) -> None:
         self._sources = sources
         self._profiler = Profiler()
@@ -146,7 +145,39 @@ def _seconds(text: str) -> float | None:
     return seconds if 0 < seconds <= MAX_SECONDS else None
 
 
-_SOURCES = {source.value: source for source in POD_GROUP_SOURCES}
+SOURCES = {source.value: source for source in POD_GROUP_SOURCES}
+SUSPENDED = "a scheduling cycle is suspended, because it waits for an extender or takes long; retry"
+
+
+async def is_still_suspended(is_suspended: Callable[[], bool]) -> bool:
+    """Return whether a cycle is suspended for longer than this turn of the loop, so that no dry run may be made."""
+    if is_suspended():
+        # Shadow profiles decide within this turn of the loop; an extender, or a long search, takes longer.
+        await asyncio.sleep(0)
+    return is_suspended()
+
+
+def work_problem(query: Mapping[str, str], *, is_everywhere: bool = False) -> str:
+    """Return what is wrong with the names in a request for the explanation of a pod or gang; "" if nothing is."""
+    if bool(query.get("namespace")) == is_everywhere or bool(query.get("pod")) == bool(query.get("podgroup")):
+        usage = "?namespace=NAMESPACE&pod=NAME, or &podgroup=NAME instead of the pod"
+        return f"specify a pod or a PodGroup: {usage}"
+    api = query.get("api", "")
+    if api and api not in SOURCES:
+        return f'api: unsupported value "{api}": supported values: {", ".join(SOURCES)}'
+    return ""
+
+
+def work_document(what: str, explain: Callable[[], Struct | None]) -> Document:
+    """Return the explanation of a pod or gang, or why there is none."""
+    try:
+        found = explain()
+    except SchedulerCoreError as error:
+        return Document(HTTPStatus.UNPROCESSABLE_ENTITY, f"{what} cannot be explained: {error}".encode())
+    if found is None:
+        return Document(HTTPStatus.NOT_FOUND, f"{what} not found; check the namespace and the name".encode())
+    return Document(HTTPStatus.OK, msgspec.json.encode(found))
+
 
 Explainer = Callable[[str, str], Explanation | None]
 """Explains the pod with a namespace and name; None if it does not exist."""
@@ -195,21 +226,14 @@ class ExplainEndpoint:
             return refusal(503, f"not ready: {'; '.join(missing)}; retry")
         if self._readiness.role:
             return refusal(503, f"{self._readiness.role}; send the request to the leader, or use --offline")
-        if self._is_suspended():
-            # Shadow profiles decide within this turn of the loop; an extender, or a long search, takes longer.
-            await asyncio.sleep(0)
-        if self._is_suspended():
-            return refusal(
-                503, "a scheduling cycle is suspended, because it waits for an extender or takes long; retry"
-            )
-        namespace, name = request.query.get("namespace", ""), request.query.get("pod", "")
-        group, api = request.query.get("podgroup", ""), request.query.get("api", "")
-        is_everywhere = request.query.get("allNamespaces") == "true"
-        if bool(namespace) == is_everywhere or bool(name) == bool(group):
-            usage = "?namespace=NAMESPACE&pod=NAME, or &podgroup=NAME instead of the pod"
-            return refusal(400, f"specify a pod or a PodGroup: {usage}")
-        if api and api not in _SOURCES:
-            return refusal(400, f'api: unsupported value "{api}": supported values: {", ".join(_SOURCES)}')
+        if await is_still_suspended(self._is_suspended):
+            return refusal(503, SUSPENDED)
+        query = request.query
+        namespace, name, group, api = (query.get(each, "") for each in ("namespace", "pod", "podgroup", "api"))
+        is_everywhere = query.get("allNamespaces") == "true"
+        problem = work_problem(query, is_everywhere=is_everywhere)
+        if problem:
+            return refusal(400, problem)
         if is_everywhere:
             found = self._explainers.namespaces_of(name or group, bool(group))
             try:
@@ -218,19 +242,12 @@ class ExplainEndpoint:
                 return refusal(404, str(error))
         what = f"PodGroup {namespace}/{group}" if group else f"pod {namespace}/{name}"
 
-        def make() -> Document:
-            explanation: Explanation | GangExplanation | None
-            try:
-                if group:
-                    explanation = self._explainers.gang(namespace, group, _SOURCES.get(api))
-                else:
-                    explanation = self._explainers.pod(namespace, name)
-            except SchedulerCoreError as error:
-                return Document(422, f"{what} cannot be explained: {error}".encode())
-            if explanation is None:
-                return Document(404, f"{what} not found; check the namespace and the name".encode())
-            return Document(200, msgspec.json.encode(explanation))
+        def explain() -> Explanation | GangExplanation | None:
+            if group:
+                return self._explainers.gang(namespace, group, SOURCES.get(api))
+            return self._explainers.pod(namespace, name)
 
+        make = partial(work_document, what, explain)
         built = make() if self._documents is None else await self._documents.build(make)
         if built.status != HTTPStatus.OK:
             return refusal(built.status, built.body.decode())

@@ -43,6 +43,7 @@ from bayplan.serving.authorization import (
     read_body,
     refusal,
 )
+from bayplan.serving.debug_endpoints import SUSPENDED, is_still_suspended
 from scheduler_core.errors import ClusterWriteError, ConfigError, SchedulerCoreError
 from scheduler_core.scheduler import Scheduler
 from scheduler_core.step_counter import TimeBudget
@@ -107,8 +108,6 @@ class Sender:
 
 
 class FitEndpoint:
-    """Endpoint that answers requests."""
-
     def __init__(self, sources: FitSources, access: FitAccess | None = None) -> None:
         self._sources = sources
         self._access = access or FitAccess()
@@ -261,13 +260,7 @@ class FitEndpoint:
             return _retry(503, f"not ready: {'; '.join(missing)}; retry")
         if sources.readiness.role:
             return refusal(503, f"{sources.readiness.role}; send the request to the leader, or use --offline")
-        if sources.is_suspended():
-            # Shadow profiles decide within this turn of the loop; an extender, or a long search, takes longer.
-            await asyncio.sleep(0)
-        if sources.is_suspended():
-            text = "a scheduling cycle is suspended, because it waits for an extender or takes long; retry"
-            return _retry(503, text)
-        return None
+        return _retry(503, SUSPENDED) if await is_still_suspended(sources.is_suspended) else None
 
     async def _until_credit(self, sender: Sender) -> web.Response | None:
         """Wait until requests may take time again; return the response instead if that takes long.

@@ -8,6 +8,7 @@ import gzip
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from math import ceil
 from pathlib import Path
@@ -35,13 +36,13 @@ from bayplan.serving.authorization import (
     proxied_token,
     read_body,
 )
+from bayplan.serving.debug_endpoints import SOURCES, SUSPENDED, is_still_suspended, work_document, work_problem
 from bayplan.serving.deferred_server import ServedParts
 from bayplan.settings.operator_settings import ServingSettings
 from bayplan.texts.document_formats import error_text
 from bayplan.texts.report_sections import ASSETS
 from scheduler_core.errors import SchedulerCoreError
 from scheduler_core.metrics.attempt_reports import AttemptHistory
-from scheduler_core.model.pod_group import POD_GROUP_SOURCES
 from scheduler_core.step_counter import TimeBudget
 
 PERMISSIONS = (
@@ -88,7 +89,6 @@ HEADERS: Mapping[str, str] = {
 }
 _JSON = "application/json"
 _MANIFESTS = frozenset((_JSON, "application/yaml"))
-_SOURCES = {source.value: source for source in POD_GROUP_SOURCES}
 _LOOK_SECONDS = 1.0
 """Interval at which a closed connection is noticed."""
 _WRITE_SECONDS = 60.0
@@ -100,8 +100,6 @@ _REVIEW_SECONDS = 60.0
 
 
 class PageEndpoints:
-    """Endpoints of the page."""
-
     def __init__(
         self,
         *,
@@ -209,39 +207,23 @@ class PageEndpoints:
     async def _work(self, request: web.Request) -> web.Response:
         query = request.query
         namespace, pod, group, api = (query.get(name, "") for name in ("namespace", "pod", "podgroup", "api"))
-        if not namespace or bool(pod) == bool(group):
-            usage = "?namespace=NAMESPACE&pod=NAME, or &podgroup=NAME instead of the pod"
-            return _error(HTTPStatus.BAD_REQUEST, f"specify a pod or a PodGroup: {usage}")
-        if api and api not in _SOURCES:
-            text = f'api: unsupported value "{api}": supported values: {", ".join(_SOURCES)}'
-            return _error(HTTPStatus.BAD_REQUEST, text)
+        problem = work_problem(query)
+        if problem:
+            return _error(HTTPStatus.BAD_REQUEST, problem)
         refusal = await self._not_now()
         if refusal is not None:
             return refusal
         what = f"PodGroup {namespace}/{group}" if group else f"pod {namespace}/{pod}"
 
-        def make() -> Document:
-            documents, name = self._documents, pod or group
-            try:
-                found = documents.read_work(namespace, name, is_gang=bool(group), source=_SOURCES.get(api))
-            except SchedulerCoreError as error:
-                return Document(HTTPStatus.UNPROCESSABLE_ENTITY, f"{what} cannot be explained: {error}".encode())
-            if found is None:
-                return Document(HTTPStatus.NOT_FOUND, f"{what} not found; check the namespace and the name".encode())
-            return Document(HTTPStatus.OK, msgspec.json.encode(found))
-
-        return _response(await self._built(make))
+        explain = partial(
+            self._documents.read_work, namespace, pod or group, is_gang=bool(group), source=SOURCES.get(api)
+        )
+        return _response(await self._built(partial(work_document, what, explain)))
 
     async def _not_now(self) -> web.Response | None:
         """Return the response to a request for a dry run that must not be made now."""
-        if self._is_suspended():
-            # Shadow profiles decide within this turn of the loop; an extender, or a long search, takes longer.
-            await asyncio.sleep(0)
-        if self._is_suspended():
-            return _error(
-                HTTPStatus.SERVICE_UNAVAILABLE,
-                "a scheduling cycle is suspended, because it waits for an extender or takes long; retry",
-            )
+        if await is_still_suspended(self._is_suspended):
+            return _error(HTTPStatus.SERVICE_UNAVAILABLE, SUSPENDED)
         debt = -self._budget.seconds
         if debt > 0:
             # Viewers are not trusted with the operator's time: dry runs of a large gang take some of it.

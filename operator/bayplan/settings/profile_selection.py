@@ -70,8 +70,6 @@ def parse_label_selector(text: str) -> LabelMatcher:
 
 
 class _Parser:
-    """Parser of a selector, from left to right."""
-
     def __init__(self, text: str) -> None:
         self._tokens: list[str] = [*_TOKEN.findall(text), _END]
         self._position = 0

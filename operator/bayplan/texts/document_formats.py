@@ -50,7 +50,6 @@ def _fit(value: Any) -> Any:
 
 
 def listed(names: Sequence[str], most: int = 8) -> str:
-    """Return the first names, and the number of the others."""
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 

@@ -61,7 +61,6 @@ class Report(Struct, frozen=True, rename="camel"):
 
 
 def report_of(findings: Sequence[Finding], objects: int, unreadable: Sequence[str]) -> Report:
-    """Sort findings and remove duplicates."""
     order = {severity: number for number, severity in enumerate(Severity)}
     ordered = sorted(dict.fromkeys(findings), key=lambda each: (each.file, each.line, order[each.severity], each.path))
     is_valid = not unreadable and not any(each.severity is Severity.ERROR for each in ordered)

@@ -167,7 +167,6 @@ class ByteStream:
 
     @property
     def is_open(self) -> bool:
-        """Whether it can be written to."""
         return self._sock is not None
 
     def write(self, data: bytes) -> None:

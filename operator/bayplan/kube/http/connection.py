@@ -94,7 +94,6 @@ class FencedBody(BytesPayload):
         self.refused: ClusterWriteError | None = None
 
     async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
-        """Write if the fence allows it."""
         try:
             # Between the making of a request and its sending lie the wait for a free connection, a TLS handshake, and
             # at least one turn of the event loop; a process that was paused for longer than its Lease may resume at any

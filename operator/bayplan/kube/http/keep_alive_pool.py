@@ -137,7 +137,6 @@ class _Connection:
 
     @property
     def is_open(self) -> bool:
-        """Whether another request can be sent."""
         return self._stream is not None and self._stream.is_open
 
     def send(self, data: bytes) -> asyncio.Future[Response]:
@@ -371,7 +370,6 @@ class KeepAliveRequests:
         self._pool.close()
 
     def retire(self) -> None:
-        """Close each connection as soon as it has no request in flight."""
         self._pool.retire()
 
     def _head(self, request: ApiRequest, authorization: str | None) -> bytes:

@@ -48,7 +48,6 @@ class PortForward:
         task.add_done_callback(self._tasks.discard)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Copy one connection in both directions until either side closes it."""
         try:
             parameters = (("ports", str(self._port)),)
             async with self._connection.websocket(self._path, parameters, _PROTOCOL) as socket:
@@ -64,7 +63,6 @@ class PortForward:
             writer.close()
 
     async def close(self) -> None:
-        """End all connections."""
         tasks = tuple(self._tasks)
         for task in tasks:
             task.cancel()

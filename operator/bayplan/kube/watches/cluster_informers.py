@@ -78,7 +78,6 @@ class DeviceInformers:
         feed.expect_lists(_NOT_LISTED)
 
     async def run(self) -> None:
-        """Look the API up and watch what is served, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             while True:
                 served = await self._served()

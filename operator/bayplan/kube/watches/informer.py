@@ -101,7 +101,6 @@ class Resource(Struct, frozen=True):
 
     @property
     def params(self) -> tuple[tuple[str, str], ...]:
-        """The selectors as query parameters."""
         pairs = (("fieldSelector", self.field_selector), ("labelSelector", self.label_selector))
         return tuple(pair for pair in pairs if pair[1])
 
@@ -232,7 +231,6 @@ class Informer(Generic[T]):
 
     @property
     def stale_seconds(self) -> float:
-        """Silence after which the known objects count as stale; 0 for never."""
         return self._options.stale_seconds
 
     @property

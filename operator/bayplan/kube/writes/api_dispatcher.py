@@ -134,8 +134,6 @@ class WriteMetrics:
 
 
 class _Call:
-    """Context manager of one call."""
-
     # A class and not a generator for speed: every bind makes one.
     __slots__ = ("_begun", "_calls", "_clock", "_type")
 
@@ -157,8 +155,6 @@ _SHORTEST_WAIT_SECONDS = 0.001
 
 
 class _Object:
-    """Queued and in-flight writes of one object."""
-
     __slots__ = ("holds", "idle", "in_flight", "pending", "retry")
 
     def __init__(self) -> None:
@@ -207,7 +203,6 @@ class ApiDispatcher:
         return sum(len(entry.pending) for entry in self._objects.values())
 
     def queued_of(self, rank: Rank) -> int:
-        """Return how many of these have a rank."""
         return sum(write.rank is rank for entry in self._objects.values() for write in entry.pending)
 
     def submit(self, write: Write) -> None:
@@ -343,7 +338,6 @@ class ApiDispatcher:
         return None
 
     def _is_ready(self, write: Write) -> bool:
-        """Return whether an entry of a ready queue is current."""
         entry = self._objects.get(write.key)
         if entry is None or entry.in_flight is not None or not entry.pending or entry.pending[0] is not write:
             return False

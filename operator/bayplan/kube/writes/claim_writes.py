@@ -85,7 +85,6 @@ class ClaimWrites(_Writes):
         return _CLAIMS.decode(await self._connection.request(request))
 
     async def delete(self, claim: ResourceClaim) -> None:
-        """Delete a claim of this UID."""
         body = _ENCODER.encode({"preconditions": {"uid": claim.metadata.uid}})
         request = ApiRequest("DELETE", self._path(claim), body, timeout=self._timeout)
         try:

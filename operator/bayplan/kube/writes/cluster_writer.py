@@ -86,7 +86,6 @@ class KubeWriter:
 
     @property
     def pending_binds(self) -> int:
-        """Number of binds that wait or are in flight."""
         return self.binder.waiting + self.binder.in_flight
 
     async def bind(self, binding: Binding) -> None:
@@ -126,14 +125,11 @@ class KubeWriter:
         self.events.record(event)
 
     def _bind_pressure(self) -> bool:
-        """Return whether other writes should yield to binds."""
         # The connection counts the writes of claims, too, because binds wait for them.
         return self.binder.waiting > 0 or self._connection.pending_binds >= self._pressure
 
 
 class _StatusWrite(Write):
-    """A patch of a pod's status."""
-
     __slots__ = ("_calls", "_pod_writes", "patch")
 
     def __init__(self, pod_writes: PodWrites, calls: WriteMetrics, patch: PodStatusPatch) -> None:
@@ -159,8 +155,6 @@ class _StatusWrite(Write):
 
 
 class _DeletionWrite(Write):
-    """A pod's deletion."""
-
     __slots__ = ("_deletion", "_done", "_gone", "_pod_writes")
 
     def __init__(self, pod_writes: PodWrites, deletion: PodDeletion, done: Callable[[Exception | None], None]) -> None:

@@ -99,8 +99,6 @@ def _reporter(reporting_controller: str) -> tuple[str, str]:
 
 
 class _Series:
-    """An event and its occurrences."""
-
     __slots__ = ("count", "event", "first_wall", "last_now", "last_wall", "name", "namespace", "sent_count")
 
     def __init__(self, event: Event, name: str, now: float, wall: str) -> None:
@@ -114,7 +112,6 @@ class _Series:
         self.first_wall = self.last_wall = wall
 
     def body(self) -> bytes:
-        """Encode the event for its creation."""
         # Only when it is sent, since thousands are stored.
         event = self.event
         controller, instance = _reporter(event.reporting_controller)

@@ -134,7 +134,6 @@ class PodWrites:
             raise ServerFailedError(f"Concurrent writes to the pod, retry: {conflict}") from conflict
 
     async def _uid_now(self, path: str) -> str | None:
-        """Return the UID of the pod at ``path``; None if there is no pod."""
         try:
             request = ApiRequest("GET", path, timeout=self._timeout, accept=METADATA_ONLY)
             return _UIDS.decode(await self._connection.request(request)).metadata.uid
@@ -142,7 +141,6 @@ class PodWrites:
             return None
 
     def patch_body(self, patch: PodStatusPatch) -> bytes:
-        """Encode the strategic merge patch as JSON."""
         status: dict[str, Any] = {}
         if patch.condition is not None:
             status["conditions"] = [self._condition(patch, patch.condition)]
