@@ -32,8 +32,7 @@ from scheduler_core.feeds.object_feed import DeclaredFeed, DeviceFeed, NodeHolds
 from scheduler_core.feeds.pod_and_node_feed import EventHandling, PodAndNodeFeed
 from scheduler_core.feeds.pod_group_feed import GroupFeed
 from scheduler_core.feeds.pod_versions import InvalidPods
-from scheduler_core.feeds.unconfirmed_pods import UnconfirmedPods
-from scheduler_core.feeds.unshown_claims import UnshownClaims
+from scheduler_core.feeds.unconfirmed_pods import UnconfirmedPods, UnshownClaims
 from scheduler_core.framework.object_reads import DecodedTypes
 from scheduler_core.framework.queued_pod import QueuedGang, QueuedPod
 from scheduler_core.framework.registry import Registry

@@ -17,6 +17,7 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Field,
     PlainSerializer,
     ValidationError,
     WithJsonSchema,
@@ -99,6 +100,11 @@ class ConfigModel(BaseModel):
     def document(self) -> dict[str, Any]:
         """Return the model as a document: plain JSON types, camelCase, without default values."""
         return self.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+
+
+def list_field(description: str | None = None) -> Any:
+    """Return the field of a list, by default empty: strict validation of a tuple would reject a list."""
+    return Field(default=(), strict=False, description=description)
 
 
 def raise_rule_problems(title: str, problems: Iterable[RuleProblem]) -> None:

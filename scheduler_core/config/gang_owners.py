@@ -1,21 +1,127 @@
 """``spec.gangs`` of a profile: owners whose pods are gangs without a PodGroup of the user.
 
+The instance, such as one Job, that a pod belongs to follows from the pod alone: its controller reference, or labels
+that the controller of the workload sets. So does the name of its PodGroup, which contains a hash of the owner's UID and
+of the labels: pods need no label of Bayplan, and the PodGroups of a deleted and recreated owner differ unless its pods
+carry no UID.
+
 The table of the known kinds follows the labels and fields of Job (Kubernetes v1.37.1), JobSet v0.11.1,
 LeaderWorkerSet v0.8.0, Kueue v0.17.0, Kubeflow's training operator v1.9, mpi-operator v0.6, and KubeRay v1.4.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from pydantic import Field
 
-from scheduler_core.config.config_model import ConfigModel, RuleProblem
+from scheduler_core.config.config_model import ConfigModel, RuleProblem, list_field
 from scheduler_core.config.validation import did_you_mean, qualified_name_problems
-from scheduler_core.model.gang_owners import CustomSize, NewGroup, OwnerRule, in_order
+from scheduler_core.model.meta import OwnerReference
+from scheduler_core.model.pod import Pod
+from scheduler_core.model.pod_group import GroupKey, GroupSource
+
+OPT_OUT_LABEL = "bayplan.dev/gang"
+"""Label of a pod that is scheduled alone, whatever its owner is, if the value is ``false``."""
+
+Sizing = Literal[
+    "Job", "JobSet", "ReplicatedJob", "LeaderWorkerSet", "KueuePodGroup", "Kubeflow", "RayCluster", "Custom"
+]
+"""Rule for the number of members of an instance; the operator applies it."""
+
+MAX_NAME_LENGTH = 63
+_HASH_DIGITS = 10
+
+
+_FIELD_PATH = re.compile(r"spec(\.[A-Za-z][A-Za-z0-9]*)+")
+_KIND = re.compile(r"[A-Z][A-Za-z0-9]*")
+_API_VERSION = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?v[a-z0-9]+")
+MAX_OWNERS = 32
+MAX_LABELS = 8
+
+
+class OwnerSize(ConfigModel):
+    """Source of the number of members of a gang. Exactly one of the fields is set."""
+
+    owner_fields: tuple[str, ...] = list_field(
+        "Paths of integer fields of the owner, such as spec.replicas, whose values are added up. A field "
+        "that is absent counts as 1."
+    )
+    pod_label: str = Field(default="", description="Label of the pods with the size.")
+    pod_annotation: str = Field(default="", description="Annotation of the pods with the size.")
+
+    def rule_problems(self) -> Iterator[RuleProblem]:
+        """Check that one source is set, and that paths and keys are valid."""
+        if sum(map(bool, (self.owner_fields, self.pod_label, self.pod_annotation))) != 1:
+            yield RuleProblem((), "must set one of ownerFields, podLabel and podAnnotation")
+        for index, path in enumerate(self.owner_fields):
+            if not _FIELD_PATH.fullmatch(path):
+                message = f'must be the path of a field of the spec, such as spec.replicas, not "{path[:64]}"'
+                yield RuleProblem(("ownerFields", index), message)
+        for name, key in (("podLabel", self.pod_label), ("podAnnotation", self.pod_annotation)):
+            if key and qualified_name_problems(key):
+                yield RuleProblem((name,), f'must be a label key, such as example.com/size, not "{key[:64]}"')
+
+
+class OwnerTopology(ConfigModel):
+    """Topology domain that all members of a gang share."""
+
+    key: str = Field(
+        min_length=1, description="Node label whose values are the domains, such as topology.kubernetes.io/zone."
+    )
+    mode: Literal["Required", "Preferred"] = Field(
+        default="Required",
+        description="Required (default): all members are placed in one domain, or none is. Preferred: one domain if "
+        "the gang fits, several otherwise.",
+    )
+
+    def rule_problems(self) -> Iterator[RuleProblem]:
+        """Check that the key is a label key."""
+        if qualified_name_problems(self.key):
+            message = f'must be a label key, such as topology.kubernetes.io/zone, not "{self.key[:64]}"'
+            yield RuleProblem(("key",), message)
+
+
+_NO_SIZE = OwnerSize.model_construct()
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerRule:
+    """Rule by which pods of one kind of owner are gangs.
+
+    Attributes:
+        kind: Kind of the owner, or of what takes its place, such as ``KueuePodGroup``.
+        api_version: API version of the owner; "" if no object is read.
+        plural: Resource of the owner in URLs; "" if no object is read.
+        instance_labels: Labels whose values identify the instance; a pod without one of them does not belong to the
+            kind. Empty if pods belong to their controller.
+        name_label: Label with the owner's name; "" for the name of the controller.
+        shown_labels: Labels whose values, after the owner's name, begin the name of the PodGroup.
+        size: Source of the size of a custom row.
+        topology, queueing: Fields of a PodGroup that is created for an instance; afterwards they belong to users.
+    """
+
+    kind: str
+    api_version: str
+    sizing: Sizing
+    plural: str = ""
+    instance_labels: tuple[str, ...] = ()
+    name_label: str = ""
+    uid_label: str = ""
+    shown_labels: tuple[str, ...] = ()
+    required_labels: tuple[tuple[str, str], ...] = ()
+    size: OwnerSize = _NO_SIZE
+    topology: OwnerTopology | None = None
+    queueing: str = ""
+
+    @property
+    def api_group(self) -> str:
+        return self.api_version.rpartition("/")[0]
+
 
 _JOBSET_LABELS = ("jobset.sigs.k8s.io/jobset-name", "jobset.sigs.k8s.io/replicatedjob-name")
 _JOBSET_UID = "jobset.sigs.k8s.io/jobset-uid"
@@ -79,56 +185,6 @@ _OTHER_KINDS: Mapping[str, str] = {
     "Pod": "use kind KueuePodGroup for pod groups of Kueue, or a custom row with apiVersion and instanceLabels",
 }
 
-_FIELD_PATH = re.compile(r"spec(\.[A-Za-z][A-Za-z0-9]*)+")
-_KIND = re.compile(r"[A-Z][A-Za-z0-9]*")
-_API_VERSION = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?v[a-z0-9]+")
-MAX_OWNERS = 32
-MAX_LABELS = 8
-
-
-class OwnerSize(ConfigModel):
-    """Source of the number of members of a gang. Exactly one of the fields is set."""
-
-    owner_fields: tuple[str, ...] = Field(
-        default=(),
-        strict=False,
-        description="Paths of integer fields of the owner, such as spec.replicas, whose values are added up. A field "
-        "that is absent counts as 1.",
-    )
-    pod_label: str = Field(default="", description="Label of the pods with the size.")
-    pod_annotation: str = Field(default="", description="Annotation of the pods with the size.")
-
-    def rule_problems(self) -> Iterator[RuleProblem]:
-        """Check that one source is set, and that paths and keys are valid."""
-        if sum(map(bool, (self.owner_fields, self.pod_label, self.pod_annotation))) != 1:
-            yield RuleProblem((), "must set one of ownerFields, podLabel and podAnnotation")
-        for index, path in enumerate(self.owner_fields):
-            if not _FIELD_PATH.fullmatch(path):
-                message = f'must be the path of a field of the spec, such as spec.replicas, not "{path[:64]}"'
-                yield RuleProblem(("ownerFields", index), message)
-        for name, key in (("podLabel", self.pod_label), ("podAnnotation", self.pod_annotation)):
-            if key and qualified_name_problems(key):
-                yield RuleProblem((name,), f'must be a label key, such as example.com/size, not "{key[:64]}"')
-
-
-class OwnerTopology(ConfigModel):
-    """Topology domain that all members of a gang share."""
-
-    key: str = Field(
-        min_length=1, description="Node label whose values are the domains, such as topology.kubernetes.io/zone."
-    )
-    mode: Literal["Required", "Preferred"] = Field(
-        default="Required",
-        description="Required (default): all members are placed in one domain, or none is. Preferred: one domain if "
-        "the gang fits, several otherwise.",
-    )
-
-    def rule_problems(self) -> Iterator[RuleProblem]:
-        """Check that the key is a label key."""
-        if qualified_name_problems(self.key):
-            message = f'must be a label key, such as topology.kubernetes.io/zone, not "{self.key[:64]}"'
-            yield RuleProblem(("key",), message)
-
 
 class GangOwner(ConfigModel):
     """Kind of owner whose pods are gangs."""
@@ -152,11 +208,9 @@ class GangOwner(ConfigModel):
         description="Only for JobSet. Set (default): all pods of the JobSet are one gang. ReplicatedJob: the pods of "
         "each replicated job are one.",
     )
-    instance_labels: tuple[str, ...] = Field(
-        default=(),
-        strict=False,
-        description="Labels of the pods whose values identify the gang; only for kinds that are not known. Default: "
-        "all pods that the owner controls are one gang.",
+    instance_labels: tuple[str, ...] = list_field(
+        "Labels of the pods whose values identify the gang; only for kinds that are not known. Default: "
+        "all pods that the owner controls are one gang."
     )
     name_label: str = Field(
         default="",
@@ -231,17 +285,13 @@ class GangOwner(ConfigModel):
     @property
     def rule(self) -> OwnerRule:
         """The rule that the row means."""
-        new_group = NewGroup(queueing=self.queueing or "")
-        if self.topology is not None:
-            new_group = replace(new_group, topology_key=self.topology.key, topology_mode=self.topology.mode)
-        return replace(self._owner_rule(), new_group=new_group)
+        return replace(self._owner_rule(), topology=self.topology, queueing=self.queueing or "")
 
     def _owner_rule(self) -> OwnerRule:
         if not self.is_custom:
             if self.per == "ReplicatedJob":
                 return _REPLICATED_JOB
             return KNOWN_OWNERS[self.kind]
-        size = self.size or OwnerSize.model_construct()
         return OwnerRule(
             self.kind,
             self.api_version,
@@ -249,19 +299,17 @@ class GangOwner(ConfigModel):
             self.plural or f"{self.kind.lower()}s",
             instance_labels=self.instance_labels,
             name_label=self.name_label or next(iter(self.instance_labels), ""),
-            size=CustomSize(size.owner_fields, size.pod_label, size.pod_annotation),
+            size=self.size or _NO_SIZE,
         )
 
 
 class GangSettings(ConfigModel):
     """Gangs of a profile."""
 
-    from_owners: tuple[GangOwner, ...] = Field(
-        default=(),
-        strict=False,
-        description="Owners whose pods are gangs: the operator creates a PodGroup for each instance, and pods belong "
+    from_owners: tuple[GangOwner, ...] = list_field(
+        "Owners whose pods are gangs: the operator creates a PodGroup for each instance, and pods belong "
         "to it without a label. Rows by labels are applied before rows by controller, otherwise the first that "
-        'applies. A pod that names a PodGroup, or has the label bayplan.dev/gang: "false", is not included.',
+        'applies. A pod that names a PodGroup, or has the label bayplan.dev/gang: "false", is not included.'
     )
 
     def rule_problems(self) -> Iterator[RuleProblem]:
@@ -276,4 +324,60 @@ class GangSettings(ConfigModel):
     @property
     def rules(self) -> tuple[OwnerRule, ...]:
         """The rules of the rows, in the order in which they are applied."""
-        return in_order([owner.rule for owner in self.from_owners])
+        # By labels first, as the pods of a JobSet are also its Jobs'.
+        return tuple(sorted((owner.rule for owner in self.from_owners), key=lambda rule: not rule.instance_labels))
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerInstance:
+    """The instance that a pod belongs to, with the key of its PodGroup; *owner_uid* "" if the pod has none."""
+
+    key: GroupKey
+    rule: OwnerRule
+    owner_name: str
+    owner_uid: str
+
+    def __str__(self) -> str:
+        return f"{self.rule.kind} {self.key.namespace}/{self.owner_name}"
+
+
+def owner_instance(pod: Pod, rules: Sequence[OwnerRule]) -> OwnerInstance | None:
+    """Return the instance that a pod belongs to by the first of some ordered rules; None for none."""
+    labels = pod.metadata.labels
+    if labels.get(OPT_OUT_LABEL) == "false":
+        return None
+    controller = pod.metadata.controller
+    for rule in rules:
+        found = _by_labels(pod, rule) if rule.instance_labels else _by_controller(pod, rule, controller)
+        if found is not None:
+            return found
+    return None
+
+
+def _by_labels(pod: Pod, rule: OwnerRule) -> OwnerInstance | None:
+    labels = pod.metadata.labels
+    values = [labels.get(label, "") for label in rule.instance_labels]
+    if not all(values) or any(labels.get(label) != value for label, value in rule.required_labels):
+        return None
+    name, uid = labels.get(rule.name_label, "") if rule.name_label else values[0], labels.get(rule.uid_label, "")
+    if not name:
+        return None
+    shown = [name, *(labels[label] for label in rule.shown_labels if labels.get(label))]
+    return OwnerInstance(_key(pod, rule, shown, [name, uid, *values]), rule, name, uid)
+
+
+def _by_controller(pod: Pod, rule: OwnerRule, controller: OwnerReference | None) -> OwnerInstance | None:
+    if controller is None or controller.kind != rule.kind:
+        return None
+    if controller.api_version.rpartition("/")[0] != rule.api_group:
+        return None
+    key = _key(pod, rule, [controller.name], [controller.name, controller.uid])
+    return OwnerInstance(key, rule, controller.name, controller.uid)
+
+
+def _key(pod: Pod, rule: OwnerRule, shown: Sequence[str], identity: Sequence[str]) -> GroupKey:
+    text = "\0".join((rule.api_group, rule.kind, *identity))
+    digest = hashlib.sha256(text.encode()).hexdigest()[:_HASH_DIGITS]
+    readable = "-".join(shown).lower().replace("_", "-").replace(".", "-")
+    readable = readable[: MAX_NAME_LENGTH - _HASH_DIGITS - 1].strip("-")
+    return GroupKey(GroupSource.BAYPLAN, pod.metadata.namespace, f"{readable}-{digest}" if readable else digest)

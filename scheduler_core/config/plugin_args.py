@@ -21,6 +21,7 @@ from scheduler_core.config.config_model import (
     Duration,
     DurationField,
     RuleProblem,
+    list_field,
     seconds,
 )
 from scheduler_core.config.validation import (
@@ -41,20 +42,20 @@ class NodeSelectorRequirement(ConfigModel):
 
     key: str = Field(default="", description="Label key, or name of the field (metadata.name).")
     operator: str = Field(default="", description="In, NotIn, Exists, DoesNotExist, Gt or Lt.")
-    values: tuple[str, ...] = Field(default=(), strict=False, description="Values for the operator.")
+    values: tuple[str, ...] = list_field("Values for the operator.")
 
 
 class NodeSelectorTerm(ConfigModel):
     """Requirements that must all match; a term without requirements matches no node."""
 
-    match_expressions: tuple[NodeSelectorRequirement, ...] = Field(default=(), strict=False)
-    match_fields: tuple[NodeSelectorRequirement, ...] = Field(default=(), strict=False)
+    match_expressions: tuple[NodeSelectorRequirement, ...] = list_field()
+    match_fields: tuple[NodeSelectorRequirement, ...] = list_field()
 
 
 class NodeSelector(ConfigModel):
     """Terms of which one must match."""
 
-    node_selector_terms: tuple[NodeSelectorTerm, ...] = Field(default=(), strict=False)
+    node_selector_terms: tuple[NodeSelectorTerm, ...] = list_field()
 
     def rule_problems(self) -> Iterator[RuleProblem]:
         for index, term in enumerate(self.node_selector_terms):
@@ -77,9 +78,7 @@ class NodeAffinity(ConfigModel):
     """Required and preferred terms."""
 
     required_during_scheduling_ignored_during_execution: NodeSelector | None = None
-    preferred_during_scheduling_ignored_during_execution: tuple[PreferredSchedulingTerm, ...] = Field(
-        default=(), strict=False
-    )
+    preferred_during_scheduling_ignored_during_execution: tuple[PreferredSchedulingTerm, ...] = list_field()
 
 
 class LabelSelectorRequirement(ConfigModel):
@@ -87,14 +86,14 @@ class LabelSelectorRequirement(ConfigModel):
 
     key: str = Field(min_length=1)
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
-    values: tuple[str, ...] = Field(default=(), strict=False)
+    values: tuple[str, ...] = list_field()
 
 
 class LabelSelector(ConfigModel):
     """Selects pods by labels; empty selects all."""
 
     match_labels: dict[str, str] = Field(default_factory=dict)
-    match_expressions: tuple[LabelSelectorRequirement, ...] = Field(default=(), strict=False)
+    match_expressions: tuple[LabelSelectorRequirement, ...] = list_field()
 
 
 class TopologySpreadConstraint(ConfigModel):
@@ -107,7 +106,7 @@ class TopologySpreadConstraint(ConfigModel):
     min_domains: int | None = Field(default=None, le=INT32_MAX)
     node_affinity_policy: Literal["Honor", "Ignore"] | None = None
     node_taints_policy: Literal["Honor", "Ignore"] | None = None
-    match_label_keys: tuple[str, ...] = Field(default=(), strict=False)
+    match_label_keys: tuple[str, ...] = list_field()
 
     def rule_problems(self) -> Iterator[RuleProblem]:
         """Check that the topology key is a label key."""
@@ -224,8 +223,8 @@ def _shape_problems(shape: tuple[UtilizationShapePoint, ...]) -> Iterator[RulePr
 class RequestedToCapacityRatioParam(ConfigModel):
     """The scoring function of the RequestedToCapacityRatio strategy."""
 
-    shape: tuple[UtilizationShapePoint, ...] = Field(
-        default=(), strict=False, description="Points of the function, in ascending order of utilization; at least one."
+    shape: tuple[UtilizationShapePoint, ...] = list_field(
+        "Points of the function, in ascending order of utilization; at least one."
     )
 
     def rule_problems(self) -> Iterator[RuleProblem]:
@@ -244,9 +243,7 @@ class ScoringStrategy(ConfigModel):
         description="LeastAllocated prefers nodes with many free resources, MostAllocated nodes with few, "
         "RequestedToCapacityRatio uses a function of the utilization.",
     )
-    resources: tuple[ResourceSpec, ...] = Field(
-        default=(), strict=False, description="Scored resources; by default cpu and memory with weight 1."
-    )
+    resources: tuple[ResourceSpec, ...] = list_field("Scored resources; by default cpu and memory with weight 1.")
     requested_to_capacity_ratio: RequestedToCapacityRatioParam | None = Field(
         default=None, description="The scoring function; only with type RequestedToCapacityRatio."
     )
@@ -310,13 +307,9 @@ class InterPodAffinityArgs(ConfigModel):
 class NodeResourcesFitArgs(ConfigModel):
     """Ignored extended resources, and the scoring strategy."""
 
-    ignored_resources: tuple[str, ...] = Field(
-        default=(), strict=False, description="Extended resources that the filter ignores."
-    )
-    ignored_resource_groups: tuple[str, ...] = Field(
-        default=(),
-        strict=False,
-        description="Prefixes of extended resources that the filter ignores, such as example.com.",
+    ignored_resources: tuple[str, ...] = list_field("Extended resources that the filter ignores.")
+    ignored_resource_groups: tuple[str, ...] = list_field(
+        "Prefixes of extended resources that the filter ignores, such as example.com."
     )
     scoring_strategy: ScoringStrategy = Field(
         default=ScoringStrategy(type="LeastAllocated"), description="Scoring strategy; LeastAllocated by default."
@@ -341,9 +334,7 @@ class NodeResourcesFitArgs(ConfigModel):
 class NodeResourcesBalancedAllocationArgs(ConfigModel):
     """The resources whose utilization is balanced."""
 
-    resources: tuple[BalancedResourceSpec, ...] = Field(
-        default=(), strict=False, description="Resources to balance; by default cpu and memory."
-    )
+    resources: tuple[BalancedResourceSpec, ...] = list_field("Resources to balance; by default cpu and memory.")
 
     def balanced_resources(self) -> tuple[str, ...]:
         """Return the names of the resources to balance: those listed, or CPU and memory."""
@@ -369,10 +360,8 @@ class PodTopologySpreadArgs(ConfigModel):
 
     zero_is_unset: ClassVar[frozenset[str]] = frozenset({"defaultingType"})
 
-    default_constraints: tuple[TopologySpreadConstraint, ...] = Field(
-        default=(),
-        strict=False,
-        description="Constraints for pods without constraints, without labelSelector. Needs defaultingType List.",
+    default_constraints: tuple[TopologySpreadConstraint, ...] = list_field(
+        "Constraints for pods without constraints, without labelSelector. Needs defaultingType List."
     )
     defaulting_type: Literal["System", "List"] = Field(
         default="System",
@@ -403,11 +392,9 @@ class VolumeBindingArgs(ConfigModel):
     bind_timeout_seconds: int = Field(
         default=600, ge=0, le=INT64_MAX, description="Timeout for binding a pod's volumes, in seconds."
     )
-    shape: tuple[UtilizationShapePoint, ...] = Field(
-        default=(),
-        strict=False,
-        description="Points of the scoring function: used percentage of volumes or storage on a node, and score, "
-        "ascending in the first. By default nodes with more free storage score higher: 0 to 10, 100 to 0.",
+    shape: tuple[UtilizationShapePoint, ...] = list_field(
+        "Points of the scoring function: used percentage of volumes or storage on a node, and score, "
+        "ascending in the first. By default nodes with more free storage score higher: 0 to 10, 100 to 0."
     )
 
     def scoring_shape(self) -> tuple[UtilizationShapePoint, ...]:

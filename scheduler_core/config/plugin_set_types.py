@@ -19,7 +19,7 @@ from typing import Any
 from msgspec import Struct
 from pydantic import Field
 
-from scheduler_core.config.config_model import INT32_MAX, ConfigModel, RuleProblem
+from scheduler_core.config.config_model import INT32_MAX, ConfigModel, RuleProblem, list_field
 from scheduler_core.config.validation import repeated
 from scheduler_core.errors import Problem
 
@@ -45,18 +45,14 @@ class Plugin(ConfigModel):
 class PluginSet(ConfigModel):
     """Plugins to enable and disable at one extension point."""
 
-    enabled: tuple[Plugin, ...] = Field(
-        default=(),
-        strict=False,
-        description="Plugins to enable, in this order. A plugin that the default set or multiPoint enables already is "
+    enabled: tuple[Plugin, ...] = list_field(
+        "Plugins to enable, in this order. A plugin that the default set or multiPoint enables already is "
         "moved before the other plugins of the point and gets this weight; other plugins are called last. "
-        "Under multiPoint, a default plugin keeps its position.",
+        "Under multiPoint, a default plugin keeps its position."
     )
-    disabled: tuple[Plugin, ...] = Field(
-        default=(),
-        strict=False,
-        description="Plugins of the default set or multiPoint to disable; an entry named "
-        '"*" disables all of them. Plugins in enabled stay enabled.',
+    disabled: tuple[Plugin, ...] = list_field(
+        "Plugins of the default set or multiPoint to disable; an entry named "
+        '"*" disables all of them. Plugins in enabled stay enabled.'
     )
 
     def rule_problems(self) -> Iterator[RuleProblem]:
@@ -71,48 +67,38 @@ class PluginSet(ConfigModel):
                 yield RuleProblem(("enabled", index, "name"), '"*" can only be disabled; name the plugins to enable')
 
 
+def _plugin_set(description: str) -> Any:
+    return Field(default=PluginSet(), description=description)
+
+
 class Plugins(ConfigModel):
     """Plugin sets of all extension points. A point that is not set keeps its default plugins."""
 
-    pre_enqueue: PluginSet = Field(
-        default=PluginSet(), description="Plugins that a pod must pass before it enters the active queue."
+    pre_enqueue: PluginSet = _plugin_set("Plugins that a pod must pass before it enters the active queue.")
+    queue_sort: PluginSet = _plugin_set(
+        "The plugin that orders the queue, PrioritySort by default; all profiles must have the same plugin "
+        "with the same args."
     )
-    queue_sort: PluginSet = Field(
-        default=PluginSet(),
-        description="The plugin that orders the queue, PrioritySort by default; all profiles must have the same plugin "
-        "with the same args.",
+    pre_filter: PluginSet = _plugin_set("Plugins that prepare Filter, reject the pod, or restrict the nodes.")
+    filter: PluginSet = _plugin_set(
+        "Plugins that rule out nodes that cannot run the pod. A node must pass all of them."
     )
-    pre_filter: PluginSet = Field(
-        default=PluginSet(),
-        description="Plugins that prepare Filter, reject the pod, or restrict the nodes.",
+    post_filter: PluginSet = _plugin_set(
+        "Plugins that are called in order when no node is feasible, such as preemption."
     )
-    filter: PluginSet = Field(
-        default=PluginSet(),
-        description="Plugins that rule out nodes that cannot run the pod. A node must pass all of them.",
+    pre_score: PluginSet = _plugin_set("Plugins that prepare scoring.")
+    score: PluginSet = _plugin_set(
+        "Plugins that score the feasible nodes, each with 0 to 100 points times its weight; the node with "
+        "the highest sum is chosen."
     )
-    post_filter: PluginSet = Field(
-        default=PluginSet(),
-        description="Plugins that are called in order when no node is feasible, such as preemption.",
-    )
-    pre_score: PluginSet = Field(default=PluginSet(), description="Plugins that prepare scoring.")
-    score: PluginSet = Field(
-        default=PluginSet(),
-        description="Plugins that score the feasible nodes, each with 0 to 100 points times its weight; the node with "
-        "the highest sum is chosen.",
-    )
-    reserve: PluginSet = Field(
-        default=PluginSet(), description="Plugins that reserve resources for the pod on the chosen node."
-    )
-    permit: PluginSet = Field(default=PluginSet(), description="Plugins that approve, reject or delay the binding.")
-    pre_bind: PluginSet = Field(default=PluginSet(), description="Plugins that prepare the binding.")
-    bind: PluginSet = Field(
-        default=PluginSet(), description="Plugins that bind the pod; they are called in order until one does."
-    )
-    post_bind: PluginSet = Field(default=PluginSet(), description="Plugins that are called after a pod was bound.")
-    multi_point: PluginSet = Field(
-        default=PluginSet(),
-        description="Plugins to enable at every extension point that they implement; the usual way to enable a plugin. "
-        "The sets of single points take precedence over it, and it takes precedence over the default set.",
+    reserve: PluginSet = _plugin_set("Plugins that reserve resources for the pod on the chosen node.")
+    permit: PluginSet = _plugin_set("Plugins that approve, reject or delay the binding.")
+    pre_bind: PluginSet = _plugin_set("Plugins that prepare the binding.")
+    bind: PluginSet = _plugin_set("Plugins that bind the pod; they are called in order until one does.")
+    post_bind: PluginSet = _plugin_set("Plugins that are called after a pod was bound.")
+    multi_point: PluginSet = _plugin_set(
+        "Plugins to enable at every extension point that they implement; the usual way to enable a plugin. "
+        "The sets of single points take precedence over it, and it takes precedence over the default set."
     )
 
     def points(self) -> dict[str, PluginSet]:

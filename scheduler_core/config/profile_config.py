@@ -17,7 +17,15 @@ from typing import ClassVar
 from msgspec import Struct
 from pydantic import Field
 
-from scheduler_core.config.config_model import INT32_MAX, INT64_MAX, ConfigModel, DurationField, RuleProblem, seconds
+from scheduler_core.config.config_model import (
+    INT32_MAX,
+    INT64_MAX,
+    ConfigModel,
+    DurationField,
+    RuleProblem,
+    list_field,
+    seconds,
+)
 from scheduler_core.config.gang_owners import GangSettings
 from scheduler_core.config.plugin_set_types import PluginConfig, Plugins, repeated_plugin_config
 from scheduler_core.config.validation import extended_resource_problems
@@ -99,11 +107,9 @@ class Extender(ConfigModel):
     node_cache_capable: bool = Field(
         default=False, description="Whether the extender caches nodes, so that requests contain only node names."
     )
-    managed_resources: tuple[ExtenderManagedResource, ...] = Field(
-        default=(),
-        strict=False,
-        description="Extended resources that the extender manages: it is called only for pods that request one of "
-        "them. When empty, it is called for all pods.",
+    managed_resources: tuple[ExtenderManagedResource, ...] = list_field(
+        "Extended resources that the extender manages: it is called only for pods that request one of "
+        "them. When empty, it is called for all pods."
     )
     ignorable: bool = Field(
         default=False, description="Whether scheduling continues if the extender is unreachable or returns an error."
@@ -217,17 +223,11 @@ class ProfileSettings(ConfigModel):
         "KubeSchedulerConfiguration v1. Everything else is as in kube-scheduler's default profile. The result is in "
         "status.resolvedPlugins.",
     )
-    plugin_config: tuple[PluginConfig, ...] = Field(
-        default=(),
-        strict=False,
-        description="Args of plugins, in the syntax of KubeSchedulerConfiguration v1; one entry for each plugin. "
-        "The plugin validates them; problems are reported in the condition Accepted.",
+    plugin_config: tuple[PluginConfig, ...] = list_field(
+        "Args of plugins, in the syntax of KubeSchedulerConfiguration v1; one entry for each plugin. "
+        "The plugin validates them; problems are reported in the condition Accepted."
     )
-    extenders: tuple[Extender, ...] = Field(
-        default=(),
-        strict=False,
-        description="HTTP extenders of this profile's decisions, called in this order.",
-    )
+    extenders: tuple[Extender, ...] = list_field("HTTP extenders of this profile's decisions, called in this order.")
     gangs: GangSettings = Field(
         default=GangSettings(), description="Gangs among the pods of this profile that need no PodGroup of the user."
     )

@@ -17,6 +17,7 @@ from scheduler_core.config.config_model import (
     Duration,
     DurationField,
     RuleProblem,
+    list_field,
     seconds,
 )
 from scheduler_core.config.plugin_args import API_VERSION, in_tree_args_problems
@@ -119,7 +120,7 @@ class KubeSchedulerProfile(ConfigModel):
     scheduler_name: str = ""
     percentage_of_nodes_to_score: int | None = Field(default=None, ge=0, le=100)
     plugins: KubeSchedulerPlugins = KubeSchedulerPlugins()
-    plugin_config: tuple[PluginConfig, ...] = Field(default=(), strict=False)
+    plugin_config: tuple[PluginConfig, ...] = list_field()
 
     def rule_problems(self) -> Iterator[RuleProblem]:
         yield from repeated_plugin_config(self.plugin_config)
@@ -138,8 +139,8 @@ class KubeSchedulerConfiguration(ConfigModel):
     percentage_of_nodes_to_score: int = Field(default=0, ge=0, le=100)
     pod_initial_backoff_seconds: int = Field(default=1, gt=0, le=INT64_MAX)
     pod_max_backoff_seconds: int = Field(default=10, ge=-INT64_MAX - 1, le=INT64_MAX)
-    profiles: tuple[KubeSchedulerProfile, ...] = Field(default=(), strict=False)
-    extenders: tuple[Extender, ...] = Field(default=(), strict=False)
+    profiles: tuple[KubeSchedulerProfile, ...] = list_field()
+    extenders: tuple[Extender, ...] = list_field()
     delay_cache_until_active: bool = False
 
     @model_validator(mode="before")

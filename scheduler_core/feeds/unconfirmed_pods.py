@@ -1,7 +1,10 @@
-"""Settles assumed pods whose confirmation is late, by reading them.
+"""Settles what the scheduler wrote and no watch shows, by reading it: binds of pods, and created resource claims.
 
 A timer alone never decides: guessing "not bound" overcommits the node, guessing "bound" leaks it. The members of a gang
 are read together, so that a gang of which no bind took effect is requeued as a whole.
+
+A claim is in the index from its creation on. If it is deleted while the watch is late, and the watch cannot be
+continued, the next list does not contain it, and no event reports its deletion: its devices would stay in use.
 """
 
 from __future__ import annotations
@@ -13,12 +16,14 @@ from dataclasses import dataclass
 from scheduler_core.cycle.freed_capacity_event import FreedCapacity
 from scheduler_core.cycle.internal_errors import try_twice
 from scheduler_core.cycle.suspension import Suspension
-from scheduler_core.errors import ClusterWriteError
+from scheduler_core.errors import ClusterWriteError, NotFoundError
+from scheduler_core.feeds.object_feed import DeviceFeed
 from scheduler_core.feeds.pod_and_node_feed import PodAndNodeFeed
 from scheduler_core.model.pod import Pod
-from scheduler_core.ports import Clock, ClusterWriter
+from scheduler_core.ports import ClaimWriter, Clock, ClusterWriter
 from scheduler_core.queueing.gang_registry import Gangs
 from scheduler_core.snapshot.cluster_cache import ClusterCache, PodState
+from scheduler_core.snapshot.indexes.device_index import DeviceIndex
 from scheduler_core.snapshot.pod_info import PodInfo
 
 log = logging.getLogger(__name__)
@@ -146,3 +151,32 @@ async def _read(writer: ClusterWriter, pods: list[PodInfo]) -> list[tuple[PodInf
             return []
         found.append((info, pod if pod is not None and pod.metadata.uid == info.uid else None))
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class UnshownClaims:
+    """Settles created claims that no watch shows."""
+
+    devices: DeviceIndex
+    writer: ClaimWriter | None
+    clock: Clock
+
+    async def settle(self, feed: DeviceFeed, after_seconds: float) -> None:
+        """Read every claim that was created, or read before, more than ``after_seconds`` ago and was not shown since.
+
+        One that does not exist is handled as deleted. One that exists, or cannot be read, is read again later.
+        """
+        if self.writer is None:
+            return
+        for created in self.devices.unshown_claims(self.clock.now() - after_seconds):
+            claim, created.seconds = created.claim, self.clock.now()
+            try:
+                is_gone = (await self.writer.read(claim)).metadata.uid != claim.metadata.uid
+            except NotFoundError:
+                is_gone = True
+            except ClusterWriteError as error:
+                log.warning("resource claim %s was not shown by a watch and cannot be read: %s", claim.key, error)
+                continue
+            if is_gone:
+                log.warning("resource claim %s is gone; its devices are free", claim.key)
+                feed.deleted(claim)

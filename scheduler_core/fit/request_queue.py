@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from scheduler_core.config.gang_owners import OwnerInstance
 from scheduler_core.cycle.freed_capacity_event import FreedCapacity
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.errors import Problem
@@ -18,7 +19,6 @@ from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.status import Status
 from scheduler_core.gangs.held_room import WORKLOAD_LABEL
 from scheduler_core.gangs.reservation_lifecycle import GangReservations
-from scheduler_core.model.gang_owners import OwnerInstance
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import CompositePodGroup, GroupKey, GroupSource, GroupTopology, PodGroup
 from scheduler_core.ports import Clock
@@ -165,14 +165,14 @@ def _refusal(owner: OwnerInstance, request: FitRequest) -> str:
 
 def _group_of_owner(gang: Gang, owner: OwnerInstance) -> PodGroup:
     """Return the PodGroup that the operator creates for an owner; the request has all pods of the owner."""
-    new, size = owner.rule.new_group, len(gang.pods)
-    is_required = new.topology_mode == "Required"
+    rule, size = owner.rule, len(gang.pods)
+    topology = rule.topology
     return PodGroup(
         gang.key,
         f"fit/{gang.key}",
         size,
-        topology=GroupTopology(new.topology_key, is_required=is_required) if new.topology_key else None,
-        is_strict=new.queueing == "Strict",
+        topology=None if topology is None else GroupTopology(topology.key, is_required=topology.mode == "Required"),
+        is_strict=rule.queueing == "Strict",
         # The operator creates no object for one pod.
         is_basic=size == 1,
     )

@@ -28,13 +28,20 @@ from scheduler_core.errors import SchedulerCoreError
 from scheduler_core.gangs.held_room import HeldPod, HeldRoom, Holder, OwnPods, Terms
 from scheduler_core.gangs.reservation_lifecycle import GangReservations
 from scheduler_core.model.devices import AllocationResult
-from scheduler_core.model.lost_members import LostMember, RecordedLoss, is_preempted, owner_and_index
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, PodGroup
 from scheduler_core.placement.engine import Subsets
 from scheduler_core.placement.subsets import Group, domain_of_members, gang_subsets, scheduled_members
 from scheduler_core.ports import Clock, Timer
-from scheduler_core.queueing.gang_members import Gang, HealingOutcome, controller_of
+from scheduler_core.queueing.gang_members import (
+    Gang,
+    HealingOutcome,
+    LostMember,
+    RecordedLoss,
+    controller_of,
+    is_preempted,
+    owner_and_index,
+)
 from scheduler_core.queueing.gang_registry import Gangs
 from scheduler_core.snapshot.cluster_cache import ClusterCache
 from scheduler_core.snapshot.held_claims import claim_keys

@@ -68,8 +68,6 @@ class PodAffinityTerm(Struct, gc=False, frozen=True, rename="camel"):
 
 
 class WeightedPodAffinityTerm(Struct, gc=False, frozen=True, rename="camel"):
-    """A preferred term with its weight (1 to 100)."""
-
     weight: int
     pod_affinity_term: PodAffinityTerm = PodAffinityTerm()
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, field
 from msgspec.structs import force_setattr, replace
 
 from scheduler_core.model.affinity import NodeSelector
@@ -25,32 +25,17 @@ OPTIONAL_NODE_OPERATIONS = "DRAOptionalNodeOperations"
 """Feature that a node declares if its kubelet can skip operations of drivers."""
 
 
-class DeviceAttribute(
-    Struct,
-    gc=False,
-    frozen=True,
-    omit_defaults=True,
-    rename={
-        "int_value": "int",
-        "bool_value": "bool",
-        "string_value": "string",
-        "version_value": "version",
-        "int_values": "ints",
-        "bool_values": "bools",
-        "string_values": "strings",
-        "version_values": "versions",
-    },
-):
+class DeviceAttribute(Struct, gc=False, frozen=True, omit_defaults=True):
     """Value of an attribute: exactly one field is set; lists are behind the gate DRAListTypeAttributes."""
 
-    int_value: int | None = None
-    bool_value: bool | None = None
-    string_value: str | None = None
-    version_value: str | None = None
-    int_values: tuple[int, ...] = ()
-    bool_values: tuple[bool, ...] = ()
-    string_values: tuple[str, ...] = ()
-    version_values: tuple[str, ...] = ()
+    int_value: int | None = field(default=None, name="int")
+    bool_value: bool | None = field(default=None, name="bool")
+    string_value: str | None = field(default=None, name="string")
+    version_value: str | None = field(default=None, name="version")
+    int_values: tuple[int, ...] = field(default=(), name="ints")
+    bool_values: tuple[bool, ...] = field(default=(), name="bools")
+    string_values: tuple[str, ...] = field(default=(), name="strings")
+    version_values: tuple[str, ...] = field(default=(), name="versions")
 
     @property
     def scalar(self) -> tuple[str, int | bool | str] | None:
@@ -104,8 +89,6 @@ class DeviceCapacity(Struct, gc=False, frozen=True, omit_defaults=True, rename="
 
 
 class Counter(Struct, gc=False, frozen=True, rename="camel"):
-    """Amount of a counter."""
-
     value: Quantity
 
 
@@ -217,8 +200,6 @@ class ResourceSlice(Struct, gc=False, frozen=True, rename="camel"):
 
 
 class CelSelector(Struct, gc=False, frozen=True, rename="camel"):
-    """An expression over a device."""
-
     expression: str
 
 
@@ -373,10 +354,10 @@ class ClaimConfiguration(Struct, gc=False, frozen=True, omit_defaults=True, rena
     opaque: OpaqueConfiguration | None = None
 
 
-class DeviceClaim(Struct, gc=False, frozen=True, omit_defaults=True, rename={"request_list": "requests"}):
+class DeviceClaim(Struct, gc=False, frozen=True, omit_defaults=True):
     """``spec.devices`` of a claim; ``request_list`` is None, null on the wire, for a claim without requests."""
 
-    request_list: tuple[DeviceRequest, ...] | None = None
+    request_list: tuple[DeviceRequest, ...] | None = field(default=None, name="requests")
     constraints: tuple[DeviceConstraint, ...] = ()
     config: tuple[ClaimConfiguration, ...] = ()
 
@@ -390,17 +371,7 @@ class ResourceClaimSpec(Struct, gc=False, frozen=True, omit_defaults=True, renam
     devices: DeviceClaim = DeviceClaim()
 
 
-_RESULT_NAMES = {
-    "admin_access": "adminAccess",
-    "binding_conditions": "bindingConditions",
-    "binding_failure_conditions": "bindingFailureConditions",
-    "share_id": "shareID",
-    "consumed_capacity": "consumedCapacity",
-    "skip_node_operations": "skipNodeOperations",
-}
-
-
-class DeviceRequestResult(Struct, gc=False, frozen=True, omit_defaults=True, rename=_RESULT_NAMES):
+class DeviceRequestResult(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
     """An allocated device.
 
     Attributes:
@@ -417,7 +388,7 @@ class DeviceRequestResult(Struct, gc=False, frozen=True, omit_defaults=True, ren
     tolerations: tuple[DeviceToleration, ...] = ()
     binding_conditions: tuple[str, ...] = ()
     binding_failure_conditions: tuple[str, ...] = ()
-    share_id: str | None = None
+    share_id: str | None = field(default=None, name="shareID")
     consumed_capacity: dict[str, Quantity] = {}
     skip_node_operations: tuple[str, ...] = ()
 
@@ -458,10 +429,7 @@ class ClaimConsumer(Struct, gc=False, frozen=True, omit_defaults=True, rename="c
     api_group: str = ""
 
 
-_STATUS_NAMES = {"share_id": "shareID", "condition_list": "conditions", "network_data": "networkData"}
-
-
-class AllocatedDeviceStatus(Struct, gc=False, frozen=True, omit_defaults=True, rename=_STATUS_NAMES):
+class AllocatedDeviceStatus(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
     """State of an allocated device as its driver reports it; ``condition_list`` may be null on the wire.
 
     ``data`` and ``network_data`` are only compared: a change of them requeues the pods that wait for the claim.
@@ -470,8 +438,8 @@ class AllocatedDeviceStatus(Struct, gc=False, frozen=True, omit_defaults=True, r
     driver: str
     pool: str
     device: str
-    share_id: str | None = None
-    condition_list: tuple[ObjectCondition, ...] | None = None
+    share_id: str | None = field(default=None, name="shareID")
+    condition_list: tuple[ObjectCondition, ...] | None = field(default=None, name="conditions")
     data: Raw = NO_DATA
     network_data: Raw = NO_DATA
 
@@ -540,8 +508,6 @@ def _text(value: Any) -> str:
 
 
 class ClaimTemplateMeta(Struct, gc=False, frozen=True, rename="camel"):
-    """Labels and annotations that claims of a template receive."""
-
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
 

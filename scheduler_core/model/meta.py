@@ -37,19 +37,26 @@ class ObjectMeta(Struct, gc=False, frozen=True, rename="camel"):
     creation_timestamp: datetime | None = None
     deletion_timestamp: datetime | None = None
 
+    @property
+    def controller(self) -> OwnerReference | None:
+        return next((owner for owner in self.owner_references if owner.controller), None)
+
     def is_controlled_by(self, uid: str) -> bool:
         """Return whether the object with this UID is the controller, such as the pod of a claim that is made for it."""
         return any(owner.controller and owner.uid == uid for owner in self.owner_references)
 
 
-class ObjectCondition(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
-    """A condition in the status of an object, as ``metav1.Condition``."""
-
+class Condition(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
     type: str
     status: str
     reason: str = ""
     message: str = ""
     observed_generation: int = 0
+
+
+class ObjectCondition(Condition, gc=False, frozen=True, omit_defaults=True, rename="camel"):
+    """A condition in the status of an object, as ``metav1.Condition``."""
+
     last_transition_time: datetime | None = None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.pod import Quantities
@@ -29,10 +29,10 @@ class NodeSpec(Struct, gc=False, frozen=True, rename="camel"):
         return policy is not None and bool(policy.disable_resize_preemption)
 
 
-class ContainerImage(Struct, gc=False, frozen=True, rename={"name_list": "names", "size_bytes": "sizeBytes"}):
+class ContainerImage(Struct, gc=False, frozen=True, rename="camel"):
     """An image on a node; ``name_list`` is None, null on the wire, for an image without a name; the size in bytes."""
 
-    name_list: tuple[str, ...] | None = ()
+    name_list: tuple[str, ...] | None = field(default=(), name="names")
     size_bytes: int = 0
 
     @property

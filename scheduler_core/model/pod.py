@@ -9,9 +9,10 @@ from __future__ import annotations
 from datetime import datetime
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from scheduler_core.model.affinity import Affinity, LabelSelector
-from scheduler_core.model.meta import ObjectMeta
+from scheduler_core.model.meta import Condition, ObjectMeta
 from scheduler_core.model.taints import Toleration
 
 DEFAULT_SCHEDULER_NAME = "default-scheduler"
@@ -66,22 +67,16 @@ class EphemeralVolumeSource(Struct, gc=False, frozen=True, omit_defaults=True, r
 
 
 class GcePersistentDisk(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
-    """A GCE persistent disk by name."""
-
     pd_name: str
     read_only: bool = False
 
 
 class AwsElasticBlockStore(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
-    """An AWS EBS volume by ID."""
-
     volume_id: str = field(name="volumeID")
     read_only: bool = False
 
 
 class IscsiVolume(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
-    """An iSCSI target and LUN."""
-
     target_portal: str = ""
     iqn: str = ""
     lun: int = 0
@@ -106,20 +101,14 @@ class AzureDisk(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel
 
 
 class CinderVolume(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
-    """An OpenStack Cinder volume by ID."""
-
     volume_id: str = field(default="", name="volumeID")
 
 
 class PortworxVolume(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
-    """A Portworx volume by ID."""
-
     volume_id: str = field(default="", name="volumeID")
 
 
 class VsphereVolume(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
-    """A vSphere disk by path."""
-
     volume_path: str = ""
 
 
@@ -129,43 +118,28 @@ class AzureFile(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel
 
 
 class InlineCsi(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
-    """An inline CSI volume, by driver."""
-
     driver: str = ""
 
 
 class ImageVolumeSource(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
-    """A volume from an OCI image."""
-
     reference: str = ""
 
 
-_VOLUME_NAMES = {
-    "claim": "persistentVolumeClaim",
-    "gce": "gcePersistentDisk",
-    "aws": "awsElasticBlockStore",
-    "azure_disk": "azureDisk",
-    "azure_file": "azureFile",
-    "portworx": "portworxVolume",
-    "vsphere": "vsphereVolume",
-}
-
-
-class Volume(Struct, gc=False, frozen=True, omit_defaults=True, rename=_VOLUME_NAMES):
+class Volume(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
     """A volume; all fields are None for sources that no plugin reads."""
 
     name: str = ""
-    claim: ClaimVolumeSource | None = None
+    claim: ClaimVolumeSource | None = field(default=None, name="persistentVolumeClaim")
     ephemeral: EphemeralVolumeSource | None = None
-    gce: GcePersistentDisk | None = None
-    aws: AwsElasticBlockStore | None = None
+    gce: GcePersistentDisk | None = field(default=None, name="gcePersistentDisk")
+    aws: AwsElasticBlockStore | None = field(default=None, name="awsElasticBlockStore")
     iscsi: IscsiVolume | None = None
     rbd: RbdVolume | None = None
     azure_disk: AzureDisk | None = None
     azure_file: AzureFile | None = None
     cinder: CinderVolume | None = None
-    portworx: PortworxVolume | None = None
-    vsphere: VsphereVolume | None = None
+    portworx: PortworxVolume | None = field(default=None, name="portworxVolume")
+    vsphere: VsphereVolume | None = field(default=None, name="vsphereVolume")
     csi: InlineCsi | None = None
     image: ImageVolumeSource | None = None
 
@@ -250,24 +224,13 @@ class PodSpec(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel")
     restart_policy: str = "Always"
 
 
-class PodCondition(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
-    type: str
-    status: str
-    reason: str = ""
-    message: str = ""
-    observed_generation: int = 0
-
+class PodCondition(Condition, gc=False, frozen=True, omit_defaults=True, rename="camel"):
     def has_same_content(self, other: PodCondition) -> bool:
         """Return whether both are equal except for the generation, so that no patch is needed.
 
         Follows kube-scheduler v1.37.1, ``pkg/api/v1/pod/util.go`` (``UpdatePodCondition``).
         """
-        return (self.type, self.status, self.reason, self.message) == (
-            other.type,
-            other.status,
-            other.reason,
-            other.message,
-        )
+        return replace(self, observed_generation=other.observed_generation) == other
 
 
 class ContainerStatus(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):

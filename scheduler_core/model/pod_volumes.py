@@ -9,7 +9,8 @@ treats their volumes as not migrated (``nodevolumelimits/utils.go``).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -17,7 +18,15 @@ from msgspec import Struct
 
 from scheduler_core.errors import StorageError
 from scheduler_core.model.affinity import NodeSelector, NodeSelectorTerm, Requirement
-from scheduler_core.model.pod import AwsElasticBlockStore, AzureDisk, Pod, Volume
+from scheduler_core.model.pod import (
+    AwsElasticBlockStore,
+    AzureDisk,
+    CinderVolume,
+    GcePersistentDisk,
+    Pod,
+    PortworxVolume,
+    Volume,
+)
 from scheduler_core.model.storage import PersistentVolume, VolumeNodeAffinity
 
 ZONE = "topology.kubernetes.io/zone"
@@ -30,8 +39,7 @@ _UNSPECIFIED = "UNSPECIFIED"
 _AWS_VOLUME = re.compile(r"vol-[^/]*")
 _GCE_ZONE_PARTS = 3
 
-_Handle = Callable[[PersistentVolume], str]
-_InlineHandle = Callable[[Volume], str]
+_Source = PersistentVolume | Volume
 
 
 class InTreePlugin(Struct, frozen=True):
@@ -68,22 +76,16 @@ def in_tree_plugin_named(name: str) -> InTreePlugin | None:
     return _BY_NAME.get(name)
 
 
-def in_tree_plugin(source: PersistentVolume | Volume) -> InTreePlugin | None:
+def in_tree_plugin(volume: _Source) -> InTreePlugin | None:
     """Return the in-tree plugin of a persistent volume's or pod volume's source; None for any other source."""
-    holder = source.spec if isinstance(source, PersistentVolume) else source
+    holder = volume.spec if isinstance(volume, PersistentVolume) else volume
     return next((plugin for plugin in _PLUGINS if getattr(holder, plugin.source) is not None), None)
 
 
-def translated_handle(volume: PersistentVolume, plugin: InTreePlugin) -> str:
-    """Return the CSI volume handle of an in-tree volume; raise StorageError if the source cannot be translated."""
-    handle: _Handle = _HANDLES[plugin.source]
-    return handle(volume)
-
-
-def translated_inline_handle(volume: Volume, plugin: InTreePlugin) -> str:
-    """Return the CSI volume handle of an in-tree volume. Raises StorageError: it has none."""
-    handle: _InlineHandle = _INLINE_HANDLES[plugin.source]
-    return handle(volume)
+def translated_handle(volume: _Source, plugin: InTreePlugin) -> str:
+    """Return the CSI volume handle of a volume of an in-tree plugin. Raises StorageError: it cannot be translated."""
+    holder, labels = (volume.spec, volume.metadata.labels) if isinstance(volume, PersistentVolume) else (volume, {})
+    return _HANDLES[plugin.source](getattr(holder, plugin.source), labels)
 
 
 def translated_affinity(volume: PersistentVolume, plugin: InTreePlugin) -> VolumeNodeAffinity | None:
@@ -143,15 +145,12 @@ def _renamed(term: NodeSelectorTerm, names: dict[str, str]) -> NodeSelectorTerm:
     return msgspec.structs.replace(term, match_expressions=expressions)
 
 
-def _gce_handle(volume: PersistentVolume) -> str:
-    disk = volume.spec.gce
-    name = disk.pd_name if disk is not None else ""
-    labels = volume.metadata.labels
+def _gce_handle(source: GcePersistentDisk, labels: Mapping[str, str]) -> str:
     text = labels.get(BETA_ZONE) or labels.get(ZONE, "")
     zones = text.split(ZONES_SEPARATOR)
     if len(zones) > 1:
-        return f"projects/{_UNSPECIFIED}/regions/{_gce_region(zones)}/disks/{name}"
-    return f"projects/{_UNSPECIFIED}/zones/{text or _UNSPECIFIED}/disks/{name}"
+        return f"projects/{_UNSPECIFIED}/regions/{_gce_region(zones)}/disks/{source.pd_name}"
+    return f"projects/{_UNSPECIFIED}/zones/{text or _UNSPECIFIED}/disks/{source.pd_name}"
 
 
 def _gce_region(zones: list[str]) -> str:
@@ -169,13 +168,8 @@ def _gce_region(zones: list[str]) -> str:
     return regions.pop()
 
 
-def _gce_inline_handle(volume: Volume) -> str:
-    name = volume.gce.pd_name if volume.gce is not None else ""
-    return f"projects/{_UNSPECIFIED}/zones/{_UNSPECIFIED}/disks/{name}"
-
-
-def _aws_handle(source: AwsElasticBlockStore | None) -> str:
-    text = source.volume_id if source is not None else ""
+def _aws_handle(source: AwsElasticBlockStore, _: Mapping[str, str]) -> str:
+    text = source.volume_id
     if not text.startswith("aws://"):
         return text
     identity = urlsplit(text).path.strip("/")
@@ -184,28 +178,24 @@ def _aws_handle(source: AwsElasticBlockStore | None) -> str:
     return identity
 
 
-def _azure_handle(source: AzureDisk | None) -> str:
-    if source is None:
-        return ""
+def _azure_handle(source: AzureDisk, _: Mapping[str, str]) -> str:
     if source.kind is not None and source.kind.lower() != "managed":
         raise StorageError(f"kind({source.kind}) is not supported in csi migration")
     return source.disk_uri
 
 
-_HANDLES: dict[str, _Handle] = {
+def _handle_by_id(source: CinderVolume | PortworxVolume, _: Mapping[str, str]) -> str:
+    return source.volume_id
+
+
+_HANDLES: dict[str, Callable[[Any, Mapping[str, str]], str]] = {
     "gce": _gce_handle,
-    "aws": lambda volume: _aws_handle(volume.spec.aws),
-    "azure_disk": lambda volume: _azure_handle(volume.spec.azure_disk),
-    "cinder": lambda volume: volume.spec.cinder.volume_id if volume.spec.cinder is not None else "",
-    "portworx": lambda volume: volume.spec.portworx.volume_id if volume.spec.portworx is not None else "",
+    "aws": _aws_handle,
+    "azure_disk": _azure_handle,
+    "cinder": _handle_by_id,
+    "portworx": _handle_by_id,
 }
-_INLINE_HANDLES: dict[str, _InlineHandle] = {
-    "gce": _gce_inline_handle,
-    "aws": lambda volume: _aws_handle(volume.aws),
-    "azure_disk": lambda volume: _azure_handle(volume.azure_disk),
-    "cinder": lambda volume: volume.cinder.volume_id if volume.cinder is not None else "",
-    "portworx": lambda volume: volume.portworx.volume_id if volume.portworx is not None else "",
-}
+"""By source, functions of it and of the labels of a persistent volume, which have the zones of a GCE disk."""
 
 
 CsiVolume = tuple[str, str]
@@ -280,7 +270,7 @@ def pod_volumes(pod: Pod) -> PodVolumes:
         drivers.append(plugin.driver)
         if plugin.is_migrated:
             try:
-                inline.append(InlineVolume(volume.name, (plugin.driver, translated_inline_handle(volume, plugin))))
+                inline.append(InlineVolume(volume.name, (plugin.driver, translated_handle(volume, plugin))))
             except StorageError as error:
                 inline.append(InlineVolume(volume.name, (plugin.driver, ""), str(error)))
     if not (claims or disks or drivers):

@@ -30,6 +30,7 @@ from scheduler_core.model.affinity import (
     PodAffinityTerm,
     PreferredSchedulingTerm,
     Requirement,
+    WeightedPodAffinityTerm,
 )
 from scheduler_core.model.pod import Pod
 
@@ -441,28 +442,19 @@ def affinity_terms(pod: Pod) -> AffinityTerms:
     namespace = pod.metadata.namespace
     problems: list[str] = []
 
-    def required(of: PodAffinity | None) -> tuple[AffinityTerm, ...]:
+    def compiled(terms: Iterable[WeightedPodAffinityTerm]) -> tuple[AffinityTerm, ...]:
         try:
-            return () if of is None else tuple(_term(term, namespace, 0) for term in of.required)
+            return tuple(_term(each.pod_affinity_term, namespace, each.weight) for each in terms)
         except SelectorError as error:
             problems.append(str(error))
             return ()
 
-    def preferred(of: PodAffinity | None) -> tuple[AffinityTerm, ...]:
-        try:
-            entries = () if of is None else of.preferred
-            return tuple(_term(entry.pod_affinity_term, namespace, entry.weight) for entry in entries)
-        except SelectorError as error:
-            problems.append(str(error))
-            return ()
-
-    return AffinityTerms(
-        required(affinity.pod_affinity),
-        required(affinity.pod_anti_affinity),
-        preferred(affinity.pod_affinity),
-        preferred(affinity.pod_anti_affinity),
-        "; ".join(problems),
+    near, apart = (each or PodAffinity() for each in (affinity.pod_affinity, affinity.pod_anti_affinity))
+    required, required_anti = (
+        compiled(WeightedPodAffinityTerm(0, term) for term in each.required) for each in (near, apart)
     )
+    preferred, preferred_anti = compiled(near.preferred), compiled(apart.preferred)
+    return AffinityTerms(required, required_anti, preferred, preferred_anti, "; ".join(problems))
 
 
 def _term(term: PodAffinityTerm, own_namespace: str, weight: int) -> AffinityTerm:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from scheduler_core.model.affinity import LabelSelector, NodeSelector
 from scheduler_core.model.meta import AnnotatedMeta, ObjectMeta
@@ -51,15 +51,11 @@ class ClaimPointer(Struct, gc=False, frozen=True, rename="camel"):
 
 
 class CsiVolumeSource(Struct, gc=False, frozen=True, rename="camel"):
-    """A volume of a CSI driver."""
-
     driver: str = ""
     volume_handle: str = ""
 
 
 class AzureFileVolume(Struct, gc=False, frozen=True, rename="camel"):
-    """An Azure file share of a persistent volume."""
-
     share_name: str = ""
     secret_name: str = ""
     secret_namespace: str | None = None
@@ -71,23 +67,7 @@ class VolumeNodeAffinity(Struct, gc=False, frozen=True, rename="camel"):
     required: NodeSelector | None = None
 
 
-_SOURCE_NAMES = {
-    "gce": "gcePersistentDisk",
-    "aws": "awsElasticBlockStore",
-    "portworx": "portworxVolume",
-    "vsphere": "vsphereVolume",
-    "azure_disk": "azureDisk",
-    "azure_file": "azureFile",
-    "access_modes": "accessModes",
-    "claim_ref": "claimRef",
-    "storage_class_name": "storageClassName",
-    "volume_mode": "volumeMode",
-    "volume_attributes_class_name": "volumeAttributesClassName",
-    "node_affinity": "nodeAffinity",
-}
-
-
-class PersistentVolumeSpec(Struct, gc=False, frozen=True, rename=_SOURCE_NAMES):
+class PersistentVolumeSpec(Struct, gc=False, frozen=True, rename="camel"):
     """``spec`` of a volume; all fields are None for sources that no plugin reads."""
 
     capacity: Quantities = {}
@@ -98,13 +78,13 @@ class PersistentVolumeSpec(Struct, gc=False, frozen=True, rename=_SOURCE_NAMES):
     volume_attributes_class_name: str | None = None
     node_affinity: VolumeNodeAffinity | None = None
     csi: CsiVolumeSource | None = None
-    gce: GcePersistentDisk | None = None
-    aws: AwsElasticBlockStore | None = None
+    gce: GcePersistentDisk | None = field(default=None, name="gcePersistentDisk")
+    aws: AwsElasticBlockStore | None = field(default=None, name="awsElasticBlockStore")
     azure_disk: AzureDisk | None = None
     azure_file: AzureFileVolume | None = None
     cinder: CinderVolume | None = None
-    portworx: PortworxVolume | None = None
-    vsphere: VsphereVolume | None = None
+    portworx: PortworxVolume | None = field(default=None, name="portworxVolume")
+    vsphere: VsphereVolume | None = field(default=None, name="vsphereVolume")
 
 
 class VolumePhase(Struct, gc=False, frozen=True, rename="camel"):
@@ -114,8 +94,6 @@ class VolumePhase(Struct, gc=False, frozen=True, rename="camel"):
 
 
 class PersistentVolume(Struct, gc=False, frozen=True, rename="camel"):
-    """A v1 PersistentVolume."""
-
     metadata: AnnotatedMeta
     spec: PersistentVolumeSpec = PersistentVolumeSpec()
     status: VolumePhase = VolumePhase()
@@ -150,8 +128,6 @@ class PersistentVolumeClaimSpec(Struct, gc=False, frozen=True, rename="camel"):
 
 
 class PersistentVolumeClaim(Struct, gc=False, frozen=True, rename="camel"):
-    """A v1 PersistentVolumeClaim."""
-
     metadata: AnnotatedMeta
     spec: PersistentVolumeClaimSpec = PersistentVolumeClaimSpec()
     status: VolumePhase = VolumePhase()
@@ -176,8 +152,6 @@ class PersistentVolumeClaim(Struct, gc=False, frozen=True, rename="camel"):
 
 
 class TopologySelectorRequirement(Struct, gc=False, frozen=True, rename="camel"):
-    """A label with the allowed values."""
-
     key: str
     values: tuple[str, ...] = ()
 
@@ -189,8 +163,6 @@ class TopologySelectorTerm(Struct, gc=False, frozen=True, rename="camel"):
 
 
 class StorageClass(Struct, gc=False, frozen=True, rename="camel"):
-    """A storage.k8s.io/v1 StorageClass."""
-
     metadata: AnnotatedMeta
     provisioner: str = ""
     volume_binding_mode: str | None = None
@@ -231,10 +203,10 @@ class CsiNodeDriver(Struct, gc=False, frozen=True, rename="camel"):
         return None if self.allocatable is None else self.allocatable.count
 
 
-class CsiNodeSpec(Struct, gc=False, frozen=True, rename={"driver_list": "drivers"}):
+class CsiNodeSpec(Struct, gc=False, frozen=True):
     """``spec`` of a CSINode; ``driver_list`` is None, null on the wire, for a node without drivers."""
 
-    driver_list: tuple[CsiNodeDriver, ...] | None = ()
+    driver_list: tuple[CsiNodeDriver, ...] | None = field(default=(), name="drivers")
 
     @property
     def drivers(self) -> tuple[CsiNodeDriver, ...]:
@@ -262,8 +234,6 @@ class CsiDriverSpec(Struct, gc=False, frozen=True, rename="camel"):
 
 
 class CsiDriver(Struct, gc=False, frozen=True, rename="camel"):
-    """A storage.k8s.io/v1 CSIDriver."""
-
     metadata: ObjectMeta
     spec: CsiDriverSpec = CsiDriverSpec()
 
@@ -284,8 +254,6 @@ class CsiStorageCapacity(Struct, gc=False, frozen=True, rename="camel"):
 
 
 class AttachmentSource(Struct, gc=False, frozen=True, rename="camel"):
-    """The attached volume."""
-
     persistent_volume_name: str | None = None
 
 

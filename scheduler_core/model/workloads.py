@@ -26,22 +26,16 @@ class Service(Struct, gc=False, frozen=True, rename="camel"):
 
 
 class ReplicationController(Struct, gc=False, frozen=True, rename="camel"):
-    """A v1 ReplicationController."""
-
     metadata: ObjectMeta
     spec: LabelPairsSpec = LabelPairsSpec()
 
 
 class ReplicaSet(Struct, gc=False, frozen=True, rename="camel"):
-    """An apps/v1 ReplicaSet."""
-
     metadata: ObjectMeta
     spec: LabelSelectorSpec = LabelSelectorSpec()
 
 
 class StatefulSet(Struct, gc=False, frozen=True, rename="camel"):
-    """An apps/v1 StatefulSet."""
-
     metadata: ObjectMeta
     spec: LabelSelectorSpec = LabelSelectorSpec()
 
@@ -73,8 +67,6 @@ class PodDisruptionBudgetStatus(Struct, gc=False, frozen=True, rename="camel"):
 
 
 class PodDisruptionBudget(Struct, gc=False, frozen=True, rename="camel"):
-    """A policy/v1 PodDisruptionBudget."""
-
     metadata: ObjectMeta
     spec: PodDisruptionBudgetSpec = PodDisruptionBudgetSpec()
     status: PodDisruptionBudgetStatus = PodDisruptionBudgetStatus()

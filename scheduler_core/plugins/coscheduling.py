@@ -26,6 +26,7 @@ free. The state belongs to the plugin instance, so the next revision starts with
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from scheduler_core.config.plugin_args import CoschedulingArgs
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, EventRegistration, Hint, Resource
@@ -68,6 +69,7 @@ _FIRST_SWEEP = 256
 _FIRST_SECONDS, _LONGEST_SECONDS, _MOST_DOUBLINGS = 1.0, 10.0, 16
 
 
+@dataclass(slots=True)
 class Record:
     """State of one group.
 
@@ -79,16 +81,13 @@ class Record:
         backoffs: Number of backoffs since it was scheduled; each is longer than the one before.
     """
 
-    __slots__ = ("backed_off_until", "backoffs", "failed_at", "has_room_until", "held", "order", "timer")
-
-    def __init__(self) -> None:
-        self.failed_at: float | None = None
-        self.order: Order = (0, 0.0, "")
-        self.backed_off_until = 0.0
-        self.has_room_until = 0.0
-        self.held: dict[str, PodInfo] = {}
-        self.backoffs = 0
-        self.timer: Timer | None = None
+    failed_at: float | None = None
+    order: Order = (0, 0.0, "")
+    backed_off_until: float = 0.0
+    has_room_until: float = 0.0
+    held: dict[str, PodInfo] = field(default_factory=dict)
+    backoffs: int = 0
+    timer: Timer | None = None
 
 
 class Records:

@@ -19,6 +19,7 @@ selectors are matched without labels: a pod in a namespace that is selected only
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -103,14 +104,9 @@ class RequiredAffinity:
         return not (self.existing or self.anti_terms) and self.affinity_query is None
 
     def clone(self) -> RequiredAffinity:
-        copy = object.__new__(RequiredAffinity)
-        copy.affinity_query = self.affinity_query
-        copy.anti_terms = self.anti_terms
-        copy.is_own_match = self.is_own_match
-        copy.affinity = _cloned(self.affinity)
-        copy.anti = _cloned(self.anti)
-        copy.existing = _cloned(self.existing)
-        return copy
+        other = copy(self)
+        other.affinity, other.anti, other.existing = map(_cloned, (self.affinity, self.anti, self.existing))
+        return other
 
     def count(self, pod: PodInfo, other: PodInfo, where: tuple[NodeColumns, int], sign: int) -> None:
         nodes, row = where
@@ -214,22 +210,20 @@ WeightTables = tuple[DomainTable, ...]
 
 WEIGHTS: StateKey[WeightTables] = StateKey("InterPodAffinity/weights")
 
-_Part = tuple[str, int, Counts]
-"""A topology key, a weight, and the number of pods per row that it applies to."""
 _PartOfOthers = tuple[str, int, TermCounts]
-
-
-def has_preferences(pod: PodInfo) -> bool:
-    return bool(pod.terms.preferred or pod.terms.preferred_anti)
+"""A topology key, a weight, and the number of pods per row that it applies to."""
 
 
 def weight_tables(pod: PodInfo, nodes: NodeColumns, args: InterPodAffinityArgs) -> WeightTables:
     """Return the sums of weights per domain, without keys whose sums are all 0."""
     size = nodes.size
     by_row: dict[str, NDArray[np.int64]] = {}
-    for key, weight, counts in _own_parts(pod, nodes):
-        weighted = np.multiply(counts[:size], weight, dtype=np.int64)
-        by_row[key] = np.add(by_row[key], weighted, out=by_row[key]) if key in by_row else weighted
+    for sign, own in ((1, pod.terms.preferred), (-1, pod.terms.preferred_anti)):
+        for term in own:
+            counts = nodes.pod_index.query(term.query).total
+            weighted = np.multiply(counts[:size], sign * term.weight, dtype=np.int64)
+            key = term.topology_key
+            by_row[key] = np.add(by_row[key], weighted, out=by_row[key]) if key in by_row else weighted
     for key, weight, held in _parts_of_others(pod, nodes, args):
         nodes.steps.upkeep()
         if key not in by_row:
@@ -244,14 +238,6 @@ def weight_tables(pod: PodInfo, nodes: NodeColumns, args: InterPodAffinityArgs) 
     return tuple(tables)
 
 
-def _own_parts(pod: PodInfo, nodes: NodeColumns) -> Iterator[_Part]:
-    index = nodes.pod_index
-    for term in pod.terms.preferred:
-        yield term.topology_key, term.weight, index.query(term.query).total
-    for term in pod.terms.preferred_anti:
-        yield term.topology_key, -term.weight, index.query(term.query).total
-
-
 def _parts_of_others(pod: PodInfo, nodes: NodeColumns, args: InterPodAffinityArgs) -> Iterator[_PartOfOthers]:
     index, hard_weight = nodes.pod_index, args.hard_pod_affinity_weight
     if hard_weight > 0:
@@ -261,28 +247,6 @@ def _parts_of_others(pod: PodInfo, nodes: NodeColumns, args: InterPodAffinityArg
         yield held.term.topology_key, held.term.weight, held
     for held in index.matching_terms(TermKind.PREFERRED_ANTI, pod):
         yield held.term.topology_key, -held.term.weight, held
-
-
-def summed_weights(tables: WeightTables, count: int, rows: Rows) -> Scores:
-    """Return the sum of the weights of each row's domains, int64[count]."""
-    scores: Scores | None = None
-    for table in tables:
-        weights = table.counts.take(table.ids[rows])
-        scores = weights if scores is None else np.add(scores, weights, out=scores)
-    return np.zeros(count, dtype=np.int64) if scores is None else scores
-
-
-def normalized(raw: Scores) -> Scores:
-    """Scale scores between the lowest, 0, and the highest, 100; all are 0 if they are equal."""
-    if not len(raw):
-        return raw
-    lowest = int(raw.min())
-    span = int(raw.max()) - lowest
-    if span == 0:
-        return np.zeros(len(raw), dtype=np.int64)
-    # Division before multiplication, in float64, as in kube-scheduler; the other order rounds differently.
-    shares = (raw - lowest).astype(np.float64) / float(span)
-    return (shares * float(MAX_NODE_SCORE)).astype(np.int64)
 
 
 _NO_LABELS: dict[str, str] = {}
@@ -418,7 +382,8 @@ class InterPodAffinity(PreFilterPlugin, PreFilterExtensions, FilterPlugin, PreSc
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Status:
         """Sum the weights per domain; return Skip if there are none."""
-        if self._args.ignore_preferred_terms_of_existing_pods and not has_preferences(pod):
+        has_preferences = pod.terms.preferred or pod.terms.preferred_anti
+        if self._args.ignore_preferred_terms_of_existing_pods and not has_preferences:
             return SKIP
         if pod.terms.problem:
             return error(f"failed to parse pod: {pod.terms.problem}; correct the pod's spec")
@@ -432,9 +397,20 @@ class InterPodAffinity(PreFilterPlugin, PreFilterExtensions, FilterPlugin, PreSc
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Scores:
         """Return the sum of the weights of the row's domains, int64 per row; may be negative."""
-        count = nodes.size if isinstance(rows, slice) else len(rows)
-        return summed_weights(state.read(WEIGHTS), count, rows)
+        first, *others = state.read(WEIGHTS)
+        scores: Scores = first.counts.take(first.ids[rows])
+        for table in others:
+            scores += table.counts.take(table.ids[rows])
+        return scores
 
     def normalize(self, state: CycleState, pod: PodInfo, raw: Scores) -> Scores:
-        """Scale the scores between the lowest, 0, and the highest, 100."""
-        return normalized(raw)
+        """Scale the scores between the lowest, 0, and the highest, 100; all are 0 if they are equal."""
+        if not len(raw):
+            return raw
+        lowest = int(raw.min())
+        span = int(raw.max()) - lowest
+        if span == 0:
+            return np.zeros(len(raw), dtype=np.int64)
+        # Division before multiplication, in float64, as in kube-scheduler; the other order rounds differently.
+        shares = (raw - lowest).astype(np.float64) / float(span)
+        return (shares * float(MAX_NODE_SCORE)).astype(np.int64)

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 
-from scheduler_core.config import plugin_args as embedded
 from scheduler_core.config.plugin_args import NodeAffinityArgs
 from scheduler_core.errors import SelectorError
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, EventRegistration, Hint, Resource
@@ -37,15 +37,8 @@ from scheduler_core.framework.extension_points import (
 from scheduler_core.framework.handle import Handle
 from scheduler_core.framework.plugin import NodeChange
 from scheduler_core.framework.status import SKIP, SUCCESS, Status, error, unresolvable
-from scheduler_core.model.affinity import (
-    NodeAffinity as PodNodeAffinity,
-)
-from scheduler_core.model.affinity import (
-    NodeSelector,
-    NodeSelectorTerm,
-    PreferredSchedulingTerm,
-    Requirement,
-)
+from scheduler_core.model.affinity import NodeAffinity as PodNodeAffinity
+from scheduler_core.model.affinity import NodeSelectorTerm
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.selectors import (
@@ -90,10 +83,10 @@ class NodeAffinity(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin):
         self._added: NodeMatcher | None = None
         self._added_preferred: tuple[PreferredNodeTerm, ...] = ()
         self._has_added_preferred = False
-        self._matching: NodeMatching | None = None
+        self._matching = NodeMatching(handle.nodes)
         added = args.added_affinity if args is not None else None
         if added is not None:
-            affinity = _decoded(added)
+            affinity = msgspec.convert(added.model_dump(by_alias=True, exclude_none=True), PodNodeAffinity)
             if affinity.required is not None:
                 self._added = compile_readable_node_selector(affinity.required)
             self._added_preferred = compile_preferred_terms(affinity.preferred)
@@ -140,13 +133,12 @@ class NodeAffinity(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin):
         required = state.get(_REQUIRED)
         if required is None:
             required = pod.node_affinity
-        matching = self._matching_on(nodes)
-        matched = matching.required(required, rows)
+        matched = self._matching.required(required, rows)
         codes: Codes | None = None
         if matched is not None:
             codes = np.multiply(~matched, _MISMATCH, dtype=np.int16)
         if self._added is not None:
-            allowed = matching.selector(self._added, rows)
+            allowed = self._matching.selector(self._added, rows)
             if codes is None:
                 codes = (~allowed).astype(np.int16)
             else:
@@ -173,18 +165,11 @@ class NodeAffinity(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin):
         if terms is None:
             affinity = _node_affinity(pod.pod)
             terms = () if affinity is None else compile_preferred_terms(affinity.preferred)
-        matching = self._matching_on(nodes)
         scores: Scores | None = None
         for preferred in (*self._added_preferred, *terms):
-            weighted = np.multiply(matching.term(preferred.term, rows), preferred.weight, dtype=np.int64)
+            weighted = np.multiply(self._matching.term(preferred.term, rows), preferred.weight, dtype=np.int64)
             scores = weighted if scores is None else np.add(scores, weighted, out=scores)
         return np.zeros(len(nodes.alive[rows]), dtype=np.int64) if scores is None else scores
-
-    def _matching_on(self, nodes: NodeColumns) -> NodeMatching:
-        matching = self._matching
-        if matching is None or matching.nodes is not nodes:
-            matching = self._matching = NodeMatching(nodes)
-        return matching
 
 
 def _node_affinity(pod: Pod) -> PodNodeAffinity | None:
@@ -205,24 +190,3 @@ def _named_nodes(terms: Sequence[NodeSelectorTerm]) -> frozenset[str] | None:
             return None
         names = of_term if names is None else names | of_term
     return names
-
-
-def _decoded(affinity: embedded.NodeAffinity) -> PodNodeAffinity:
-    required = affinity.required_during_scheduling_ignored_during_execution
-    return PodNodeAffinity(
-        required=None
-        if required is None
-        else NodeSelector(tuple(_decoded_term(term) for term in required.node_selector_terms)),
-        preferred=tuple(
-            PreferredSchedulingTerm(preferred.weight, _decoded_term(preferred.preference))
-            for preferred in affinity.preferred_during_scheduling_ignored_during_execution
-        ),
-    )
-
-
-def _decoded_term(term: embedded.NodeSelectorTerm) -> NodeSelectorTerm:
-    return NodeSelectorTerm(_decoded_requirements(term.match_expressions), _decoded_requirements(term.match_fields))
-
-
-def _decoded_requirements(requirements: Sequence[embedded.NodeSelectorRequirement]) -> tuple[Requirement, ...]:
-    return tuple(Requirement(one.key, one.operator, one.values) for one in requirements)

@@ -57,8 +57,8 @@ class NodeResourcesBalancedAllocation(PreScorePlugin, ScorePlugin):
     def __init__(self, args: NodeResourcesBalancedAllocationArgs, handle: Handle) -> None:
         super().__init__(args, handle)
         self._resources = tuple(scored_resource(name) for name in args.balanced_resources())
-        self._score_cache = ScoreCache(lambda _: CachedBalance())
-        self._device_uses = DeviceUses()
+        self._score_cache = ScoreCache(lambda _: CachedBalance(), handle.nodes)
+        self._device_uses = DeviceUses(handle.nodes)
 
     def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
         """Return a check that holds while the same classes serve extended resources; None if devices are counted."""
@@ -85,9 +85,9 @@ class NodeResourcesBalancedAllocation(PreScorePlugin, ScorePlugin):
         if not any(demand.amounts):
             return _level(0, nodes, rows)
         if is_served_by_devices(demand, nodes):
-            return balanced_allocation(self._device_uses.uses(demand, nodes, rows))
+            return balanced_allocation(self._device_uses.uses(demand, rows))
         scored = scored_columns(demand, nodes)
-        found = self._score_cache.scores(scored, nodes, rows) if len(scored) == 2 else None
+        found = self._score_cache.scores(scored, rows) if len(scored) == 2 else None
         if found is not None:
             return found
         uses = resource_uses(scored, nodes, rows)

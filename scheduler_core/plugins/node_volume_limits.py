@@ -97,7 +97,7 @@ class NodeVolumeLimits(PreFilterPlugin, FilterPlugin):
 
     def __init__(self, args: Any, handle: Handle) -> None:
         super().__init__(args, handle)
-        self._csi_nodes: CsiNodeColumns | None = None
+        self._csi_nodes = CsiNodeColumns(handle.nodes)
 
     def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
         """Return a check that always holds for a pod without claims and in-tree volumes, None for any other."""
@@ -129,7 +129,7 @@ class NodeVolumeLimits(PreFilterPlugin, FilterPlugin):
         state.write(_DRIVERS, tuple(new))
         full: NDArray[np.bool_] | None = None
         for driver, volumes in new.items():
-            limits = self._csi_nodes_of(nodes).limits(driver)
+            limits = self._csi_nodes.limits(driver)
             if limits is not None:
                 over = _over_limit(nodes, limits, driver, list(volumes))
                 full = over if full is None else np.logical_or(full, over, out=full)
@@ -149,10 +149,9 @@ class NodeVolumeLimits(PreFilterPlugin, FilterPlugin):
         found = nodes.storage.drivers.get(driver)
         if found is None or not found.spec.prevent_pod_scheduling_if_missing:
             return None
-        columns = self._csi_nodes_of(nodes)
-        installed = columns.installed(driver)
+        installed = self._csi_nodes.installed(driver)
         missing = np.ones(nodes.size, dtype=np.bool_) if installed is None else ~installed
-        return missing & columns.present() if migrated else missing
+        return missing & self._csi_nodes.present() if migrated else missing
 
     def decode(self, state: CycleState, pod: PodInfo, code: int) -> Status:
         """Return whether the node is full, or which driver is missing, or which claim does not exist."""
@@ -168,7 +167,7 @@ class NodeVolumeLimits(PreFilterPlugin, FilterPlugin):
         found, name, use = [], nodes.node_name(row), nodes.storage.use
         csi_node = nodes.storage.csi_nodes.get(name)
         for driver in state.get(_DRIVERS) or ():
-            limits, present = self._csi_nodes_of(nodes).limits(driver), self._csi_nodes_of(nodes).installed(driver)
+            limits, present = self._csi_nodes.limits(driver), self._csi_nodes.installed(driver)
             attached = int(use.counts(driver, nodes.size)[row])
             if limits is not None and int(limits[row]) != NO_LIMIT and attached >= int(limits[row]):
                 found.append(f"driver {driver} has {attached} volumes of at most {int(limits[row])} on the node")
@@ -194,15 +193,9 @@ class NodeVolumeLimits(PreFilterPlugin, FilterPlugin):
         for inline in pod.volumes.inline:
             if not inline.problem:
                 new.setdefault(inline.volume[0], {})[inline.volume] = None
-            elif bool((self._csi_nodes_of(nodes).present() & nodes.alive)[rows].any()):
+            elif bool((self._csi_nodes.present() & nodes.alive)[rows].any()):
                 message = f"converting volume({inline.name}) from inline to csi: {inline.problem}"
                 raise PluginError(self.name, "filter", message)
-
-    def _csi_nodes_of(self, nodes: NodeColumns) -> CsiNodeColumns:
-        columns = self._csi_nodes
-        if columns is None or columns.nodes is not nodes:
-            columns = self._csi_nodes = CsiNodeColumns(nodes)
-        return columns
 
 
 def _over_limit(

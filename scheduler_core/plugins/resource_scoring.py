@@ -140,28 +140,26 @@ class ScoreCache:
 
     __slots__ = ("_cached", "_formula", "_nodes")
 
-    def __init__(self, formula: Formula) -> None:
+    def __init__(self, formula: Formula, nodes: NodeColumns) -> None:
         self._formula = formula
-        self._nodes: NodeColumns | None = None
+        self._nodes = nodes
         self._cached: dict[tuple[tuple[int, int], ...], _CachedFormula] = {}
 
-    def scores(self, scored: Sequence[ScoredColumn], nodes: NodeColumns, rows: Rows) -> Scores | None:
+    def scores(self, scored: Sequence[ScoredColumn], rows: Rows) -> Scores | None:
         """Score rows, int64; None if the cache is not worth it, or a number is too large."""
-        if not isinstance(rows, slice) and len(rows) * _WORTH_ALL < nodes.size:
+        if not isinstance(rows, slice) and len(rows) * _WORTH_ALL < self._nodes.size:
             return None
-        found = self._formula_for(scored, nodes).scores([each.amount for each in scored])
+        found = self._formula_for(scored).scores([each.amount for each in scored])
         return found if found is None or isinstance(rows, slice) else found[rows]
 
-    def _formula_for(self, scored: Sequence[ScoredColumn], nodes: NodeColumns) -> _CachedFormula:
-        if nodes is not self._nodes:
-            self._nodes, self._cached = nodes, {}
+    def _formula_for(self, scored: Sequence[ScoredColumn]) -> _CachedFormula:
         key = tuple((each.column, each.weight) for each in scored)
         formula = self._cached.get(key)
         if formula is None:
             if len(self._cached) == _MOST_SETS:
                 del self._cached[next(iter(self._cached))]
             cached = self._formula([each.weight for each in scored])
-            formula = self._cached[key] = _CachedFormula(nodes, scored, cached)
+            formula = self._cached[key] = _CachedFormula(self._nodes, scored, cached)
         formula.refresh()
         return formula
 
@@ -221,15 +219,15 @@ class DeviceUses:
 
     __slots__ = ("_counted", "_counts", "_max_classes", "_nodes")
 
-    def __init__(self, max_classes: int = _MAX_CLASSES) -> None:
+    def __init__(self, nodes: NodeColumns, max_classes: int = _MAX_CLASSES) -> None:
         self._max_classes = max_classes
-        self._nodes: NodeColumns | None = None
-        self._counts: ClassCounts | None = None
+        self._nodes = nodes
+        self._counts = ClassCounts(nodes.devices.hardware, max_classes)
         self._counted: OrderedDict[Expressions, _CountedDevices] = OrderedDict()
 
-    def uses(self, demand: Demand, nodes: NodeColumns, rows: Rows) -> list[ResourceUse]:
+    def uses(self, demand: Demand, rows: Rows) -> list[ResourceUse]:
         """Return :func:`resource_uses` with devices in place of resources that a node does not offer."""
-        found = []
+        found, nodes = [], self._nodes
         for resource, amount in zip(demand.resources, demand.amounts, strict=True):
             one = Demand((resource,), (amount,), demand.nonzero)
             scored = resource_uses(scored_columns(one, nodes), nodes, rows)
@@ -237,7 +235,7 @@ class DeviceUses:
             if device_class is None:
                 found += scored
             else:
-                counted = self._counted_devices(device_class, nodes)
+                counted = self._counted_devices(device_class)
                 capacity, used = counted.capacity[rows], counted.used[rows]
                 if scored:
                     offers_none = scored[0].capacity == 0
@@ -246,20 +244,14 @@ class DeviceUses:
                 found.append(ResourceUse(capacity, used, amount, resource.weight))
         return found
 
-    def _counted_devices(self, device_class: DeviceClass, nodes: NodeColumns) -> _CountedDevices:
-        hardware = nodes.devices.hardware
-        counts = self._counts
-        if counts is None or counts.devices is not hardware or self._nodes is not nodes:
-            counts = self._counts = ClassCounts(hardware, self._max_classes)
-            self._nodes = nodes
-            self._counted.clear()
+    def _counted_devices(self, device_class: DeviceClass) -> _CountedDevices:
         expressions = class_expressions(device_class)
         found = self._counted.get(expressions)
         if found is None:
-            found = self._counted[expressions] = _CountedDevices(nodes)
+            found = self._counted[expressions] = _CountedDevices(self._nodes)
             if len(self._counted) > self._max_classes:
                 self._counted.popitem(last=False)
         else:
             self._counted.move_to_end(expressions)
-        found.refresh(counts, device_class)
+        found.refresh(self._counts, device_class)
         return found

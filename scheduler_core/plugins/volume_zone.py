@@ -90,7 +90,7 @@ class VolumeZone(PreFilterPlugin, FilterPlugin):
 
     def __init__(self, args: Any, handle: Handle) -> None:
         super().__init__(args, handle)
-        self._matching: NodeMatching | None = None
+        self._matching = NodeMatching(handle.nodes)
 
     def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
         """Return a check that always holds for a pod without claims, None for any other."""
@@ -124,8 +124,6 @@ class VolumeZone(PreFilterPlugin, FilterPlugin):
         if not places:
             return None
         matching = self._matching
-        if matching is None or matching.nodes is not nodes:
-            matching = self._matching = NodeMatching(nodes)
         is_placed = matching.label(LabelRequirement(_TOPOLOGY_KEYS[0], EXISTS), rows)
         for key in _TOPOLOGY_KEYS[1:]:
             np.logical_or(is_placed, matching.label(LabelRequirement(key, EXISTS), rows), out=is_placed)

@@ -14,6 +14,11 @@ counts for the quorum as long as its run lasts, whether or not its pod still exi
 
 kube-scheduler v1.37.1 counts no ended pod, so that a replacement may wait forever there. The record in the status of
 the PodGroup replaces what no pod shows any more.
+
+A member whose index is known (a completion index, an ordinal, a worker index) is replaced only by a pod of the same
+owner and index. Other members are replaced by a pod of their name, else by one of their controller with equal requests.
+Labels: Job controller and StatefulSet controller of Kubernetes v1.37.1; JobSet v0.11.1, ``jobset_types.go``;
+LeaderWorkerSet v0.8.0, ``leaderworkerset_types.go``.
 """
 
 from __future__ import annotations
@@ -24,9 +29,8 @@ from datetime import datetime
 from itertools import repeat
 from typing import TYPE_CHECKING, Protocol
 
+from scheduler_core.config.gang_owners import OwnerInstance
 from scheduler_core.framework.queued_pod import QueuedGang, QueuedPod
-from scheduler_core.model.gang_owners import OwnerInstance
-from scheduler_core.model.lost_members import LostMember
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, GroupRun, GroupSource, GroupTopology, PodGroup
 
@@ -38,7 +42,9 @@ NO_CONTROLLER = "none"
 """Key of the pods without a controller."""
 
 _JOB = "Job.batch/"
-_INDEX = "batch.kubernetes.io/job-completion-index"
+_JOB_INDEX = "batch.kubernetes.io/job-completion-index"
+_JOBSET = "jobset.sigs.k8s.io/"
+_LWS = "leaderworkerset.sigs.k8s.io/"
 _SUCCEEDED = "Succeeded"
 _SPARE_CONTROLLERS = 16
 
@@ -293,11 +299,10 @@ class GangRun:
 
 def controller_of(pod: Pod) -> str:
     """Return the key of a pod's controller: kind, API group and UID."""
-    for owner in pod.metadata.owner_references:
-        if owner.controller:
-            group = owner.api_version.rpartition("/")[0]
-            return f"{owner.kind}.{group}/{owner.uid or owner.name}"
-    return NO_CONTROLLER
+    owner = pod.metadata.controller
+    if owner is None:
+        return NO_CONTROLLER
+    return f"{owner.kind}.{owner.api_version.rpartition('/')[0]}/{owner.uid or owner.name}"
 
 
 def _is_job(key: str) -> bool:
@@ -308,13 +313,70 @@ def _slot(key: str, pod: Pod) -> str:
     """Return what a replacement of a pod has in common with it, if it is known: a Job's index, or the name."""
     meta = pod.metadata
     if _is_job(key):
-        index = meta.labels.get(_INDEX)
+        index = meta.labels.get(_JOB_INDEX)
         return f"{key}#{meta.uid if index is None else index}"
     return f"{key}#{meta.name}"
 
 
 def _is_alive(pod: Pod) -> bool:
     return not pod.is_terminal and pod.metadata.deletion_timestamp is None
+
+
+@dataclass(slots=True)
+class LostMember:
+    """A member of a running gang that was deleted or failed, until its replacement is bound or its time is over.
+
+    Attributes:
+        pod: The pod as last reported before it was lost.
+        node_name: The node that it was on.
+        index: Owner and index, see :func:`owner_and_index`; "" if unknown.
+        until: Time at which the hold ends; None while the pod still uses its room.
+        replacement: UID of the waiting pod that replaces it; "" for none yet.
+        has_room: Whether room is held for the replacement on the node.
+    """
+
+    pod: Pod
+    node_name: str
+    index: str
+    until: datetime | None = None
+    replacement: str = ""
+    has_room: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedLoss:
+    """A lost member as a status has it; attributes as those of :class:`LostMember`."""
+
+    name: str
+    node_name: str
+    index: str
+    until: datetime
+    replacement: str = ""
+
+
+def owner_and_index(pod: Pod) -> str:
+    """Return the owner and the index of a pod, which its replacement has, too; "" if it has no index."""
+    labels, controller = pod.metadata.labels, pod.metadata.controller
+    job_index = labels.get(_JOB_INDEX, "")
+    job_set = labels.get(f"{_JOBSET}jobset-uid") or labels.get(f"{_JOBSET}jobset-name")
+    if job_set:
+        # A JobSet that restarts replaces its Jobs, so that their UIDs differ.
+        parts = (labels.get(f"{_JOBSET}replicatedjob-name"), labels.get(f"{_JOBSET}job-index"), job_index)
+        return f"JobSet/{job_set}/{'/'.join(map(str, parts))}" if all(parts) else ""
+    worker = labels.get(f"{_LWS}worker-index")
+    if worker:
+        return f"LeaderWorkerSet/{labels.get(f'{_LWS}name')}/{labels.get(f'{_LWS}group-index')}/{worker}"
+    if controller is None:
+        return ""
+    if controller.kind == "StatefulSet":
+        return f"StatefulSet/{controller.uid}/{pod.metadata.name}"
+    return f"{controller.kind}/{controller.uid}/{job_index}" if job_index else ""
+
+
+def is_preempted(pod: Pod) -> bool:
+    """Return whether a preemption evicts a pod, so that its room belongs to the preemptor."""
+    conditions = pod.status.conditions
+    return any(each.type == "DisruptionTarget" and each.reason == "PreemptionByScheduler" for each in conditions)
 
 
 QUORUM_BEGINNINGS = ("minCount (", "0/")
@@ -368,6 +430,7 @@ class BindBarrier(Protocol):
         """Note that a member was deleted or has ended."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Gang:
     """A PodGroup with its members.
 
@@ -406,78 +469,46 @@ class Gang:
         tree: The tree of groups that it is a part of; None if its PodGroup is no child of a CompositePodGroup.
     """
 
-    __slots__ = (
-        "aside",
-        "barrier",
-        "binding",
-        "binding_steps",
-        "entry",
-        "first_attempt",
-        "first_failure",
-        "gates",
-        "group",
-        "group_uid",
-        "has_lost_member",
-        "healing",
-        "is_first",
-        "is_incomplete",
-        "is_reported",
-        "key",
-        "last_attempt",
-        "lost_members",
-        "nearest",
-        "outcome",
-        "owner",
-        "placed",
-        "pods",
-        "refusal",
-        "reservation",
-        "run",
-        "since",
-        "tree",
-        "victims",
-        "waiting",
-        "was_known",
-        "was_rejected",
-        "was_whole",
-    )
-
-    def __init__(self, key: GroupKey, now: float) -> None:
-        self.key = key
-        self.group: PodGroup | None = None
-        self.group_uid = ""
-        self.pods: MutableMapping[str, Pod] = {}
-        self.placed: MutableSet[str] = set()
-        self.run = GangRun()
-        self.is_first = True
-        self.waiting: MutableMapping[str, QueuedPod] = {}
-        self.gates: MutableSet[str] = set()
-        self.aside: dict[str, QueuedPod] = {}
-        self.binding_steps: dict[str, str] = {}
-        self.lost_members: dict[str, LostMember] = {}
-        self.healing: HealingOutcome | None = None
-        self.tree: GangTree | None = None
-        self.binding = 0
-        self.barrier: BindBarrier | None = None
-        self.was_known = self.was_rejected = self.has_lost_member = False
-        self.was_whole = False
-        self.is_incomplete = False
-        self.is_reported = False
-        self.refusal = ""
-        self.owner: OwnerInstance | None = None
-        self.begin(now)
+    key: GroupKey
+    since: float
+    group: PodGroup | None = None
+    group_uid: str = ""
+    pods: MutableMapping[str, Pod] = field(default_factory=dict)
+    placed: MutableSet[str] = field(default_factory=set)
+    run: GangRun = field(default_factory=GangRun)
+    is_first: bool = True
+    waiting: MutableMapping[str, QueuedPod] = field(default_factory=dict)
+    gates: MutableSet[str] = field(default_factory=set)
+    aside: dict[str, QueuedPod] = field(default_factory=dict)
+    binding_steps: dict[str, str] = field(default_factory=dict)
+    lost_members: dict[str, LostMember] = field(default_factory=dict)
+    healing: HealingOutcome | None = None
+    tree: GangTree | None = None
+    binding: int = 0
+    barrier: BindBarrier | None = None
+    was_known: bool = False
+    was_whole: bool = False
+    was_rejected: bool = False
+    has_lost_member: bool = False
+    is_incomplete: bool = False
+    is_reported: bool = False
+    refusal: str = ""
+    owner: OwnerInstance | None = None
+    entry: QueuedGang | None = None
+    first_attempt: datetime | None = None
+    last_attempt: datetime | None = None
+    first_failure: float | None = None
+    nearest: tuple[str, str, float] | None = None
+    outcome: GangOutcome | None = None
+    reservation: str = ""
+    victims: tuple[tuple[str, str], ...] = ()
 
     def begin(self, now: float) -> None:
         """Reset the record of attempts; a new PodGroup object does not inherit that of an earlier one."""
-        self.entry: QueuedGang | None = None
         self.since = now
-        self.first_attempt: datetime | None = None
-        self.last_attempt: datetime | None = None
-        self.first_failure: float | None = None
-        self.nearest: tuple[str, str, float] | None = None
-        self.outcome: GangOutcome | None = None
-        self.reservation = ""
-        self.victims: tuple[tuple[str, str], ...] = ()
+        self.entry = self.nearest = self.outcome = None
+        self.first_attempt = self.last_attempt = self.first_failure = None
+        self.reservation, self.victims = "", ()
 
     @property
     def needed(self) -> int:

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 
+from scheduler_core.config.gang_owners import OPT_OUT_LABEL, OwnerInstance, OwnerRule, owner_instance
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.status import GANG_SCHEDULING, SUCCESS, Status, unresolvable
-from scheduler_core.model.gang_owners import OPT_OUT_LABEL, OwnerInstance, OwnerRule, owner_instance
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import (
     DEFAULT_SOURCES,
@@ -172,14 +172,7 @@ class Gangs:
 
     def _interrupted_from(self, key: GroupKey) -> GroupKey | None:
         """Return the first group, from one upwards, whose last change raised; None for none."""
-        seen: set[GroupKey] = set()
-        current: GroupKey | None = key
-        while current is not None and current not in seen:
-            if current in self.interrupted:
-                return current
-            seen.add(current)
-            current = self.forest.parent_of(current)
-        return None
+        return next((each for each in self.forest.path_up(key) if each in self.interrupted), None)
 
     def _obstacle_above(self, parent: GroupKey | None) -> str:
         """Return why the CompositePodGroups above a PodGroup are not known; "" if they are, or if there are none."""

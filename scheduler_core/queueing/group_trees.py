@@ -13,10 +13,10 @@ Follows kube-scheduler v1.37.1 (``backend/queue/workload_forest.go``, ``plugins/
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, MutableSet, Sequence
-from itertools import chain
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping, MutableSet, Sequence
+from itertools import chain, islice
 from math import inf
-from typing import Any, TypeVar, overload
+from typing import Any, Generic, TypeVar, overload
 
 from msgspec import Struct
 
@@ -82,8 +82,11 @@ class _TrackedSet(set[str]):
         self._touched()
 
 
-class _Uids(MutableSet[str]):
-    """UIDs of all gangs of a tree; they are added to and removed from the sets of the gangs."""
+C = TypeVar("C", bound=Collection[str])
+
+
+class _View(Generic[C]):
+    """What all gangs of a tree have under one name; changes are made in the collections of the gangs."""
 
     __slots__ = ("_name", "_tree")
 
@@ -91,78 +94,66 @@ class _Uids(MutableSet[str]):
         self._tree = tree
         self._name = name
 
-    def _sets(self) -> Iterator[MutableSet[str]]:
+    def _parts(self) -> Iterator[C]:
         return (getattr(leaf, self._name) for leaf in self._tree.leaves.values())
 
-    def __contains__(self, uid: object) -> bool:
+    def _part_of(self, uid: object) -> C | None:
+        """Return the collection of the gang that a pod is a member of; None for none."""
         leaf = self._tree.leaf_of(uid)
-        return leaf is not None and uid in getattr(leaf, self._name)
+        return None if leaf is None else getattr(leaf, self._name)
+
+    def __contains__(self, uid: object) -> bool:
+        part = self._part_of(uid)
+        return part is not None and uid in part
 
     def __iter__(self) -> Iterator[str]:
-        return chain.from_iterable(self._sets())
+        return chain.from_iterable(self._parts())
 
     def __len__(self) -> int:
-        return sum(map(len, self._sets()))
+        return sum(map(len, self._parts()))
 
     def __bool__(self) -> bool:
-        return any(self._sets())
+        return any(self._parts())
+
+
+class _Uids(_View[MutableSet[str]], MutableSet[str]):
+    """UIDs of the members of all gangs of a tree."""
+
+    __slots__ = ()
 
     def add(self, value: str) -> None:
         raise TypeError(f"{value}: a member belongs to a gang of the tree")
 
     def discard(self, value: str) -> None:
-        leaf = self._tree.leaf_of(value)
-        if leaf is not None:
-            getattr(leaf, self._name).discard(value)
+        part = self._part_of(value)
+        if part is not None:
+            part.discard(value)
 
 
-class _Members(MutableMapping[str, V]):
-    """Members of all gangs of a tree by UID; they are added to and removed from the dicts of the gangs."""
+class _Members(_View[dict[str, V]], MutableMapping[str, V]):
+    """Members of all gangs of a tree by UID."""
 
-    __slots__ = ("_name", "_tree")
-
-    def __init__(self, tree: GangTree, name: str) -> None:
-        self._tree = tree
-        self._name = name
-
-    def _dicts(self) -> Iterator[dict[str, V]]:
-        return (getattr(leaf, self._name) for leaf in self._tree.leaves.values())
+    __slots__ = ()
 
     def __getitem__(self, uid: str) -> V:
-        leaf = self._tree.leaf_of(uid)
-        if leaf is None:
-            raise KeyError(uid)
-        found: V = getattr(leaf, self._name)[uid]
-        return found
+        return (self._part_of(uid) or {})[uid]
 
     def __setitem__(self, uid: str, value: V) -> None:
         raise TypeError(f"{uid}: a member belongs to a gang of the tree")
 
     def __delitem__(self, uid: str) -> None:
-        leaf = self._tree.leaf_of(uid)
-        if leaf is None:
-            raise KeyError(uid)
-        del getattr(leaf, self._name)[uid]
-
-    def __iter__(self) -> Iterator[str]:
-        return chain.from_iterable(self._dicts())
-
-    def __len__(self) -> int:
-        return sum(map(len, self._dicts()))
-
-    def __bool__(self) -> bool:
-        return any(self._dicts())
+        del (self._part_of(uid) or {})[uid]
 
     def clear(self) -> None:
-        for each in self._dicts():
+        for each in self._parts():
             each.clear()
 
     # The mixins look up each member by itself.
     def values(self) -> list[V]:  # type: ignore[override] # a list, as the callers iterate over it
-        return [value for each in self._dicts() for value in each.values()]
+        return [value for each in self._parts() for value in each.values()]
 
     def items(self) -> list[tuple[str, V]]:  # type: ignore[override] # as above
-        return [item for each in self._dicts() for item in each.items()]
+        return [item for each in self._parts() for item in each.items()]
 
 
 class _LeafState(Struct, frozen=True):
@@ -560,13 +551,23 @@ class GroupForest:
         """Return the key of the parent that a group names; None for none."""
         return self._parent_of.get(key)
 
+    def path_up(self, key: GroupKey) -> Iterator[GroupKey]:
+        """Yield a key and those of the groups above it, to the one that names no parent, or a group below itself."""
+        seen: set[GroupKey] = set()
+        current: GroupKey | None = key
+        while current is not None and current not in seen:
+            yield current
+            seen.add(current)
+            current = self._parent_of.get(current)
+
     def above(self, leaf: Gang) -> list[CompositePodGroup]:
-        found: dict[GroupKey, CompositePodGroup] = {}
-        key = self._parent_of.get(leaf.key)
-        while key is not None and key not in found and (composite := self._composites.get(key)) is not None:
-            found[key] = composite
-            key = self._parent_of.get(key)
-        return list(found.values())
+        found: list[CompositePodGroup] = []
+        for key in islice(self.path_up(leaf.key), 1, None):
+            composite = self._composites.get(key)
+            if composite is None:
+                break
+            found.append(composite)
+        return found
 
     def highest_disrupted_whole(self) -> Callable[[Gang], CompositePodGroup | None]:
         """Return a function that returns the highest group above a gang that is disrupted as a whole; None for none."""

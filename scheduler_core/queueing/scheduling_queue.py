@@ -26,11 +26,10 @@ from scheduler_core.framework.queued_pod import Place, QueuedGang, QueuedPod
 from scheduler_core.framework.status import GANG_SCHEDULING
 from scheduler_core.model.pod_group import ForeignGangs
 from scheduler_core.ports import Clock
-from scheduler_core.queueing.event_wakeups import EventWakeups, WaitingEvent
+from scheduler_core.queueing.event_wakeups import EventWakeups, InFlightEvents, SeenEvent, WaitingEvent
 from scheduler_core.queueing.gang_entries import GangEntries, GangRequeueing
 from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.queueing.gang_registry import Gangs
-from scheduler_core.queueing.in_flight_events import InFlightEvents, SeenEvent
 from scheduler_core.queueing.queue_moves import (
     ATTEMPT_FAILED,
     MOVES,

@@ -13,8 +13,8 @@ from typing import cast
 import msgspec
 
 from scheduler_core import errors
-from scheduler_core.model.lost_members import RecordedLoss
 from scheduler_core.model.pod_group import GroupKey
+from scheduler_core.queueing.gang_members import RecordedLoss
 
 _ARGUMENTS = {
     errors.BoundElsewhereError: ("reason", "node_name"),

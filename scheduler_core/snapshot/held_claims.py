@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from scheduler_core.devices.pools import PoolKey
 from scheduler_core.errors import AllocationError
-from scheduler_core.model.devices import DeviceRequestResult, ResourceClaim
+from scheduler_core.model.devices import ResourceClaim
 from scheduler_core.model.pod import Pod
 from scheduler_core.snapshot.indexes.device_index import pools_of
 from scheduler_core.snapshot.node_columns import NodeColumns
@@ -36,6 +36,12 @@ class HeldClaim:
     claim: ResourceClaim
     holders: tuple[PodInfo, ...]
     is_local: bool
+
+    @property
+    def device_count(self) -> int:
+        """Number of its devices, shares of one device counted each, without those to which it has admin access."""
+        allocation = self.claim.status.allocation
+        return sum(not each.admin_access for each in (() if allocation is None else allocation.devices.results))
 
     @property
     def is_free(self) -> bool:
@@ -192,14 +198,6 @@ def _holders(nodes: NodeColumns, claim: ResourceClaim, placed: Mapping[str, PodI
     found = [placed.get(each.uid) for each in consumers]
     known = tuple(info for info in found if info is not None)
     return known if len(known) == len(found) else ()
-
-
-def devices_of(claim: ResourceClaim) -> Iterator[DeviceRequestResult]:
-    """Yield the devices that a claim uses, without those to which it has admin access."""
-    allocation = claim.status.allocation
-    for result in () if allocation is None else allocation.devices.results:
-        if not result.admin_access:
-            yield result
 
 
 def _pools_of_row(nodes: NodeColumns, row: int) -> Iterator[PoolKey]:

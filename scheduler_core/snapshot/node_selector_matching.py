@@ -91,7 +91,7 @@ class NodeMatching:
         elif operator == IN:
             mask = _among(column, values, ids)
         else:
-            mask = _not_among(column, values, ids)
+            mask = ~_among(column, values, ids)
         return mask
 
     def field(self, requirement: FieldRequirement, rows: Rows) -> Mask:
@@ -133,16 +133,6 @@ def _among(column: LabelColumn, values: tuple[str, ...], ids: NDArray[np.int32])
             found = ids == number
             mask = found if mask is None else np.logical_or(mask, found, out=mask)
     return np.zeros(len(ids), dtype=np.bool_) if mask is None else mask
-
-
-def _not_among(column: LabelColumn, values: tuple[str, ...], ids: NDArray[np.int32]) -> Mask:
-    mask: Mask | None = None
-    for value in values:
-        number = column.values.find(value)
-        if number is not None:
-            found = ids != number
-            mask = found if mask is None else np.logical_and(mask, found, out=mask)
-    return np.ones(len(ids), dtype=np.bool_) if mask is None else mask
 
 
 def _value_table(column: LabelColumn, requirement: LabelRequirement) -> Mask:

@@ -10,6 +10,7 @@ such changes are rare and only pods with volumes need them.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Iterable
 
 import numpy as np
@@ -186,10 +187,7 @@ class CsiNodeColumns:
     def __init__(self, nodes: NodeColumns) -> None:
         self.nodes = nodes
         self._version = (-1, -1)
-        self._present: _Mask = np.zeros(0, dtype=np.bool_)
-        self._installed: dict[str, _Mask] = {}
-        self._limits: dict[str, NDArray[np.int64]] = {}
-        self._migrated: dict[str, _Mask] = {}
+        self._refresh()
 
     def present(self) -> _Mask:
         """Return whether the node of each row has a CSINode, bool[row]."""
@@ -216,29 +214,26 @@ class CsiNodeColumns:
         version = (nodes.version, csi_nodes.version)
         if version == self._version:
             return
-        self._present = np.zeros(nodes.size, dtype=np.bool_)
-        self._installed = {}
-        self._limits = {}
-        self._migrated = {}
+
+        def nowhere() -> _Mask:
+            return np.zeros(nodes.size, dtype=np.bool_)
+
+        self._present = nowhere()
+        self._installed: defaultdict[str, _Mask] = defaultdict(nowhere)
+        self._migrated: defaultdict[str, _Mask] = defaultdict(nowhere)
+        self._limits: defaultdict[str, NDArray[np.int64]] = defaultdict(
+            lambda: np.full(nodes.size, NO_LIMIT, dtype=np.int64)
+        )
         for csi_node in csi_nodes:
             row = nodes.row_of(csi_node.metadata.name)
             if row < 0:
                 continue
             self._present[row] = True
             for driver in csi_node.spec.drivers:
-                installed = self._installed.get(driver.name)
-                if installed is None:
-                    installed = self._installed[driver.name] = np.zeros(nodes.size, dtype=np.bool_)
-                installed[row] = True
+                self._installed[driver.name][row] = True
                 if driver.limit is not None:
-                    limits = self._limits.get(driver.name)
-                    if limits is None:
-                        limits = self._limits[driver.name] = np.full(nodes.size, NO_LIMIT, dtype=np.int64)
-                    limits[row] = driver.limit
+                    self._limits[driver.name][row] = driver.limit
             for plugin in csi_node.migrated_plugins:
-                migrated = self._migrated.get(plugin)
-                if migrated is None:
-                    migrated = self._migrated[plugin] = np.zeros(nodes.size, dtype=np.bool_)
-                migrated[row] = True
+                self._migrated[plugin][row] = True
         # Last, so that a refresh that raised is repeated.
         self._version = version

@@ -18,11 +18,10 @@ from msgspec.structs import replace
 
 from scheduler_core.gangs.healing import Healing
 from scheduler_core.gangs.held_room import HeldRooms
-from scheduler_core.model.lost_members import RecordedLoss
 from scheduler_core.model.meta import OwnerReference
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import PodGroup
-from scheduler_core.queueing.gang_members import Gang
+from scheduler_core.queueing.gang_members import Gang, RecordedLoss
 from tests.support.builders import pod
 from tests.support.gangs import add_groups, group, key, member
 from tests.support.random_lifetimes import NODES, SmallCluster, cpus_of, live_all

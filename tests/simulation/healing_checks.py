@@ -15,11 +15,10 @@ from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle_assembly import CycleContext
 from scheduler_core.gangs.healing import HELD, REPLACED
 from scheduler_core.gangs.held_room import HeldRoom, HeldRooms
-from scheduler_core.model.lost_members import LostMember, is_preempted
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, group_key_of
-from scheduler_core.queueing.gang_members import Gang, HealingOutcome
+from scheduler_core.queueing.gang_members import Gang, HealingOutcome, LostMember, is_preempted
 from tests.simulation.ledger import ReservationLedger
 from tests.simulation.node_reservations import is_owned
 from tests.simulation.plain_fit import capacity_of, requests_of

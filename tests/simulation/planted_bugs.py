@@ -37,7 +37,7 @@ from scheduler_core.plugins.node_resources_fit import NodeResourcesFit
 from scheduler_core.plugins.node_unschedulable import NodeUnschedulable
 from scheduler_core.plugins.taint_toleration import TaintToleration
 from scheduler_core.plugins.volume_binding import VolumeBinding
-from scheduler_core.queueing.in_flight_events import InFlightEvents
+from scheduler_core.queueing.event_wakeups import InFlightEvents
 from scheduler_core.queueing.queue_moves import Moves
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.framework_instance import FrameworkInstance

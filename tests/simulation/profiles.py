@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from scheduler_core.config.gang_owners import GangSettings
+from scheduler_core.config.gang_owners import GangSettings, owner_instance
 from scheduler_core.config.plugin_set_types import Plugin, PluginConfig, Plugins, PluginSet
 from scheduler_core.config.profile_config import Extender, PreemptionSettings, ProfileConfig
 from scheduler_core.config.validation import validate
 from scheduler_core.in_tree import default_plugins
-from scheduler_core.model.gang_owners import owner_instance
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, group_key_of
 

@@ -13,10 +13,9 @@ from bayplan.gangs.owner_groups import OwnerGroups, OwnersOfKind
 from bayplan.gangs.owner_sizes import OWNER_TYPES
 from bayplan.resources.pod_group import PodGroup
 
-from scheduler_core.config.gang_owners import GangSettings
+from scheduler_core.config.gang_owners import GangSettings, OwnerRule, owner_instance
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.config.validation import validate
-from scheduler_core.model.gang_owners import OwnerRule, owner_instance
 from scheduler_core.model.meta import OwnerReference
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, GroupSource

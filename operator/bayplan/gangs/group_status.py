@@ -48,10 +48,9 @@ from bayplan.resources.pod_group import (
 from bayplan.resources.resource_model import format_time
 from scheduler_core.errors import Problem
 from scheduler_core.explain.findings import HelpfulNode, NewNodes
-from scheduler_core.model.lost_members import LostMember
 from scheduler_core.model.pod_group import NEWEST_VERSIONS, GroupKey, GroupSource
 from scheduler_core.ports import Event, ObjectReference
-from scheduler_core.queueing.gang_members import QUORUM_BEGINNINGS, Gang, HealingOutcome
+from scheduler_core.queueing.gang_members import QUORUM_BEGINNINGS, Gang, HealingOutcome, LostMember
 
 MAX_VICTIMS = 256
 _MAX_DOMAIN_LENGTH = 1024

@@ -47,10 +47,9 @@ from bayplan.kube.writes.api_dispatcher import WriteDroppedError
 from bayplan.resources.pod_group import LostMemberStatus
 from scheduler_core.errors import NotFoundError, Problem
 from scheduler_core.explain.findings import NewNodes
-from scheduler_core.model.lost_members import RecordedLoss
 from scheduler_core.model.pod_group import NEWEST_VERSIONS, GroupKey, GroupSource
 from scheduler_core.ports import Clock, Event, ObjectReference, Timer
-from scheduler_core.queueing.gang_members import Gang, HealingOutcome
+from scheduler_core.queueing.gang_members import Gang, HealingOutcome, RecordedLoss
 from scheduler_core.queueing.gang_registry import Gangs
 from scheduler_core.scheduler import Scheduler
 

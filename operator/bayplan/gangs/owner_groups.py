@@ -41,8 +41,8 @@ from bayplan.kube.timing import delay_of_try
 from bayplan.kube.watches.cluster_informers import ClusterInformers, FeedSink
 from bayplan.resources.pod_group import PodGroup
 from bayplan.resources.resource_model import API_VERSION
+from scheduler_core.config.gang_owners import OwnerInstance, OwnerRule
 from scheduler_core.errors import ClusterWriteError, ConflictError, ForbiddenError, NotFoundError, Problem
-from scheduler_core.model.gang_owners import NewGroup, OwnerInstance, OwnerRule
 from scheduler_core.model.meta import AnnotatedMeta
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey
@@ -454,7 +454,7 @@ class OwnerGroups:
                 "labels": {MANAGED_BY: MANAGER},
                 "ownerReferences": list(wanted.owners),
             },
-            "spec": {"minMember": wanted.size, **_new_fields(instance.rule.new_group)},
+            "spec": {"minMember": wanted.size, **_new_fields(instance.rule)},
         }
         try:
             created = await self._requests.create(manifest)
@@ -595,9 +595,9 @@ def _reference(api_version: str, kind: str, name: str, uid: str, *, is_controlle
     return {"apiVersion": api_version, "kind": kind, "name": name, "uid": uid, "controller": is_controller}
 
 
-def _new_fields(new: NewGroup) -> dict[str, Any]:
-    topology = {"topology": {"key": new.topology_key, "mode": new.topology_mode}} if new.topology_key else {}
-    return topology | ({"queueing": new.queueing} if new.queueing else {})
+def _new_fields(rule: OwnerRule) -> dict[str, Any]:
+    topology = {} if rule.topology is None else {"topology": {"key": rule.topology.key, "mode": rule.topology.mode}}
+    return topology | ({"queueing": rule.queueing} if rule.queueing else {})
 
 
 def _is_managed(body: Mapping[str, Any]) -> bool:

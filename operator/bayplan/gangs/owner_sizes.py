@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from scheduler_core.model.gang_owners import OPT_OUT_LABEL, OwnerRule, Sizing
+from scheduler_core.config.gang_owners import OPT_OUT_LABEL, OwnerRule, Sizing
 from scheduler_core.model.meta import ObjectMeta
 
 

@@ -56,7 +56,6 @@ from scheduler_core.plugins.default_preemption.candidate_nodes import (
     WhyNot,
     awaits_devices,
     awaits_victims,
-    dry_run,
     harm_of,
     importance_at,
     least_harm,
@@ -220,13 +219,15 @@ class DefaultPreemption(PreEnqueuePlugin, PlannedPostFilter, GangPreemptor):
         importance = importance_at(self.handle.clock.wall(), by_cost=by_cost)
         # An extender may have rejected a node where all filters accept the pod.
         is_filtered = diagnosis.pre_filter.is_success and EXTENDER not in diagnosis.rejected_by
-        trial = PreemptionTrial(pod, nodes, importance, terms, why_not, is_filtered=is_filtered, stored_for=self.name)
+        trial = PreemptionTrial(
+            self.handle, state, pod, nodes, diagnosis, importance, terms, why_not, is_filtered, self.name
+        )
         if terms.rows is None:
             walk = self._walk(pod, nodes, diagnosis, terms)
         else:
             rows = np.intersect1d(rows_to_try(diagnosis, nodes), terms.rows)
             walk = Walk(self._with_victims(pod, nodes, rows, terms), len(rows))
-        return dry_run(self.handle, state, trial, walk, diagnosis)
+        return trial.run(walk)
 
     def _chosen(self, found: Sequence[PreemptionCandidate], units: DisruptionUnits) -> _Plan:
         if not found:

@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import partial
 from itertools import chain, takewhile
 
 import msgspec
@@ -106,11 +105,6 @@ def rows_to_try(diagnosis: Diagnosis, nodes: NodeColumns) -> NDArray[np.intp]:
     return np.empty(0, dtype=np.intp)
 
 
-def lower_priority_pods(pod: PodInfo, nodes: NodeColumns, row: int) -> list[PodInfo]:
-    priority = pod.priority
-    return [running for running in nodes.pods[row].values() if running.priority < priority]
-
-
 def is_ending_by_preemption(pod: Pod) -> bool:
     """Return whether a pod is being deleted because a scheduler preempted it."""
     if pod.metadata.deletion_timestamp is None:
@@ -179,7 +173,7 @@ class RowOutcome:
 
 @dataclass(frozen=True, slots=True)
 class PreemptionTrial:
-    """A preemption to try: a pod on nodes, with disruption budgets and pods that must stay.
+    """A preemption to try: a pod of an attempt on nodes, with disruption budgets and pods that must stay.
 
     Attributes:
         why_not: Returns why victims are not evicted, "" if they may be; None if all may be.
@@ -187,15 +181,139 @@ class PreemptionTrial:
         stored_for: Name of the plugin for which outcomes of rows are stored.
     """
 
+    handle: Handle
+    state: CycleState
     pod: PodInfo
     nodes: NodeColumns
+    diagnosis: Diagnosis
     importance: ImportanceOf
     terms: VictimTerms = NO_TERMS
     why_not: WhyNot | None = None
     is_filtered: bool = False
     stored_for: str = ""
 
-    def stored(self, dry_run: DryRun, handle: Handle) -> StoredOutcomes | None:
+    def run(self, walk: Walk) -> DryRunResult:
+        """Try nodes until there are enough candidates, without changing anything."""
+        found = DryRunResult()
+        if walk.without_victims:
+            found.fail(_NO_VICTIMS, walk.without_victims)
+        if not len(walk.rows):
+            return found
+        without_violations: list[PreemptionCandidate] = []
+        with_violations: list[PreemptionCandidate] = []
+        essential: dict[int, frozenset[str]] = {}
+        tried = 0
+        with self.dry_run() as probe:
+            found.is_row_local = probe.is_row_local
+            stored = self._stored(probe) if found.is_row_local else None
+            # Limits of a profile depend on more than the row.
+            reads_stored = self.why_not is None
+            in_step = max(walk.wanted, _MIN_IN_STEP) if found.is_row_local else 1
+            while tried < len(walk.rows):
+                rows = walk.rows[tried : tried + in_step].tolist()
+                tried += len(rows)
+                try:
+                    outcomes = self._try_or_look_up(rows, stored)
+                except AttemptLimitError:
+                    if not (without_violations or with_violations):
+                        raise
+                    # As if the rest had not been among the candidates, of which kube-scheduler tries a sample, too.
+                    break
+                essential.update((each.row, each.essential) for each in outcomes if isinstance(each, RowOutcome))
+                for outcome in outcomes:
+                    stored_one = outcome.candidate if reads_stored and isinstance(outcome, RowOutcome) else None
+                    candidate = self._candidate(outcome) if stored_one is None else stored_one
+                    if isinstance(candidate, Status):
+                        found.fail(candidate)
+                        continue
+                    matching = with_violations if candidate.pdb_violations else without_violations
+                    if len(matching) < walk.wanted:
+                        matching.append(candidate)
+                    if without_violations and len(without_violations) + len(with_violations) >= walk.wanted:
+                        tried = len(walk.rows)
+                        break
+            found.candidates = (*without_violations, *with_violations)
+            if self.terms.held is not None:
+                found.candidates = self._with_least_victims(self.terms.held, found, essential)
+        return found
+
+    def _with_least_victims(
+        self, held: HeldClaims, found: DryRunResult, essential: Mapping[int, frozenset[str]]
+    ) -> tuple[PreemptionCandidate, ...]:
+        """Return candidates of a pod that needs devices; the least harmful one has the least harmful victims.
+
+        Args:
+            essential: UIDs of essential victims by row; see :class:`RowOutcome`.
+        """
+        now = self.handle.clock.wall()
+        best: Harm | None = None
+        protected: set[str] = set()
+
+        def evicting(node_name: str, victims: Iterable[PodInfo]) -> PreemptionCandidate:
+            pods = sorted(victims, key=self.importance)
+            return PreemptionCandidate(node_name, tuple(pods), sum(info.uid in protected for info in pods))
+
+        search = VictimSearch(held, lambda victims: harm_of(evicting("", victims), now), self.why_not)
+        improved = dict.fromkeys(candidate.node_name for candidate in found.candidates)
+        for candidate in sorted(found.candidates, key=lambda each: harm_of(each, now)):
+            reason = "" if self.why_not is None else self.why_not(candidate.victims)
+            if not reason:
+                harm = harm_of(candidate, now)
+                best = harm if best is None else min(best, harm)
+            row = self.nodes.row_of(candidate.node_name)
+            protected = self._protected_on(row)
+            victims = search.better(SearchedRow(row, self._leaving(row), essential[row], self.dry_run), best)
+            if victims is not None:
+                improved[candidate.node_name] = better = evicting(candidate.node_name, victims)
+                best = harm_of(better, now)
+            elif reason:
+                found.fail(unschedulable(f"node(s) had {reason}"))
+            else:
+                improved[candidate.node_name] = candidate
+        return tuple(candidate for candidate in improved.values() if candidate is not None)
+
+    def _try_or_look_up(self, rows: Sequence[int], stored: StoredOutcomes | None) -> Sequence[RowOutcome | PluginError]:
+        """Try the rows whose outcomes are not stored; return the outcomes of all."""
+        if stored is None:
+            return self._try(rows)
+        self.nodes.steps.spend(len(rows) // _STORED_PER_STEP)
+        known = stored.get(rows)
+        tried = iter(self._try([row for row, each in zip(rows, known, strict=True) if each is None]))
+        outcomes = [next(tried) if each is None else each for each in known]
+        for outcome, former in zip(outcomes, known, strict=True):
+            if former is None and isinstance(outcome, RowOutcome):
+                stored.add(outcome)
+        return outcomes
+
+    def _try(self, rows: Sequence[int]) -> list[RowOutcome | PluginError]:
+        """Try rows at once; if a plugin fails, try each row on its own, so that only the failing row is lost."""
+        if not rows:
+            return []
+        try:
+            with self.dry_run() as dry_run:
+                return list[RowOutcome | PluginError](self._select(dry_run, rows))
+        except AttemptLimitError:
+            raise
+        except PluginError as fault:
+            if len(rows) == 1:
+                return [fault]
+        return [outcome for row in rows for outcome in self._try([row])]
+
+    def _candidate(self, found: RowOutcome | PluginError) -> PreemptionCandidate | Status:
+        if isinstance(found, PluginError):
+            return error(str(found))
+        if found.verdict:
+            return self.diagnosis.decode(found.verdict)
+        node_name = self.nodes.node_name(found.row)
+        if not found.victims:
+            return error(f'expected at least one victim pod on node "{node_name}"')
+        # For devices, other victims of the node may be within the limits.
+        if self.terms.held is None and self.why_not is not None and (reason := self.why_not(found.victims)):
+            return unschedulable(f"node(s) had {reason}")
+        found.candidate = PreemptionCandidate(node_name, tuple(found.victims), found.pdb_violations)
+        return found.candidate
+
+    def _stored(self, dry_run: DryRun) -> StoredOutcomes | None:
         """Return the outcomes of rows that are the same for this pod; None if they may not be stored."""
         nodes, terms = self.nodes, self.terms
         # What dry runs store would be a trace of an explanation.
@@ -204,15 +322,15 @@ class PreemptionTrial:
         stored = dry_run.results_by_row(self.stored_for, nodes.disruption_budgets.version)
         if stored is None:
             return None
-        names = stored.not_on.union(handle.nominator.nodes())
+        names = stored.not_on.union(self.handle.nominator.nodes())
         return StoredOutcomes(stored.results, frozenset(map(nodes.row_of, names)), terms.held)
 
-    def dry_run(self, handle: Handle, state: CycleState) -> AbstractContextManager[DryRun]:
+    def dry_run(self) -> AbstractContextManager[DryRun]:
         """Return a dry run of the pod in which pods can be removed."""
         terms = self.terms
-        return handle.dry_run(state, self.pod, frees_shared_ports=terms.frees_shared_ports, held=terms.held)
+        return self.handle.dry_run(self.state, self.pod, frees_shared_ports=terms.frees_shared_ports, held=terms.held)
 
-    def select(self, dry_run: DryRun, rows: Sequence[int]) -> list[RowOutcome]:
+    def _select(self, dry_run: DryRun, rows: Sequence[int]) -> list[RowOutcome]:
         """Find the victims on rows.
 
         Args:
@@ -223,7 +341,7 @@ class PreemptionTrial:
             removal = dry_run
         outcomes, is_row_local = [RowOutcome(row) for row in rows], dry_run.is_row_local
         if self.terms.protected or self.terms.held is not None:
-            leaving = [self.leaving(row) for row in rows]
+            leaving = [self._leaving(row) for row in rows]
         else:
             priority, pods = self.pod.priority, self.nodes.pods
             leaving = [[each for each in pods[row].values() if each.priority < priority] for row in rows]
@@ -248,16 +366,17 @@ class PreemptionTrial:
                 reprieve.outcome.victims.sort(key=self.importance)
         return outcomes
 
-    def protected_on(self, row: int) -> set[str]:
+    def _protected_on(self, row: int) -> set[str]:
         """Return the UIDs of the pods that violate a budget if all pods that may leave are evicted."""
         if not len(self.nodes.disruption_budgets):
             return set()
-        ordered, count = self._in_order(self.leaving(row), has_budgets=True)
+        ordered, count = self._in_order(self._leaving(row), has_budgets=True)
         return {info.uid for info in ordered[:count]}
 
-    def leaving(self, row: int) -> list[PodInfo]:
+    def _leaving(self, row: int) -> list[PodInfo]:
         """Return the pods that may be evicted for a row, on other rows if they hold devices that the row reaches."""
-        lower, protected = lower_priority_pods(self.pod, self.nodes, row), self.terms.protected
+        priority, protected = self.pod.priority, self.terms.protected
+        lower = [info for info in self.nodes.pods[row].values() if info.priority < priority]
         leaving = [info for info in lower if info.uid not in protected] if protected else lower
         return leaving if self.terms.held is None else leaving + self.terms.held.beyond(row, leaving)
 
@@ -374,97 +493,6 @@ class Walk(Struct, frozen=True):
     without_victims: int = 0
 
 
-def dry_run(
-    handle: Handle, state: CycleState, trial: PreemptionTrial, walk: Walk, diagnosis: Diagnosis
-) -> DryRunResult:
-    """Try nodes until there are enough candidates, without changing anything."""
-    found = DryRunResult()
-    if walk.without_victims:
-        found.fail(_NO_VICTIMS, walk.without_victims)
-    if not len(walk.rows):
-        return found
-    without_violations: list[PreemptionCandidate] = []
-    with_violations: list[PreemptionCandidate] = []
-    essential: dict[int, frozenset[str]] = {}
-    tried = 0
-    with trial.dry_run(handle, state) as probe:
-        found.is_row_local = probe.is_row_local
-        stored = trial.stored(probe, handle) if found.is_row_local else None
-        # Limits of a profile depend on more than the row.
-        reads_stored = trial.why_not is None
-        in_step = max(walk.wanted, _MIN_IN_STEP) if found.is_row_local else 1
-        while tried < len(walk.rows):
-            rows = walk.rows[tried : tried + in_step].tolist()
-            tried += len(rows)
-            try:
-                outcomes = _try_or_look_up(handle, state, trial, rows, stored)
-            except AttemptLimitError:
-                if not (without_violations or with_violations):
-                    raise
-                # As if the rest had not been among the candidates, of which kube-scheduler tries a sample, too.
-                break
-            essential.update((each.row, each.essential) for each in outcomes if isinstance(each, RowOutcome))
-            for outcome in outcomes:
-                stored_one = outcome.candidate if reads_stored and isinstance(outcome, RowOutcome) else None
-                candidate = _candidate(outcome, trial, diagnosis) if stored_one is None else stored_one
-                if isinstance(candidate, Status):
-                    found.fail(candidate)
-                    continue
-                matching = with_violations if candidate.pdb_violations else without_violations
-                if len(matching) < walk.wanted:
-                    matching.append(candidate)
-                if without_violations and len(without_violations) + len(with_violations) >= walk.wanted:
-                    tried = len(walk.rows)
-                    break
-        found.candidates = (*without_violations, *with_violations)
-        if trial.terms.held is not None:
-            found.candidates = _with_least_victims(handle, state, trial, found, essential)
-    return found
-
-
-def _with_least_victims(
-    handle: Handle,
-    state: CycleState,
-    trial: PreemptionTrial,
-    found: DryRunResult,
-    essential: Mapping[int, frozenset[str]],
-) -> tuple[PreemptionCandidate, ...]:
-    """Return candidates of a pod that needs devices; the least harmful one has the least harmful victims.
-
-    Args:
-        essential: UIDs of essential victims by row; see :class:`RowOutcome`.
-    """
-    held = trial.terms.held
-    assert held is not None
-    now = handle.clock.wall()
-    best: Harm | None = None
-    protected: set[str] = set()
-
-    def evicting(node_name: str, victims: Iterable[PodInfo]) -> PreemptionCandidate:
-        pods = sorted(victims, key=trial.importance)
-        return PreemptionCandidate(node_name, tuple(pods), sum(info.uid in protected for info in pods))
-
-    search = VictimSearch(held, lambda victims: harm_of(evicting("", victims), now), trial.why_not)
-    improved = dict.fromkeys(candidate.node_name for candidate in found.candidates)
-    for candidate in sorted(found.candidates, key=lambda each: harm_of(each, now)):
-        reason = "" if trial.why_not is None else trial.why_not(candidate.victims)
-        if not reason:
-            harm = harm_of(candidate, now)
-            best = harm if best is None else min(best, harm)
-        row = trial.nodes.row_of(candidate.node_name)
-        protected = trial.protected_on(row)
-        where = SearchedRow(row, trial.leaving(row), essential[row], partial(trial.dry_run, handle, state))
-        victims = search.better(where, best)
-        if victims is not None:
-            improved[candidate.node_name] = better = evicting(candidate.node_name, victims)
-            best = harm_of(better, now)
-        elif reason:
-            found.fail(unschedulable(f"node(s) had {reason}"))
-        else:
-            improved[candidate.node_name] = candidate
-    return tuple(candidate for candidate in improved.values() if candidate is not None)
-
-
 def held_by(pods: Iterable[PodInfo], held: HeldClaims | None) -> list[HeldClaim]:
     return [] if held is None else [each for info in pods for each in held.of(info)]
 
@@ -502,56 +530,6 @@ class StoredOutcomes:
     def add(self, outcome: RowOutcome) -> None:
         if outcome.row not in self.excluded and outcome.may_be_stored():
             self.by_row[outcome.row] = outcome
-
-
-def _try_or_look_up(
-    handle: Handle, state: CycleState, trial: PreemptionTrial, rows: Sequence[int], stored: StoredOutcomes | None
-) -> Sequence[RowOutcome | PluginError]:
-    """Try the rows whose outcomes are not stored; return the outcomes of all."""
-    if stored is None:
-        return _try(handle, state, trial, rows)
-    trial.nodes.steps.spend(len(rows) // _STORED_PER_STEP)
-    known = stored.get(rows)
-    tried = iter(_try(handle, state, trial, [row for row, each in zip(rows, known, strict=True) if each is None]))
-    outcomes = [next(tried) if each is None else each for each in known]
-    for outcome, former in zip(outcomes, known, strict=True):
-        if former is None and isinstance(outcome, RowOutcome):
-            stored.add(outcome)
-    return outcomes
-
-
-def _try(
-    handle: Handle, state: CycleState, trial: PreemptionTrial, rows: Sequence[int]
-) -> list[RowOutcome | PluginError]:
-    """Try rows at once; if a plugin fails, try each row on its own, so that only the failing row is lost."""
-    if not rows:
-        return []
-    try:
-        with trial.dry_run(handle, state) as dry_run:
-            return list[RowOutcome | PluginError](trial.select(dry_run, rows))
-    except AttemptLimitError:
-        raise
-    except PluginError as fault:
-        if len(rows) == 1:
-            return [fault]
-    return [outcome for row in rows for outcome in _try(handle, state, trial, [row])]
-
-
-def _candidate(
-    found: RowOutcome | PluginError, trial: PreemptionTrial, diagnosis: Diagnosis
-) -> PreemptionCandidate | Status:
-    if isinstance(found, PluginError):
-        return error(str(found))
-    if found.verdict:
-        return diagnosis.decode(found.verdict)
-    node_name = trial.nodes.node_name(found.row)
-    if not found.victims:
-        return error(f'expected at least one victim pod on node "{node_name}"')
-    # For devices, other victims of the node may be within the limits.
-    if trial.terms.held is None and trial.why_not is not None and (reason := trial.why_not(found.victims)):
-        return unschedulable(f"node(s) had {reason}")
-    found.candidate = PreemptionCandidate(node_name, tuple(found.victims), found.pdb_violations)
-    return found.candidate
 
 
 _ABOVE_ANY_PRIORITY = 2**31

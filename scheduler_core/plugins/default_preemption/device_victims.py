@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler_core.framework.handle import DryRun
-from scheduler_core.snapshot.held_claims import HeldClaims, devices_of
+from scheduler_core.snapshot.held_claims import HeldClaims
 from scheduler_core.snapshot.pod_info import PodInfo
 
 MOST_TRIED = 400
@@ -138,7 +138,7 @@ class VictimSearch:
 
     def _order(self, info: PodInfo) -> tuple[int, int, float]:
         violations: int = self.harm_of((info,))[0]
-        shares = (sum(1 for _ in devices_of(held.claim)) / len(held.holders) for held in self.held.of(info))
+        shares = (held.device_count / len(held.holders) for held in self.held.of(info))
         return -violations, -info.priority, sum(shares)
 
     def _items(self, pods: Sequence[PodInfo], bound: Any) -> list[dict[str, PodInfo]]:

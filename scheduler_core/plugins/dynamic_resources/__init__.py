@@ -140,7 +140,7 @@ class DynamicResources(
     def __init__(self, args: Any, handle: Handle) -> None:
         super().__init__(args, handle)
         self._args = args if args is not None else _DEFAULT_ARGS
-        self._rows: RowFilter | None = None
+        self._rows = RowFilter(handle.nodes, self.name)
 
     def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
         """Return a check that no class serves the pod's extended resources; None for a pod that needs devices."""
@@ -324,7 +324,7 @@ class DynamicResources(
             return None
         limits = BindingLimit(self._args.binding_timeout.seconds, self.handle.clock.wall())
         try:
-            return self._row_filter(nodes).filter(attempt, np.arange(nodes.size, dtype=np.intp)[rows], limits)
+            return self._rows.filter(attempt, np.arange(nodes.size, dtype=np.intp)[rows], limits)
         except AttemptLimitError:
             nodes.devices.hardware.tally.given_up += 1
             raise
@@ -333,11 +333,6 @@ class DynamicResources(
         """Return the status of a code; one names a claim, and one depends on whether preemption frees devices."""
         status = state.read(ATTEMPT).claim_status(code) or super().decode(state, pod, code)
         return IN_USE if status is CANNOT_ALLOCATE and self.handle.preemption_settings.devices else status
-
-    def _row_filter(self, nodes: NodeColumns) -> RowFilter:
-        if self._rows is None or self._rows.nodes is not nodes:
-            self._rows = RowFilter(nodes, self.name)
-        return self._rows
 
     def claims_on(self, state: CycleState, nodes: NodeColumns, row: int) -> NodeClaims:
         """Return the claims of the pod as the search on one row reads them, after PreFilter."""

@@ -48,19 +48,18 @@ from scheduler_core.framework.handle import Handle
 from scheduler_core.framework.status import Code, Status, error, unresolvable, unschedulable
 from scheduler_core.model.devices import AllocationResult, ClaimConsumer, ResourceClaim
 from scheduler_core.model.node import Node
-from scheduler_core.model.pod import ExtendedResourceRequest
 from scheduler_core.model.selectors import NodeMatcher
 from scheduler_core.plugins.dynamic_resources.pod_claims import (
+    ExtendedClaim,
     consumer_of,
+    extended_claim,
     is_in_memory,
     is_past_binding_timeout,
     is_ready_for_binding,
-    node_requests,
     served_amounts,
     supports_skipping,
     unsupported,
     unsupporting_rows,
-    with_requests,
 )
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.node_selector_matching import NodeMatching
@@ -172,17 +171,6 @@ REASONS: tuple[Status, ...] = (CANNOT_ALLOCATE, NOT_AVAILABLE, CANNOT_FIT, STALE
 UNSUPPORTED_CODE = len(REASONS) + 1
 """Code of a node that cannot skip operations, which an allocation that is not written yet needs."""
 _MAX_ALTERNATIVES = 8
-
-
-class ExtendedClaim(Struct, frozen=True):
-    """What stands for extended resources on nodes that provide the same ones through devices.
-
-    Attributes:
-        mappings: Which request of that claim provides each extended resource of each container.
-    """
-
-    claim: ResourceClaim
-    mappings: tuple[ExtendedResourceRequest, ...]
 
 
 class NodeSearch(Struct):
@@ -476,9 +464,7 @@ class PodDevices(Struct):
             assert self.extended_claim is not None
             resolve = self.nodes.devices.class_of_resource
             classes = {name: each.metadata.name for name in names if (each := resolve(name)) is not None}
-            requests = node_requests(self.pod.pod, classes)
-            claim = with_requests(self.extended_claim, requests.requests)
-            found = self._requests[names] = ExtendedClaim(claim, requests.mappings)
+            found = self._requests[names] = extended_claim(self.extended_claim, self.pod.pod, classes)
         return found
 
 

@@ -171,14 +171,14 @@ NAME_IN_MEMORY = "<extended-resources>"
 _SIDECAR = "Always"
 
 
-class NodeRequests(Struct, frozen=True):
-    """Device requests that stand for a pod's extended resources.
+class ExtendedClaim(Struct, frozen=True):
+    """What stands for extended resources on nodes that provide the same ones through devices.
 
     Attributes:
-        mappings: Which request provides each extended resource of each container.
+        mappings: Which request of that claim provides each extended resource of each container.
     """
 
-    requests: tuple[DeviceRequest, ...]
+    claim: ResourceClaim
     mappings: tuple[ExtendedResourceRequest, ...]
 
 
@@ -215,8 +215,8 @@ def with_requests(claim: ResourceClaim, requests: tuple[DeviceRequest, ...]) -> 
     return replace(claim, spec=ResourceClaimSpec(DeviceClaim(requests)))
 
 
-def node_requests(pod: Pod, classes: Mapping[str, str]) -> NodeRequests:
-    """Return the requests for the resources that a node provides through devices.
+def extended_claim(claim: ResourceClaim, pod: Pod, classes: Mapping[str, str]) -> ExtendedClaim:
+    """Return a claim with requests for the resources that a node provides through devices, and their mappings.
 
     Init containers run before the others, so that they use the devices of later containers, and only the largest
     number beyond those is requested for all of them together.
@@ -241,7 +241,8 @@ def node_requests(pod: Pod, classes: Mapping[str, str]) -> NodeRequests:
         requests += [largest] if largest is not None else []
         requests += [request for request in lasting if request is not None]
         mappings += short_lived
-    return NodeRequests(tuple(sorted(requests, key=lambda request: request.name)), tuple(mappings))
+    ordered = tuple(sorted(requests, key=lambda request: request.name))
+    return ExtendedClaim(with_requests(claim, ordered), tuple(mappings))
 
 
 class _Demand(Struct, frozen=True):

@@ -156,12 +156,12 @@ class FitScorer:
 
     __slots__ = ("_device_uses", "_kernel", "_resources", "_score_cache", "row_kernel")
 
-    def __init__(self, strategy: ScoringStrategy) -> None:
+    def __init__(self, strategy: ScoringStrategy, nodes: NodeColumns) -> None:
         self._resources = tuple(scored_resource(each.name, each.weight) for each in strategy.scored_resources())
         self._kernel, formula = _kernels(strategy)
         self.row_kernel = _ROW_KERNELS.get(strategy.type)
-        self._score_cache = ScoreCache(formula)
-        self._device_uses = DeviceUses()
+        self._score_cache = ScoreCache(formula, nodes)
+        self._device_uses = DeviceUses(nodes)
 
     def demand(self, pod: PodInfo) -> Demand:
         requests = _scored_requests(pod)
@@ -174,11 +174,11 @@ class FitScorer:
     def score(self, demand: Demand, nodes: NodeColumns, rows: Rows) -> Scores:
         """Score rows, int64 each, 0 to 100."""
         if is_served_by_devices(demand, nodes):
-            return self._kernel(self._device_uses.uses(demand, nodes, rows))
+            return self._kernel(self._device_uses.uses(demand, rows))
         scored = scored_columns(demand, nodes)
         if not scored:
             return np.zeros(len(nodes.pod_count[rows]), dtype=np.int64)
-        found = self._score_cache.scores(scored, nodes, rows)
+        found = self._score_cache.scores(scored, rows)
         return self._kernel(resource_uses(scored, nodes, rows)) if found is None else found
 
 
@@ -235,7 +235,7 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, SumsFilter, PreScorePlugin
         super().__init__(args, handle)
         self._ignored = frozenset(args.ignored_resources)
         self._ignored_groups = frozenset(args.ignored_resource_groups)
-        self._scorer = FitScorer(args.scoring_strategy)
+        self._scorer = FitScorer(args.scoring_strategy, handle.nodes)
         self._free = FreeColumns(handle.nodes)
 
     def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
@@ -294,8 +294,6 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, SumsFilter, PreScorePlugin
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
         """Reject rows without enough free resources; see :mod:`.filtering`."""
-        if self._free.nodes is not nodes:
-            self._free = FreeColumns(nodes)
         return state.read(_FIT_KEY).codes(self._free, rows)
 
     def filter_sums(self, state: CycleState, pod: PodInfo, sums: RowSums) -> Codes | None:

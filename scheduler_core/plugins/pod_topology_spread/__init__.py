@@ -69,37 +69,6 @@ from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo, compiled_pod
 
 
-def after_pod_change(pod: Pod, constraints: Constraints, old: Pod | None, new: Pod | None) -> Hint:
-    """Queue if a matching pod was added or deleted, or a pod started or stopped to match.
-
-    New tolerations of the pod itself help if a constraint honors taints.
-    """
-    if not (_is_involved(pod, old) and _is_involved(pod, new)):
-        return Hint.SKIP
-    if old is None or new is None:
-        other = old or new
-        helps = other is None or any(_selects(constraint, other) for constraint in constraints)
-        return Hint.QUEUE if helps else Hint.SKIP
-    is_own = new.metadata.uid == pod.metadata.uid
-    if is_own and new.spec.tolerations != old.spec.tolerations and any(one.honors_taints for one in constraints):
-        return Hint.QUEUE
-    changes = any(_selects(constraint, old) is not _selects(constraint, new) for constraint in constraints)
-    return Hint.QUEUE if changes else Hint.SKIP
-
-
-def after_node_change(constraints: Constraints, old: Node | None, new: Node | None) -> Hint:
-    """Queue if a node with all keys was added or deleted, or changed its domains or taints."""
-    had = old is not None and has_all_keys(old.metadata.labels, constraints)
-    has = new is not None and has_all_keys(new.metadata.labels, constraints)
-    if old is None or new is None:
-        return Hint.QUEUE if had or has else Hint.SKIP
-    if had is not has:
-        return Hint.QUEUE
-    if has and (_domains(old, constraints) != _domains(new, constraints) or old.spec.taints != new.spec.taints):
-        return Hint.QUEUE
-    return Hint.SKIP
-
-
 def _is_involved(pod: Pod, other: Pod | None) -> bool:
     """Return whether another pod, if given, can count for this pod: it is scheduled or nominated, in its namespace."""
     if other is None or other.metadata.uid == pod.metadata.uid:
@@ -259,7 +228,7 @@ class PodTopologySpread(PreFilterPlugin, PreFilterExtensions, FilterPlugin, PreS
         checked: PodTopologySpreadArgs = PodTopologySpreadArgs() if args is None else args
         self._defaults = constraints_of(checked)
         self._is_system_defaulted = is_system_defaulted(checked)
-        self._inclusion = NodeInclusion(handle.nodes.bounds, handle.nodes.steps)
+        self._inclusion = NodeInclusion(handle.nodes)
         self._compiled: WeakKeyDictionary[PodInfo, Constraints] = WeakKeyDictionary()
 
     def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
@@ -283,35 +252,52 @@ class PodTopologySpread(PreFilterPlugin, PreFilterExtensions, FilterPlugin, PreS
         )
 
     def after_pod_change(self, pod: Pod, old: object | None, new: object | None) -> Hint:
-        """Queue if the counts of the constraints may change."""
-        if not isinstance(old, Pod | None) or not isinstance(new, Pod | None):
+        """Queue if a matching pod was added or deleted, or a pod started or stopped to match.
+
+        New tolerations of the pod itself help if a constraint honors taints.
+        """
+        constraints = self._constraints_for_hint(pod)
+        if constraints is None or not isinstance(old, Pod | None) or not isinstance(new, Pod | None):
             return Hint.QUEUE
-        try:
-            constraints = self._constraints_for_hint(pod)
-        except SelectorError:
+        if not (_is_involved(pod, old) and _is_involved(pod, new)):
+            return Hint.SKIP
+        if old is None or new is None:
+            other = old or new
+            helps = other is None or any(_selects(constraint, other) for constraint in constraints)
+            return Hint.QUEUE if helps else Hint.SKIP
+        is_own = new.metadata.uid == pod.metadata.uid
+        if is_own and new.spec.tolerations != old.spec.tolerations and any(one.honors_taints for one in constraints):
             return Hint.QUEUE
-        return after_pod_change(pod, constraints, old, new)
+        changes = any(_selects(constraint, old) is not _selects(constraint, new) for constraint in constraints)
+        return Hint.QUEUE if changes else Hint.SKIP
 
     def after_node_change(self, pod: Pod, old: object | None, new: object | None) -> Hint:
-        """Queue if domains, or the nodes that count in them, may change."""
-        if not isinstance(old, Node | None) or not isinstance(new, Node | None):
+        """Queue if a node with all keys was added or deleted, or changed its domains or taints."""
+        constraints = self._constraints_for_hint(pod)
+        if constraints is None or not isinstance(old, Node | None) or not isinstance(new, Node | None):
             return Hint.QUEUE
-        try:
-            constraints = self._constraints_for_hint(pod)
-        except SelectorError:
+        had = old is not None and has_all_keys(old.metadata.labels, constraints)
+        has = new is not None and has_all_keys(new.metadata.labels, constraints)
+        if old is None or new is None:
+            return Hint.QUEUE if had or has else Hint.SKIP
+        if had is not has:
             return Hint.QUEUE
-        return after_node_change(constraints, old, new)
+        if has and (_domains(old, constraints) != _domains(new, constraints) or old.spec.taints != new.spec.taints):
+            return Hint.QUEUE
+        return Hint.SKIP
 
-    def _constraints_for_hint(self, pod: Pod) -> Constraints:
-        """Return the required constraints; those of a waiting pod's spec are compiled once, not at each event."""
-        info = compiled_pod(pod)
-        if info is None or not pod.spec.topology_spread_constraints:
-            return self._constraints(pod, self.handle.nodes.workloads, DO_NOT_SCHEDULE)
-        found = self._compiled.get(info)
-        if found is None:
-            found = self._compiled[info] = compiled(
-                pod.spec.topology_spread_constraints, pod.metadata.labels, DO_NOT_SCHEDULE
-            )
+    def _constraints_for_hint(self, pod: Pod) -> Constraints | None:
+        """Return the required constraints, None for invalid ones; those of a waiting pod's spec are compiled once."""
+        info = compiled_pod(pod) if pod.spec.topology_spread_constraints else None
+        found = None if info is None else self._compiled.get(info)
+        if found is not None:
+            return found
+        try:
+            found = self._constraints(pod, self.handle.nodes.workloads, DO_NOT_SCHEDULE)
+        except SelectorError:
+            return None
+        if info is not None:
+            self._compiled[info] = found
         return found
 
     def _constraints(self, pod: Pod, workloads: WorkloadIndex, action: str) -> Constraints:

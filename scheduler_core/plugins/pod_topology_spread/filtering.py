@@ -15,7 +15,9 @@ result for changes on one node but may be wrong for more.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 
+import msgspec
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
@@ -31,11 +33,10 @@ from scheduler_core.model.pod import Pod, TopologySpreadConstraint
 from scheduler_core.model.selectors import LabelMatcher, PodQuery, all_of, compile_label_selector, equality_matcher
 from scheduler_core.plugins.taint_toleration import TolerationTables
 from scheduler_core.snapshot.indexes.selector_index import WorkloadIndex
-from scheduler_core.snapshot.interning import DEFAULT_BOUNDS, NO_VALUE, SnapshotBounds
+from scheduler_core.snapshot.interning import NO_VALUE
 from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns, Rows
 from scheduler_core.snapshot.node_selector_matching import NodeMatching
 from scheduler_core.snapshot.pod_info import PodInfo
-from scheduler_core.step_counter import StepCounter
 
 DO_NOT_SCHEDULE = "DoNotSchedule"
 SCHEDULE_ANYWAY = "ScheduleAnyway"
@@ -94,9 +95,9 @@ class NodeInclusion:
 
     __slots__ = ("_matching", "_tolerations")
 
-    def __init__(self, bounds: SnapshotBounds = DEFAULT_BOUNDS, steps: StepCounter | None = None) -> None:
-        self._tolerations = TolerationTables(bounds, steps)
-        self._matching: NodeMatching | None = None
+    def __init__(self, nodes: NodeColumns) -> None:
+        self._tolerations = TolerationTables(nodes.bounds, nodes.steps)
+        self._matching = NodeMatching(nodes)
 
     def counted_ids(
         self, pod: PodInfo, nodes: NodeColumns, constraints: Constraints, *, all_keys: bool
@@ -113,9 +114,9 @@ class NodeInclusion:
         keyed = with_all_keys(nodes, constraints) if all_keys else None
         allowed = tolerated = None
         if any(constraint.honors_affinity for constraint in constraints):
-            allowed = self._allowed(pod, nodes)
+            allowed = self._allowed(pod)
         if any(constraint.honors_taints for constraint in constraints):
-            tolerated = self._tolerated(pod.pod, nodes)
+            tolerated = self.tolerated(pod, nodes)
         found: list[DomainIds] = []
         for constraint in constraints:
             mask = keyed
@@ -131,30 +132,22 @@ class NodeInclusion:
         """Return the rows that a constraint's policies include, bool[row], with or without its key."""
         mask: Mask | None = None
         if constraint.honors_affinity:
-            mask = self._allowed(pod, nodes)
+            mask = self._allowed(pod)
         if constraint.honors_taints:
-            mask = _met(mask, self._tolerated(pod.pod, nodes))
+            mask = _met(mask, self.tolerated(pod, nodes))
         return nodes.alive if mask is None else mask & nodes.alive
 
     def tolerated(self, pod: PodInfo, nodes: NodeColumns) -> Mask | None:
         """Return the rows whose taints a pod tolerates, bool[row]; None for all."""
-        return self._tolerated(pod.pod, nodes)
-
-    def _allowed(self, pod: PodInfo, nodes: NodeColumns) -> Mask | None:
-        required = pod.node_affinity
-        if required.is_everything:
-            return None
-        matching = self._matching
-        if matching is None or matching.nodes is not nodes:
-            matching = self._matching = NodeMatching(nodes)
-        return matching.required(required, ALL_ROWS)
-
-    def _tolerated(self, pod: Pod, nodes: NodeColumns) -> Mask | None:
-        table = self._tolerations.table(pod.spec.tolerations, nodes.taint_sets)
+        table = self._tolerations.table(pod.pod.spec.tolerations, nodes.taint_sets)
         if not table.rejects:
             return None
         tolerated: Mask = table.codes.take(nodes.taint_set_ids) == 0
         return tolerated
+
+    def _allowed(self, pod: PodInfo) -> Mask | None:
+        required = pod.node_affinity
+        return None if required.is_everything else self._matching.required(required, ALL_ROWS)
 
 
 def with_all_keys(nodes: NodeColumns, constraints: Iterable[SpreadConstraint]) -> Mask | None:
@@ -191,13 +184,8 @@ def constraints_of(args: PodTopologySpreadArgs) -> tuple[TopologySpreadConstrain
     if is_system_defaulted(args):
         return SYSTEM_DEFAULTS
     return tuple(
-        TopologySpreadConstraint(
-            max_skew=one.max_skew,
-            topology_key=one.topology_key,
-            when_unsatisfiable=one.when_unsatisfiable,
-            min_domains=one.min_domains,
-            node_affinity_policy=one.node_affinity_policy,
-            node_taints_policy=one.node_taints_policy,
+        msgspec.convert(
+            one.model_dump(by_alias=True, exclude_none=True, exclude={"match_label_keys"}), TopologySpreadConstraint
         )
         for one in args.default_constraints
     )
@@ -231,9 +219,13 @@ def matching_pods(nodes: NodeColumns, namespace: str, constraint: SpreadConstrai
 
 
 class DomainSkew:
-    """Counts of one constraint over its domains; ids of the table are -1 for rows that do not count."""
+    """Counts of one constraint over its domains; ids of the table are -1 for rows that do not count.
 
-    __slots__ = ("_codes", "_is_domain", "_is_own_match", "_row_ids", "constraint", "table")
+    Attributes:
+        is_own_match: Whether the constraint counts the pod itself.
+    """
+
+    __slots__ = ("_codes", "_is_domain", "_row_ids", "constraint", "is_own_match", "table")
 
     def __init__(self, constraint: SpreadConstraint, pod: PodInfo, nodes: NodeColumns, counted_ids: DomainIds) -> None:
         column, meta = nodes.label_column(constraint.topology_key), pod.pod.metadata
@@ -243,29 +235,19 @@ class DomainSkew:
         self._row_ids = column.ids
         self._is_domain = domains_present(counted_ids, domains)
         self._is_domain[-1] = False
-        self._is_own_match = constraint.selector.matches(meta.labels)
+        self.is_own_match = constraint.selector.matches(meta.labels)
         self._codes: Codes | None = None
 
     def clone(self) -> DomainSkew:
-        copy = object.__new__(DomainSkew)
-        copy.constraint = self.constraint
-        copy.table = self.table.clone()
-        copy._row_ids = self._row_ids
-        copy._is_domain = self._is_domain
-        copy._is_own_match = self._is_own_match
-        copy._codes = self._codes
-        return copy
+        other = copy(self)
+        other.table = self.table.clone()
+        return other
 
     @property
     def minimum(self) -> int:
         """Number of matching pods in the domain with the fewest; 0 with fewer domains than ``minDomains``."""
         counts = self.table.counts[self._is_domain]
         return int(counts.min()) if len(counts) >= max(1, self.constraint.min_domains) else 0
-
-    @property
-    def is_own_match(self) -> bool:
-        """Whether the constraint counts the pod itself."""
-        return self._is_own_match
 
     def domains(self) -> list[int]:
         """Return the domains that count, ascending."""
@@ -279,7 +261,7 @@ class DomainSkew:
     def codes(self, rows: Rows) -> Codes:
         """Filter rows by this constraint alone, int16 each."""
         if self._codes is None:
-            most = self.constraint.max_skew + self.minimum - int(self._is_own_match)
+            most = self.constraint.max_skew + self.minimum - int(self.is_own_match)
             self._codes = (self.table.counts > most).astype(np.int16)
             self._codes[-1] = UNLABELED
         return self._codes.take(self._row_ids[rows])

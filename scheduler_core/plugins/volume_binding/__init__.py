@@ -226,7 +226,7 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin, 
     def __init__(self, args: Any, handle: Handle) -> None:
         super().__init__(args, handle)
         self._args: VolumeBindingArgs = args if args is not None else _DEFAULT_ARGS
-        self._evaluator: NodeEvaluator | None = None
+        self._evaluator = NodeEvaluator(handle.nodes)
         self._score = CapacityScore(self._args.scoring_shape())
 
     def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
@@ -264,10 +264,7 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin, 
             return None
         evaluation = attempt.evaluation
         if evaluation is None:
-            evaluator = self._evaluator
-            if evaluator is None or evaluator.nodes is not nodes:
-                evaluator = self._evaluator = NodeEvaluator(nodes)
-            evaluation = attempt.evaluation = evaluator.evaluate(attempt.claims)
+            evaluation = attempt.evaluation = self._evaluator.evaluate(attempt.claims)
         codes = evaluation.codes[rows]
         if evaluation.problems:
             raise UndecidedRowsError(self.name, codes, evaluation.problems)

@@ -22,7 +22,7 @@ import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Generator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -52,8 +52,6 @@ from scheduler_core.snapshot.pod_info import PodInfo
 from scheduler_core.step_counter import StepCounter
 
 log = logging.getLogger(__name__)
-
-K = TypeVar("K")
 
 
 class WaitingConsumer(Struct, frozen=True, gc=False):
@@ -186,11 +184,15 @@ class CreatedClaim(Struct):
     seconds: float
 
 
+def devices_of(allocations: Iterable[AllocationResult | None]) -> set[tuple[str, str, str]]:
+    """Return driver, pool and name of each device of some allocations, those with admin access left out."""
+    results = (result for each in allocations if each is not None for result in each.devices.results)
+    return {(each.driver, each.pool, each.device) for each in results if not each.admin_access}
+
+
 def pools_of(claim: ResourceClaim) -> set[PoolKey]:
     """Return the pools of the devices that a claim uses, without those to which it has admin access."""
-    allocation = claim.status.allocation
-    results = () if allocation is None else allocation.devices.results
-    return {(each.driver, each.pool) for each in results if not each.admin_access}
+    return {(driver, pool) for driver, pool, _ in devices_of((claim.status.allocation,))}
 
 
 class ClaimTable:
@@ -204,7 +206,7 @@ class ClaimTable:
 
     def __init__(self) -> None:
         self._claims: dict[str, ResourceClaim] = {}
-        self._for_resources: dict[str, dict[str, ResourceClaim]] = {}
+        self._for_resources: dict[str, set[str]] = {}
         self._numbers: dict[str, int] = {}
         self._seen = 0
         self._of_consumer: dict[str, set[str]] = {}
@@ -231,10 +233,10 @@ class ClaimTable:
             self._seen += 1
             self._numbers[claim.key] = self._seen
         self._claims[claim.key] = claim
-        self._index(claim)
-        if EXTENDED_RESOURCE_CLAIM in claim.metadata.annotations:
-            for owner in claim.metadata.owner_references:
-                self._for_resources.setdefault(owner.uid, {})[claim.key] = claim
+        for index, key in self._indexed(claim):
+            index.setdefault(key, set()).add(claim.key)
+        if claim.status.allocation is not None and len(claim.status.reserved_for) > 1:
+            self.shared.add(claim.key)
         return True
 
     def is_outdated(self, claim: ResourceClaim) -> bool:
@@ -264,42 +266,24 @@ class ClaimTable:
         found = [keys for pool in pools if (keys := self._of_pool.get(pool)) is not None]
         return set[str]().union(*found)
 
-    def for_resources_of(self, owner_uid: str) -> tuple[ResourceClaim, ...]:
-        return tuple(self._for_resources.get(owner_uid, {}).values())
+    def for_resources_of(self, owner_uid: str) -> list[ResourceClaim]:
+        return self.in_order(self._for_resources.get(owner_uid, ()))
 
-    def _index(self, claim: ResourceClaim) -> None:
-        """Enter an allocated claim in the indexes of allocations."""
-        if claim.status.allocation is None:
-            return
-        key, consumers = claim.key, claim.status.reserved_for
-        for each in consumers:
-            self._of_consumer.setdefault(each.uid, set()).add(key)
-        for pool in pools_of(claim):
-            self._of_pool.setdefault(pool, set()).add(key)
-        if len(consumers) > 1:
-            self.shared.add(key)
+    def _indexed(self, claim: ResourceClaim) -> Iterator[tuple[dict[Any, set[str]], object]]:
+        """Yield each index that has a claim, and what has it there."""
+        if EXTENDED_RESOURCE_CLAIM in claim.metadata.annotations:
+            yield from ((self._for_resources, owner.uid) for owner in claim.metadata.owner_references)
+        if claim.status.allocation is not None:
+            yield from ((self._of_consumer, each.uid) for each in claim.status.reserved_for)
+            yield from ((self._of_pool, pool) for pool in pools_of(claim))
 
     def _unindex(self, stored: ResourceClaim) -> None:
-        if stored.status.allocation is not None:
-            for each in stored.status.reserved_for:
-                _drop(self._of_consumer, each.uid, stored.key)
-            for pool in pools_of(stored):
-                _drop(self._of_pool, pool, stored.key)
-            self.shared.discard(stored.key)
-        if EXTENDED_RESOURCE_CLAIM not in stored.metadata.annotations:
-            return
-        for owner in stored.metadata.owner_references:
-            claims = self._for_resources.get(owner.uid, {})
-            claims.pop(stored.key, None)
-            if not claims:
-                self._for_resources.pop(owner.uid, None)
-
-
-def _drop(index: dict[K, set[str]], key: K, value: str) -> None:
-    values = index.get(key, set())
-    values.discard(value)
-    if not values:
-        index.pop(key, None)
+        self.shared.discard(stored.key)
+        for index, key in self._indexed(stored):
+            keys = index.get(key, set())
+            keys.discard(stored.key)
+            if not keys:
+                index.pop(key, None)
 
 
 class DeviceIndex:
@@ -621,20 +605,9 @@ def newest_slices(slices: Iterable[PooledSlice]) -> dict[PoolKey, list[PooledSli
     return pools
 
 
-def devices_of(allocations: Iterable[AllocationResult]) -> set[tuple[str, str, str]]:
-    """Return driver, pool and name of each device of some allocations, those with admin access left out."""
-    results = (result for each in allocations for result in each.devices.results)
-    return {(each.driver, each.pool, each.device) for each in results if not each.admin_access}
-
-
-def devices_in_use(devices: DeviceIndex) -> set[tuple[PoolKey, str]]:
-    """Return pool and name of each device that an allocation has without admin access, written or in flight."""
-    return {
-        ((result.driver, result.pool), result.device)
-        for _, allocation in devices.allocations()
-        for result in allocation.devices.results
-        if not result.admin_access
-    }
+def devices_in_use(devices: DeviceIndex) -> set[tuple[str, str, str]]:
+    """Return driver, pool and name of each device that an allocation has without admin access, written or in flight."""
+    return devices_of(allocation for _, allocation in devices.allocations())
 
 
 def device_uses(devices: DeviceIndex) -> tuple[DeviceUse, ...]:
@@ -660,6 +633,6 @@ def count_device_uses(devices: DeviceIndex) -> Generator[None, None, tuple[Devic
                 node_name = each.node_target(position).node_name or ""
                 use = found.setdefault((key[0], node_name), DeviceUse(key[0], node_name))
                 use.devices += 1
-                use.in_use += (key, name) in used
+                use.in_use += (*key, name) in used
             yield
     return tuple(found[each] for each in sorted(found))

@@ -103,12 +103,9 @@ class LabelBuckets(Generic[T]):
         if selector.nothing:
             return
         pair = required_pair(selector)
-        if pair is None:
-            self._any.pop(thing, None)
-            return
-        bucket = self._by_pair.get(pair, {})
+        bucket = self._any if pair is None else self._by_pair.get(pair, {})
         bucket.pop(thing, None)
-        if not bucket:
+        if pair is not None and not bucket:
             self._by_pair.pop(pair, None)
 
     def candidates(self, labels: Mapping[str, str]) -> Iterator[T]:
@@ -221,7 +218,7 @@ class WorkloadIndex:
     def default_selector(self, pod: Pod) -> LabelMatcher:
         """Return the combined selector of the pod's services and controlling owner; everything if there are none."""
         meta = pod.metadata
-        owner = next((reference for reference in meta.owner_references if reference.controller), None)
+        owner = meta.controller
         lookup = (meta.namespace, frozenset(meta.labels.items()), owner)
         known = self._known.get(lookup)
         if known is None:

@@ -16,7 +16,7 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from scheduler_core.errors import SchedulerCoreError, SelectorError, StorageError
 from scheduler_core.model.meta import ObjectMeta
@@ -160,7 +160,17 @@ class StorageIndex:
         self._free: dict[str, list[_SizeAndName]] = {}
         self._reserved: dict[tuple[str, str], dict[str, None]] = {}
         self._capacities_of: dict[str, dict[str, CsiStorageCapacity]] = {}
-        self.use = VolumeUse(self, row_of, steps)
+        self.use = use = VolumeUse(self, row_of, steps)
+        self._kinds: dict[type[StorageObject], tuple[ObjectTable[Any], Callable[[str, Any], object]]] = {
+            PersistentVolume: (self.volumes, self._volume_changed),
+            PersistentVolumeClaim: (self.claims, lambda key, _: use.claim_changed(key)),
+            StorageClass: (self.classes, lambda key, _: use.class_changed(key)),
+            CsiNode: (self.csi_nodes, lambda *_: None),
+            CsiDriver: (self.drivers, lambda *_: None),
+            CsiStorageCapacity: (self.capacities, self._capacity_changed),
+            VolumeAttachment: (self.attachments, lambda key, _: use.attachment_changed(key)),
+        }
+        """Table of each kind, and what a change of an object concerns: called with its key, and with it as it was."""
 
     # -- looking up ---------------------------------------------------------------------------------------------
 
@@ -199,55 +209,19 @@ class StorageIndex:
     def assign(self, shown: StorageObject) -> None:
         """Add or replace an object of the API server. Raises QuantityError: a quantity is invalid."""
         key = object_key(shown.metadata)
+        if isinstance(shown, PersistentVolume):
+            _size(shown)
+        elif isinstance(shown, CsiStorageCapacity) and shown.volume_limit is not None:
+            nano(shown.volume_limit)
+        table, changed = self._kinds[type(shown)]
         with self._repaired():
-            match shown:
-                case PersistentVolume():
-                    _size(shown)
-                    self.volumes.assign(key, shown)
-                    self._index_volume(key)
-                    self.use.volume_changed(key)
-                case PersistentVolumeClaim():
-                    self.claims.assign(key, shown)
-                    self.use.claim_changed(key)
-                case StorageClass():
-                    self.classes.assign(key, shown)
-                    self.use.class_changed(key)
-                case CsiNode():
-                    self.csi_nodes.assign(key, shown)
-                case CsiDriver():
-                    self.drivers.assign(key, shown)
-                case CsiStorageCapacity():
-                    if shown.volume_limit is not None:
-                        nano(shown.volume_limit)
-                    self._drop_capacity(self.capacities.assign(key, shown))
-                    self._capacities_of.setdefault(shown.storage_class_name, {})[key] = shown
-                case VolumeAttachment():
-                    self.attachments.assign(key, shown)
-                    self.use.attachment_changed(key)
+            changed(key, table.assign(key, shown))
 
     def remove(self, gone: StorageObject) -> None:
         key = object_key(gone.metadata)
+        table, changed = self._kinds[type(gone)]
         with self._repaired():
-            match gone:
-                case PersistentVolume():
-                    self.volumes.remove(key)
-                    self._index_volume(key)
-                    self.use.volume_changed(key)
-                case PersistentVolumeClaim():
-                    self.claims.remove(key)
-                    self.use.claim_changed(key)
-                case StorageClass():
-                    self.classes.remove(key)
-                    self.use.class_changed(key)
-                case CsiNode():
-                    self.csi_nodes.remove(key)
-                case CsiDriver():
-                    self.drivers.remove(key)
-                case CsiStorageCapacity():
-                    self._drop_capacity(self.capacities.remove(key))
-                case VolumeAttachment():
-                    self.attachments.remove(key)
-                    self.use.attachment_changed(key)
+            changed(key, table.remove(key))
 
     @contextmanager
     def _repaired(self) -> Iterator[None]:
@@ -267,15 +241,22 @@ class StorageIndex:
         for volume in self.volumes:
             self._index_volume(volume.metadata.name)
         for capacity in self.capacities:
-            self._capacities_of.setdefault(capacity.storage_class_name, {})[object_key(capacity.metadata)] = capacity
+            self._capacity_changed(object_key(capacity.metadata), None)
         self.use.rebuild(self._pods)
 
-    def _drop_capacity(self, old: CsiStorageCapacity | None) -> None:
+    def _volume_changed(self, key: str, _: object) -> None:
+        self._index_volume(key)
+        self.use.volume_changed(key)
+
+    def _capacity_changed(self, key: str, old: CsiStorageCapacity | None) -> None:
         if old is not None:
             of_class = self._capacities_of[old.storage_class_name]
-            del of_class[object_key(old.metadata)]
+            del of_class[key]
             if not of_class:
                 del self._capacities_of[old.storage_class_name]
+        shown = self.capacities.get(key)
+        if shown is not None:
+            self._capacities_of.setdefault(shown.storage_class_name, {})[key] = shown
 
     # -- what is assumed ----------------------------------------------------------------------------------------
 

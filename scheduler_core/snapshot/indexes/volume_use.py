@@ -69,6 +69,31 @@ class _DiskMounts:
         self.writing: _Rows = {}
 
 
+class _Dependents:
+    """Keys of claims or attachments by the objects on which they depend."""
+
+    __slots__ = ("_keys", "_objects")
+
+    def __init__(self) -> None:
+        self._keys: dict[_Object, dict[str, None]] = {}
+        self._objects: dict[str, tuple[_Object, ...]] = {}
+
+    def keys(self, on: _Object) -> list[str]:
+        return list(self._keys.get(on, ()))
+
+    def assign(self, key: str, objects: tuple[_Object, ...]) -> None:
+        """Set what a key depends on."""
+        for each in self._objects.pop(key, ()):
+            keys = self._keys[each]
+            del keys[key]
+            if not keys:
+                del self._keys[each]
+        if objects:
+            self._objects[key] = objects
+        for each in objects:
+            self._keys.setdefault(each, {})[key] = None
+
+
 class VolumeUse:
     """The tables of volumes in use."""
 
@@ -76,19 +101,20 @@ class VolumeUse:
         self._storage = storage
         self._row_of = row_of
         self._steps = steps
+        self._clear()
+
+    def _clear(self) -> None:
         self._changes: dict[tuple[int, int], tuple[int, PodVolumes, int]] = {}
         self._mounted: dict[str, _Rows] = {}
         self._disks: dict[DiskIdentity, _DiskMounts] = {}
         self._claims: dict[str, _Rows] = {}
         self._volume_of: dict[str, CsiVolume] = {}
-        self._depends: dict[_Object, dict[str, None]] = {}
-        self._dependencies: dict[str, tuple[_Object, ...]] = {}
+        self._claims_of = _Dependents()
         self._holders: dict[CsiVolume, _Holders] = {}
         self._counts: dict[str, NDArray[np.int64]] = {}
         self._places: dict[str, int] = {}
         self._attached: dict[str, tuple[CsiVolume, int]] = {}
-        self._attachment_keys: dict[_Object, dict[str, None]] = {}
-        self._attachment_places: dict[str, tuple[_Object, ...]] = {}
+        self._attachments_of = _Dependents()
 
     # -- reading ------------------------------------------------------------------------------------------------
 
@@ -162,22 +188,7 @@ class VolumeUse:
 
     def rebuild(self, pods: Iterable[Mapping[str, PodInfo]]) -> None:
         """Compute the tables again from the pods of each row and the attachments."""
-        for table in (
-            self._changes,
-            self._mounted,
-            self._disks,
-            self._claims,
-            self._volume_of,
-            self._depends,
-            self._dependencies,
-            self._holders,
-            self._counts,
-            self._places,
-            self._attached,
-            self._attachment_keys,
-            self._attachment_places,
-        ):
-            table.clear()
+        self._clear()
         for row, of_row in enumerate(pods):
             for info in of_row.values():
                 if info.volumes is not NO_VOLUMES:
@@ -230,19 +241,19 @@ class VolumeUse:
 
     def volume_changed(self, name: str) -> None:
         """Handle an addition, change or removal of a PersistentVolume."""
-        for key in list(self._depends.get(("volume", name), ())):
+        for key in self._claims_of.keys(("volume", name)):
             self.claim_changed(key)
-        for key in list(self._attachment_keys.get(("volume", name), ())):
+        for key in self._attachments_of.keys(("volume", name)):
             self.attachment_changed(key)
 
     def class_changed(self, name: str) -> None:
         """Handle an addition, change or removal of a StorageClass."""
-        for key in list(self._depends.get(("class", name), ())):
+        for key in self._claims_of.keys(("class", name)):
             self.claim_changed(key)
 
     def node_moved(self, name: str) -> None:
         """Handle a node that got or lost its row."""
-        for key in list(self._attachment_keys.get(("node", name), ())):
+        for key in self._attachments_of.keys(("node", name)):
             self.attachment_changed(key)
 
     def attachment_changed(self, key: str) -> None:
@@ -250,8 +261,7 @@ class VolumeUse:
         attached = self._attached.pop(key, None)
         if attached is not None:
             self._count_volume(attached[0], attached[1], -1, by_attachment=True)
-        for place in self._attachment_places.pop(key, ()):
-            _discard(self._attachment_keys, place, key)
+        self._attachments_of.assign(key, ())
         attachment = self._storage.attachments.get(key)
         if attachment is None:
             return
@@ -259,10 +269,7 @@ class VolumeUse:
         name = spec.source.persistent_volume_name
         if not spec.attacher or name is None:
             return
-        places = (("node", spec.node_name), ("volume", name))
-        self._attachment_places[key] = places
-        for place in places:
-            self._attachment_keys.setdefault(place, {})[key] = None
+        self._attachments_of.assign(key, (("node", spec.node_name), ("volume", name)))
         volume, row = self._storage.volumes.get(name), self._row_of(spec.node_name)
         if row >= 0 and volume is not None and volume.spec.csi is not None:
             found = (spec.attacher, volume.spec.csi.volume_handle)
@@ -273,14 +280,11 @@ class VolumeUse:
         volume, dependencies = self._resolve(key)
         if volume is not None:
             self._volume_of[key] = volume
-        self._dependencies[key] = dependencies
-        for dependency in dependencies:
-            self._depends.setdefault(dependency, {})[key] = None
+        self._claims_of.assign(key, dependencies)
 
     def _release(self, key: str) -> None:
         self._volume_of.pop(key, None)
-        for dependency in self._dependencies.pop(key, ()):
-            _discard(self._depends, dependency, key)
+        self._claims_of.assign(key, ())
 
     def _resolve(self, key: str) -> tuple[CsiVolume | None, tuple[_Object, ...]]:
         claim = self._storage.claims.get(key)
@@ -354,10 +358,3 @@ def _count_in(table: dict[str, _Rows], key: str, row: int, change: int) -> None:
     _count(rows, row, change)
     if not rows:
         del table[key]
-
-
-def _discard(table: dict[_Object, dict[str, None]], place: _Object, key: str) -> None:
-    keys = table[place]
-    del keys[key]
-    if not keys:
-        del table[place]

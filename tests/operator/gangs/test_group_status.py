@@ -23,9 +23,8 @@ from bayplan.resources.pod_group import PodGroupStatus
 
 from scheduler_core.errors import Problem
 from scheduler_core.explain.findings import HelpfulNode, NewNodes
-from scheduler_core.model.lost_members import LostMember
 from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup
-from scheduler_core.queueing.gang_members import Gang, HealingOutcome
+from scheduler_core.queueing.gang_members import Gang, HealingOutcome, LostMember
 from tests.support.builders import pod
 from tests.support.fake_api import FakeApi, Response
 from tests.support.group_scenarios import FOUR, NOW, UNSCHEDULABLE, GroupScenario, member

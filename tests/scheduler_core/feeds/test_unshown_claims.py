@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from scheduler_core.errors import ServerUnavailableError
-from scheduler_core.feeds.unshown_claims import UnshownClaims
+from scheduler_core.feeds.unconfirmed_pods import UnshownClaims
 from scheduler_core.model.devices import ClaimMeta, ResourceClaim
 from tests.support.recording_claim_writer import RecordingClaimWriter
 from tests.support.scheduling import Rig, rig

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler_core.config.gang_owners import GangSettings
+from scheduler_core.config.gang_owners import MAX_NAME_LENGTH, GangSettings, owner_instance
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.config.validation import validate
 from scheduler_core.errors import Problem
-from scheduler_core.model.gang_owners import MAX_NAME_LENGTH, owner_instance
 from scheduler_core.model.meta import OwnerReference
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup

@@ -11,10 +11,10 @@ from msgspec.structs import replace
 
 from scheduler_core.errors import ForbiddenError
 from scheduler_core.gangs.healing import ENDED, EXPIRED, HELD, MOST_OF_ALL, MOST_OF_GANG, REPLACED
-from scheduler_core.model.lost_members import RecordedLoss
 from scheduler_core.model.meta import OwnerReference
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupTopology, PodGroup
+from scheduler_core.queueing.gang_members import RecordedLoss
 from scheduler_core.snapshot.pod_info import MAX_DEMANDS
 from tests.support.builders import node, pod
 from tests.support.gang_preemption import small_node, terminating_pod

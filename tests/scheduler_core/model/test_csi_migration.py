@@ -24,7 +24,6 @@ from scheduler_core.model.pod_volumes import (
     in_tree_plugin_named,
     translated_affinity,
     translated_handle,
-    translated_inline_handle,
 )
 from scheduler_core.model.storage import AzureFileVolume, PersistentVolume, PersistentVolumeSpec, VolumeNodeAffinity
 from tests.support.presence import present
@@ -99,7 +98,7 @@ def test_handle_of_an_inline_volume(inline: Volume, handle: str) -> None:
     """An inline volume has no labels, so that its handle has no zone."""
     plugin = present(in_tree_plugin(inline))
     assert plugin.is_migrated
-    assert translated_inline_handle(inline, plugin) == handle
+    assert translated_handle(inline, plugin) == handle
 
 
 @table(

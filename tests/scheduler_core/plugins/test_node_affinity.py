@@ -15,7 +15,7 @@ from scheduler_core.model.affinity import NodeAffinity as PodNodeAffinity
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.plugins.node_affinity import NodeAffinity
-from scheduler_core.snapshot.node_columns import ALL_ROWS, Rows
+from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns, Rows
 from tests.support.affinities import named, node_affinity
 from tests.support.builders import node, pod
 from tests.support.columns import columns
@@ -47,8 +47,9 @@ def preferring(*terms: tuple[int, NodeSelectorTerm]) -> Pod:
     return pod(affinity=node_affinity(preferred=terms))
 
 
-def plugin(args: Args | None = None) -> NodeAffinity:
-    return NodeAffinity(read_args("NodeAffinity", NodeAffinityArgs, args or {}), FakeHandle())
+def plugin(args: Args | None = None, nodes: NodeColumns | None = None) -> NodeAffinity:
+    handle = FakeHandle() if nodes is None else FakeHandle(nodes=nodes)
+    return NodeAffinity(read_args("NodeAffinity", NodeAffinityArgs, args or {}), handle)
 
 
 def added(key: str, value: str, weight: int = 0) -> Args:
@@ -69,7 +70,7 @@ def filtered(
     incoming: Pod, args: Args | None = None, rows: Rows = ALL_ROWS, cluster: list[Node] | None = None
 ) -> list[int] | None:
     nodes = columns(NODES if cluster is None else cluster)
-    state, info, instance = CycleState(), nodes.compile_pod(incoming), plugin(args)
+    state, info, instance = CycleState(), nodes.compile_pod(incoming), plugin(args, nodes)
     instance.pre_filter(state, info, nodes)
     codes = instance.filter(state, info, nodes, rows)
     return None if codes is None else codes.tolist()
@@ -79,7 +80,7 @@ def scored(
     incoming: Pod, args: Args | None = None, rows: Rows = ALL_ROWS, cluster: list[Node] | None = None
 ) -> list[int]:
     nodes = columns(NODES if cluster is None else cluster)
-    state, info, instance = CycleState(), nodes.compile_pod(incoming), plugin(args)
+    state, info, instance = CycleState(), nodes.compile_pod(incoming), plugin(args, nodes)
     assert instance.pre_score(state, info, nodes, rows).is_success
     scores = instance.score(state, info, nodes, rows)
     assert scores.dtype == np.int64
@@ -201,7 +202,7 @@ def test_added_affinity_has_its_own_code(incoming: Pod, codes: list[int]) -> Non
 def test_filter_without_pre_filter() -> None:
     """Filter works in a profile that does not enable PreFilter."""
     nodes = columns(NODES)
-    instance = plugin()
+    instance = plugin(nodes=nodes)
     codes = present(instance.filter(CycleState(), nodes.compile_pod(pod(node_selector={"zone": "a"})), nodes, ALL_ROWS))
     assert codes.dtype == np.int16
     assert codes.tolist() == [0, MISMATCH, MISMATCH]
@@ -263,8 +264,8 @@ def test_score_without_pre_score() -> None:
     """Score works in a profile that does not enable PreScore."""
     nodes = columns(NODES)
     incoming = nodes.compile_pod(preferring((5, SSD)))
-    assert plugin().score(CycleState(), incoming, nodes, ALL_ROWS).tolist() == [0, 5, 5]
-    assert plugin().score(CycleState(), nodes.compile_pod(pod()), nodes, ALL_ROWS).tolist() == [0, 0, 0]
+    assert plugin(nodes=nodes).score(CycleState(), incoming, nodes, ALL_ROWS).tolist() == [0, 5, 5]
+    assert plugin(nodes=nodes).score(CycleState(), nodes.compile_pod(pod()), nodes, ALL_ROWS).tolist() == [0, 0, 0]
 
 
 # -- declarations and events ------------------------------------------------------------------------------------

@@ -210,13 +210,13 @@ def test_refreshed_counts_equal_new_ones(seed: int) -> None:
     """After each random change of claims, slices and nodes, the refreshed counts equal those of a new object."""
     world = DeviceWorld(seed)
     demand = Demand((scored_resource("deviceclass.resource.kubernetes.io/gpu"),), (1,), nonzero=False)
-    refreshed = DeviceUses(max_classes=1)
+    refreshed = DeviceUses(world.nodes, max_classes=1)
     seen = set()
     for step in range(STEPS):
         for _ in range(world.random.choice([1, 1, 2, 5])):
             world.step()
-        (found,) = refreshed.uses(demand, world.nodes, ALL_ROWS)
-        (expected,) = DeviceUses().uses(demand, world.nodes, ALL_ROWS)
+        (found,) = refreshed.uses(demand, ALL_ROWS)
+        (expected,) = DeviceUses(world.nodes).uses(demand, ALL_ROWS)
         assert found.capacity.tolist() == expected.capacity.tolist(), f"step {step}"
         assert found.used.tolist() == expected.used.tolist(), f"step {step}"
         seen.add((sum(found.capacity.tolist()), sum(found.used.tolist())))

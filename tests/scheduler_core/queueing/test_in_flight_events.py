@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler_core.framework.cluster_events import NODE_ADD
-from scheduler_core.queueing.in_flight_events import InFlightEvents
+from scheduler_core.queueing.event_wakeups import InFlightEvents
 from tests.support.presence import present
 
 

@@ -23,10 +23,10 @@ from scheduler_core.gangs.held_room import (
 )
 from scheduler_core.in_tree import default_plugins, in_tree_registry
 from scheduler_core.model.devices import AllocationResult
-from scheduler_core.model.lost_members import RecordedLoss
 from scheduler_core.model.meta import OwnerReference
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, GroupSource
+from scheduler_core.queueing.gang_members import RecordedLoss
 from scheduler_core.record_assembly import ReplayLoop, header_of, record_feeds, recorded_ports, replay_of
 from scheduler_core.recording.object_types import ObjectTypes, content_of
 from scheduler_core.recording.record_file import RecordReader

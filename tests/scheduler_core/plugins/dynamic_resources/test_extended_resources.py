@@ -10,9 +10,9 @@ from scheduler_core.model.meta import OwnerReference
 from scheduler_core.model.pod import Container
 from scheduler_core.plugins.dynamic_resources.pod_claims import (
     claim_in_memory,
+    extended_claim,
     extended_claim_of,
     is_in_memory,
-    node_requests,
 )
 from scheduler_core.snapshot.indexes.device_index import ClaimTable
 from tests.support.builders import container, pod
@@ -33,10 +33,10 @@ def using_gpus(name: str, count: int, restart_policy: str = "", **others: int) -
 
 def rows_of(init: list[Container], main: list[Container]) -> tuple[dict[str, tuple[str, int]], list[tuple[str, str]]]:
     """Return class and count of each request, and the request of each container, in order."""
-    found = node_requests(pod("p", init_containers=init, containers=main), CLASSES)
-    counts = {
-        each.name: (each.exactly.device_class_name, each.exactly.count) for each in found.requests if each.exactly
-    }
+    user = pod("p", init_containers=init, containers=main)
+    found = extended_claim(claim_in_memory(user, Journal().new_uid), user, CLASSES)
+    requests = found.claim.spec.devices.requests
+    counts = {each.name: (each.exactly.device_class_name, each.exactly.count) for each in requests if each.exactly}
     assert list(counts) == sorted(counts)
     return counts, [(each.container_name, each.request_name) for each in found.mappings]
 
@@ -128,15 +128,15 @@ def test_claims_for_resources_are_found_by_owner() -> None:
     made = with_meta(claim_in_memory(user, Journal().new_uid), name="made", uid="u", resource_version="1")
     for each in (made, with_meta(made, name="of-template", uid="u2", annotations={}), claim()):
         table.assign(each)
-    assert table.for_resources_of("uid-of-p") == (made,)
+    assert table.for_resources_of("uid-of-p") == [made]
     newer = with_meta(made, resource_version="2")
     table.assign(newer)
     table.assign(made)
-    assert table.for_resources_of("uid-of-p") == (newer,)
+    assert table.for_resources_of("uid-of-p") == [newer]
     table.assign(with_meta(newer, resource_version="3", owner_references=()))
-    assert table.for_resources_of("uid-of-p") == ()
+    assert table.for_resources_of("uid-of-p") == []
     table.assign(with_meta(made, resource_version="4"))
     table.remove(with_meta(made, uid="another"))
     assert len(table.for_resources_of("uid-of-p")) == 1
     table.remove(made)
-    assert table.for_resources_of("uid-of-p") == ()
+    assert table.for_resources_of("uid-of-p") == []
