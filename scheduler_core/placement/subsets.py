@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler_core.cycle.filter_and_score import Feasible
-from scheduler_core.cycle.gang_constraints import ANYWHERE, Where
+from scheduler_core.cycle.gang_constraints import ANYWHERE, NO_SUBSET, NodeSubset, NodeSubsets, Where
 from scheduler_core.framework.extension_points import PortsFilter, SumsFilter
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.status import GANG_SCHEDULING
@@ -25,7 +25,6 @@ from scheduler_core.runtime.equivalence import filter_class
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.snapshot.cluster_cache import ClusterCache
 from scheduler_core.snapshot.node_columns import NodeColumns
-from scheduler_core.snapshot.node_subsets import NO_SUBSET, NodeSubset, NodeSubsets
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 
 _MOST_POINTS = 100

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from scheduler_core.config.plugin_args import NodeAffinityArgs
@@ -40,6 +39,7 @@ from scheduler_core.framework.status import SKIP, SUCCESS, Status, error, unreso
 from scheduler_core.model.affinity import NodeAffinity as PodNodeAffinity
 from scheduler_core.model.affinity import NodeSelectorTerm
 from scheduler_core.model.node import Node
+from scheduler_core.model.nullable_forms import convert
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.selectors import (
     IN,
@@ -86,7 +86,7 @@ class NodeAffinity(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin):
         self._matching = NodeMatching(handle.nodes)
         added = args.added_affinity if args is not None else None
         if added is not None:
-            affinity = msgspec.convert(added.model_dump(by_alias=True, exclude_none=True), PodNodeAffinity)
+            affinity = convert(added.model_dump(by_alias=True, exclude_none=True), PodNodeAffinity)
             if affinity.required is not None:
                 self._added = compile_readable_node_selector(affinity.required)
             self._added_preferred = compile_preferred_terms(affinity.preferred)

@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 
-import msgspec
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
@@ -29,6 +28,7 @@ from scheduler_core.framework.extension_points import Codes
 from scheduler_core.framework.status import unresolvable, unschedulable
 from scheduler_core.kernels.domain_counts import DomainIds, DomainTable, domains_present
 from scheduler_core.model.node import HOSTNAME
+from scheduler_core.model.nullable_forms import convert
 from scheduler_core.model.pod import Pod, TopologySpreadConstraint
 from scheduler_core.model.selectors import LabelMatcher, PodQuery, all_of, compile_label_selector, equality_matcher
 from scheduler_core.plugins.taint_toleration import TolerationTables
@@ -184,7 +184,7 @@ def constraints_of(args: PodTopologySpreadArgs) -> tuple[TopologySpreadConstrain
     if is_system_defaulted(args):
         return SYSTEM_DEFAULTS
     return tuple(
-        msgspec.convert(
+        convert(
             one.model_dump(by_alias=True, exclude_none=True, exclude={"match_label_keys"}), TopologySpreadConstraint
         )
         for one in args.default_constraints
