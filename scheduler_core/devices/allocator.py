@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from itertools import compress
 from weakref import WeakKeyDictionary
 
-from scheduler_core.devices.behaviours import BehaviourTable, DeviceKnowledge, KnowledgeBounds
+from scheduler_core.devices.behaviours import DeviceKnowledge, KnowledgeBounds
 from scheduler_core.devices.device_state import NodeDevices, Position, TakenDevice
 from scheduler_core.devices.inventory import DeviceInventory
 from scheduler_core.devices.pools import (
@@ -287,12 +287,13 @@ class Allocator:
         self._tally = devices.tally
         self._counter = devices.steps
         knowledge = devices.knowledge_in_use
-        self._table = knowledge.table(self.plans)
+        self.table = knowledge.table(self.plans)
+        """Behaviours of devices towards the claims; pods with equal claims share it."""
         self._best_fit = BestFit(self.plans, knowledge.selectors) if best_fit else None
         self._limits = limits
         self.search_key = key = search_key(self.plans, best_fit=best_fit)
         """Equal for claims whose searches have equal outcomes on equal devices; None for invalid claims."""
-        self._solutions: dict[Hashable, Solution | None] = {} if key is None else self._table.searches(key)
+        self._solutions: dict[Hashable, Solution | None] = {} if key is None else self.table.searches(key)
         self.steps = 0
         """Steps of all searches."""
         self.searches = 0
@@ -344,11 +345,6 @@ class Allocator:
         for solution in search.solutions():
             yield NodeAllocation(node, devices, self.plans, solution)
 
-    @property
-    def table(self) -> BehaviourTable:
-        """Behaviours of devices towards the claims; pods with equal claims share it."""
-        return self._table
-
     def key(self, node: str, labels: Mapping[str, str], declared_features: Collection[str] = ()) -> Hashable:
         """Return a key that is equal for nodes with the same outcome, apart from names.
 
@@ -362,7 +358,7 @@ class Allocator:
         return self._described(pools, self._devices.allocated)[1]
 
     def _described(self, pools: tuple[PoolView, ...], used: UsedDevices) -> tuple[NodeDevices, Hashable]:
-        rows = tuple(map(self._table.row, pools))
+        rows = tuple(map(self.table.row, pools))
         usages = tuple(used.usage(view.key) for view in pools)
         key: tuple[Hashable, ...] = tuple(
             (row.number, None if usage is None else self._use(view, usage))
@@ -372,7 +368,7 @@ class Allocator:
 
     def _equal_values(self, pools: tuple[PoolView, ...]) -> Hashable:
         """Return which values of attributes that constraints read occur in several pools; a pool's row has the rest."""
-        values = [self._table.values(view) for view in pools]
+        values = [self.table.values(view) for view in pools]
         indices: dict[Hashable, int] = {}
         return tuple(
             indices.setdefault((attribute, value), len(indices))
@@ -390,7 +386,7 @@ class Allocator:
         self.searches += 1
         self._tally.searches += 1
         self._counter.spend(1 + sum(len(row.behaviours) for row in node.rows) // _DEVICES_PER_STEP)
-        if not all_devices and lacks_devices(node, self.plans, self._table.attributes):
+        if not all_devices and lacks_devices(node, self.plans, self.table.attributes):
             return None
         search = self._device_search(node, all_devices, self._limits)
         try:
@@ -408,7 +404,7 @@ class Allocator:
         return DeviceSearch(
             node,
             self.plans,
-            self._table.attributes,
+            self.table.attributes,
             all_devices,
             limits,
             counter=self._counter,

@@ -8,7 +8,7 @@ Follows ``k8s.io/dynamic-resource-allocation`` v0.37.1 ``structured/internal/exp
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from scheduler_core.devices.behaviours import Assessment, Behaviour, BehaviourRow
@@ -84,7 +84,7 @@ class CounterBalance:
     that consume others; kube-scheduler compares all counters of the pool.
     """
 
-    __slots__ = ("_available", "_groups", "_is_exceeded")
+    __slots__ = ("_groups", "_is_exceeded", "available")
 
     def __init__(self, view: PoolView, usage: PoolUsage | None) -> None:
         available = dict(view.counters)
@@ -93,20 +93,16 @@ class CounterBalance:
                 for key, amount in record.counters.items():
                     if key in available:
                         available[key] -= amount
-        self._available = available
+        self.available = available
+        """What is left of each counter; negative if allocated devices exceed it."""
         self._groups: CompatibilityGroups | None = None
         if view.has_compatibility_groups:
             self._groups = CompatibilityGroups(() if usage is None else _allocated(view, usage))
         self._is_exceeded = any(amount < 0 for amount in available.values())
 
-    @property
-    def available(self) -> Mapping[CounterKey, int]:
-        """What is left of each counter; negative if allocated devices exceed it."""
-        return self._available
-
     def take(self, record: DeviceRecord) -> bool:
         """Take the counters of a device; return False, and take none, if they do not suffice or are not for it."""
-        available = self._available
+        available = self.available
         if self._is_exceeded or any(available.get(key, -1) < amount for key, amount in record.counters.items()):
             return False
         if self._groups is not None and not self._groups.take(record):
@@ -117,7 +113,7 @@ class CounterBalance:
 
     def lacking(self, record: DeviceRecord) -> list[tuple[CounterKey, int, int]]:
         """Return the counters that do not suffice for a device, with the needed and the available amount."""
-        available = self._available
+        available = self.available
         exceeded = [(key, record.counters.get(key, 0), left) for key, left in available.items() if left < 0]
         short = [
             (key, amount, available.get(key, 0))
@@ -135,7 +131,7 @@ class CounterBalance:
         if self._groups is not None:
             self._groups.give_back()
         for key, amount in record.counters.items():
-            self._available[key] += amount
+            self.available[key] += amount
 
 
 def _allocated(view: PoolView, usage: PoolUsage) -> Iterator[DeviceRecord]:

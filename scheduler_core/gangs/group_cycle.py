@@ -473,7 +473,7 @@ class QuorumCommit:
         together = GangBindBarrier(
             gang,
             quorum,
-            self._is_assumed,
+            lambda uid: self.cache.get(uid) is not None,
             self._reject,
             queue.gang_changed,
             changed=queue.gangs.changed,
@@ -496,9 +496,6 @@ class QuorumCommit:
             try_twice(attempt.gang.ended)
             attempt.gang = None
         self.errors.requeue(attempt.queued)
-
-    def _is_assumed(self, uid: str) -> bool:
-        return self.cache.get(uid) is not None
 
     def _reject(self, uid: str, why: str) -> None:
         waiting = self.waiting.get(uid)

@@ -221,7 +221,8 @@ class HeldRoom:
         self._nodes = nodes
         self._free: dict[str, dict[str, list[Slot]]] = defaultdict(lambda: defaultdict(list))
         """Slots that no pod has taken, by slot class and node."""
-        self._taken: dict[str, TakenSlot] = {}
+        self.taken: dict[str, TakenSlot] = {}
+        """Slots that pods have taken and may release, by UID."""
         for slot in slots:
             self._free[str(slot.pod_class)][slot.node_name].append(slot)
 
@@ -278,7 +279,7 @@ class HeldRoom:
         Returns:
             Whether the pod has a slot, or needs none.
         """
-        if uid in self.settled or uid in self._taken:
+        if uid in self.settled or uid in self.taken:
             return True
         classes = self._slots_of(self.holder.pods.slot_class(info.pod))
         others = (slots for by_node in classes for slots in by_node.values() if slots and elsewhere)
@@ -287,32 +288,27 @@ class HeldRoom:
             return False
         slot = slot_for(info, slots[::-1])
         del slots[next(number for number, each in enumerate(slots) if each is slot)]
-        self._taken[uid] = slot, node_name
+        self.taken[uid] = slot, node_name
         self.reservation.give_up(slot)
         return True
 
     def give_back(self, uid: str) -> None:
         """Free the slot of a pod that has lost its node."""
-        slot, _ = self._taken.pop(uid, (None, ""))
+        slot, _ = self.taken.pop(uid, (None, ""))
         if slot is not None:
             self._free[str(slot.pod_class)][slot.node_name].append(slot)
             self.reservation.take_back(slot)
 
-    @property
-    def taken(self) -> Mapping[str, TakenSlot]:
-        """Slots that pods have taken and may release, by UID."""
-        return self._taken
-
     def reset(self, taken: Mapping[str, TakenSlot]) -> bool:
         """Let the pods have the slots that they had at an earlier time; return whether any changes."""
-        changed = [uid for uid, each in self._taken.items() if taken.get(uid) is not each]
+        changed = [uid for uid, each in self.taken.items() if taken.get(uid) is not each]
         for uid in changed:
             self.give_back(uid)
-        again = [(uid, each) for uid, each in taken.items() if uid not in self._taken and uid not in self.settled]
+        again = [(uid, each) for uid, each in taken.items() if uid not in self.taken and uid not in self.settled]
         for uid, (slot, _) in again:
             free = self._free[str(slot.pod_class)][slot.node_name]
             del free[next(number for number, each in enumerate(free) if each is slot)]
-            self._taken[uid] = taken[uid]
+            self.taken[uid] = taken[uid]
             self.reservation.give_up(slot)
         return bool(changed or again)
 
@@ -325,9 +321,9 @@ class HeldRoom:
         Returns:
             UIDs of these pods, and whether one of them is on another node than its slot.
         """
-        bound = {uid: taken for uid, taken in self._taken.items() if is_bound(uid)}
+        bound = {uid: taken for uid, taken in self.taken.items() if is_bound(uid)}
         for uid in bound:
-            del self._taken[uid]
+            del self.taken[uid]
         self.settled.update(bound)
         self.counted.update(bound)
         return set(bound), any(slot.node_name != node_name for slot, node_name in bound.values())
@@ -335,7 +331,7 @@ class HeldRoom:
     @property
     def is_complete(self) -> bool:
         """Whether the slots of all pods are given up for good."""
-        return not self._taken and not self.free
+        return not self.taken and not self.free
 
 
 def slot_for(pod: PodInfo, slots: Sequence[Slot]) -> Slot:

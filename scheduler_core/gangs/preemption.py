@@ -13,14 +13,14 @@ profile whose extenders filter nodes preempts for no gang, because extenders can
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from msgspec import structs
 from numpy.typing import NDArray
 
-from scheduler_core.cycle.gang_constraints import ANYWHERE, Where
 from scheduler_core.errors import AttemptLimitError, SchedulerCoreError
 from scheduler_core.framework.gang_preemptor import EvictionLimits, GangEviction, GangPreemptor, ties_by_cost
 from scheduler_core.framework.group_view import DisruptionUnit, DisruptionUnits, GroupViews
@@ -30,7 +30,7 @@ from scheduler_core.gangs.failure_handler import GangFailure, not_enough_free, o
 from scheduler_core.model.pod_group import PodGroup
 from scheduler_core.placement.engine import Policy, Verdict, at_once, place
 from scheduler_core.placement.requests import Placement, PlacementRequest
-from scheduler_core.placement.subsets import Group
+from scheduler_core.placement.subsets import Domain, all_subsets
 from scheduler_core.placement.victims import EvictableRoom, GangPlan, VictimRequest, VictimWorld, awaits_victims
 from scheduler_core.placement.worlds import CycleWorld, SearchWorld, without_extenders
 from scheduler_core.ports import ObjectReference
@@ -297,16 +297,11 @@ class GangPreemption:
             is_enough = not best.victims or (len(plans) >= _ENOUGH_PLANS and not best.pdb_violations)
             return Verdict.TAKEN if is_enough else Verdict.STORED
 
-        def subsets(cache: ClusterCache, group: Group) -> Iterator[tuple[Where, int]]:
-            """Yield the domains that can have room after a preemption, then all nodes if the group allows it."""
-            nodes, topology = cache.columns, group.topology
-            for domain in group.domains(cache):
-                rows = domain.subset.rows
-                if room.is_enough(rows, for_each=False) and nodes.priorities.below(request.priority, rows).any():
-                    yield domain.where, domain.room
-            if topology is None or not topology.is_required:
-                yield ANYWHERE, group.needed
+        def may_have_room(domain: Domain) -> bool:
+            rows, priorities = domain.subset.rows, self.cache.columns.priorities
+            return room.is_enough(rows, for_each=False) and bool(priorities.below(request.priority, rows).any())
 
+        subsets = partial(all_subsets, admits=may_have_room)
         _, rejection = at_once(place(request.placing, world, Policy(accept, subsets)))
         if rejection.limit is not None:
             raise rejection.limit

@@ -6,7 +6,7 @@ that fit by resources alone: a domain with enough room may be infeasible, one wi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
@@ -225,6 +225,17 @@ def gang_subsets(cache: ClusterCache, group: Group) -> list[tuple[Where, int]]:
     enough = [domain for domain in domains if domain.room >= group.needed]
     found = [(domain.where, domain.room) for domain in enough or domains[:1]]
     return found if group.topology is not None and group.topology.is_required else [*found, (ANYWHERE, _UNBOUNDED)]
+
+
+def all_subsets(
+    cache: ClusterCache, group: Group, admits: Callable[[Domain], bool] = lambda _: True
+) -> Iterator[tuple[Where, int]]:
+    """Yield the domains of a gang that are admitted, whatever their room is, and all nodes if the gang allows it."""
+    for domain in group.domains(cache):
+        if admits(domain):
+            yield domain.where, domain.room
+    if group.topology is None or not group.topology.is_required:
+        yield ANYWHERE, _UNBOUNDED
 
 
 def tree_subsets(cache: ClusterCache, group: Group) -> list[tuple[Where, int]]:

@@ -13,18 +13,17 @@ import numpy as np
 
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.failure_handler import Failure
-from scheduler_core.cycle.gang_constraints import ANYWHERE, Where, only
+from scheduler_core.cycle.gang_constraints import Where, only
 from scheduler_core.errors import AttemptLimitError
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.placement.engine import Policy, Steps, World, at_once, place
 from scheduler_core.placement.requests import Placement, PlacementRequest
-from scheduler_core.placement.subsets import Group
+from scheduler_core.placement.subsets import all_subsets
 from scheduler_core.placement.worlds import SearchWorld
 from scheduler_core.rebalance.movable_pods import MovablePods
 from scheduler_core.rebalance.mover import Mark, Mover, cost_of, largest_first
 from scheduler_core.rebalance.requests import Move, Room
 from scheduler_core.runtime.framework_instance import FrameworkInstance
-from scheduler_core.snapshot.cluster_cache import ClusterCache
 from scheduler_core.snapshot.overlay import ColumnsOverlay
 from scheduler_core.snapshot.pod_info import PodInfo
 
@@ -160,7 +159,8 @@ def make_room(world: RoomWorld, mover: Mover, search: SearchWorld, request: Plac
     made: list[Move] = []
     room: list[Room] = []
     try:
-        if not fits(Policy(subsets=_subsets), world):
+        # Moves make room in any domain.
+        if not fits(Policy(subsets=all_subsets), world):
             return ()
         moves = list(made)
         if not fits_after(moves):
@@ -174,12 +174,3 @@ def make_room(world: RoomWorld, mover: Mover, search: SearchWorld, request: Plac
     except AttemptLimitError:
         mover.undo(begun)
         raise
-
-
-def _subsets(cache: ClusterCache, group: Group) -> Iterator[tuple[Where, int]]:
-    """Yield all domains of the gang, because moves make room in any of them, and all nodes if the gang allows it."""
-    topology = group.topology
-    for domain in group.domains(cache):
-        yield domain.where, domain.room
-    if topology is None or not topology.is_required:
-        yield ANYWHERE, group.needed

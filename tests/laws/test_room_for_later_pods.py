@@ -179,7 +179,7 @@ class World:
         for each in self.held:
             assert len(each.ends) <= 1
             assert (each.room.holder.uid in live) is not bool(each.ends)
-            takers = {uid.rpartition("default-")[2] for uid in each.room._taken}
+            takers = {uid.rpartition("default-")[2] for uid in each.room.taken}
             apps = {self.pods[name].metadata.labels["app"] for name in takers & self.pods.keys()}
             assert apps <= {each.app}, "only pods of the holder take slots"
             assert each.until > now or each.ends, "held room never outlives its time"
