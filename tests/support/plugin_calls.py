@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.extension_points import PreFilterPlugin, PreScorePlugin
 from scheduler_core.framework.status import SUCCESS, Status
 from scheduler_core.model.pod import Pod
 from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns, Rows
@@ -22,6 +23,15 @@ def filter_codes(plugin: Any, incoming: Pod, nodes: NodeColumns, rows: Rows = AL
     codes = plugin.filter(state, info, nodes, rows)
     assert codes.dtype == np.int16
     return [int(code) for code in codes]
+
+
+def codes_or_none(plugin: Any, incoming: Pod, nodes: NodeColumns, rows: Rows = ALL_ROWS) -> list[int] | None:
+    """Return the code of each row after PreFilter, or None if Filter accepts all."""
+    state, info = CycleState(), nodes.compile_pod(incoming)
+    if isinstance(plugin, PreFilterPlugin):
+        plugin.pre_filter(state, info, nodes)
+    codes = plugin.filter(state, info, nodes, rows)
+    return None if codes is None else [int(code) for code in codes]
 
 
 def row_codes(plugin: Any, info: PodInfo, nodes: NodeColumns, state: CycleState | None = None) -> list[int]:
@@ -62,13 +72,19 @@ def normalized_scores(
     return [int(each) for each in raw], [int(each) for each in plugin.normalize(state, info, raw)]
 
 
+def raw_scores(plugin: Any, incoming: Pod, nodes: NodeColumns, rows: Rows = ALL_ROWS) -> list[int]:
+    """Return the score of each row; PreScore, if the plugin has it, must be successful."""
+    state, info = CycleState(), nodes.compile_pod(incoming)
+    if isinstance(plugin, PreScorePlugin):
+        assert plugin.pre_score(state, info, nodes, rows) == SUCCESS
+    scores = plugin.score(state, info, nodes, rows)
+    assert scores.dtype == np.int64
+    return [int(score) for score in scores]
+
+
 def scores_of(plugin: Any, incoming: Pod, nodes: NodeColumns) -> list[int]:
     """Return the score of each row; assert equal scores without PreScore and for a part of the rows."""
-    state, info = CycleState(), nodes.compile_pod(incoming)
-    assert plugin.pre_score(state, info, nodes, ALL_ROWS) == SUCCESS
-    scores = plugin.score(state, info, nodes, ALL_ROWS)
-    assert scores.dtype == np.int64
-    assert plugin.score(CycleState(), info, nodes, ALL_ROWS).tolist() == scores.tolist()
-    odd = np.arange(1, nodes.size, 2)
-    assert plugin.score(state, info, nodes, odd).tolist() == scores[odd].tolist()
-    return [int(score) for score in scores]
+    scores = raw_scores(plugin, incoming, nodes)
+    assert plugin.score(CycleState(), nodes.compile_pod(incoming), nodes, ALL_ROWS).tolist() == scores
+    assert raw_scores(plugin, incoming, nodes, np.arange(1, nodes.size, 2)) == scores[1::2]
+    return scores

@@ -1,29 +1,23 @@
 """ImageLocality: scores by the size of images that nodes already have."""
 
-import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.model.node import ContainerImage
 from scheduler_core.model.pod import ImageVolumeSource, Pod, Volume
 from scheduler_core.plugins.image_locality import ImageLocality, full_image_name
-from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns
+from scheduler_core.snapshot.node_columns import NodeColumns
 from tests.support.builders import container, node, pod
 from tests.support.columns import columns
 from tests.support.handles import FakeHandle
+from tests.support.plugin_calls import scores_of
 from tests.support.tables import table
 
 MIB = 2**20
 
 
 def _scores(nodes: NodeColumns, incoming: Pod) -> list[int]:
-    plugin, info = ImageLocality(None, FakeHandle(nodes=nodes)), nodes.compile_pod(incoming)
-    scores = plugin.score(CycleState(), info, nodes, ALL_ROWS)
-    assert scores.dtype == np.int64
-    odd = np.arange(1, nodes.size, 2)
-    assert plugin.score(CycleState(), info, nodes, odd).tolist() == scores[odd].tolist()
-    return [int(score) for score in scores]
+    return scores_of(ImageLocality(None, FakeHandle(nodes=nodes)), incoming, nodes)
 
 
 @table(

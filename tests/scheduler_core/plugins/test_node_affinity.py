@@ -12,7 +12,6 @@ from scheduler_core.framework.extension_points import Normalization, PodReads, P
 from scheduler_core.framework.status import Code
 from scheduler_core.model.affinity import Affinity, NodeSelector, NodeSelectorTerm, Requirement
 from scheduler_core.model.affinity import NodeAffinity as PodNodeAffinity
-from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.plugins.node_affinity import NodeAffinity
 from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns, Rows
@@ -20,6 +19,7 @@ from tests.support.affinities import named, node_affinity
 from tests.support.builders import node, pod
 from tests.support.columns import columns
 from tests.support.handles import FakeHandle
+from tests.support.plugin_calls import codes_or_none, raw_scores
 from tests.support.presence import present
 from tests.support.tables import table
 
@@ -66,25 +66,14 @@ def pre_filtered(incoming: Pod, args: Args | None = None) -> PreFilterResult:
     return plugin(args).pre_filter(CycleState(), nodes.compile_pod(incoming), nodes)
 
 
-def filtered(
-    incoming: Pod, args: Args | None = None, rows: Rows = ALL_ROWS, cluster: list[Node] | None = None
-) -> list[int] | None:
-    nodes = columns(NODES if cluster is None else cluster)
-    state, info, instance = CycleState(), nodes.compile_pod(incoming), plugin(args, nodes)
-    instance.pre_filter(state, info, nodes)
-    codes = instance.filter(state, info, nodes, rows)
-    return None if codes is None else codes.tolist()
+def filtered(incoming: Pod, args: Args | None = None, rows: Rows = ALL_ROWS) -> list[int] | None:
+    nodes = columns(NODES)
+    return codes_or_none(plugin(args, nodes), incoming, nodes, rows)
 
 
-def scored(
-    incoming: Pod, args: Args | None = None, rows: Rows = ALL_ROWS, cluster: list[Node] | None = None
-) -> list[int]:
-    nodes = columns(NODES if cluster is None else cluster)
-    state, info, instance = CycleState(), nodes.compile_pod(incoming), plugin(args, nodes)
-    assert instance.pre_score(state, info, nodes, rows).is_success
-    scores = instance.score(state, info, nodes, rows)
-    assert scores.dtype == np.int64
-    return [int(score) for score in scores]
+def scored(incoming: Pod, args: Args | None = None, rows: Rows = ALL_ROWS) -> list[int]:
+    nodes = columns(NODES)
+    return raw_scores(plugin(args, nodes), incoming, nodes, rows)
 
 
 # -- PreFilter --------------------------------------------------------------------------------------------------

@@ -11,10 +11,11 @@ from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.status import Code
 from scheduler_core.model.pod import ContainerPort, Pod
 from scheduler_core.plugins.node_ports import NodePorts, after_pod_deletion
-from scheduler_core.snapshot.node_columns import ALL_ROWS
+from scheduler_core.snapshot.node_columns import ALL_ROWS, Rows
 from tests.support.builders import container, node, pod
 from tests.support.columns import columns
 from tests.support.handles import FakeHandle
+from tests.support.plugin_calls import codes_or_none
 from tests.support.tables import table
 
 ANY = "0.0.0.0"  # noqa: S104 - an address to compare with, nothing listens on it
@@ -24,12 +25,9 @@ def port(number: int, protocol: str = "TCP", address: str = "") -> ContainerPort
     return ContainerPort(container_port=1, host_port=number, protocol=protocol, host_ip=address)
 
 
-def filtered(incoming: Pod, running: list[Pod], rows: object = ALL_ROWS) -> list[int] | None:
+def filtered(incoming: Pod, running: list[Pod], rows: Rows = ALL_ROWS) -> list[int] | None:
     nodes = columns([node("a"), node("b"), node("c")], running)
-    plugin = NodePorts(None, FakeHandle(nodes=nodes))
-    assert isinstance(rows, slice | np.ndarray)
-    codes = plugin.filter(CycleState(), nodes.compile_pod(incoming), nodes, rows)
-    return None if codes is None else codes.tolist()
+    return codes_or_none(NodePorts(None, FakeHandle(nodes=nodes)), incoming, nodes, rows)
 
 
 @table(

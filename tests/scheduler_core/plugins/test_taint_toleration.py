@@ -22,6 +22,7 @@ from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns, Rows
 from tests.support.builders import node, pod
 from tests.support.columns import columns
 from tests.support.handles import FakeHandle
+from tests.support.plugin_calls import codes_or_none, raw_scores
 from tests.support.presence import present
 from tests.support.tables import table
 
@@ -37,19 +38,12 @@ CLUSTER = [
 
 def filtered(nodes: list[Node], tolerations: list[Toleration], rows: Rows = ALL_ROWS) -> list[int] | None:
     filled = columns(nodes)
-    plugin = TaintToleration(None, FakeHandle(nodes=filled))
-    codes = plugin.filter(CycleState(), filled.compile_pod(pod(tolerations=tolerations)), filled, rows)
-    return None if codes is None else codes.tolist()
+    return codes_or_none(TaintToleration(None, FakeHandle(nodes=filled)), pod(tolerations=tolerations), filled, rows)
 
 
 def scored(nodes: list[Node], tolerations: list[Toleration], rows: Rows = ALL_ROWS) -> list[int]:
     filled = columns(nodes)
-    plugin = TaintToleration(None, FakeHandle(nodes=filled))
-    state, info = CycleState(), filled.compile_pod(pod(tolerations=tolerations))
-    assert plugin.pre_score(state, info, filled, rows).is_success
-    scores = plugin.score(state, info, filled, rows)
-    assert scores.dtype == np.int64
-    return [int(score) for score in scores]
+    return raw_scores(TaintToleration(None, FakeHandle(nodes=filled)), pod(tolerations=tolerations), filled, rows)
 
 
 @table(
