@@ -102,7 +102,7 @@ class PlacingParts:
             cache, nominator, reservations, partial, contested=context.contested, seed=options.seed
         )
         bounds = options.reuse_bounds if options.reuses_results else None
-        self.choice = NodeChoice(self.selection, nominator, reservations, metrics, bounds, rejections=rejections)
+        self.choice = NodeChoice(self.selection, metrics, bounds, rejections)
         self.extended = ExtendedChoice(self.selection, rejections=rejections)
         self.world = CycleWorld(
             cache,
@@ -138,7 +138,7 @@ class Cycles:
 
     def __init__(self, context: CycleContext, reservations: GangReservations) -> None:
         cache, queue, clock = context.cache, context.queue, context.clock
-        nodes, nominator, writer, metrics = cache.columns, queue.nominator, context.writer, context.metrics
+        nodes, writer, metrics = cache.columns, context.writer, context.metrics
         preemptions = context.services.preemptions
         nominated = NominatedDevices(
             cache,
@@ -167,24 +167,9 @@ class Cycles:
         self.selection, self.world, self.preemption = parts.selection, parts.world, parts.preemption
         self.delays = PreemptionDelays(queue, context.clock, context.suspension.run_or_defer)
         self.failed = failed = FailedAttempts(queue, writer, report, freed, self.delays)
-        self.decided = DecidedPods(
-            nodes=nodes,
-            nominator=nominator,
-            reservations=reservations,
-            order=context.node_order,
-            suspension=context.suspension,
-        )
+        self.decided = DecidedPods(self.selection, context.suspension)
         self.errors = errors = InternalErrors(queue, assumed, writer, metrics, report)
-        moved = MovedPods(
-            cache=cache,
-            queue=queue,
-            order=context.node_order,
-            selection=self.selection,
-            assumed=assumed,
-            rejections=reservations,
-            background=context.background,
-            steps=context.steps,
-        )
+        moved = MovedPods(queue, self.selection, assumed, context.background, context.steps)
         self.pods = SchedulingCycle(
             profiles=context.profiles,
             queue=queue,
@@ -198,17 +183,8 @@ class Cycles:
             decided=self.decided,
             errors=errors,
             moved=moved,
-            background=context.background,
-            steps=context.steps,
-            order=context.node_order,
         )
-        self.extended = ExtendedCycle(
-            cycle=self.pods,
-            choice=parts.extended,
-            assumed=assumed,
-            suspension=context.suspension,
-            errors=errors,
-        )
+        self.extended = ExtendedCycle(self.pods, parts.extended, context.suspension)
         self.binding = self._binding(context)
         self.examiner = Examiner(nodes, queue.gangs, self.selection, context.member_domains, clock)
         self.gangs = self._gangs(context, reservations, parts)

@@ -249,7 +249,6 @@ class Scheduler:
             self.context,
             cycles.decided,
             cycles.selection,
-            self.reservations,
             clock=self._timing,
             journal=self._journal,
         )

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Mapping as AbstractMapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from scheduler_core.cel.checker import check, validate_literals
@@ -83,20 +84,17 @@ class DeviceFacts:
     attributes: AbstractMapping[str, AttributeValue] = field(default_factory=dict)
     capacity: AbstractMapping[str, str] = field(default_factory=dict)
 
+    @cached_property
     def variable(self) -> Mapping:
-        """Return the variable ``device``; raise EvaluationError if a version or quantity is invalid."""
-        known: Mapping | None = self.__dict__.get("_variable")
-        if known is None:
-            # The facts are immutable, so the variable is built once.
-            known = self.__dict__["_variable"] = StringKeyMapping(
-                {
-                    "driver": self.driver,
-                    "allowMultipleAllocations": self.allow_multiple_allocations,
-                    "attributes": self._domains({name: _attribute(name, v) for name, v in self.attributes.items()}),
-                    "capacity": self._domains({name: parse_quantity(text) for name, text in self.capacity.items()}),
-                }
-            )
-        return known
+        """The variable ``device``; raises EvaluationError if a version or quantity is invalid."""
+        return StringKeyMapping(
+            {
+                "driver": self.driver,
+                "allowMultipleAllocations": self.allow_multiple_allocations,
+                "attributes": self._domains({name: _attribute(name, v) for name, v in self.attributes.items()}),
+                "capacity": self._domains({name: parse_quantity(text) for name, text in self.capacity.items()}),
+            }
+        )
 
     def _domains(self, values: dict[str, Any]) -> DomainMapping:
         domains = DomainMapping()
@@ -138,7 +136,7 @@ class _Expression:
         problem = ""
         frame: Frame | None = None
         try:
-            frame = Frame(facts.variable(), self._slots, steps)
+            frame = Frame(facts.variable, self._slots, steps)
             result = self._run(frame)
             frame.charge(0)
         except (EvaluationError, AbortedError) as error:
@@ -218,7 +216,7 @@ def _derived_scalar(value: Any) -> Scalar | None:
 
 def _go_type(value: Any, facts: DeviceFacts) -> str:
     """Return the native Go type of a value; maps and lists of the device have others than those of an expression."""
-    native, device = _native(value), facts.variable()
+    native, device = _native(value), facts.variable
     domains = device.entries["attributes"].entries.values()
     if native is device or any(native is each for each in domains):
         return "map[string]interface {}"

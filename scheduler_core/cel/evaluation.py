@@ -723,6 +723,7 @@ def _entries(iterated: Any, *, two: bool) -> Any:
 
 def _accumulation(accumulator: int, args: list[Run], add: Callable[[Any, Sequence[Any], Frame], Any]) -> Run:
     """Return a step that adds the values of *args* to an accumulator in place."""
+    last = len(args) - 1
 
     def step(frame: Frame) -> Any:
         current = frame.slots[accumulator]
@@ -731,11 +732,11 @@ def _accumulation(accumulator: int, args: list[Run], add: Callable[[Any, Sequenc
         values: list[Any] = []
         try:
             # Like the reference, which evaluates both operands of an operator, but stops at the first failed argument.
-            for arg in args if failed is None or len(args) == 1 else ():
+            for arg in args if failed is None or not last else ():
                 values.append(arg(frame))  # noqa: PERF401 - what was evaluated before an error counts
         except EvaluationError as error:
             failed = failed or error
-        if len(values) >= len(args) - 1:
+        if len(values) >= last:
             frame.charge(1)
         if failed is not None:
             raise failed

@@ -325,7 +325,7 @@ class BackgroundSearches:
         self._live = None
         if search.is_withdrawn:
             # The end of a search whose result is dropped lets attempts begin that waited for it.
-            self.is_due = bool(self._ended) or self._is_waiting_due
+            self.is_due = bool(self._ended) or self._is_waiting_due()
             self._resume()
             return
         found = None if sent is None else _decoded(sent)
@@ -360,9 +360,9 @@ class BackgroundSearches:
         due: MovedSearch | WaitingAttempt | None = None
         if self._ended:
             due = self._ended[0]
-        elif may_begin and self._is_waiting_due:
+        elif may_begin and self._is_waiting_due():
             due = self._first_waiting()
-        is_due = any(each is not due for each in self._ended) or self._is_waiting_due_besides(due)
+        is_due = any(each is not due for each in self._ended) or self._is_waiting_due(due)
         # Removed last, because an exception must lose no result, and no attempt that waits.
         if isinstance(due, MovedSearch):
             del self._ended[0]
@@ -382,11 +382,7 @@ class BackgroundSearches:
         waiting.is_overdue = self.is_due = True
         self._resume()
 
-    @property
-    def _is_waiting_due(self) -> bool:
-        return self._is_waiting_due_besides(None)
-
-    def _is_waiting_due_besides(self, taken: object) -> bool:
+    def _is_waiting_due(self, taken: object = None) -> bool:
         return any(each is not taken and (self._live is None or each.is_overdue) for each in self.waiting)
 
     def _first_waiting(self) -> WaitingAttempt:
@@ -426,7 +422,7 @@ class BackgroundSearches:
         self._ended = [search for search in self._ended if not search.is_withdrawn]
         for each in [each for each in self.waiting if each.queued is queued]:
             self._remove(each)
-        self.is_due = bool(self._ended) or self._is_waiting_due
+        self.is_due = bool(self._ended) or self._is_waiting_due()
 
     def drop(self, ended: MovedSearch) -> None:
         """Drop a result, because the pod was updated since its search began."""

@@ -405,7 +405,7 @@ class IdleBinds:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.count = 0
-        self.on_idle = _nothing
+        self.on_idle: Callable[[], None] = lambda: None
 
     @contextmanager
     def waits(self) -> Iterator[None]:
@@ -439,10 +439,6 @@ class IdleBinds:
     def _begin(self) -> None:
         self.count += 1
         self.on_idle()
-
-
-def _nothing() -> None:
-    pass
 
 
 # -- outcomes ---------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.framework.cycle_state import NOT_RECORDED
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.status import Status
-from scheduler_core.metrics.attempt_reports import AttemptHistory, CycleSubject, EndedAttempt, SlowCycles
+from scheduler_core.metrics.attempt_reports import AttemptHistory, EndedAttempt, SlowCycles
 from scheduler_core.metrics.cycle_recorder import CycleRecorder, RecorderPool
 from scheduler_core.metrics.scheduler_metrics import (
     ERROR,
@@ -73,8 +73,7 @@ class CycleReport:
         metrics.profiles[instance.name].stages.add(recorder)
         metrics.searches.observe((ended if attempt.search_ended is None else attempt.search_ended) - started)
         if ended - started >= slow.seconds:
-            subject = CycleSubject(attempt.info.key, instance.name, self._nodes.count, attempt.feasible_count)
-            slow.report(subject, recorder)
+            slow.report(recorder, attempt.info.key, instance.name, self._nodes.count, attempt.feasible_count)
         if self._recording.tracer is not None:
             attempt.trace = self._trace(attempt, recorder, "scheduling", result or SCHEDULED)
         if attempt.is_sampled:

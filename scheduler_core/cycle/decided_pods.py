@@ -14,13 +14,10 @@ from numpy.typing import NDArray
 
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.failure_handler import Failure
-from scheduler_core.cycle.filter_and_score import NodeOrder
-from scheduler_core.cycle.gang_constraints import NodeReservations
+from scheduler_core.cycle.filter_and_score import NodeSelection
 from scheduler_core.cycle.suspension import Suspension
-from scheduler_core.framework.nominator import NominatedPods
 from scheduler_core.framework.queued_pod import QueuedGang, QueuedPod
 from scheduler_core.runtime.framework_instance import FrameworkInstance
-from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
 
 
@@ -82,7 +79,7 @@ PREEMPTION = "Preemption"
 ERROR = "Error"
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
+@dataclass(slots=True, eq=False)
 class DecidedPods:
     """The decisions since binds were last sent.
 
@@ -91,10 +88,7 @@ class DecidedPods:
         pods: The decisions, in their order. Pods of other profiles are recorded, too, because they changed the state.
     """
 
-    nodes: NodeColumns
-    nominator: NominatedPods
-    reservations: NodeReservations
-    order: NodeOrder
+    selection: NodeSelection
     suspension: Suspension
     profiles: frozenset[str] = field(default=frozenset(), init=False)
     pods: list[DecidedPod] = field(default_factory=list, init=False)
@@ -108,14 +102,16 @@ class DecidedPods:
 
     def mark(self) -> StateMark:
         """Return the version of the state that a cycle would read now."""
-        reserved = self._group_cycles if self.reservations.by_gang else 0
-        return StateMark(self.nodes.changes.position, self.suspension.reported, self.nominator.version, reserved)
+        selection = self.selection
+        reserved = self._group_cycles if selection.reservations.by_gang else 0
+        changes = selection.nodes.changes.position
+        return StateMark(changes, self.suspension.reported, selection.nominator.version, reserved)
 
     def begin(self, queued: QueuedPod) -> None:
         """Record the state before the cycle of a popped pod or gang, which is the state after the cycle before."""
         mark = self.mark()
         self._end(mark)
-        self._began, self._next_start = mark, self.order.next_start
+        self._began, self._next_start = mark, self.selection.partial.order.next_start
         self._has_own_volumes = self._writes_volumes(queued.info)
         if isinstance(queued, QueuedGang):
             self._group_cycles += 1
@@ -164,14 +160,14 @@ class DecidedPods:
             return ERROR
         if failure is not None and failure.nominated_node:
             return PREEMPTION
-        info, devices = attempt.info, self.nodes.devices
+        info, devices = attempt.info, self.selection.nodes.devices
         if info.pod.spec.resource_claims or any(devices.class_of_resource(name) for name in info.scalars):
             return DEVICES
         return VOLUMES if self._has_own_volumes else ""
 
     def _writes_volumes(self, info: PodInfo) -> bool:
         """Return whether a claim of the pod is not bound yet, so that Reserve would choose its volume."""
-        claims = self.nodes.storage.claims
+        claims = self.selection.nodes.storage.claims
         for reference in info.volumes.claims:
             claim = claims.get(reference.key)
             if claim is None or not claim.is_fully_bound:

@@ -21,8 +21,6 @@ from scheduler_core.queueing.gang_members import Gang, GangOutcome
 from scheduler_core.snapshot.pod_info import PodInfo
 
 _ERROR, _UNSCHEDULABLE = "SchedulerError", "Unschedulable"
-_IsAssumed = Callable[[str], bool]
-_Reject = Callable[[str, str], object]
 
 
 class GangBindBarrier:
@@ -39,8 +37,8 @@ class GangBindBarrier:
         self,
         gang: Gang,
         quorum: Iterable[str],
-        is_assumed: _IsAssumed,
-        reject: _Reject,
+        is_assumed: Callable[[str], bool],
+        reject: Callable[[str, str], object],
         on_end: Callable[[Gang], None],
         *,
         changed: Callable[[Gang], None],

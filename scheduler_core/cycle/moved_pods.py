@@ -23,7 +23,7 @@ from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.background_search import BackgroundSearches, MovedSearch
 from scheduler_core.cycle.failure_handler import Failure
 from scheduler_core.cycle.filter_and_score import NodeOrder, NodeSelection
-from scheduler_core.cycle.gang_constraints import NodeReservations, only
+from scheduler_core.cycle.gang_constraints import only
 from scheduler_core.cycle.search_basis import (
     PlannedEviction,
     SearchBasis,
@@ -42,7 +42,6 @@ from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.equivalence import class_key
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.runtime.post_filtering import PlannedOutcome, PostFilterOutcome, plans
-from scheduler_core.snapshot.cluster_cache import ClusterCache
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 from scheduler_core.step_counter import SLICE_STEPS, StepCounter
@@ -120,19 +119,20 @@ class PodBasis(SearchBasis):
     started: float
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
+@dataclass(slots=True, eq=False)
 class MovedPods:
     """The attempt of a pod whose search may move, in either process, and the check of results on the live state."""
 
-    cache: ClusterCache
     queue: SchedulingQueue
-    order: NodeOrder
     selection: NodeSelection
     assumed: AssumedPods
-    rejections: NodeReservations
     background: BackgroundSearches
     steps: StepCounter
     attempt: Attempt | None = field(default=None, init=False)
+    order: NodeOrder = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.order = self.selection.partial.order
 
     # -- the attempt in progress ----------------------------------------------------------------------------------
 
@@ -157,7 +157,7 @@ class MovedPods:
         return self.attempt.instance.name, class_key(info)
 
     def basis(self, attempt: Attempt, next_start: int) -> PodBasis:
-        nodes, position = self.cache.columns, self.queue.event_position
+        nodes, position = self.selection.nodes, self.queue.event_position
         return PodBasis.now(
             attempt.instance,
             nodes,
@@ -165,7 +165,7 @@ class MovedPods:
             next_start,
             info=attempt.info,
             started=attempt.started,
-            reservations=dict(self.rejections.by_gang),
+            reservations=dict(self.selection.reservations.by_gang),
         )
 
     # -- in the copy ------------------------------------------------------------------------------------------------
@@ -176,7 +176,7 @@ class MovedPods:
         count, start = attempt.feasible_count, self.order.next_start
         # If Reserve fails, the other process calls it, too, and reports that.
         if not info.pod.spec.node_name and self.assumed.reserve(attempt, node_name) is None:
-            devices = SentDevices.taken(instance, info, attempt.state, self.cache.columns)
+            devices = SentDevices.taken(instance, info, attempt.state, self.selection.nodes)
         self.background.send(_encode(SeatedPod(node_name, count, devices, start)))
 
     def send_rejection(
@@ -189,7 +189,7 @@ class MovedPods:
         """End the copy with a rejection; without a result for an error, which the other process then reports itself."""
         if failure.is_error:
             self.background.send(None)
-        nodes, reserved_for = self.cache.columns, () if diagnosis is None else tuple(diagnosis.reserved_for)
+        nodes, reserved_for = self.selection.nodes, () if diagnosis is None else tuple(diagnosis.reserved_for)
         actions = () if planned is None else tuple(PlannedAction.of(*each, nodes) for each in planned.actions)
         found = RejectedPod(failure, reserved_for, actions, attempt.feasible_count, self.order.next_start)
         self.background.send(_encode(found))
@@ -233,7 +233,7 @@ class MovedPods:
         Raises:
             AttemptLimitError: Devices changed, and another search on the node takes too long.
         """
-        nodes, start = self.cache.columns, self.order.next_start
+        nodes, start = self.selection.nodes, self.order.next_start
         row = nodes.row_of(result.node_name)
         if row == NO_ROW:
             return False
@@ -267,19 +267,19 @@ class MovedPods:
         Raises:
             AttemptLimitError: A filter on the node of a preemption takes long.
         """
-        if not basis.has_same_reservations(result.reserved_for, self.rejections.by_gang):
+        if not basis.has_same_reservations(result.reserved_for, self.selection.reservations.by_gang):
             return None
         queued, failure, actions = attempt.queued, result.failure, []
         for each in result.actions:
             preemption = None
             if each.eviction is not None:
-                victims = basis.victims(self.cache, each.eviction)
+                victims = basis.victims(self.selection.cache, each.eviction)
                 if victims is None:
                     return None
                 (node_name,) = each.eviction.node_names
                 preemption = PreemptionCandidate(node_name, tuple(victims), each.violations)
                 with self._one_slice():
-                    if not needs_eviction(attempt, preemption, self.cache.columns, self.queue.nominator, self.steps):
+                    if not needs_eviction(attempt, preemption, self.selection.nodes, self.queue.nominator, self.steps):
                         return None
             actions.append((each.plugin, PostFilterAction(preemption, each.released)))
         changes = any(action.preemption is not None or action.released is not None for _, action in actions)
@@ -288,5 +288,5 @@ class MovedPods:
         if changes and basis.is_woken(self.queue, queued, failure.rejected_by, failure.pending_on):
             return None
         if result.reserved_for:
-            self.rejections.note_rejected(queued.uid, result.reserved_for)
+            self.selection.reservations.note_rejected(queued.uid, result.reserved_for)
         return PlannedOutcome(PostFilterOutcome(SUCCESS), tuple(actions))

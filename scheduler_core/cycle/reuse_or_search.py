@@ -17,7 +17,6 @@ from scheduler_core.cycle.gang_constraints import NodeReservations
 from scheduler_core.errors import AttemptLimitError, PluginError
 from scheduler_core.framework.cycle_state import CycleStage
 from scheduler_core.framework.diagnosis import Diagnosis
-from scheduler_core.framework.nominator import NominatedPods
 from scheduler_core.framework.status import Code
 from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics
 from scheduler_core.runtime.equivalence import PodClass, PodClasses, ReuseBounds
@@ -45,8 +44,6 @@ class NodeChoice:
     """
 
     selection: NodeSelection
-    nominator: NominatedPods
-    reservations: NodeReservations
     metrics: SchedulerMetrics
     bounds: ReuseBounds | None
     rejections: NodeReservations | None = None
@@ -56,7 +53,7 @@ class NodeChoice:
         classes = self._classes(attempt)
         if classes is None:
             return ""
-        if self.reservations.by_gang and len(self.reservations.preferred_rows(attempt.info)):
+        if self.selection.reservations.by_gang and len(self.selection.reservations.preferred_rows(attempt.info)):
             return ""
         instance, nodes, recorder = attempt.instance, self.selection.nodes, attempt.recorder
         assert recorder is not None, "an attempt without a recorder reuses no results"
@@ -68,7 +65,7 @@ class NodeChoice:
             known = classes.lookup(instance, attempt.info, nodes)
             recorder.leave(_REUSE, _SUCCESS)
             if known is not None and not (attempt.is_sampled and self._is_timed(attempt, classes, known)):
-                among = self._without_reserved(attempt) if self.reservations.by_gang else attempt.among
+                among = self._without_reserved(attempt) if self.selection.reservations.by_gang else attempt.among
                 found = known.evaluate(instance, attempt.info, nodes, recorder, among)
         except Exception as error:
             recorder.interrupt()
@@ -96,7 +93,7 @@ class NodeChoice:
 
     def _without_reserved(self, attempt: Attempt) -> NDArray[np.bool_] | None:
         """Return the only rows to evaluate, bool per row, without those that reservations block; None for all rows."""
-        blocked = [rows for _, rows in self.reservations.blocking(attempt.queued.group, attempt.info)]
+        blocked = [rows for _, rows in self.selection.reservations.blocking(attempt.queued.group, attempt.info)]
         if not blocked:
             return attempt.among
         # Rankings contain these rows, because the next pod of the class may be blocked on others.
@@ -153,7 +150,7 @@ class NodeChoice:
         if pod.spec.node_name or pod.status.nominated_node_name:
             return None
         # Nominated pods reject nodes by more than their rows and Node objects.
-        if self.nominator.node_by_uid:
+        if self.selection.nominator.node_by_uid:
             return None
         instance = attempt.instance
         if instance.pod_classes is None and self.bounds is not None and not instance.extenders:

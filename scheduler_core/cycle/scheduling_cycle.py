@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 from scheduler_core.cycle.assume_and_reserve import AssumedPods
 from scheduler_core.cycle.attempt import Attempt
-from scheduler_core.cycle.background_search import BackgroundSearches, MovedSearch, SearchMovedError
+from scheduler_core.cycle.background_search import MovedSearch, SearchMovedError
 from scheduler_core.cycle.cycle_report import CycleReport
 from scheduler_core.cycle.decided_pods import DecidedPods
 from scheduler_core.cycle.failure_handler import FailedAttempts, Failure, delay_of, failed_scheduling, no_fit
-from scheduler_core.cycle.filter_and_score import NodeOrder, NoNodesError
+from scheduler_core.cycle.filter_and_score import NoNodesError
 from scheduler_core.cycle.gang_constraints import MemberDomains
 from scheduler_core.cycle.internal_errors import InternalErrors, try_twice
 from scheduler_core.cycle.moved_pods import MovedPods, SeatedPod
@@ -34,7 +34,6 @@ from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.post_filtering import carry_out, plan_post_filters
 from scheduler_core.runtime.profile_table import ProfileTable
 from scheduler_core.snapshot.cluster_cache import ClusterCache
-from scheduler_core.step_counter import StepCounter
 
 log = logging.getLogger(__name__)
 _POST_FILTER = CycleStage.POST_FILTER
@@ -56,9 +55,6 @@ class SchedulingCycle:
     decided: DecidedPods
     errors: InternalErrors
     moved: MovedPods
-    background: BackgroundSearches
-    steps: StepCounter
-    order: NodeOrder
 
     def schedule(self, queued: QueuedPod, ended: MovedSearch | None = None) -> Attempt | None:
         """Run one scheduling cycle.
@@ -71,7 +67,7 @@ class SchedulingCycle:
             The attempt, whose pod is assumed and must be bound; None if it failed, the pod was skipped, or its search
             continues in another process.
         """
-        attempt, background, start = None, self.background, self.order.next_start
+        attempt, background, start = None, self.moved.background, self.moved.order.next_start
         try:
             attempt = self.begin(queued)
             if attempt is not None and ended is not None:
@@ -95,13 +91,13 @@ class SchedulingCycle:
                     failure = self._post_filter(attempt, diagnosis)
                 else:
                     # Reserve and Permit run in this process.
-                    self.steps.on_long_search = None
+                    self.moved.steps.on_long_search = None
                     if background.is_copy:
                         self.moved.send_node(attempt, node_name)
                     failure = self.assumed.reserve_and_permit(attempt, node_name)
             except Exception as error:
                 failure = failure_of(attempt, error)
-            self.steps.on_long_search = None
+            self.moved.steps.on_long_search = None
             if background.is_copy and failure is not None:
                 self.moved.send_rejection(attempt, failure)
             if background.searched:
@@ -126,7 +122,7 @@ class SchedulingCycle:
             raise
 
     def _leave(self, attempt: Attempt, moved: SearchMovedError, start: int) -> None:
-        self.order.next_start = start
+        self.moved.order.next_start = start
         if moved.search is not None:
             moved.search.hold(self.moved.basis(attempt, start))
         self._drop(attempt)
@@ -144,7 +140,7 @@ class SchedulingCycle:
             Whether the result is used, and why the pod failed, None if it is assumed and permitted. If the result does
             not hold any more, nothing is assumed.
         """
-        background = self.background
+        background = self.moved.background
         try:
             found = self.moved.check(attempt, ended)
         except Exception as fault:
@@ -156,7 +152,7 @@ class SchedulingCycle:
             try_twice(ended.close)
         if found is None:
             background.counts.outdated += ended.result is not None
-            self.steps.begin_attempt()
+            self.moved.steps.begin_attempt()
             return False, None
         # From here on the result is used: an error in Reserve or PostFilter is that of this attempt.
         background.counts.used += 1
@@ -220,14 +216,14 @@ class SchedulingCycle:
         instance, info, delay = attempt.instance, attempt.info, delay_of(attempt)
         planned = plan_post_filters(instance, attempt.state, info, self.cache.columns, diagnosis, delay=delay)
         outcome = planned.outcome
-        if not self.background.is_copy:
+        if not self.moved.background.is_copy:
             # What was planned is done in this process.
-            self.steps.on_long_search = None
+            self.moved.steps.on_long_search = None
             outcome = carry_out(instance, info, planned)
         attempt.state.recorder.leave(_POST_FILTER, outcome.status.code)
         diagnosis.post_filter_message = outcome.status.message
         failure = no_fit(diagnosis, outcome.nominated_node, is_delayed=outcome.is_delayed)
-        if self.background.is_copy:
+        if self.moved.background.is_copy:
             self.moved.send_rejection(attempt, failure, diagnosis, planned)
         return failure
 

@@ -14,12 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler_core.cycle.assume_and_reserve import AssumedPods
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.failure_handler import Failure, delay_of, no_fit
 from scheduler_core.cycle.filter_and_score import Feasible, FilterRun, NodeSelection, score_feasible
 from scheduler_core.cycle.gang_constraints import NodeReservations
-from scheduler_core.cycle.internal_errors import InternalErrors
 from scheduler_core.cycle.reuse_or_search import note_reserved
 from scheduler_core.cycle.scheduling_cycle import SchedulingCycle, failure_of
 from scheduler_core.cycle.suspension import Suspension
@@ -111,15 +109,13 @@ class ExtendedChoice:
         return no_fit(diagnosis, outcome.nominated_node, is_delayed=outcome.is_delayed)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ExtendedCycle:
     """Scheduling cycles of profiles with extenders."""
 
     cycle: SchedulingCycle
     choice: ExtendedChoice
-    assumed: AssumedPods
     suspension: Suspension
-    errors: InternalErrors
 
     async def schedule(self, queued: QueuedPod) -> Attempt | None:
         """Run one scheduling cycle, suspended while extenders answer.
@@ -141,7 +137,7 @@ class ExtendedCycle:
                     failure = failure_of(attempt, error)
                 return self.cycle.conclude(attempt, failure)
             except Exception as error:
-                self.errors.interrupted(queued, attempt, error)
+                self.cycle.errors.interrupted(queued, attempt, error)
                 return None
             except BaseException:
                 if attempt is not None:
@@ -152,4 +148,4 @@ class ExtendedCycle:
         node_name, diagnosis = await self.choice.choose(attempt)
         if not node_name:
             return await self.choice.preempt(attempt, diagnosis)
-        return self.assumed.reserve_and_permit(attempt, node_name)
+        return self.cycle.assumed.reserve_and_permit(attempt, node_name)

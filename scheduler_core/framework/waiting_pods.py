@@ -149,13 +149,13 @@ class WaitingPods:
 
 
 class PodInPreBind:
-    """A pod whose PreBind runs in the current task."""
+    """A pod whose PreBind runs in the current task; *reason* is why it was cancelled, None if it was not."""
 
     def __init__(self, pod: PodInfo, node_name: str) -> None:
         self.pod = pod
         self.node_name = node_name
         self._task = asyncio.current_task()
-        self._reason: str | None = None
+        self.reason: str | None = None
         self._is_uncancelled = False
         self._is_finished = False
 
@@ -163,16 +163,11 @@ class PodInPreBind:
         """Cancel PreBind, which ends the attempt with an error; return False if PreBind is over."""
         if self._is_finished:
             return False
-        if self._reason is None:
-            self._reason = reason
+        if self.reason is None:
+            self.reason = reason
             if self._task is not None:
                 self._task.cancel(reason)
         return True
-
-    @property
-    def reason(self) -> str | None:
-        """Why the pod was cancelled; None if it was not."""
-        return self._reason
 
     def finish(self) -> None:
         """Mark PreBind as over; the pod can no longer be cancelled."""
@@ -185,7 +180,7 @@ class PodInPreBind:
         Returns:
             Whether the task may continue; False if it is cancelled for another reason as well, or only for that.
         """
-        if self._reason is None or self._task is None:
+        if self.reason is None or self._task is None:
             return False
         if self._is_uncancelled:
             return not self._task.cancelling()

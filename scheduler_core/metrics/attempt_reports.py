@@ -18,8 +18,6 @@ from collections.abc import Callable, Hashable
 from math import inf
 from typing import NamedTuple
 
-from msgspec import Struct
-
 from scheduler_core.framework.cycle_state import STAGE_NAMES
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.metrics.cycle_recorder import CycleRecorder
@@ -123,13 +121,6 @@ SLOW_CYCLE_SECONDS = 0.1
 _PAUSE_SECONDS = 1.0
 
 
-class CycleSubject(Struct, frozen=True):
-    pod: str
-    profile: str
-    nodes: int
-    candidates: int
-
-
 class SlowCycles:
     """Logger of slow cycles."""
 
@@ -138,7 +129,7 @@ class SlowCycles:
         self._suppressed = 0
         self._silent_until = -inf
 
-    def report(self, subject: CycleSubject, recorder: CycleRecorder) -> None:
+    def report(self, recorder: CycleRecorder, pod: str, profile: str, nodes: int, candidates: int) -> None:
         """Log a slow cycle, unless another was logged within the last second."""
         started, ended = recorder.times[0], recorder.times[-1]
         if ended < self._silent_until:
@@ -149,16 +140,16 @@ class SlowCycles:
         log.warning(
             "slow scheduling cycle: pod %s took %.1f ms (limit %.1f ms) with profile %s, %d nodes, %d candidates; "
             "slowest stage %s; %s%s",
-            subject.pod,
+            pod,
             1000 * (ended - started),
             1000 * self.seconds,
-            subject.profile,
-            subject.nodes,
-            subject.candidates,
+            profile,
+            nodes,
+            candidates,
             "none" if slowest is None else slowest.name,
             _described(recorder),
             f"; {self._suppressed} more slow cycles were not logged" if self._suppressed else "",
-            extra={"pod": subject.pod, "profile": subject.profile},
+            extra={"pod": pod, "profile": profile},
         )
         self._suppressed = 0
 

@@ -155,8 +155,7 @@ def _check_range(plugin: str, scores: Scores, scoring: Scoring) -> None:
         )
 
 
-_MAX_SCORE = 100
-_LARGEST_SCALED = (2**63 - 1) // _MAX_SCORE
+_LARGEST_SCALED = (2**63 - 1) // MAX_NODE_SCORE
 
 
 def normalize_max(raw: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -171,13 +170,13 @@ def normalize_reverse_max(raw: NDArray[np.int64]) -> NDArray[np.int64]:
     """Scale so that the highest score is 0, and 0 is 100, in Go's integers; 100 for all if all are 0."""
     highest = int(raw.max(initial=0))
     if highest == 0:
-        return np.full(raw.shape, _MAX_SCORE, dtype=np.int64)
+        return np.full(raw.shape, MAX_NODE_SCORE, dtype=np.int64)
     scaled = _scaled(raw, highest)
-    return np.subtract(_MAX_SCORE, scaled, out=scaled)
+    return np.subtract(MAX_NODE_SCORE, scaled, out=scaled)
 
 
 def _scaled(raw: NDArray[np.int64], highest: int) -> NDArray[np.int64]:
     if highest <= _LARGEST_SCALED:
-        return truncated_quotients(raw * _MAX_SCORE, highest)
-    exact = [abs(score) * _MAX_SCORE // highest * (1 if score >= 0 else -1) for score in raw.tolist()]
+        return truncated_quotients(raw * MAX_NODE_SCORE, highest)
+    exact = [abs(score) * MAX_NODE_SCORE // highest * (1 if score >= 0 else -1) for score in raw.tolist()]
     return np.array(exact, dtype=np.int64)

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from scheduler_core.config.profile_config import ShadowSettings
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.decided_pods import STATE_CHANGED, DecidedPod, DecidedPods
-from scheduler_core.cycle.filter_and_score import NodeOrder, NodeSelection, NoNodesError, score_feasible
+from scheduler_core.cycle.filter_and_score import NodeSelection, NoNodesError, score_feasible
 from scheduler_core.cycle.journal import Journal
 from scheduler_core.cycle.reuse_or_search import NodeChoice
 from scheduler_core.cycle.scheduling_cycle_with_extenders import ExtendedChoice
@@ -32,7 +32,6 @@ from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.cycle_assembly import CycleContext
 from scheduler_core.errors import SchedulerCoreError, error_message
 from scheduler_core.framework.diagnosis import Diagnosis
-from scheduler_core.gangs.reservation_lifecycle import GangReservations
 from scheduler_core.metrics.cycle_recorder import RecorderPool
 from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics
 from scheduler_core.placement.worlds import without_extenders
@@ -53,7 +52,6 @@ from scheduler_core.shadows.shadow import (
     ShadowDifference,
 )
 from scheduler_core.snapshot.cluster_cache import ClusterCache
-from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.overlay import ColumnsOverlay
 from scheduler_core.snapshot.pod_info import PodInfo
 from scheduler_core.step_counter import StepCounter, TimeBudget
@@ -63,7 +61,6 @@ def build_shadows(
     context: CycleContext,
     decided: DecidedPods,
     selection: NodeSelection,
-    reservations: GangReservations,
     *,
     clock: Clock,
     journal: Journal,
@@ -72,10 +69,10 @@ def build_shadows(
     options = context.options
     bounds = options.reuse_bounds if options.reuses_results else None
     # Metrics of their own: the results that shadows reuse are not those of live profiles.
-    choice = NodeChoice(selection, context.queue.nominator, reservations, SchedulerMetrics(), bounds)
+    choice = NodeChoice(selection, SchedulerMetrics(), bounds)
     recorders = context.recording.recorders
-    decide = ShadowChoice(choice, ExtendedChoice(selection), context.node_order, recorders, clock, context.steps)
-    comparison = SliceComparison(context.cache.columns, decide, selection, clock)
+    decide = ShadowChoice(choice, ExtendedChoice(selection), recorders, clock, context.steps)
+    comparison = SliceComparison(decide, selection, clock)
     return ShadowProfiles(context.cache, decided, comparison, context.suspension, context.profiles, clock, journal)
 
 
@@ -243,7 +240,6 @@ class ShadowChoice:
 
     choice: NodeChoice
     extended: ExtendedChoice
-    order: NodeOrder
     recorders: RecorderPool
     clock: Clock
     steps: StepCounter
@@ -289,7 +285,8 @@ class ShadowChoice:
     @contextmanager
     def _attempt(self, instance: FrameworkInstance, pod: DecidedPod) -> Iterator[Attempt]:
         """Begin an attempt, and end it without a trace."""
-        start, self.order.next_start = self.order.next_start, pod.next_start
+        order = self.choice.selection.partial.order
+        start, order.next_start = order.next_start, pod.next_start
         recorder = self.recorders.take()
         attempt = Attempt(pod.queued, pod.info, instance, recorder.times[0], recorder, number=pod.number)
         attempt.state.recorder = recorder
@@ -297,7 +294,7 @@ class ShadowChoice:
         try:
             yield attempt
         finally:
-            self.order.next_start = start
+            order.next_start = start
             self.recorders.release(recorder)
 
 
@@ -376,7 +373,6 @@ def _compared(
 class SliceComparison:
     """Makes and compares the decisions of shadows."""
 
-    nodes: NodeColumns
     choice: ShadowChoice
     selection: NodeSelection
     clock: Clock
@@ -403,7 +399,7 @@ class SliceComparison:
                 task.shadow.budget.charge(task.seconds + max(0.0, shared) / len(tasks), len(task.decisions))
 
     async def _decide(self, pods: Sequence[DecidedPod], first: int, tasks: Sequence[_Task]) -> None:
-        with ColumnsOverlay(self.nodes) as overlay:
+        with ColumnsOverlay(self.selection.nodes) as overlay:
             overlay.remove(pod.info for pod in reversed(pods[first:]) if pod.node_name)
             for place in range(first, len(pods)):
                 pod = pods[place]
