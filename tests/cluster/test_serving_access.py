@@ -27,10 +27,9 @@ from bayplan.settings.operator_settings import ServingSettings
 from prometheus_client import CollectorRegistry, Gauge
 
 from hack.controlplane.launcher import ControlPlane, ControlPlaneError
-from scheduler_core.in_tree import default_plugins
-from tests.support.gang_preemption import running_pod, small_node, with_pod_groups
+from tests.support.gang_preemption import running_pod, small_node
 from tests.support.http_servers import authorized_fit, served
-from tests.support.scheduling import rig
+from tests.support.scheduling import gang_rig
 
 pytestmark = pytest.mark.cluster
 LOOPBACK = "127.0.0.1"
@@ -198,8 +197,7 @@ async def test_fit_requests_are_authorized(
     connection: ApiConnection, control_plane: ControlPlane, namespace: str
 ) -> None:
     """A service account needs the right in the namespace of the pods, and reads victims only where it may list pods."""
-    made = with_pod_groups(rig(defaults=default_plugins()))
-    made.add(small_node("a"), running_pod("v", "a", cpus=2))
+    made = gang_rig(small_node("a"), running_pod("v", "a", cpus=2))
     for account in ("planner", "other"):
         control_plane.kubectl("create", "serviceaccount", account, f"--namespace={namespace}")
     grant_in(control_plane, namespace, "planner", "create", "fits.bayplan.dev")

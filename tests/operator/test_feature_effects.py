@@ -10,18 +10,17 @@ from bayplan.settings.feature_gates import GATES
 from bayplan.settings.operator_settings import load_settings
 from bayplan.wiring import Parts, build_parts
 
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.scheduler import SchedulerOptions
 from tests.support.builders import pod
 from tests.support.gang_preemption import add_gang, evicted, running_pod, small_node, with_pod_groups
 from tests.support.gangs import group, members, settle
-from tests.support.scheduling import Rig, rig
+from tests.support.scheduling import Rig, default_rig
 from tests.support.tables import table
 
 
 def _rig(options: SchedulerOptions) -> Rig:
-    return rig(defaults=default_plugins(), options=options)
+    return default_rig(options=options)
 
 
 def _enabled_gates(parts: Parts) -> Iterator[str]:

@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Self
 
 from bayplan.process.copies import BackgroundDocuments
 from bayplan.rebalancing.plan_controller import RebalancePlans, StoredPlan
@@ -84,13 +84,13 @@ class PlannedCluster:
         self._generation = 0
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
+    async def running(self) -> AsyncIterator[Self]:
         """Run the scheduler and the controller, which has received the list of plans."""
         listed = asyncio.Event()
         listed.set()
         async with self.rig.running(), asyncio.TaskGroup() as tasks:
             running = tasks.create_task(self.plans.run(listed))
-            yield
+            yield self
             running.cancel()
 
     async def evict(self, namespace: str, name: str, uid: str) -> None:

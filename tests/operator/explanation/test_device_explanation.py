@@ -12,7 +12,6 @@ from bayplan.explanation.gang_building import ExplanationOptions
 from bayplan.explanation.pod_building import explain_pod
 from bayplan.explanation.rendering import RENDERERS, read_explanation
 
-from scheduler_core.in_tree import default_plugins
 from tests.support.builders import node, pod
 from tests.support.devices import (
     DRIVER,
@@ -25,7 +24,7 @@ from tests.support.devices import (
     using,
     with_reserved,
 )
-from tests.support.scheduling import rig
+from tests.support.scheduling import default_rig
 
 MODEL = f'device.attributes["{DRIVER}"].model == "h100"'
 
@@ -34,8 +33,7 @@ def explanation_of(
     *models: str, node_selector: Mapping[str, str] = MappingProxyType({}), devices: int = 6
 ) -> Explanation:
     """Return the explanation of a pod that needs an h100 on a node with devices of these models, the first in use."""
-    made = rig(defaults=default_plugins())
-    made.add(node("n0"), node("n1"))
+    made = default_rig(node("n0"), node("n1"))
     objects = made.context.cache.columns.devices
     objects.assign(device_class("gpu", f'device.driver == "{DRIVER}"'))
     objects.assign(slice_of([device(f"d{number}", model) for number, model in enumerate(models)]))
@@ -91,8 +89,7 @@ def test_nodes_that_other_plugins_reject_have_no_section() -> None:
 
 def test_a_pod_without_claims_has_no_section() -> None:
     """The explanation of a pod without claims has no devices."""
-    made = rig(defaults=default_plugins())
-    made.add(node("n0"))
+    made = default_rig(node("n0"))
     assert explain_pod(made.scheduler, pod(requests={"cpu": "64"})).devices is None
 
 

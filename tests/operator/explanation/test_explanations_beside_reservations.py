@@ -11,13 +11,12 @@ from bayplan.explanation.pod_building import explain_pod
 
 from scheduler_core.framework.cluster_events import NODE_ADD
 from scheduler_core.gangs.held_room import HeldPod, HeldRoom, Holder, OwnPods, Terms
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod import Pod
 from tests.support.builders import pod
-from tests.support.gang_preemption import small_node, with_pod_groups
+from tests.support.gang_preemption import small_node
 from tests.support.gang_traffic import PATIENCE, Traffic
 from tests.support.gangs import add_groups, group, member
-from tests.support.scheduling import rig
+from tests.support.scheduling import gang_rig
 
 
 async def reserved() -> tuple[Traffic, list[Pod], Pod]:
@@ -84,8 +83,7 @@ async def test_a_feasible_member_of_a_gang_with_a_reservation() -> None:
 
 def test_room_that_is_held_for_a_reservation() -> None:
     """A pod that it blocks is explained with the nodes, the NodeReservation and its end."""
-    made = with_pod_groups(rig(defaults=default_plugins()))
-    made.add(small_node("a"))
+    made = gang_rig(small_node("a"))
     nodes = made.context.cache.columns
     slots = [HeldPod(nodes.compile_pod(pod("held", requests={"cpu": "2"})), "", "a")]
     holder = Holder("NodeReservation", "ml", "train", "uid-of-train", OwnPods("ml", (("app", "train"),)))
@@ -115,7 +113,7 @@ async def test_proposed_nodes_are_no_change_for_gangs() -> None:
 
 def test_room_that_is_held_for_a_lost_member() -> None:
     """A pod that it blocks is explained with the node, the lost member and the end of the hold."""
-    made = with_pod_groups(rig(defaults=default_plugins()))
+    made = gang_rig()
     add_groups(made, group(hold_seconds=60.0))
     made.add(*(small_node(name) for name in "ab"))
     first, second = (member(name, requests={"cpu": "2"}, node_name=node) for name, node in (("m-0", "a"), ("m-1", "b")))

@@ -17,7 +17,7 @@ from scheduler_core.model.pod_group import GroupSource, GroupTopology
 from tests.support.builders import node, pod
 from tests.support.gang_preemption import add_gang, reserve_for_gang, running_pod, small_node, with_pod_groups
 from tests.support.gangs import gang_of, group, member, members, settle
-from tests.support.scheduling import Rig, plugin_set, profile, rig
+from tests.support.scheduling import Rig, gang_rig, plugin_set, profile
 from tests.support.scripted_extender import ScriptedExtender, extender, extender_rig
 from tests.support.tables import table
 
@@ -32,7 +32,7 @@ MISSING = (
 @pytest.fixture
 def cluster() -> Rig:
     """Return a scheduler for gangs, without nodes."""
-    return with_pod_groups(rig(defaults=default_plugins()))
+    return gang_rig()
 
 
 def explanation_of(made: Rig, name: str = "train") -> GangExplanation:
@@ -236,7 +236,7 @@ async def test_reservations_are_explained(cluster: Rig) -> None:
 
 def test_members_that_are_scheduled_one_by_one() -> None:
     """With plugin Coscheduling the headline reports that members are scheduled one by one."""
-    made = with_pod_groups(rig(defaults=default_plugins(), serve=False))
+    made = gang_rig(serve=False)
     enabled = default_plugins().model_copy(update={"permit": plugin_set("Coscheduling")})
     made.serve(profile(plugins=enabled))
     made.add(small_node("a"))

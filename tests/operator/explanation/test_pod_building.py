@@ -17,7 +17,6 @@ from scheduler_core.config.profile_config import Extender, PreemptionSettings, P
 from scheduler_core.explain.findings import Lack, NodeLacks, Victim
 from scheduler_core.framework.extension_points import NodeFilterPlugin, Shortage
 from scheduler_core.framework.status import Status
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import ForeignGangs, foreign_gang
@@ -26,15 +25,13 @@ from tests.support.builders import node, pod
 from tests.support.gang_preemption import running_pod
 from tests.support.preemption import budget
 from tests.support.presence import present
-from tests.support.scheduling import BARE, DEFAULT_NAME, Rig, plugin_set, rig
+from tests.support.scheduling import BARE, DEFAULT_NAME, Rig, default_rig, plugin_set, rig
 from tests.support.tables import table
 
 
 def rig_with(*objects: Node | Pod) -> Rig:
     """Return a scheduler with the default plugins and these objects."""
-    made = rig(defaults=default_plugins())
-    made.add(*objects)
-    return made
+    return default_rig(*objects)
 
 
 def explanation_of(made: Rig, target: Pod, **options: int) -> Explanation:
@@ -275,8 +272,7 @@ def test_extenders_are_not_called() -> None:
 @pytest.mark.parametrize("handling", get_args(ForeignGangs))
 def test_an_explanation_names_the_mark(handling: ForeignGangs) -> None:
     """The explanations of a waiting and of a bound pod name the mark, unless marks are ignored."""
-    made = rig(defaults=default_plugins(), options=SchedulerOptions(foreign_gangs=handling))
-    made.add(node("n"))
+    made = default_rig(node("n"), options=SchedulerOptions(foreign_gangs=handling))
     marked = pod("a", labels={"pod-group-name": "job-1"})
     bound = msgspec.structs.replace(marked, spec=msgspec.structs.replace(marked.spec, node_name="n"))
     text = foreign_gang(marked.metadata)
@@ -291,7 +287,7 @@ def test_an_explanation_names_the_mark(handling: ForeignGangs) -> None:
 @table("age, until", ("within the delay", 20.0, 40), ("after it", 80.0, None))
 async def test_a_delayed_preemption(age: float, until: int | None) -> None:
     """The explanation has the time until which the profile waits for a new node."""
-    made = rig(defaults=default_plugins(), serve=False)
+    made = default_rig(serve=False)
     made.serve(ProfileConfig(scheduler_name=DEFAULT_NAME, preemption=PreemptionSettings(delay_seconds=60)))
     waiting = pod("high", requests={"cpu": "2"}, priority=9)
     made.add(node("full", allocatable={"cpu": "2", "pods": "9"}), running_pod("low", "full"), waiting)

@@ -5,18 +5,17 @@ from __future__ import annotations
 from bayplan.explanation.documents import GangVerdict
 from bayplan.explanation.gang_building import explain_gang, named_gang
 
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod_group import GroupSource
 from tests.support.builders import pod
 from tests.support.gang_preemption import small_node
 from tests.support.gangs import add_groups, composite_group, leaf_group
 from tests.support.presence import present
-from tests.support.scheduling import Rig, rig
+from tests.support.scheduling import Rig, default_rig
 
 
 def _cluster(quorum: int) -> Rig:
     """Return a scheduler with a root and two gangs of one below it, without nodes."""
-    made = rig(defaults=default_plugins(), groups=[GroupSource.NATIVE, GroupSource.COMPOSITE])
+    made = default_rig(groups=[GroupSource.NATIVE, GroupSource.COMPOSITE])
     add_groups(made, composite_group("root", quorum), leaf_group("a", "root"), leaf_group("b", "root"))
     return made
 

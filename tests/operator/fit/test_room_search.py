@@ -6,10 +6,9 @@ from bayplan.fit.room_search import FitDryRun, FitResult
 from bayplan.process.copies import BackgroundDocuments, ForkedSearches
 
 from scheduler_core.fit.requests import FitRequest
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.ports import SearchProcesses
 from tests.support.builders import node, pod
-from tests.support.scheduling import Rig, rig
+from tests.support.scheduling import Rig, default_rig
 from tests.support.tables import table
 
 PODS = 600
@@ -17,9 +16,7 @@ PODS = 600
 
 def four_nodes(pods: int) -> Rig:
     """Return a scheduler with four nodes that have room for some pods each."""
-    made = rig(defaults=default_plugins())
-    made.add(*(node(name, allocatable={"cpu": str(pods), "pods": str(pods)}) for name in "abcd"))
-    return made
+    return default_rig(*(node(name, allocatable={"cpu": str(pods), "pods": str(pods)}) for name in "abcd"))
 
 
 async def search(made: Rig, count: int, processes: SearchProcesses | None) -> FitResult:

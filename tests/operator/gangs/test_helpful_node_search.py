@@ -8,13 +8,12 @@ from bayplan.gangs.helpful_node_search import HelpfulNodeSearch
 from bayplan.process.copies import BackgroundDocuments
 
 from scheduler_core.explain.findings import HelpfulNode
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod_group import GroupKey, GroupSource
 from scheduler_core.queueing.gang_members import Gang
 from tests.support.builders import node
 from tests.support.gangs import group, members, settle
 from tests.support.presence import present
-from tests.support.scheduling import Rig, rig
+from tests.support.scheduling import Rig, gang_rig
 from tests.support.tables import table
 
 KEY = GroupKey(GroupSource.BAYPLAN, "default", "train")
@@ -24,7 +23,7 @@ class World:
     """A scheduler with one node for two members of a gang, and the search."""
 
     def __init__(self) -> None:
-        self.made: Rig = rig(defaults=default_plugins(), groups=[GroupSource.BAYPLAN])
+        self.made: Rig = gang_rig()
         self.changed: list[GroupKey] = []
         scheduler = self.made.scheduler
         documents = BackgroundDocuments(scheduler.context, None)

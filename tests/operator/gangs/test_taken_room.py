@@ -8,18 +8,17 @@ from typing import Any
 
 from bayplan.gangs.group_status_controller import GroupController, taken_room
 
-from scheduler_core.in_tree import default_plugins
 from tests.support.builders import pod
-from tests.support.gang_preemption import small_node, with_pod_groups
+from tests.support.gang_preemption import small_node
 from tests.support.gangs import add_groups, gang_of, group, member, settle
 from tests.support.group_world import DeferredStatusWriter
 from tests.support.recording_writer import RecordingWriter
-from tests.support.scheduling import rig
+from tests.support.scheduling import gang_rig
 
 
 async def test_room_that_a_pod_of_higher_priority_takes() -> None:
     """The room is not reported as held while the pod runs there, and is again when the pod has left."""
-    made, statuses, status = with_pod_groups(rig(defaults=default_plugins())), DeferredStatusWriter(), dict[str, Any]()
+    made, statuses, status = gang_rig(), DeferredStatusWriter(), dict[str, Any]()
     add_groups(made, group(min_member=2, hold_seconds=600.0))
     made.add(*(small_node(name) for name in "ab"))
     made.add(*(member(f"train-{name}", requests={"cpu": "2"}, node_name=name) for name in "ab"))

@@ -14,16 +14,15 @@ from scheduler_core.framework.extension_points import PreBindPlugin, PreEnqueueP
 from scheduler_core.framework.queued_pod import Place
 from scheduler_core.framework.status import SUCCESS, Status, error, unresolvable
 from scheduler_core.gangs.gated_member_reports import REPORT_AFTER_SECONDS
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod import Pod, PodCondition, SchedulingGate
 from scheduler_core.model.pod_group import GroupSource, GroupTopology
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.binding_gate import Gate
 from tests.support.builders import node, pod
-from tests.support.gang_preemption import add_gang, small_node, terminating_pod, with_pod_groups
+from tests.support.gang_preemption import add_gang, small_node, terminating_pod
 from tests.support.gangs import LABEL, add_groups, composite_group, gang_of, group, leaf_group, member, members, settle
 from tests.support.presence import present
-from tests.support.scheduling import Rig, plugin_set, profile, rig
+from tests.support.scheduling import Rig, gang_rig, plugin_set, profile
 from tests.support.tables import table
 
 ZONE = "topology.kubernetes.io/zone"
@@ -63,8 +62,7 @@ def rejected(pod: Pod, reason: str, message: str) -> Pod:
 
 async def test_a_member_whose_profile_is_not_served() -> None:
     """The status names the member and the schedulerName that no profile serves, until one does."""
-    made = with_pod_groups(rig(defaults=default_plugins()))
-    made.add(node("a"))
+    made = gang_rig(node("a"))
     add_gang(made, member("train-0"), member("train-1", scheduler_name="other"), of=group())
     await settle(made)
     found = verdict(made)
@@ -79,7 +77,7 @@ async def test_a_member_whose_profile_is_not_served() -> None:
 
 async def test_members_that_a_plugin_gates() -> None:
     """The status names the members that a PreEnqueue plugin gates, and its reason."""
-    made = with_pod_groups(rig([Closed], defaults=default_plugins(), serve=False))
+    made = gang_rig(plugins=[Closed], serve=False)
     made.serve(profile(plugins=Plugins(pre_enqueue=plugin_set("Closed"))))
     made.add(node("a"))
     add_gang(made, *members(3), of=group(min_member=3))
@@ -90,7 +88,7 @@ async def test_members_that_a_plugin_gates() -> None:
 @table("at, step", ("Permit", "permit", "Permit (Gate)"), ("PreBind", "preBind", "PreBind"))
 async def test_members_that_are_being_bound(at: str, step: str) -> None:
     """The status names what the members wait for while they are bound."""
-    made = with_pod_groups(rig([Gate], defaults=default_plugins(), serve=False))
+    made = gang_rig(plugins=[Gate], serve=False)
     made.serve(profile(plugins=Plugins(permit=plugin_set("Gate"), pre_bind=plugin_set("Gate"))))
     made.add(node("a"))
     Gate.stop_at(at)
@@ -109,7 +107,7 @@ async def test_members_that_are_being_bound(at: str, step: str) -> None:
 
 async def test_a_member_whose_preparation_fails() -> None:
     """After a failed PreBind the status names the member and the reason, instead of a wait for an attempt."""
-    made = with_pod_groups(rig([FailsToPrepare], defaults=default_plugins(), serve=False))
+    made = gang_rig(plugins=[FailsToPrepare], serve=False)
     made.serve(profile(plugins=Plugins(pre_bind=plugin_set("FailsToPrepare"))))
     made.add(node("a"))
     add_gang(made, *members(2), of=group())
@@ -124,8 +122,7 @@ async def test_a_member_whose_preparation_fails() -> None:
 @pytest.mark.parametrize("topology", [None, GroupTopology(ZONE, is_required=False)], ids=["no topology", "preferred"])
 async def test_the_message_of_a_scheduled_gang(topology: GroupTopology | None) -> None:
     """Only a gang with a topology is reported as placed over several domains."""
-    made = with_pod_groups(rig(defaults=default_plugins()))
-    made.add(*(small_node(zone, 1, **{ZONE: zone}) for zone in "ab"))
+    made = gang_rig(*(small_node(zone, 1, **{ZONE: zone}) for zone in "ab"))
     add_gang(made, *members(2), of=group(topology=topology))
     await settle(made)
     made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
@@ -168,8 +165,7 @@ def _scenario_of_gated_sibling(made: Rig) -> str:
 )
 async def test_an_outdated_condition_is_corrected(scenario: Callable[[Rig], str]) -> None:
     """A waiting member's condition does not stay as it was before its gate opened, or before another was deleted."""
-    made = with_pod_groups(rig(defaults=default_plugins()))
-    made.add(small_node("a", 1))
+    made = gang_rig(small_node("a", 1))
     message = scenario(made)
     await settle(made)
     made.writer.patches.clear()
@@ -182,8 +178,7 @@ async def test_an_outdated_condition_is_corrected(scenario: Callable[[Rig], str]
 @pytest.mark.parametrize("is_shown", [True, False], ids=["shown by the watch", "not shown yet"])
 async def test_the_condition_of_an_attempt_without_its_quorum(is_shown: bool) -> None:
     """The condition of the last attempt is corrected once when a member that it names is deleted."""
-    made = with_pod_groups(rig(defaults=default_plugins()))
-    made.add(small_node("a", 1))
+    made = gang_rig(small_node("a", 1))
     first, second = (member(f"train-{number}", requests={"cpu": "2"}) for number in range(2))
     add_gang(made, first, second, of=group())
     await settle(made)
@@ -221,8 +216,7 @@ def _in_another_group(made: Rig, leaving: Pod) -> None:
 @pytest.mark.parametrize("leave", [_deleted, _terminating, _bound_elsewhere, _in_another_group])
 async def test_a_rejected_gang_is_tried_again_without_a_member(leave: Callable[[Rig, Pod], None]) -> None:
     """A rejected gang is requeued when a member leaves: perhaps only that member was rejected."""
-    made = with_pod_groups(rig(defaults=default_plugins()))
-    made.add(small_node("a", 1))
+    made = gang_rig(small_node("a", 1))
     pods = members(4, requests={"cpu": "2"})
     add_gang(made, *pods, of=group(min_member=3))
     await settle(made)

@@ -26,11 +26,11 @@ from scheduler_core.in_tree import default_plugins
 from scheduler_core.scheduler import SchedulerOptions
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import node, pod
-from tests.support.gang_preemption import add_gang, running_pod, small_node, with_pod_groups
+from tests.support.gang_preemption import add_gang, running_pod, small_node
 from tests.support.gangs import group, key, members, settle
 from tests.support.presence import present
 from tests.support.rebalance_plans import plan_object
-from tests.support.scheduling import Rig, plugin_set, profile, rig
+from tests.support.scheduling import Rig, default_rig, gang_rig, plugin_set, profile, rig
 
 
 class Patient(PermitPlugin):
@@ -47,7 +47,7 @@ class Patient(PermitPlugin):
 @pytest.fixture
 async def world() -> AsyncIterator[Rig]:
     """Yield a scheduler with a pod in each place of the queue."""
-    made = rig([Patient], defaults=default_plugins(), serve=False)
+    made = default_rig(plugins=[Patient], serve=False)
     made.serve(profile(plugins=default_plugins().model_copy(update={"permit": plugin_set("Patient")})))
     made.add(node("a", allocatable={"cpu": "4", "memory": "8Gi", "pods": "10"}))
     made.add(pod("waiting", requests={"cpu": "1"}))
@@ -165,8 +165,7 @@ async def test_group_versions_that_are_read(world: Rig) -> None:
 
 async def test_waiting_gangs() -> None:
     """Waiting gangs are listed by priority with their reason, and scheduled gangs are not."""
-    made = with_pod_groups(rig(defaults=default_plugins()))
-    made.add(small_node("a", 2), *members(2, "lost"))
+    made = gang_rig(small_node("a", 2), *members(2, "lost"))
     add_gang(made, *members(1, "whole"), of=group("whole", 1))
     add_gang(made, *members(3, "large", priority=5), of=group("large", 3))
     add_gang(made, *members(1, "lacking"), of=group("lacking", 2))
@@ -190,8 +189,7 @@ async def test_waiting_gangs() -> None:
 
 async def test_a_gang_with_an_invalid_group() -> None:
     """The reason of a gang with an invalid PodGroup is InvalidSpec, with the field in the message."""
-    made = with_pod_groups(rig(defaults=default_plugins()))
-    made.add(small_node("a", 2), *members(2, "held"))
+    made = gang_rig(small_node("a", 2), *members(2, "held"))
     made.scheduler.group_feed.group_refused(key("held"), [Problem("spec.policy", "unknown")])
     await settle(made)
     (gang,) = status_of(made).gangs
@@ -200,8 +198,7 @@ async def test_a_gang_with_an_invalid_group() -> None:
 
 async def test_the_reservation_of_a_gang() -> None:
     """The status of a gang has its reserved nodes."""
-    made = with_pod_groups(rig(defaults=default_plugins()))
-    made.add(small_node("a"), running_pod("v", "a"))
+    made = gang_rig(small_node("a"), running_pod("v", "a"))
     add_gang(made, *members(2), of=group(min_member=2, is_strict=True))
     async with made.running():
         await made.scheduler.until_idle()
@@ -258,7 +255,7 @@ def test_watches_that_a_user_may_not_read_are_one_line() -> None:
 
 async def test_contested_nodes() -> None:
     """The last overcommitted node is first; the text shows the rival, its pods and the state now."""
-    made = rig(defaults=default_plugins(), options=SchedulerOptions(contested_node_seconds=10.0))
+    made = default_rig(options=SchedulerOptions(contested_node_seconds=10.0))
     made.context.contested.is_scheduling = True
     for name in ("a", "b"):
         made.add(node(name, allocatable={"cpu": "1", "pods": "10"}))

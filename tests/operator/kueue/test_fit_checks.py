@@ -20,14 +20,13 @@ from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.config.validation import validate
 from scheduler_core.errors import ClusterWriteError, ConflictError, ForbiddenError
 from scheduler_core.gangs.held_room import HeldPod, HeldRoom, Holder, OwnPods
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.meta import OwnerReference
 from scheduler_core.model.pod_group import PodGroup
 from tests.support.builders import pod
-from tests.support.gang_preemption import running_pod, small_node, with_pod_groups
+from tests.support.gang_preemption import running_pod, small_node
 from tests.support.gangs import group
 from tests.support.presence import present
-from tests.support.scheduling import DEFAULT_NAME, Rig, rig
+from tests.support.scheduling import DEFAULT_NAME, Rig, gang_rig
 from tests.support.tables import table
 
 
@@ -243,8 +242,7 @@ class Kueue:
 @pytest.fixture
 def kueue() -> Kueue:
     """Return Kueue beside a scheduler with two nodes of two CPUs."""
-    made = with_pod_groups(rig(defaults=default_plugins()))
-    made.add(small_node("a"), small_node("b"))
+    made = gang_rig(small_node("a"), small_node("b"))
     found = Kueue(made)
     found.check()
     return found
@@ -442,8 +440,7 @@ async def test_lost_room(kueue: Kueue) -> None:
 )
 async def test_a_gang_of_its_owner(kind: str, owner: str) -> None:
     """The topology counts of the gang that the pods of an owner will be."""
-    made = with_pod_groups(rig(defaults=default_plugins()))
-    made.add(small_node("a", zone="x"), small_node("b", zone="y"))
+    made = gang_rig(small_node("a", zone="x"), small_node("b", zone="y"))
     rows = [{"kind": kind, "topology": {"key": "zone"}}]
     made.serve(ProfileConfig(scheduler_name=DEFAULT_NAME, gangs=validate(GangSettings, {"fromOwners": rows})))
     kueue = Kueue(made)
@@ -458,8 +455,7 @@ async def test_a_gang_of_its_owner(kind: str, owner: str) -> None:
 
 async def test_the_size_of_an_earlier_admission() -> None:
     """The PodGroup of a Job that was admitted with more pods before does not prevent a smaller admission."""
-    made = with_pod_groups(rig(defaults=default_plugins()))
-    made.add(small_node("a"), small_node("b"))
+    made = gang_rig(small_node("a"), small_node("b"))
     gangs = validate(GangSettings, {"fromOwners": [{"kind": "Job"}]})
     made.serve(ProfileConfig(scheduler_name=DEFAULT_NAME, gangs=gangs))
     owner = OwnerReference(kind="Job", name="job", uid="owner-job", api_version="batch/v1", controller=True)

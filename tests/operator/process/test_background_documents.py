@@ -11,20 +11,17 @@ from bayplan.explanation.gang_building import explain_gang
 from bayplan.process import copies
 from bayplan.process.copies import BackgroundDocuments, Document, ForkedSearches, run_charged
 
-from scheduler_core.in_tree import default_plugins
-from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.scheduler import SchedulerOptions
 from tests.support.builders import node
 from tests.support.cluster_state import cluster_state
 from tests.support.gangs import add_groups, gang_of, group, member
-from tests.support.scheduling import Rig, rig
+from tests.support.scheduling import Rig, gang_rig
 
 _MEMBERS = 60
 
 
 def _cluster(dry_run_steps: int) -> Rig:
-    made = rig(defaults=default_plugins(), options=SchedulerOptions(dry_run_steps=dry_run_steps))
-    made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
+    made = gang_rig(options=SchedulerOptions(dry_run_steps=dry_run_steps))
     for number in range(20):
         made.add(node(f"n{number}", allocatable={"cpu": "4", "pods": "110"}))
     add_groups(made, group(min_member=_MEMBERS))

@@ -39,13 +39,12 @@ from scheduler_core.framework.extension_points import (
 )
 from scheduler_core.framework.object_reads import NodeView
 from scheduler_core.framework.status import Status, unschedulable
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod import Pod
 from scheduler_core.scheduler import SchedulerPorts
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import node, pod
-from tests.support.scheduling import BARE, Rig, plugin_set, profile, rig
+from tests.support.scheduling import BARE, Rig, default_rig, plugin_set, profile, rig
 from tests.support.tables import table
 
 _BUDGET_SECONDS = 300.0
@@ -320,6 +319,6 @@ def test_another_thread_is_not_watched(watchdog: PluginWatchdog) -> None:
 async def test_built_in_plugins_are_not_watched(watchdog: PluginWatchdog) -> None:
     """Methods of built-in plugins are not wrapped, so their cycles have no overhead."""
     ports = SchedulerPorts(watchdog=watchdog)
-    made = rig([SlowScore], defaults=default_plugins(), serve=False, ports=ports)
+    made = default_rig(plugins=[SlowScore], serve=False, ports=ports)
     (instance,) = made.serve(profile())
     assert not any(set(vars(plugin)) & {"filter", "score", "pre_filter"} for plugin in instance.plugins.values())

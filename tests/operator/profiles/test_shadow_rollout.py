@@ -10,11 +10,11 @@ from bayplan.profiles.desired_profiles import DesiredState, PluginConfigValidati
 from bayplan.profiles.profile_rollout import ShadowRollout
 from bayplan.profiles.profile_status import AppliedProfile, Progress, profile_status, running_shadow, status_change
 
-from scheduler_core.in_tree import default_plugins, in_tree_registry
+from scheduler_core.in_tree import in_tree_registry
 from scheduler_core.metrics.scheduler_metrics import ProfileRecord
 from tests.support.builders import node, pod
 from tests.support.manifests import profile_manifest
-from tests.support.scheduling import DEFAULT_NAME, Rig, rig
+from tests.support.scheduling import DEFAULT_NAME, Rig, default_rig
 from tests.support.tables import table
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -48,9 +48,7 @@ def reasons(status: dict[str, Any]) -> dict[str, str]:
 @pytest.fixture
 def world() -> Rig:
     """Return a scheduler with two nodes."""
-    made = rig(defaults=default_plugins())
-    made.add(node("a"), node("b"))
-    return made
+    return default_rig(node("a"), node("b"))
 
 
 def test_a_shadow_claims_no_scheduler_name() -> None:

@@ -12,14 +12,13 @@ from bayplan.rebalancing.plan_controller import StoredPlan
 from msgspec.structs import replace
 
 from scheduler_core.errors import WriteTimeoutError
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.affinity import Affinity, LabelSelector, PodAffinity, PodAffinityTerm
 from scheduler_core.model.meta import ObjectMeta, OwnerReference
 from scheduler_core.model.pod import Pod, TopologySpreadConstraint
-from tests.support.gang_preemption import running_pod, small_node, with_pod_groups
+from tests.support.gang_preemption import running_pod, small_node
 from tests.support.planned_cluster import PlannedCluster, none
 from tests.support.rebalancing import movable
-from tests.support.scheduling import rig
+from tests.support.scheduling import gang_rig
 from tests.support.tables import table
 
 APP = LabelSelector({"app": "web"})
@@ -31,10 +30,8 @@ DRAIN = {"objective": "Drain", "drain": {"nodes": ["a"]}}
 @pytest.fixture
 async def cluster() -> AsyncIterator[PlannedCluster]:
     """Return nodes a, b and c, without movable pods."""
-    made = with_pod_groups(rig(defaults=default_plugins()))
-    made.add(*(small_node(name, 4, pool=name) for name in "abc"))
-    cluster = PlannedCluster(made)
-    async with cluster.running():
+    made = gang_rig(*(small_node(name, 4, pool=name) for name in "abc"))
+    async with PlannedCluster(made).running() as cluster:
         yield cluster
 
 

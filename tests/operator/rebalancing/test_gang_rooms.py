@@ -10,16 +10,15 @@ from bayplan.rebalancing.documents import PlanDocument
 from bayplan.rebalancing.plan_controller import StoredPlan
 from bayplan.resources.rebalance_plan import RebalancePlan
 
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.pod import Pod
 from scheduler_core.rebalance.requests import RebalanceRequest
 from tests.support.builders import pod
-from tests.support.gang_preemption import running_pod, small_node, with_pod_groups
+from tests.support.gang_preemption import running_pod, small_node
 from tests.support.gangs import add_groups, group, key, member
 from tests.support.planned_cluster import PlannedCluster
 from tests.support.rebalancing import movable
-from tests.support.scheduling import Rig, rig
+from tests.support.scheduling import Rig, gang_rig
 from tests.support.tables import table
 
 GANG = {"namespace": "default", "name": "train"}
@@ -27,8 +26,7 @@ GANG = {"namespace": "default", "name": "train"}
 
 def made_rig() -> Rig:
     """Return three nodes: a gang of one member needs all of node a, from which p may be moved to b."""
-    made = with_pod_groups(rig(defaults=default_plugins()))
-    made.add(*(small_node(name, 4, pool=name) for name in "abc"), movable("p", "a", 2))
+    made = gang_rig(*(small_node(name, 4, pool=name) for name in "abc"), movable("p", "a", 2))
     made.add(running_pod("q", "b", cpus=2), running_pod("r", "c", cpus=4))
     add_groups(made, group(min_member=1))
     return made
@@ -57,33 +55,13 @@ class GangCluster(PlannedCluster):
         return [room.holder.key.holder for room in self.rig.scheduler.reservations.held]
 
 
-class Cluster:
-    """Runs a cluster with its controller."""
-
-    def __init__(self, made: Rig | None = None) -> None:
-        self.cluster = GangCluster(made or made_rig())
-
-    async def __aenter__(self) -> GangCluster:
-        self._running = self.cluster.rig.running()
-        await self._running.__aenter__()
-        listed = asyncio.Event()
-        listed.set()
-        self._task = asyncio.create_task(self.cluster.plans.run(listed))
-        return self.cluster
-
-    async def __aexit__(self, *exception: object) -> None:
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
-        await self._running.__aexit__(None, None, None)
-
-
 WORKER = member("worker", requests={"cpu": "4"})
 
 
 @table("priority, node_name", ("same-priority", 0, None), ("higher-priority", 5, "a"))
 async def test_other_pods_and_the_room(priority: int, node_name: str | None) -> None:
     """The gang gets the room; pods of a higher priority than that of the gang may take it."""
-    async with Cluster() as cluster:
+    async with GangCluster(made_rig()).running() as cluster:
         cluster.create(WORKER)
         cluster.rival = pod("rival", requests={"cpu": "1"}, priority=priority)
         cluster.plan()
@@ -96,7 +74,7 @@ async def test_other_pods_and_the_room(priority: int, node_name: str | None) -> 
 
 async def test_the_room_ends_when_the_gang_is_bound() -> None:
     """Other pods may then use the node, and an event reports it."""
-    async with Cluster() as cluster:
+    async with GangCluster(made_rig()).running() as cluster:
         cluster.create(WORKER)
         cluster.plan()
         await cluster.until(lambda: bool(cluster.evicted))
@@ -120,7 +98,7 @@ async def with_waiting_room(cluster: GangCluster) -> dict[str, Any]:
 
 async def test_room_that_is_not_used_ends() -> None:
     """It is held for ``holdSeconds`` after the last move."""
-    async with Cluster() as cluster:
+    async with GangCluster(made_rig()).running() as cluster:
         status = await with_waiting_room(cluster)
         assert status["room"]["members"] == [{"pod": "default/worker", "uid": "uid-of-default-worker", "node": "a"}]
         await cluster.until_later(290)
@@ -131,7 +109,7 @@ async def test_room_that_is_not_used_ends() -> None:
 
 async def test_a_replaced_member_uses_the_room() -> None:
     """A member that did not exist when the plan was made has the room of another one."""
-    async with Cluster() as cluster:
+    async with GangCluster(made_rig()).running() as cluster:
         await with_waiting_room(cluster)
         cluster.create(pod("rival", requests={"cpu": "1"}))
         cluster.create(member("again", requests={"cpu": "4"}))
@@ -148,7 +126,7 @@ async def test_a_replaced_member_uses_the_room() -> None:
 )
 async def test_a_plan_that_is_changed_holds_nothing(change: Any) -> None:
     """Room ends with the plan for which it is held."""
-    async with Cluster() as cluster:
+    async with GangCluster(made_rig()).running() as cluster:
         await with_waiting_room(cluster)
         change(cluster)
         await cluster.until_later(5)
@@ -157,7 +135,7 @@ async def test_a_plan_that_is_changed_holds_nothing(change: Any) -> None:
 
 async def test_a_plan_that_stops_holds_nothing() -> None:
     """Room is not held for moves that are not made."""
-    async with Cluster() as cluster:
+    async with GangCluster(made_rig()).running() as cluster:
         cluster.create(WORKER)
         cluster.refusals = 10_000
         cluster.plan(moveTimeoutSeconds=30)
@@ -169,7 +147,7 @@ async def test_a_plan_that_stops_holds_nothing() -> None:
 
 async def test_no_pod_is_evicted_for_a_gang_that_is_gone() -> None:
     """The plan stops before its next eviction."""
-    async with Cluster() as cluster:
+    async with GangCluster(made_rig()).running() as cluster:
         cluster.create(WORKER)
         cluster.refusals = 3
         cluster.plan()
@@ -183,7 +161,7 @@ async def test_no_pod_is_evicted_for_a_gang_that_is_gone() -> None:
 
 async def test_a_hold_of_zero_seconds() -> None:
     """Room is held only while moves are made."""
-    async with Cluster() as cluster:
+    async with GangCluster(made_rig()).running() as cluster:
         cluster.create(WORKER)
         cluster.plan(gang={**GANG, "holdSeconds": 0})
         assert (await cluster.until_phase("Completed")).get("room") is None
@@ -193,12 +171,11 @@ async def test_a_hold_of_zero_seconds() -> None:
 async def test_room_is_held_again_after_a_restart() -> None:
     """It is held before the first cycle for the members in the status, for the time that is left."""
     made = made_rig()
-    async with Cluster(made) as cluster:
+    async with GangCluster(made).running() as cluster:
         await with_waiting_room(cluster)
         status = cluster.statuses[-1]
     replacement = movable("p-again", "b", 2)
-    again = with_pod_groups(rig(defaults=default_plugins(), clock=made.clock))
-    again.add(*(small_node(name, 4, pool=name) for name in "abc"), replacement)
+    again = gang_rig(*(small_node(name, 4, pool=name) for name in "abc"), replacement, clock=made.clock)
     again.add(running_pod("q", "b", cpus=2), running_pod("r", "c", cpus=4))
     add_groups(again, group(min_member=1))
     again.add(pod("rival", requests={"cpu": "1"}), WORKER)
@@ -223,7 +200,7 @@ async def test_room_is_held_again_after_a_restart() -> None:
 )
 async def test_a_change_during_the_search(change: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """No room is held for a plan that was deleted or changed while it was searched."""
-    async with Cluster() as cluster:
+    async with GangCluster(made_rig()).running() as cluster:
         search, is_found, gate = cluster.plans.search, asyncio.Event(), asyncio.Event()
 
         async def slow(request: RebalanceRequest) -> PlanDocument:
@@ -244,7 +221,7 @@ async def test_a_change_during_the_search(change: Any, monkeypatch: pytest.Monke
 
 async def test_a_plan_that_is_deleted_when_its_room_begins(monkeypatch: pytest.MonkeyPatch) -> None:
     """The room that begins ends again."""
-    async with Cluster() as cluster:
+    async with GangCluster(made_rig()).running() as cluster:
         hold = cluster.plans.rooms.hold
 
         async def delayed(*arguments: Any) -> bool:
@@ -260,7 +237,7 @@ async def test_a_plan_that_is_deleted_when_its_room_begins(monkeypatch: pytest.M
 
 async def test_room_ends_at_once_with_its_spec() -> None:
     """A change of the spec ends it when it is seen, not when the plan is reconciled."""
-    async with Cluster() as cluster:
+    async with GangCluster(made_rig()).running() as cluster:
         cluster.create(WORKER)
         cluster.refusals = 10_000
         cluster.plan()
@@ -271,7 +248,7 @@ async def test_room_ends_at_once_with_its_spec() -> None:
 
 async def test_the_room_has_the_priority_of_the_group() -> None:
     """A change of the PodGroup counts for room that is held."""
-    async with Cluster() as cluster:
+    async with GangCluster(made_rig()).running() as cluster:
         await with_waiting_room(cluster)
         (room,) = cluster.rig.scheduler.reservations.held
         assert room.reservation.priority == 0
@@ -284,13 +261,13 @@ async def test_the_room_has_the_priority_of_the_group() -> None:
 
 async def test_the_status_has_no_room_that_has_ended() -> None:
     """It is removed when the gang is bound, and when the room has expired."""
-    async with Cluster() as cluster:
+    async with GangCluster(made_rig()).running() as cluster:
         cluster.create(WORKER)
         cluster.plan()
         await cluster.until_phase("Completed")
         await cluster.until_later(5)
         assert (cluster.rig.bound["worker"], cluster.statuses[-1].get("room")) == ("a", None)
-    async with Cluster() as cluster:
+    async with GangCluster(made_rig()).running() as cluster:
         assert (await with_waiting_room(cluster))["room"] is not None
         await cluster.until_later(310)
         status = cluster.statuses[-1]

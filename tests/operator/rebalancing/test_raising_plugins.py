@@ -12,14 +12,13 @@ from scheduler_core.config.plugin_set_types import Plugins
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import Codes, FilterPlugin
 from scheduler_core.framework.status import SUCCESS, Status
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo
-from tests.support.gang_preemption import running_pod, small_node, with_pod_groups
+from tests.support.gang_preemption import running_pod, small_node
 from tests.support.gangs import add_groups, group, member
 from tests.support.planned_cluster import PlannedCluster
 from tests.support.rebalancing import movable
-from tests.support.scheduling import plugin_set, profile, rig
+from tests.support.scheduling import gang_rig, plugin_set, profile
 
 TEXT = 'running "Raising" filter plugin: raised ConnectionError: no connection'
 
@@ -45,7 +44,7 @@ class Raising(FilterPlugin):
 def cluster(monkeypatch: pytest.MonkeyPatch) -> PlannedCluster:
     """Return three nodes: a gang of one member needs all of node a, from which p may be moved to b."""
     monkeypatch.setattr(Raising, "broken_for", frozenset())
-    made = with_pod_groups(rig([Raising], defaults=default_plugins(), serve=False))
+    made = gang_rig(plugins=[Raising], serve=False)
     made.serve(profile(plugins=Plugins(multi_point=plugin_set("Raising"))))
     made.add(*(small_node(name, 4, pool=name) for name in "abc"), movable("p", "a", 2))
     made.add(running_pod("q", "b", cpus=2), running_pod("r", "c", cpus=4))

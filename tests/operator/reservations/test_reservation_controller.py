@@ -14,16 +14,15 @@ from bayplan.resources.resource_model import format_time
 from msgspec.structs import replace
 
 from scheduler_core.config.profile_config import ProfileConfig
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.meta import OwnerReference
 from scheduler_core.model.pod import Pod
 from tests.support.builders import pod
 from tests.support.device_preemption import idle, pending, served
 from tests.support.devices import claim, device, exactly, slice_of
 from tests.support.gang_devices import report
-from tests.support.gang_preemption import running_pod, small_node, with_pod_groups
+from tests.support.gang_preemption import running_pod, small_node
 from tests.support.node_reservations import TRAIN, Reservations, other_pod, own_pod, two_nodes
-from tests.support.scheduling import rig
+from tests.support.scheduling import gang_rig
 from tests.support.tables import table
 
 
@@ -371,8 +370,7 @@ async def test_restart_with_reservations_for_the_same_pods(
     counts: tuple[int, int], used: int, consumed: int, deleted: Collection[str], expected: tuple[str, str]
 ) -> None:
     """Each pod has used the room of one of them, whatever the statuses counted before the restart."""
-    made = with_pod_groups(rig(defaults=default_plugins()))
-    made.add(small_node("a", 4), small_node("b", 4))
+    made = gang_rig(small_node("a", 4), small_node("b", 4))
     world = Reservations(made)
     for number, count in enumerate(counts):
         await world.apply(f"room-{number}", count=count)

@@ -11,11 +11,10 @@ from msgspec.structs import replace
 
 from scheduler_core.fit.requests import FitRequest
 from scheduler_core.gangs.held_room import SEARCHED_FOR_LABEL
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.node import NodeSpec
-from tests.support.gang_preemption import running_pod, small_node, with_pod_groups
+from tests.support.gang_preemption import running_pod, small_node
 from tests.support.node_reservations import Reservations, other_pod, own_pod, two_nodes
-from tests.support.scheduling import rig
+from tests.support.scheduling import gang_rig
 from tests.support.tables import table
 
 
@@ -179,8 +178,7 @@ async def test_a_pod_whose_bind_is_in_flight_is_not_counted() -> None:
 )
 async def test_pods_of_a_deleted_reservation_count_for_no_other(is_deleted_before: bool) -> None:
     """The status of a reservation names the pods that it selects and that need no room."""
-    made = with_pod_groups(rig(defaults=default_plugins()))
-    made.add(small_node("a", 4), small_node("b", 4))
+    made = gang_rig(small_node("a", 4), small_node("b", 4))
     world = Reservations(made)
     await world.apply("first", count=2, priority=5)
     await world.apply("second", count=2)
@@ -207,8 +205,7 @@ async def test_pods_of_a_deleted_reservation_count_for_no_other(is_deleted_befor
 
 async def test_pods_that_are_gone_are_not_named() -> None:
     """The list has only pods that exist."""
-    made = with_pod_groups(rig(defaults=default_plugins()))
-    made.add(small_node("a", 8))
+    made = gang_rig(small_node("a", 8))
     world = Reservations(made)
     await world.apply("first", count=2, priority=5)
     await world.apply("second", count=2)

@@ -19,13 +19,12 @@ from bayplan.serving.http_server import HealthServer
 
 from scheduler_core.errors import ClusterWriteError, ServerUnavailableError
 from scheduler_core.fit.fit_search import FitVerdict
-from scheduler_core.in_tree import default_plugins
 from tests.support.builders import node
 from tests.support.builders import pod as existing
-from tests.support.gang_preemption import running_pod, small_node, with_pod_groups
+from tests.support.gang_preemption import running_pod, small_node
 from tests.support.http_servers import authorized_fit, served
 from tests.support.scheduler_state import scheduler_state
-from tests.support.scheduling import Rig, rig
+from tests.support.scheduling import Rig, gang_rig
 from tests.support.tables import table
 from tests.support.virtual_clock import VirtualClock
 
@@ -43,9 +42,7 @@ def pod(cpu: str = "1", **spec: Any) -> dict[str, Any]:
 @pytest.fixture
 def cluster() -> Rig:
     """Return a scheduler with two nodes, one of them full."""
-    made = with_pod_groups(rig(defaults=default_plugins()))
-    made.add(small_node("a"), small_node("b"), running_pod("v", "a", cpus=2))
-    return made
+    return gang_rig(small_node("a"), small_node("b"), running_pod("v", "a", cpus=2))
 
 
 @pytest.fixture

@@ -19,10 +19,9 @@ from bayplan.serving.fit_endpoint import MAX_BODY, MAX_OBJECTS, MOST_AT_ONCE, Fi
 from bayplan.serving.http_server import HealthServer
 
 from scheduler_core.fit.fit_search import FitVerdict
-from scheduler_core.in_tree import default_plugins
-from tests.support.gang_preemption import small_node, with_pod_groups
+from tests.support.gang_preemption import small_node
 from tests.support.http_servers import served
-from tests.support.scheduling import Rig, rig
+from tests.support.scheduling import Rig, gang_rig
 from tests.support.tables import table
 
 LOOPBACK = "127.0.0.1"
@@ -59,9 +58,7 @@ async def no_classes() -> list[dict[str, Any]]:
 
 @pytest.fixture
 def cluster() -> Rig:
-    made = with_pod_groups(rig(defaults=default_plugins()))
-    made.add(small_node("a"))
-    return made
+    return gang_rig(small_node("a"))
 
 
 @pytest.fixture

@@ -9,11 +9,10 @@ from bayplan.serving.bayplan_metrics import metrics_registry
 from prometheus_client import Metric, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.metrics.histogram import exponential_bounds
 from scheduler_core.model.pod import Pod
 from tests.support.builders import node, pod
-from tests.support.scheduling import Rig, rig
+from tests.support.scheduling import Rig, default_rig
 
 POINT = exponential_bounds(0.0001, 2, 12)
 ATTEMPT = exponential_bounds(0.001, 2, 15)
@@ -79,8 +78,7 @@ def value(families: dict[str, Metric], name: str, sample: str, **labels: str) ->
 
 async def used_rig() -> Rig:
     """Return a scheduler that has scheduled pods, rejected a pod, preempted a pod, and called hints."""
-    made = rig(defaults=default_plugins())
-    made.add(node("n0"), node("n1"))
+    made = default_rig(node("n0"), node("n1"))
     for number in range(10):
         # The pods have different pod classes, since plugins are not called again for a pod of the same class.
         made.add(pod(f"p{number}", image=f"image-{number}", requests={"cpu": f"{number + 1}m"}))

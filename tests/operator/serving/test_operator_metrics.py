@@ -16,17 +16,15 @@ from bayplan.serving.bayplan_metrics import OperatorSources, metrics_registry, o
 from prometheus_client import CollectorRegistry
 
 from scheduler_core.config.profile_config import ProfileConfig
-from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.pod import Pod, PodSpec
-from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.scheduler import Scheduler
 from tests.support.builders import node, pod
 from tests.support.fake_api import FakeApi, IgnoringSink
 from tests.support.gangs import group, members
 from tests.support.presence import present
 from tests.support.recording_writer import RecordingWriter
-from tests.support.scheduling import DEFAULT_NAME, Rig, rig
+from tests.support.scheduling import DEFAULT_NAME, Rig, gang_rig, rig
 from tests.support.tables import table
 from tests.support.virtual_clock import VirtualClock
 
@@ -106,7 +104,7 @@ def test_arrival_latency_of_pending_pods(clock: VirtualClock) -> None:
 
 async def test_gang_wait_is_observed() -> None:
     """The wait of a gang starts with its quorum and ends when the gang is scheduled."""
-    made = rig(defaults=default_plugins(), groups=[GroupSource.BAYPLAN])
+    made = gang_rig()
     made.scheduler.group_feed.group_changed(group(min_member=3))
     made.add(*members(3))
     waits = made.context.metrics.profiles[DEFAULT_NAME].gang_waits
@@ -214,8 +212,9 @@ ALGORITHM = "scheduler_podgroup_scheduling_algorithm_duration_seconds"
 
 def rig_with_gang(size: int, *, priority: int = 0, running: int = 0) -> Rig:
     """Return a scheduler with a node of 4 CPUs, running pods of one CPU, and a gang of such pods."""
-    made = rig(defaults=default_plugins(), groups=[GroupSource.BAYPLAN])
-    made.add(node("a"), *(pod(f"old-{number}", requests={"cpu": "1"}, node_name="a") for number in range(running)))
+    made = gang_rig(
+        node("a"), *(pod(f"old-{number}", requests={"cpu": "1"}, node_name="a") for number in range(running))
+    )
     made.scheduler.group_feed.group_changed(group(min_member=size))
     made.add(*members(size, priority=priority))
     return made
