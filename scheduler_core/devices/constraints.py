@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from scheduler_core.devices.records import SelectedFacts
 from scheduler_core.devices.requests import ClaimPlan, RequestTerms
 from scheduler_core.devices.selector_cache import DerivationFailure, Derived, DerivedAttributes
-from scheduler_core.model.devices import DeviceConstraint
+from scheduler_core.model.devices import DeviceAttribute, DeviceConstraint
 
 _Value = tuple[str, int | bool | str]
 _LIST_VALUE: frozenset[_Value] = frozenset()
@@ -61,9 +61,18 @@ class AttributeValues:
             attribute = self.read(terms, name, facts)
             if isinstance(attribute, DerivationFailure):
                 return True, True
-            if attribute is None or (self.are_sets and not attribute.elements):
+            if self.compared(attribute) is None:
                 return False, False
         return True, False
+
+    def compared(self, attribute: DeviceAttribute | None) -> frozenset[_Value] | None:
+        """Return the values that constraints compare: an empty set for a list that equals nothing, None for no values."""
+        if attribute is None:
+            return None
+        if self.are_sets:
+            return frozenset(attribute.elements) or None
+        value = attribute.scalar
+        return _LIST_VALUE if value is None else frozenset((value,))
 
 
 class AttributeConstraint:
@@ -87,7 +96,10 @@ class AttributeConstraint:
         """
         if not self._covers(terms):
             return True
-        values = self._values(terms, facts)
+        attribute = self._source.read(terms, self.attribute, facts)
+        if isinstance(attribute, DerivationFailure):
+            raise DerivationError(self.attribute, attribute)
+        values = self._source.compared(attribute)
         if values is None:
             return False
         if self._states:
@@ -110,18 +122,6 @@ class AttributeConstraint:
 
     def _covers(self, terms: RequestTerms) -> bool:
         return not self._requests or terms.is_named_in(self._requests)
-
-    def _values(self, terms: RequestTerms, facts: SelectedFacts) -> frozenset[_Value] | None:
-        """Return the values of a device; none for a list that equals nothing, None without the attribute."""
-        attribute = self._source.read(terms, self.attribute, facts)
-        if isinstance(attribute, DerivationFailure):
-            raise DerivationError(self.attribute, attribute)
-        if attribute is None:
-            return None
-        if self._source.are_sets:
-            return frozenset(attribute.elements) or None
-        value = attribute.scalar
-        return _LIST_VALUE if value is None else frozenset((value,))
 
 
 PoolValues = tuple[tuple[Hashable, ...], ...]

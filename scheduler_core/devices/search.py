@@ -409,6 +409,7 @@ class DeviceSearch:
 
 
 _LIST = ("list", None)
+_ONLY_LIST: frozenset[Hashable] = frozenset((_LIST,))
 
 
 def lacks_devices(node: NodeDevices, plans: Sequence[ClaimPlan], values: AttributeValues) -> bool:
@@ -507,20 +508,14 @@ class _Usable:
         pool, device = position
         facts = self._node.pools[pool].records[device].facts
         if not self._is_derived:
-            attribute = facts.attribute(name)
-            if attribute is None or self._attributes.are_sets:
-                return self._compared(attribute)
-            return frozenset([attribute.scalar or _LIST])
+            return self._compared(facts.attribute(name))
         read = self._attributes.read
         found = (self._compared(read(terms, name, facts)) for request in requests for terms in request.terms)
         return frozenset().union(*found)
 
     def _compared(self, attribute: Derived | None) -> frozenset[Hashable]:
-        if attribute is None or isinstance(attribute, DerivationFailure):
-            return frozenset()
-        if self._attributes.are_sets:
-            return frozenset(attribute.elements)
-        return frozenset([attribute.scalar or _LIST])
+        found = None if isinstance(attribute, DerivationFailure) else self._attributes.compared(attribute)
+        return frozenset() if found is None else found or _ONLY_LIST
 
     def lacks_counters(self, needed: int) -> bool:
         """Return whether the devices that consume least exceed a counter already."""
