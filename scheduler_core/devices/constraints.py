@@ -66,7 +66,7 @@ class AttributeValues:
         return True, False
 
     def compared(self, attribute: DeviceAttribute | None) -> frozenset[_Value] | None:
-        """Return the values that constraints compare: an empty set for a list that equals nothing, None for no values."""
+        """Return the values that constraints compare: an empty set for a list that equals nothing, None for none."""
         if attribute is None:
             return None
         if self.are_sets:
