@@ -19,11 +19,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 
 import msgspec
-from bayplan.explanation.gang_building import explain_gang
+from bayplan.explanation.building import explain_gang
 from bayplan.kube.timing import SystemClock
 from bayplan.process.copies import BackgroundDocuments, Document, ForkedSearches
 from bayplan.process.garbage_collection import CollectorPause
-from bayplan.rebalancing.building import plan_document
+from bayplan.rebalancing.plan_documents import plan_document
 from bayplan.simulation.memory_cluster import MemoryCluster
 from rich.console import Console
 

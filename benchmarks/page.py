@@ -23,8 +23,8 @@ from pathlib import Path
 
 import aiohttp
 import msgspec
+from bayplan.explanation.building import explain_pod
 from bayplan.explanation.documents import Explanation, GangExplanation
-from bayplan.explanation.pod_building import explain_pod
 from bayplan.introspection.status_building import profile_states
 from bayplan.kube.leader_election import LeaderState
 from bayplan.kube.readiness import Readiness

@@ -9,15 +9,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+from bayplan.explanation.building import explain_gang, explain_pod, named_gang
 from bayplan.explanation.documents import Explanation, GangExplanation
-from bayplan.explanation.gang_building import explain_gang, named_gang
-from bayplan.explanation.pod_building import explain_pod
 from bayplan.recording import RecordFiles
 from bayplan.simulation.admission import admit
 from bayplan.simulation.cluster_files import read_cluster_files
-from bayplan.simulation.memory_cluster import offline_scheduler
+from bayplan.simulation.memory_cluster import installed_plugins, offline_scheduler
 from bayplan.simulation.simulated_profiles import build_profiles
-from bayplan.simulation.simulation import installed_plugins
 from scheduler_core.config.profile_config import ShadowSettings
 from scheduler_core.errors import ConfigError, Problem, SchedulerCoreError
 from scheduler_core.record_assembly import Replay, ReplayLoop, replay_of

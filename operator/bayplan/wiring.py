@@ -60,7 +60,7 @@ from scheduler_core.scheduler import Scheduler, SchedulerOptions, SchedulerPorts
 
 if TYPE_CHECKING:
     from bayplan.kueue.kueue_api import KueueAdmission
-    from bayplan.rebalancing.plan_api import RebalancePlanSource
+    from bayplan.rebalancing.plan_controller import RebalancePlanSource
     from bayplan.recording import Recording
     from bayplan.reservations.reservation_controller import ReservationController
     from bayplan.validation.admission_review import AdmissionReview
@@ -366,7 +366,7 @@ def _rebalancing(settings: Settings, cluster: _Cluster, core: _Core) -> Rebalanc
     if not cluster.gates.is_on(REBALANCE_PLAN):
         return None
     # Imported here because few processes make plans, and the modules cost start-up time.
-    from bayplan.rebalancing.plan_api import RebalancePlanSource  # noqa: PLC0415
+    from bayplan.rebalancing.plan_controller import RebalancePlanSource  # noqa: PLC0415
 
     documents = _documents(settings, core)
     return RebalancePlanSource(core.scheduler, cluster.connection, core.informers, cluster.clock, documents)

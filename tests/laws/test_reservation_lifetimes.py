@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from bayplan.fit.room_holding import RoomHolding
+from bayplan.fit.room_search import RoomHolding
 from bayplan.reservations.reservation_controller import ReservationController
 from bayplan.resources.node_reservation import NodeReservation
 from msgspec.structs import replace

@@ -11,8 +11,8 @@ from random import Random
 from typing import Any
 
 import pytest
-from bayplan.reservations import room_restoring
-from bayplan.reservations.room_restoring import rooms_left
+from bayplan.reservations import reserved_pods
+from bayplan.reservations.reserved_pods import rooms_left
 from bayplan.resources.node_reservation import NodeReservation
 from bayplan.resources.resource_model import API_VERSION, format_time
 from hypothesis import given
@@ -133,7 +133,7 @@ def _live_often() -> None:
     "owner, name, planted",
     ("no counted pods are written", _Room, "write", _write_no_counted_pods),
     ("no other pods are written", _Room, "write", _write_no_other_pods),
-    ("no late pods are counted", room_restoring._Share, "take", lambda *_: None),
+    ("no late pods are counted", reserved_pods._Share, "take", lambda *_: None),
 )
 def test_planted_bugs_are_found(owner: type, name: str, planted: object, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each bug breaks the law in a few histories."""

@@ -28,7 +28,7 @@ from bayplan.kueue.fit_checks import StateWrite
 from bayplan.kueue.kueue_api import KueueRequests
 from bayplan.kueue.workloads import AdmissionCheck, Workload
 from bayplan.profiles.rollback import SpecWrite, write_spec
-from bayplan.rebalancing.plan_api import ApiPlanRequests
+from bayplan.rebalancing.plan_controller import ApiPlanRequests
 from bayplan.reservations.reservation_controller import ReservationWrites
 
 from scheduler_core.errors import NotFoundError

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from bayplan.simulation.admission import admit
 from bayplan.simulation.cluster_files import read_cluster_files
-from bayplan.simulation.simulation import SimulationResult, Verdict, installed_plugins, simulate
+from bayplan.simulation.memory_cluster import installed_plugins
+from bayplan.simulation.simulation import SimulationResult, Verdict, simulate
 
 from hack.demo import gangs
 from hack.demo.manifests import Job, gpu_nodes

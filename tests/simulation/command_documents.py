@@ -13,8 +13,7 @@ from functools import partial
 from typing import Any
 
 from bayplan.comparison import ComparedProfile, PodSelection, Reschedule, compare, parse_label_query
-from bayplan.explanation.gang_building import explain_gang
-from bayplan.explanation.pod_building import explain_pod
+from bayplan.explanation.building import explain_gang, explain_pod
 from bayplan.page.page_sources import Commands
 from bayplan.page.report_documents import simulated_documents
 from bayplan.simulation.admission import AdmittedCluster

@@ -21,8 +21,7 @@ from bayplan.kube.writes.api_dispatcher import DispatcherOptions
 from bayplan.kube.writes.claim_writes import ClaimWrites, StorageWrites
 from bayplan.kube.writes.cluster_writer import KubeWriter, WriterOptions
 from bayplan.process.copies import BackgroundDocuments
-from bayplan.rebalancing.plan_api import ApiPlanRequests
-from bayplan.rebalancing.plan_controller import RebalancePlans
+from bayplan.rebalancing.plan_controller import ApiPlanRequests, RebalancePlans
 from bayplan.reservations.reservation_controller import ReservationController, ReservationWrites
 
 from scheduler_core.config.profile_config import PreemptionSettings, ProfileConfig, ShadowSettings

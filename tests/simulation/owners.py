@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
-from bayplan.gangs.owner_sizes import JobOwner, JobSetOwner, LeaderWorkerSetOwner
+from bayplan.gangs.owner_sizes import OWNER_TYPES
 from msgspec.structs import replace
 
 from scheduler_core.model.meta import ObjectMeta, OwnerReference
@@ -31,7 +31,7 @@ PATHS = {
     "JobSet": "/apis/jobset.x-k8s.io/v1alpha2/jobsets",
     "LeaderWorkerSet": "/apis/leaderworkerset.x-k8s.io/v1/leaderworkersets",
 }
-_TYPES: dict[str, Any] = {"Job": JobOwner, "JobSet": JobSetOwner, "LeaderWorkerSet": LeaderWorkerSetOwner}
+_TYPES: dict[str, Any] = {kind: OWNER_TYPES[kind] for kind in ("Job", "JobSet", "LeaderWorkerSet")}
 KINDS = (*PATHS, "KueuePodGroup")
 WORKLOAD = "workload"
 _SYNC_SECONDS = 0.3

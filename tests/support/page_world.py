@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from bayplan.explanation.building import explain_gang, explain_pod, named_gang
 from bayplan.explanation.documents import Explanation, GangExplanation
-from bayplan.explanation.gang_building import explain_gang, named_gang
-from bayplan.explanation.pod_building import explain_pod
 from bayplan.gangs.group_sources import GangAttempts
 from bayplan.introspection.status_building import profile_states
 from bayplan.kube.readiness import Readiness

@@ -28,6 +28,7 @@ import msgspec
 import yaml
 
 from bayplan import REFERENCE_VERSION, __version__
+from bayplan.cli.object_names import NAMES
 from bayplan.cli.operator_location import PORT_LABEL, ClusterChoice, OperatorChoice, kubeconfig_options
 from bayplan.cli.operator_requests import OperatorRequest, operator_options, send_to_operator
 from bayplan.introspection.status_rendering import RENDERERS, read_status
@@ -36,6 +37,7 @@ from bayplan.kube.http.connection import ApiConnection, ListPage, list_pages
 from bayplan.kube.http.deep_json import ObjectJsonDecoder
 from bayplan.process.log_output import redacted
 from bayplan.serving import CACHE_PATH, STATUS_PATH
+from bayplan.texts.document_formats import counted
 from scheduler_core.errors import ConfigError, NotFoundError, Problem, SchedulerCoreError
 
 _LOG_BYTES = 10 << 20
@@ -52,21 +54,6 @@ _NAMED_IF_READABLE = ("/api/v1/persistentvolumeclaims", "/apis/resource.k8s.io/v
 _TIMES = click.DateTime(["%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S"])
 
 
-class _Owner(msgspec.Struct, frozen=True):
-    name: str = ""
-
-
-class _Meta(msgspec.Struct, frozen=True, rename="camel"):
-    name: str = ""
-    namespace: str = ""
-    owner_references: tuple[_Owner, ...] | None = None
-
-
-class _Named(msgspec.Struct, frozen=True):
-    metadata: _Meta = _Meta()
-
-
-_NAMES = ObjectJsonDecoder(ListPage[_Named])
 _DOCUMENTS = ObjectJsonDecoder(ListPage[dict[str, Any]])
 
 
@@ -186,8 +173,7 @@ def bundle(
     except OSError as error:
         raise ConfigError([Problem("--output", f"cannot write to {target} ({error}); specify another file")]) from error
     count = len(contents.missing)
-    parts = "1 part" if count == 1 else f"{count} parts"
-    missing = f", {parts} could not be read (see README.txt in it)" if count else ""
+    missing = f", {counted(count, 'part')} could not be read (see README.txt in it)" if count else ""
     click.echo(f"{len(files)} files{missing}: {target}")
 
 
@@ -243,7 +229,7 @@ async def _names(connection: ApiConnection) -> HashedNames:
     names, namespaces, owners = set[str](), set[str](), set[str]()
     for path in ("/api/v1/namespaces", *_NAMED, *_NAMED_IF_READABLE):
         try:
-            pages = list_pages(connection, path, _NAMES, seconds=_SECONDS)
+            pages = list_pages(connection, path, NAMES, seconds=_SECONDS)
             found = [each.metadata async for page in pages for each in page.items or ()]
         except NotFoundError:
             continue
@@ -254,7 +240,7 @@ async def _names(connection: ApiConnection) -> HashedNames:
         if path == "/api/v1/namespaces":
             namespaces.update(each.name for each in found)
         names.update(each.name for each in found)
-        owners.update(owner.name for each in found for owner in each.owner_references or ())
+        owners.update(owner.name for each in found for owner in each.owner_references)
     return HashedNames(names, namespaces, owners - names if owners <= names else owners)
 
 

@@ -40,14 +40,14 @@ from bayplan.page.report_documents import (
 from bayplan.page.report_file import report_of
 from bayplan.profiles.rollback import ProfileHistory, read_history
 from bayplan.settings.feature_gates import FeatureGates, parse_feature_gates
-from bayplan.simulation.admission import AdmittedCluster, admit
-from bayplan.simulation.cluster_files import read_cluster_files
+from bayplan.simulation.admission import AdmittedCluster
 from bayplan.simulation.cluster_snapshot import list_cluster
+from bayplan.simulation.memory_cluster import installed_plugins
 from bayplan.simulation.packing import ResourceTotal, devices_title, share
 from bayplan.simulation.simulated_profiles import without_invalid
-from bayplan.simulation.simulation import PodPlacement, SimulationOptions, installed_plugins
+from bayplan.simulation.simulation import PodPlacement, SimulationOptions, read_cluster
 from bayplan.texts.document_formats import PIPED_WIDTH, printable_json, printable_record, printable_yaml
-from bayplan.texts.report_sections import NO_HEAD, ReportHead, plain_table, text_of
+from bayplan.texts.report_sections import NO_HEAD, ReportHead, table_of, text_of
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.model.pod_requests import amount_text
 from scheduler_core.scheduler import Scheduler
@@ -98,17 +98,12 @@ def as_html(comparison: Comparison, documents: ReportDocuments, head: ReportHead
 
 
 def _figure_table(comparison: Comparison) -> Table:
-    table = plain_table("", "BEFORE", "AFTER")
-    for row in figure_rows(comparison):
-        table.add_row(*(Text(printable_record(cell)) for cell in row))
-    return table
+    return table_of(("", "BEFORE", "AFTER"), (map(printable_record, row) for row in figure_rows(comparison)))
 
 
 def _pod_table(differences: Sequence[PodDifference]) -> Table:
-    table = plain_table("POD", "CHANGE", "RUNS ON", "BEFORE", "AFTER", "REASON")
-    for each in differences:
-        table.add_row(*(Text(printable_record(cell)) for cell in pod_row(each)))
-    return table
+    rows = (map(printable_record, pod_row(each)) for each in differences)
+    return table_of(("POD", "CHANGE", "RUNS ON", "BEFORE", "AFTER", "REASON"), rows)
 
 
 def summary(comparison: Comparison) -> str:
@@ -340,8 +335,6 @@ def _read(
     *,
     allow_invalid: bool,
 ) -> tuple[AdmittedCluster, tuple[ComparedProfile, ComparedProfile]]:
-    decoded = installed_plugins().decoded_types(reads_marks=True)
-
     def history(name: str) -> ProfileHistory:
         if files:
             message = f"revisions of {name} are stored in the live cluster; leave out --cluster, or name a file"
@@ -349,8 +342,9 @@ def _read(
         return choice.run(lambda connection: read_history(connection, name, choice.namespace, choice.own_namespace))
 
     if files:
-        cluster = admit(read_cluster_files(files, decoded, allow_invalid=allow_invalid))
+        cluster = read_cluster(files, allow_invalid=allow_invalid)
     else:
+        decoded = installed_plugins().decoded_types(reads_marks=True)
         cluster = choice.run(lambda connection: list_cluster(connection, decoded))
     first, second = (find_profile(reference, cluster, history) for reference in references)
     if not files:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,18 +24,16 @@ from bayplan.cli.object_names import (
 )
 from bayplan.cli.operator_location import ClusterChoice, OperatorChoice, kubeconfig_options
 from bayplan.cli.operator_requests import OperatorRequest, operator_options, send_to_operator
+from bayplan.explanation.building import explain_gang, explain_pod, named_gang
 from bayplan.explanation.documents import only_namespace
-from bayplan.explanation.gang_building import explain_gang, named_gang
-from bayplan.explanation.pod_building import explain_pod
 from bayplan.explanation.rendering import RENDERERS, AnyExplanation, read_explanation, read_gang_explanation
 from bayplan.kube.http.connection import ApiConnection
 from bayplan.page.report_file import explanation_report
 from bayplan.serving import EXPLAIN_PATH
 from bayplan.settings.feature_gates import FeatureGates, parse_feature_gates
-from bayplan.simulation.admission import AdmittedCluster, admit
-from bayplan.simulation.cluster_files import read_cluster_files
+from bayplan.simulation.admission import AdmittedCluster
 from bayplan.simulation.cluster_snapshot import take_snapshot
-from bayplan.simulation.simulation import SimulationOptions, installed_plugins, offline, simulate
+from bayplan.simulation.simulation import SimulationOptions, offline, read_cluster, simulate
 from scheduler_core.errors import ConfigError, NotFoundError, Problem
 from scheduler_core.model.devices import ResourceClaim
 from scheduler_core.model.pod import Pod
@@ -120,13 +118,6 @@ def _with_notices(explanation: AnyExplanation, notices: Iterable[str]) -> AnyExp
 
 
 # -- files ------------------------------------------------------------------------------------------------------------
-
-
-def read_files(files: Sequence[str], *, allow_invalid: bool) -> AdmittedCluster:
-    """Read the cluster from files."""
-    return admit(
-        read_cluster_files(files, installed_plugins().decoded_types(reads_marks=True), allow_invalid=allow_invalid)
-    )
 
 
 def from_files(
@@ -294,7 +285,7 @@ def _explained(options: _Options, output: str) -> str:
     choice = ClusterChoice(options.kubeconfig, options.kube_context)
     if options.files:
         settings = SimulationOptions(options.seed, gates=gates)
-        cluster = read_files(options.files, allow_invalid=options.allow_invalid)
+        cluster = read_cluster(options.files, allow_invalid=options.allow_invalid)
         explanation = from_files(cluster, target, settings, others_placed=options.others_placed)
     elif options.offline:
         explanation = from_api_server(choice, target, SimulationOptions(options.seed, gates=gates))

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 
 import click
-from rich.text import Text
 
 from bayplan.settings.feature_gates import GATES, FeatureGates, parse_feature_gates
-from bayplan.texts.report_sections import plain_table, text_of
+from bayplan.texts.report_sections import table_of, text_of
 
 
 @click.command(short_help="List the feature gates.")
@@ -37,8 +36,8 @@ def features(text: str, output: str) -> None:
         ]
         click.echo(json.dumps(documents, indent=2))
         return
-    table = plain_table("NAME", "STAGE", "DEFAULT", "ENABLED", "SINCE", "DESCRIPTION")
+    rows = []
     for gate in GATES:
         words = (str(gate.default).lower(), str(gates.is_on(gate.name)).lower())
-        table.add_row(gate.name, gate.stage.word, *words, gate.since, Text(gate.description))
-    click.echo(text_of([table]))
+        rows.append((gate.name, gate.stage.word, *words, gate.since, gate.description))
+    click.echo(text_of([table_of(("NAME", "STAGE", "DEFAULT", "ENABLED", "SINCE", "DESCRIPTION"), rows)]))

@@ -6,11 +6,13 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
+from msgspec.structs import astuple
 from rich.console import Group, RenderableType
 from rich.text import Text
 
@@ -18,20 +20,19 @@ from bayplan.cli import is_on_command_line
 from bayplan.cli.operator_location import ClusterChoice, OperatorChoice, kubeconfig_options
 from bayplan.cli.operator_requests import OperatorRequest, operator_options, send_to_operator
 from bayplan.fit import FitBody
-from bayplan.fit.building import fit_document
+from bayplan.fit.building import EXIT_CODES, FitDocument, fit_document, read_fit
 from bayplan.fit.claim_templates import missing_templates, read_templates
-from bayplan.fit.documents import EXIT_CODES, FitDocument
 from bayplan.fit.request_reading import FitQuestion, read_question, read_template
 from bayplan.gangs.group_sources import priority_class_manifest, priority_class_manifests
 from bayplan.kube.http.connection import ApiConnection
 from bayplan.serving import FIT_PATH
-from bayplan.simulation.admission import AdmittedCluster, admit
-from bayplan.simulation.cluster_files import Placed, objects_in, read_cluster_files
+from bayplan.simulation.admission import admit
+from bayplan.simulation.cluster_files import DEFAULT_NAMESPACE, Placed, objects_in, read_cluster_files
 from bayplan.simulation.cluster_snapshot import LIVE, take_snapshot
-from bayplan.simulation.object_admission import DEFAULT_NAMESPACE
-from bayplan.simulation.simulation import SimulationOptions, installed_plugins, offline
-from bayplan.texts.document_formats import read_answer
-from bayplan.texts.report_sections import plain_table, report_renderers
+from bayplan.simulation.memory_cluster import installed_plugins
+from bayplan.simulation.simulation import SimulationOptions, offline
+from bayplan.texts.document_formats import capitalized, counted, listed
+from bayplan.texts.report_sections import report_renderers, table_of
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.fit.fit_search import FitVerdict
 from scheduler_core.fit.requests import NodeTemplate
@@ -59,6 +60,10 @@ class _Options:
     operator: str
     kubeconfig: Path | None
     kube_context: str | None
+
+    @property
+    def cluster(self) -> ClusterChoice:
+        return ClusterChoice(self.kubeconfig, self.kube_context)
 
     def objects(self) -> list[Placed[Any]]:
         """Return the manifests.
@@ -133,8 +138,10 @@ def fit(output: str, **given: Any) -> None:
         raise click.UsageError("--kubeconfig and --context choose a cluster; leave them out with --nodes-from")
     if options.nodes_from:
         document = _from_files(options)
+    elif options.offline:
+        document = options.cluster.run(lambda connection: _from_api_server(connection, options))
     else:
-        document = _from_api_server(options) if options.offline else _from_operator(options)
+        document = _from_operator(options)
     click.echo(RENDERERS[output](document), nl=output != "yaml")
     click.get_current_context().exit(EXIT_CODES[document.verdict])
 
@@ -159,7 +166,7 @@ def _from_operator(options: _Options) -> FitDocument:
         max_new=options.max_new,
         evictions=options.evictions,
     )
-    operator = OperatorChoice(options.server, options.operator, ClusterChoice(options.kubeconfig, options.kube_context))
+    operator = OperatorChoice(options.server, options.operator, options.cluster)
     request = OperatorRequest(operator, FIT_PATH, {}, ", or use --offline", body=msgspec.json.encode(body))
     return read_fit(send_to_operator(request))
 
@@ -174,24 +181,17 @@ def _template_objects(file: str) -> list[Placed[Any]]:
 
 
 def _from_files(options: _Options) -> FitDocument:
-    decoded = installed_plugins().decoded_types(reads_marks=True)
-    files = read_cluster_files(options.nodes_from, decoded)
-    classes = [priority_class_manifest(each.object) for each in files.priority_classes]
-    return asyncio.run(_in_memory(options, admit(files), classes))
-
-
-async def _in_memory(options: _Options, cluster: AdmittedCluster, classes: list[dict[str, Any]]) -> FitDocument:
-    scheduler = offline(cluster, SimulationOptions(options.seed))
+    files = read_cluster_files(options.nodes_from, installed_plugins().decoded_types(reads_marks=True))
+    classes, cluster = [priority_class_manifest(each.object) for each in files.priority_classes], admit(files)
     question = replace(options.question(options.objects(), classes), claim_templates=cluster.claim_templates)
-    return _answered(options, scheduler, question, cluster.notices)
+
+    async def in_memory() -> FitDocument:
+        return _answered(options, offline(cluster, SimulationOptions(options.seed)), question, cluster.notices)
+
+    return asyncio.run(in_memory())
 
 
-def _from_api_server(options: _Options) -> FitDocument:
-    choice = ClusterChoice(options.kubeconfig, options.kube_context)
-    return choice.run(lambda connection: _from_connection(connection, options))
-
-
-async def _from_connection(connection: ApiConnection, options: _Options) -> FitDocument:
+async def _from_api_server(connection: ApiConnection, options: _Options) -> FitDocument:
     snapshot = await take_snapshot(connection, SimulationOptions(options.seed).of_scheduler())
     classes = await priority_class_manifests(connection)
     objects = options.objects()
@@ -233,18 +233,8 @@ _STYLES = {
 _SHOWN = 50
 
 
-def read_fit(answer: bytes) -> FitDocument:
-    """Decode an answer of the operator.
-
-    Raises:
-        ServerUnavailableError: The response is not such an answer.
-    """
-    return read_answer(answer, FitDocument, "an answer to a fit request")
-
-
 def _sections(document: FitDocument) -> Iterator[RenderableType]:
-    headline = document.headline[:1].upper() + document.headline[1:]
-    yield Text(headline, style=f"bold {_STYLES[document.verdict]}")
+    yield Text(capitalized(document.headline), style=f"bold {_STYLES[document.verdict]}")
     if document.placed:
         yield Group(Text("Nodes", style="bold"), _nodes(document))
     for group in document.groups:
@@ -261,45 +251,34 @@ def _sections(document: FitDocument) -> Iterator[RenderableType]:
 
 def _nodes(document: FitDocument) -> RenderableType:
     if len(document.placed) <= _SHOWN:
-        table = plain_table("POD", "NODE")
-        for each in document.placed:
-            table.add_row(Text(each.pod), Text(each.node))
-        return table
+        return table_of(("POD", "NODE"), map(astuple, document.placed))
     counts = sorted(Counter(each.node for each in document.placed).items(), key=lambda pair: (-pair[1], pair[0]))
-    table = plain_table("NODE", "PODS")
-    for node, count in counts[:_SHOWN]:
-        table.add_row(Text(node), str(count))
-    if len(counts) > _SHOWN:
-        table.add_row(Text(f"{len(counts) - _SHOWN} more nodes"), str(sum(count for _, count in counts[_SHOWN:])))
-    return table
+    others = counts[_SHOWN:]
+    more = [(f"{len(others)} more nodes", sum(count for _, count in others))] if others else []
+    return table_of(("NODE", "PODS"), [*counts[:_SHOWN], *more])
 
 
 def _unplaced(document: FitDocument) -> RenderableType:
     """Return what has no node now; items with the same reason are one row."""
-    table = plain_table("KIND", "NAME", "WHY IT DOES NOT FIT NOW")
     names: dict[tuple[str, str], list[str]] = {}
     for item in document.unplaced:
         names.setdefault((item.kind, item.message), []).append(item.name)
-    for (kind, message), items in list(names.items())[:_SHOWN]:
-        more = f" and {len(items) - 1} more" if len(items) > 1 else ""
-        table.add_row(kind, Text(f"{items[0]}{more}"), Text(message))
-    return table
+    rows = ((kind, listed(items, 1), message) for (kind, message), items in islice(names.items(), _SHOWN))
+    return table_of(("KIND", "NAME", "WHY IT DOES NOT FIT NOW"), rows)
 
 
 def _evictions(document: FitDocument) -> Iterator[RenderableType]:
     found = document.evictions
     assert found is not None
-    text = "1 pod would be evicted" if found.pods == 1 else f"{found.pods} pods would be evicted"
+    text = f"{counted(found.pods, 'pod')} would be evicted"
     if found.awaited:
         text += f"; terminating pods that must end: {found.awaited}"
     if found.pdb_violations:
         text += f"; PodDisruptionBudget violations: {found.pdb_violations}"
     yield Text.assemble(("Evictions  ", "bold"), text)
     if found.victims:
-        table = plain_table("VICTIM", "PRIORITY")
-        for victim in found.victims[:_SHOWN]:
-            table.add_row(Text(f"{victim.namespace}/{victim.name}"), str(victim.priority))
-        yield table
+        rows = ((f"{each.namespace}/{each.name}", each.priority) for each in found.victims[:_SHOWN])
+        yield table_of(("VICTIM", "PRIORITY"), rows)
     hidden = found.pods - len(found.victims)
     if hidden:
         yield Text(f"Victims in namespaces in which you may not list pods: {hidden}", style="dim")

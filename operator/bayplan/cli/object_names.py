@@ -22,6 +22,7 @@ from bayplan.kube.http.api_request import path_part
 from bayplan.kube.http.connection import ApiConnection, ApiRequest, Lane, ListPage
 from bayplan.kube.http.deep_json import ObjectJsonDecoder
 from scheduler_core.errors import SchedulerCoreError
+from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.pod_group import POD_GROUP_SOURCES, GroupSource
 
 Command = TypeVar("Command", bound=Callable[..., Any] | click.Command)
@@ -166,19 +167,16 @@ def completion(shell: str) -> None:
     click.echo(scripts(root, {}, "bayplan", _VARIABLE).source())
 
 
-class _Metadata(msgspec.Struct):
-    name: str
+class NamedObject(msgspec.Struct, frozen=True):
+    """The metadata of an object of any kind."""
+
+    metadata: ObjectMeta
 
 
-class _Named(msgspec.Struct):
-    metadata: _Metadata
-
-
-_LISTS = ObjectJsonDecoder(ListPage[_Named])
+NAMES = ObjectJsonDecoder(ListPage[NamedObject])
 
 
 def complete_profiles(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete the name of a SchedulerProfile."""
     del parameter
     return _items(_listed(context, lambda connection: _names(connection, _PROFILES)), incomplete)
 
@@ -270,5 +268,5 @@ def _listed(context: click.Context, read: Callable[[ApiConnection], Awaitable[li
 
 async def _names(connection: ApiConnection, path: str) -> list[str]:
     request = ApiRequest("GET", path, params=(("limit", _LIMIT),), lane=Lane.READS, accept=_NAMES_ONLY)
-    found = _LISTS.decode(await connection.request(request))
+    found = NAMES.decode(await connection.request(request))
     return sorted(each.metadata.name for each in found.items or ())

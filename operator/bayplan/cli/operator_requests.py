@@ -8,7 +8,6 @@ command then sends its request there.
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -249,9 +248,8 @@ async def _leaders_answer(
             f"({_text(error)}); run the command in such a pod with kubectl exec, or {alternative}"
         ) from error
     try:
-        status, answer = await _get(
-            session, endpoint.url + request.path, request.params, _leaders_certificate(endpoint), headers
-        )
+        url, trust = endpoint.url + request.path, _leaders_certificate(endpoint)
+        status, answer = await _send(session, url, request.params, trust, headers=headers)
     except aiohttp.ServerFingerprintMismatch as error:
         raise ServerUnavailableError(
             f"{standby}, but the certificate of {endpoint.url} is not the one in Lease {state.lease}, so nothing was "
@@ -270,36 +268,27 @@ async def _respond(
     urls = [server + path] if "://" in server else [f"{scheme}://{server}{path}" for scheme in ("https", "http")]
     for url in urls[:-1]:
         try:
-            return await _sent_to(session, url, params, _trust(URL(url).host or ""), body)
+            return await _send(session, url, params, _trust(URL(url).host or ""), body=body)
         except aiohttp.ClientConnectorSSLError:
             continue  # The server does not speak TLS.
-    return await _sent_to(session, urls[-1], params, _trust(URL(urls[-1]).host or ""), body)
+    return await _send(session, urls[-1], params, _trust(URL(urls[-1]).host or ""), body=body)
 
 
-async def _sent_to(
+async def _send(
     session: aiohttp.ClientSession,
     url: str,
     params: Mapping[str, str],
-    trust: ssl.SSLContext | aiohttp.Fingerprint | bool,
-    body: bytes,
-) -> tuple[int, bytes]:
-    """Post a body, or get the path if there is none."""
-    if not body:
-        return await _get(session, url, params, trust)
-    headers = {"Content-Type": "application/json"}
-    async with session.post(url, data=body, ssl=trust, headers=headers, allow_redirects=False) as answer:
-        return answer.status, await answer.read()
-
-
-async def _get(
-    session: aiohttp.ClientSession,
-    url: str,
-    params: Mapping[str, str],
-    trust: ssl.SSLContext | aiohttp.Fingerprint | bool,
+    trust: aiohttp.Fingerprint | bool,
+    *,
+    body: bytes = b"",
     headers: Mapping[str, str] | None = None,
 ) -> tuple[int, bytes]:
+    """Post a body, or get the path with the parameters if there is none."""
+    sent: dict[str, Any] = {"params": params, "headers": headers}
+    if body:
+        sent = {"data": body, "headers": {"Content-Type": "application/json"}}
     # The operator does not redirect, so a redirect would lead to another server.
-    async with session.get(url, params=params, ssl=trust, headers=headers, allow_redirects=False) as answer:
+    async with session.request("POST" if body else "GET", url, ssl=trust, allow_redirects=False, **sent) as answer:
         return answer.status, await answer.read()
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import click
 from msgspec import Struct
-from rich.text import Text
 
 from bayplan.cli.object_names import complete_profiles, complete_revisions
 from bayplan.cli.operator_location import ClusterChoice, cluster_options, kubeconfig_options
@@ -32,7 +31,7 @@ from bayplan.profiles.rollback import (
     write_promotion,
 )
 from bayplan.texts.document_formats import as_json, printable, printable_record, renderers
-from bayplan.texts.report_sections import plain_table, text_of
+from bayplan.texts.report_sections import table_of, text_of
 from scheduler_core.errors import ClusterWriteError
 
 _FIRST = "oldest stored revision"
@@ -45,7 +44,6 @@ class RevisionName(click.ParamType):  # type: ignore[type-arg]  # at runtime not
     name = "revision"
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Check that the text may name a revision."""
         if not is_revision(value):
             self.fail(
                 f'"{value}" is not a revision; give a number or a hash, as bayplan history lists them', param, ctx
@@ -168,12 +166,11 @@ def _table(found: HistoryDocument) -> str:
     if not found.revisions:
         text = f'SchedulerProfile "{found.profile}" has no stored revisions'
         return f"{text}: none was live yet, or they are in another namespace; see --revision-namespace."
-    table = plain_table("REVISION", "HASH", "AGE", "LIVE", "BY", "CHANGE-CAUSE", "CHANGES")
+    rows = []
     for each in reversed(found.revisions):
         texts = (each.manager or "-", each.change_cause or "<none>", _changed(each))
-        live = "*" if each.live else ""
-        table.add_row(str(each.revision), each.hash, _age(each.created), live, *map(Text, texts))
-    return text_of([table])
+        rows.append((each.revision, each.hash, _age(each.created), "*" if each.live else "", *texts))
+    return text_of([table_of(("REVISION", "HASH", "AGE", "LIVE", "BY", "CHANGE-CAUSE", "CHANGES"), rows)])
 
 
 def _changed(revision: RevisionDocument) -> str:

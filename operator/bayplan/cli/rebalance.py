@@ -9,23 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import click
+from msgspec.structs import astuple
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from bayplan.cli import report_head
 from bayplan.cli.operator_location import ClusterChoice, kubeconfig_options
 from bayplan.comparison import parse_label_query
-from bayplan.explanation.gang_building import named_gang
+from bayplan.explanation.building import named_gang
 from bayplan.kube.http.connection import ApiConnection
-from bayplan.rebalancing.building import plan_document
-from bayplan.rebalancing.documents import PlanDocument
-from bayplan.rebalancing.objectives import piece_of
-from bayplan.simulation.admission import AdmittedCluster, admit
-from bayplan.simulation.cluster_files import read_cluster_files
+from bayplan.rebalancing.plan_documents import PlanDocument, piece_of, plan_document
 from bayplan.simulation.cluster_snapshot import take_snapshot
-from bayplan.simulation.simulation import SimulationOptions, installed_plugins, offline
-from bayplan.texts.document_formats import listed
-from bayplan.texts.report_sections import page_of, plain_table, report_renderers
+from bayplan.simulation.simulation import SimulationOptions, offline, read_cluster
+from bayplan.texts.document_formats import capitalized, listed
+from bayplan.texts.report_sections import page_of, report_renderers, table_of
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.model.pod_group import GroupKey
 from scheduler_core.model.selectors import LabelMatcher
@@ -79,9 +76,6 @@ class _Options:
             )
         if self.files and (self.kubeconfig or self.kube_context):
             raise click.UsageError("--kubeconfig and --context choose a cluster; leave them out with -f")
-
-    def simulation_options(self) -> SimulationOptions:
-        return SimulationOptions(self.seed, plans_moves=True)
 
     def request(self, scheduler: Scheduler) -> RebalanceRequest:
         """Return the request.
@@ -175,7 +169,7 @@ def rebalance(*, dry_run: bool, output: str, **given: Any) -> None:
     options.check()
     if not dry_run:
         raise click.UsageError("this command makes no moves; add --dry-run")
-    document = _from_files(options) if options.files else _from_api_server(options)
+    document = _document(options)
     if output == "html":
         click.echo(page_of("Plan of moves", _sections(document), report_head(context, document.headline)), nl=False)
     else:
@@ -185,32 +179,28 @@ def rebalance(*, dry_run: bool, output: str, **given: Any) -> None:
     context.exit(0 if document.moves else EXIT_NO_MOVES)
 
 
-def _from_files(options: _Options) -> PlanDocument:
-    decoded = installed_plugins().decoded_types(reads_marks=True, plans_moves=True)
-    return asyncio.run(_in_memory(options, admit(read_cluster_files(options.files, decoded))))
+def _document(options: _Options) -> PlanDocument:
+    settings = SimulationOptions(options.seed, plans_moves=True)
 
+    async def from_files() -> PlanDocument:
+        cluster = read_cluster(options.files, plans_moves=True)
+        scheduler = offline(cluster, settings)
+        return plan_document(scheduler, options.request(scheduler), _STEPS, cluster.notices)
 
-async def _in_memory(options: _Options, cluster: AdmittedCluster) -> PlanDocument:
-    scheduler = offline(cluster, options.simulation_options())
-    return plan_document(scheduler, options.request(scheduler), _STEPS, cluster.notices)
+    async def from_api_server(connection: ApiConnection) -> PlanDocument:
+        snapshot = await take_snapshot(connection, settings.of_scheduler())
+        return plan_document(snapshot.scheduler, options.request(snapshot.scheduler), _STEPS, tuple(snapshot.notices))
 
-
-def _from_api_server(options: _Options) -> PlanDocument:
-    choice = ClusterChoice(options.kubeconfig, options.kube_context)
-    return choice.run(lambda connection: _from_connection(connection, options))
-
-
-async def _from_connection(connection: ApiConnection, options: _Options) -> PlanDocument:
-    snapshot = await take_snapshot(connection, options.simulation_options().of_scheduler())
-    return plan_document(snapshot.scheduler, options.request(snapshot.scheduler), _STEPS, tuple(snapshot.notices))
+    if options.files:
+        return asyncio.run(from_files())
+    return ClusterChoice(options.kubeconfig, options.kube_context).run(from_api_server)
 
 
 _SHOWN = 50
 
 
 def _sections(document: PlanDocument) -> Iterator[RenderableType]:
-    headline = document.headline[:1].upper() + document.headline[1:]
-    yield Text(headline, style="bold green" if document.moves else "bold yellow")
+    yield Text(capitalized(document.headline), style="bold green" if document.moves else "bold yellow")
     yield Text.assemble(("Objective  ", "bold"), document.objective)
     if document.moves:
         yield Group(Text(f"Moves (cost {document.cost})", style="bold"), _moves(document))
@@ -228,38 +218,33 @@ def _sections(document: PlanDocument) -> Iterator[RenderableType]:
 
 
 def _moves(document: PlanDocument) -> RenderableType:
-    table = plain_table("#", "POD", "FROM", "TO", "COST")
-    for number, move in enumerate(document.moves[:_SHOWN], 1):
-        table.add_row(str(number), Text(move.pod), Text(move.source), Text(move.target), str(move.cost))
-    more = len(document.moves) - _SHOWN
-    if more > 0:
-        table.add_row("", f"{more} more moves", "", "", str(sum(each.cost for each in document.moves[_SHOWN:])))
-    return table
+    rows: list[tuple[object, ...]] = [
+        (number, move.pod, move.source, move.target, move.cost)
+        for number, move in enumerate(document.moves[:_SHOWN], 1)
+    ]
+    others = document.moves[_SHOWN:]
+    if others:
+        rows.append(("", f"{len(others)} more moves", "", "", sum(each.cost for each in others)))
+    return table_of(("#", "POD", "FROM", "TO", "COST"), rows)
 
 
 def _room(document: PlanDocument) -> RenderableType:
-    table = plain_table("POD", "NODE")
-    for each in document.room[:_SHOWN]:
-        table.add_row(Text(each.pod), Text(each.node))
-    if len(document.room) > _SHOWN:
-        table.add_row(f"{len(document.room) - _SHOWN} more pods", "")
-    return table
+    return table_of(("POD", "NODE"), _shown([(each.pod, each.node) for each in document.room], "pods"))
 
 
 def _nodes(document: PlanDocument) -> RenderableType:
-    table = plain_table("NODE", "BEFORE", "AFTER")
-    for change in document.nodes[:_SHOWN]:
-        table.add_row(Text(change.node), str(change.pods_before), str(change.pods_after))
-    if len(document.nodes) > _SHOWN:
-        table.add_row(f"{len(document.nodes) - _SHOWN} more nodes", "", "")
-    return table
+    return table_of(("NODE", "BEFORE", "AFTER"), _shown(list(map(astuple, document.nodes)), "nodes"))
+
+
+def _shown(rows: list[tuple[object, ...]], noun: str) -> list[tuple[object, ...]]:
+    """Return the first rows, and the number of the others."""
+    more = len(rows) - _SHOWN
+    return [*rows[:_SHOWN], *([(f"{more} more {noun}",)] if more > 0 else ())]
 
 
 def _left_alone(document: PlanDocument) -> RenderableType:
-    table = plain_table("PODS", "REASON", "SUCH AS")
-    for left in document.left_alone[:_SHOWN]:
-        table.add_row(str(left.count), Text(left.reason), Text(", ".join(left.pods)))
-    return table
+    rows = ((left.count, left.reason, ", ".join(left.pods)) for left in document.left_alone[:_SHOWN])
+    return table_of(("PODS", "REASON", "SUCH AS"), rows)
 
 
 RENDERERS = report_renderers(_sections)

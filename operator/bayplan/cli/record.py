@@ -14,7 +14,7 @@ from typing import Any
 import click
 import msgspec
 
-from bayplan.cli.object_names import GroupName, chosen_namespace, namespace_options, object_name, pod_key
+from bayplan.cli.object_names import GroupName, NamedObject, chosen_namespace, namespace_options, object_name, pod_key
 from bayplan.explanation.documents import Explanation
 from bayplan.explanation.rendering import RENDERERS
 from bayplan.recording import RecordFiles, open_record
@@ -32,16 +32,7 @@ _Stamped = tuple[int, Entry]
 """Microseconds since 1970 (UTC) of the frame, and an entry of it."""
 
 
-class _Meta(msgspec.Struct, frozen=True):
-    name: str = ""
-    namespace: str = ""
-
-
-class _Named(msgspec.Struct, frozen=True):
-    metadata: _Meta = _Meta()
-
-
-_NAMED = msgspec.json.Decoder(_Named)
+_NAMED = msgspec.json.Decoder(NamedObject)
 
 
 @click.group("record", short_help="Show or cut a record of the operator.")

@@ -12,7 +12,6 @@ import click
 import msgspec
 from click.core import ParameterSource
 from rich.console import RenderableType
-from rich.text import Text
 
 from bayplan.api_validation.object_validation import ObjectValidation
 from bayplan.cli.object_names import chosen_namespace, complete_groups, complete_namespaces, complete_profiles
@@ -24,7 +23,7 @@ from bayplan.reservations.reservation_list import ListedReservation, listed_rese
 from bayplan.resources.node_reservation import MAX_COUNT, NodeReservation
 from bayplan.resources.resource_model import API_VERSION
 from bayplan.texts.document_formats import PIPED_WIDTH, listed, printable_json, printable_record, printable_yaml
-from bayplan.texts.report_sections import plain_table, report_renderers
+from bayplan.texts.report_sections import report_renderers, table_of
 from scheduler_core.config.config_model import INT32_MAX, parse_duration
 from scheduler_core.errors import ConfigError, ConflictError, ForbiddenError, NotFoundError
 
@@ -64,7 +63,6 @@ class TimeToLive(click.ParamType):  # type: ignore[type-arg]  # at runtime not g
     name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return the seconds."""
         try:
             seconds = float(value) if str(value).isdecimal() else parse_duration(value).seconds
         except ConfigError as error:
@@ -289,15 +287,14 @@ _SHOWN_NODES = 8
 
 
 def _sections(found: ReservationList) -> Iterator[RenderableType]:
-    table = plain_table("NAMESPACE", "NAME", "PHASE", "COUNT", "BOUND", "HELD", "NODES", "EXPIRES", "REASON")
+    rows = []
     for each in found.reservations:
         nodes = [f"{name} ({pods})" for name, pods in each.nodes.items()]
         is_held = each.phase in ("Reserved", "Consumed")
         reason = each.reason if is_held or not each.message else f"{each.reason}: {each.message}"
-        texts = (each.namespace, each.name, each.phase or "-", str(each.count), str(each.consumed), str(each.reserved))
-        cells = (*texts, listed(nodes, _SHOWN_NODES) or "-", each.until or "-", reason or "-")
-        table.add_row(*map(Text, cells))
-    yield table
+        cells = (each.namespace, each.name, each.phase or "-", each.count, each.consumed, each.reserved)
+        rows.append((*cells, listed(nodes, _SHOWN_NODES) or "-", each.until or "-", reason or "-"))
+    yield table_of(("NAMESPACE", "NAME", "PHASE", "COUNT", "BOUND", "HELD", "NODES", "EXPIRES", "REASON"), rows)
 
 
 _RENDERERS = report_renderers(_sections)

@@ -7,6 +7,7 @@ import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import click
 import msgspec
@@ -16,14 +17,12 @@ from rich.table import Table
 from rich.text import Text
 
 from bayplan.cli import allow_invalid_option, feature_gates_option, given_command, report_head, tie_and_sampling_options
-from bayplan.explanation.pod_building import EqualPods, ExplainedPods, explain_unscheduled, is_rejected_for_devices
+from bayplan.explanation.building import EqualPods, ExplainedPods, explain_unscheduled, is_rejected_for_devices
 from bayplan.explanation.rendering import device_sections, nearest_place
 from bayplan.page.page_sources import Commands
 from bayplan.page.report_documents import ReportDocuments, profile_revisions, simulated_documents, with_packing
 from bayplan.page.report_file import report_of
 from bayplan.settings.feature_gates import FeatureGates, parse_feature_gates
-from bayplan.simulation.admission import admit
-from bayplan.simulation.cluster_files import read_cluster_files
 from bayplan.simulation.packing import (
     DeviceUsage,
     NodeUsage,
@@ -41,7 +40,7 @@ from bayplan.simulation.simulation import (
     SimulationOptions,
     SimulationResult,
     Verdict,
-    installed_plugins,
+    read_cluster,
     rejection_causes,
 )
 from bayplan.simulation.simulation import simulate as run_simulation
@@ -52,7 +51,7 @@ from bayplan.texts.document_formats import (
     printable_record,
     printable_yaml,
 )
-from bayplan.texts.report_sections import NO_HEAD, ReportHead, text_of
+from bayplan.texts.report_sections import NO_HEAD, ReportHead, table_of, text_of
 from scheduler_core.model.pod_requests import CPU, MEMORY, PODS, amount_text
 from scheduler_core.scheduler import Scheduler
 
@@ -183,34 +182,26 @@ def _sections(
 
 
 def _resource_table(packing: Packing) -> Table:
-    table = _table()
-    table.add_column("RESOURCE", overflow="fold")
-    for heading in ("REQUESTED", "ALLOCATABLE", "", "LARGEST FREE", "UNUSABLE"):
-        table.add_column(heading, justify="right", no_wrap=True)
     devices = {devices_title(driver): usage for driver, usage in packing.devices.items()}
+    rows = []
     for title, usage in (packing.resources | devices).items():
         if title not in _BASIC and not is_notable(title, usage):
             continue
         unusable = usage.unusable_share_of_free if isinstance(usage, ResourceTotal) else None
-        table.add_row(
-            _cell(title),
-            amount_text(title, usage.requested),
-            amount_text(title, usage.allocatable),
-            share(usage.requested, usage.allocatable),
-            amount_text(title, packing.largest_free[title]) if title in packing.largest_free else "-",
-            "-" if unusable is None else f"{100 * unusable:.0f}%",
-        )
-    return table
+        amounts = (amount_text(title, usage.requested), amount_text(title, usage.allocatable))
+        largest = amount_text(title, packing.largest_free[title]) if title in packing.largest_free else "-"
+        percent = "-" if unusable is None else f"{100 * unusable:.0f}%"
+        rows.append((_cell(title), *amounts, share(usage.requested, usage.allocatable), largest, percent))
+    headings = ("RESOURCE", "REQUESTED", "ALLOCATABLE", "", "LARGEST FREE", "UNUSABLE")
+    return _table(headings, rows, right=range(1, 6))
 
 
 def _cause_table(causes: Sequence[RejectionCause]) -> Table:
-    table = _table()
-    table.add_column("UNSCHEDULED", justify="right", no_wrap=True)
-    table.add_column("CAUSE", overflow="fold")
-    table.add_column("EXAMPLE", overflow="fold")
-    for cause in causes:
-        table.add_row(Text(str(cause.pods), style=_STYLES[cause.verdict]), _cell(cause.text), _cell(cause.example))
-    return table
+    rows = (
+        (Text(str(cause.pods), style=_STYLES[cause.verdict]), _cell(cause.text), _cell(cause.example))
+        for cause in causes
+    )
+    return _table(("UNSCHEDULED", "CAUSE", "EXAMPLE"), rows, right=range(1))
 
 
 def _claim_sections(claims: ExplainedPods, limit: int) -> Iterator[RenderableType]:
@@ -238,37 +229,23 @@ def _claim_parts(each: EqualPods) -> list[RenderableType]:
 
 
 def _pod_table(pods: Sequence[PodPlacement]) -> Table:
-    table = _table()
-    table.add_column("POD", overflow="fold")
-    table.add_column("PROFILE", overflow="fold")
-    table.add_column("NODE", overflow="fold")
-    table.add_column("REASON", overflow="fold", ratio=1)
+    rows = []
     for pod in pods:
         node = _cell(pod.node or "-", _STYLES[pod.verdict])
-        table.add_row(_cell(f"{pod.namespace}/{pod.name}"), _cell(pod.profile), node, _cell(pod.reason or ""))
-    return table
+        rows.append((_cell(f"{pod.namespace}/{pod.name}"), _cell(pod.profile), node, _cell(pod.reason or "")))
+    return _table(("POD", "PROFILE", "NODE", "REASON"), rows)
 
 
 def _gang_table(gangs: Sequence[GangPlacement]) -> Table:
-    table = _table()
-    table.add_column("GANG", overflow="fold")
-    for heading in ("NEEDED", "MEMBERS", "PLACED"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("DOMAIN", overflow="fold")
-    table.add_column("REASON", overflow="fold", ratio=1)
+    rows = []
     for gang in gangs:
         placed = Text(str(gang.placed), style="yellow" if gang.reason else "green")
-        counts = (str(gang.min_member), str(gang.members))
         name, domain = _cell(f"{gang.namespace}/{gang.name}"), _cell(gang.domain or "-")
-        table.add_row(name, *counts, placed, domain, _cell(gang.reason or ""))
-    return table
+        rows.append((name, gang.min_member, gang.members, placed, domain, _cell(gang.reason or "")))
+    return _table(("GANG", "NEEDED", "MEMBERS", "PLACED", "DOMAIN", "REASON"), rows, right=range(1, 4))
 
 
 def _node_table(nodes: Sequence[NodeUsage]) -> Table:
-    table = _table()
-    table.add_column("NODE", overflow="fold")
-    for heading in ("PODS", "CPU", "", "MEMORY", ""):
-        table.add_column(heading, justify="right", no_wrap=True)
     others = [
         ", ".join(
             _of_allocatable(title, usage)
@@ -277,23 +254,21 @@ def _node_table(nodes: Sequence[NodeUsage]) -> Table:
         )
         for node in nodes
     ]
-    if any(others):
-        table.add_column(
-            "OTHER RESOURCES, DEVICES" if any(node.devices for node in nodes) else "OTHER RESOURCES", overflow="fold"
-        )
-    for node, other in zip(nodes, others, strict=True):
-        cells: list[RenderableType] = [
+    rows = [
+        [
             _cell(node.name),
             f"{node.pods}/{node.allowed_pods}",
             f"{amount_text(CPU, node.cpu_milli)}/{amount_text(CPU, node.allocatable_cpu_milli)}",
             share(node.cpu_milli, node.allocatable_cpu_milli),
             f"{amount_text(MEMORY, node.memory_bytes)}/{amount_text(MEMORY, node.allocatable_memory_bytes)}",
             share(node.memory_bytes, node.allocatable_memory_bytes),
+            *([_cell(other)] if any(others) else ()),
         ]
-        if any(others):
-            cells.append(_cell(other))
-        table.add_row(*cells)
-    return table
+        for node, other in zip(nodes, others, strict=True)
+    ]
+    last = "OTHER RESOURCES, DEVICES" if any(node.devices for node in nodes) else "OTHER RESOURCES"
+    headings = ("NODE", "PODS", "CPU", "", "MEMORY", "", *([last] if any(others) else ()))
+    return _table(headings, rows, right=range(1, 6))
 
 
 def _of_allocatable(title: str, usage: ResourceUsage) -> str:
@@ -305,8 +280,7 @@ def _cell(text: str, style: str = "") -> Text:
     return Text(printable_record(text), style=style)
 
 
-def _table() -> Table:
-    return Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+_table = partial(table_of, header_style="bold")
 
 
 def summary(result: SimulationResult) -> str:
@@ -388,12 +362,11 @@ def simulate(
     Exit codes: 0 success, 1 a plugin failed, 2 the files are invalid, 3 see --fail-on-unschedulable.
     """
     gates = FeatureGates(parse_feature_gates(feature_gates))
-    registry = installed_plugins()
     options = [option for file in files for option in ("-f", file)]
     options += ["--others-placed", *(["--seed", str(seed)] if seed else [])]
     options += ["--feature-gates", feature_gates] if feature_gates else []
     options += ["--allow-invalid"] if allow_invalid else []
-    cluster = admit(read_cluster_files(files, registry.decoded_types(reads_marks=True), allow_invalid=allow_invalid))
+    cluster = read_cluster(files, allow_invalid=allow_invalid)
     given = {(pod.metadata.namespace, pod.metadata.name): pod for pod in cluster.pods}
     claims = ExplainedPods()
 
@@ -408,7 +381,7 @@ def simulate(
             documents = await simulated_documents(scheduler, _commands(context, options))
             profiles = profile_revisions(scheduler)
 
-    result = run_simulation(cluster, SimulationOptions(seed, percentage, gates=gates), registry, inspect=read_end)
+    result = run_simulation(cluster, SimulationOptions(seed, percentage, gates=gates), inspect=read_end)
     if output == "json":
         click.echo(printable_json(json.dumps(msgspec.to_builtins(as_document(result, claims)), indent=2)))
     elif output == "yaml":

@@ -6,8 +6,10 @@ Separate from the documents, which the operator builds too without importing ``r
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import groupby
 
+from msgspec.structs import astuple
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -23,8 +25,8 @@ from bayplan.explanation.documents import (
     Preemption,
     Verdict,
 )
-from bayplan.texts.document_formats import listed, read_answer
-from bayplan.texts.report_sections import plain_table, report_renderers
+from bayplan.texts.document_formats import capitalized, listed, read_answer
+from bayplan.texts.report_sections import report_renderers, table_of
 from scheduler_core.explain.findings import (
     ClaimRejection,
     DeviceExplanation,
@@ -63,22 +65,8 @@ _STYLES = {
 AnyExplanation = Explanation | GangExplanation
 
 
-def read_explanation(answer: bytes) -> Explanation:
-    """Decode the explanation of a pod, as the operator returns it.
-
-    Raises:
-        ServerUnavailableError: The response is not an explanation.
-    """
-    return read_answer(answer, Explanation, "an explanation")
-
-
-def read_gang_explanation(answer: bytes) -> GangExplanation:
-    """Decode the explanation of a gang, as the operator returns it.
-
-    Raises:
-        ServerUnavailableError: The response is not an explanation of a gang.
-    """
-    return read_answer(answer, GangExplanation, "an explanation of a gang")
+read_explanation = partial(read_answer, kind=Explanation, what="an explanation")
+read_gang_explanation = partial(read_answer, kind=GangExplanation, what="an explanation of a gang")
 
 
 def page_title(explanation: AnyExplanation) -> str:
@@ -88,8 +76,7 @@ def page_title(explanation: AnyExplanation) -> str:
 
 def sections(explanation: AnyExplanation) -> Iterator[RenderableType]:
     """Yield what people read, the headline first."""
-    headline = explanation.headline[:1].upper() + explanation.headline[1:]
-    yield Text(headline, style=f"bold {_STYLES[explanation.verdict]}")
+    yield Text(capitalized(explanation.headline), style=f"bold {_STYLES[explanation.verdict]}")
     if isinstance(explanation, Explanation):
         yield from _pod_sections(explanation)
     else:
@@ -124,26 +111,24 @@ def _pod_sections(explanation: Explanation) -> Iterator[RenderableType]:
 
 
 def _rejections(explanation: Explanation) -> Table:
-    table = plain_table("PLUGIN", "NODES", "REASONS")
+    rows = []
     for entry in explanation.rejections:
         words = "; ".join(
             f"{reason.nodes} {reason.reason}" if len(entry.reasons) > 1 and reason.nodes else reason.reason
             for reason in entry.reasons
         )
-        table.add_row(Text(entry.plugin), str(entry.nodes) if entry.nodes else "all", Text(words))
-    return table
+        rows.append((entry.plugin, entry.nodes or "all", words))
+    return table_of(("PLUGIN", "NODES", "REASONS"), rows)
 
 
 def _scores(explanation: Explanation) -> Iterator[RenderableType]:
-    plugins = list(explanation.scores[0].plugins)
-    table = plain_table("PLUGIN", *(score.node for score in explanation.scores))
-    for plugin in plugins:
-        cells = []
-        for score in explanation.scores:
-            part = score.plugins[plugin]
-            cells.append(f"{part.raw} → {part.normalized} → {part.weighted}")
-        table.add_row(Text(plugin), *cells)
-    table.add_row(Text("total", style="bold"), *(Text(str(score.total), style="bold") for score in explanation.scores))
+    rows: list[list[str | Text]] = []
+    for plugin in explanation.scores[0].plugins:
+        parts = (score.plugins[plugin] for score in explanation.scores)
+        rows.append([plugin, *(f"{part.raw} → {part.normalized} → {part.weighted}" for part in parts)])
+    totals = ("total", *(str(score.total) for score in explanation.scores))
+    rows.append([Text(cell, style="bold") for cell in totals])
+    table = table_of(("PLUGIN", *(score.node for score in explanation.scores)), rows)
     count = len(explanation.scores)
     shown = f"best {count} of {explanation.nodes.feasible}" if explanation.nodes.feasible > count else "all"
     yield Group(Text(f"Scores of feasible nodes ({shown}): raw → normalized → weighted", style="bold"), table)
@@ -194,22 +179,22 @@ def device_sections(devices: DeviceExplanation) -> Iterator[RenderableType]:
 
 
 def _claims(claims: tuple[ClaimRejection, ...]) -> Table:
-    table = plain_table("CLAIM", "REQUEST", "NODES", "REASON")
-    for each in claims:
-        nodes = f"{each.nodes}" if each.nodes > 1 else f"1 ({each.example})"
-        table.add_row(Text(each.claim), Text(each.request or "-"), Text(nodes), Text(each.reason))
-    return table
+    rows = (
+        (each.claim, each.request or "-", each.nodes if each.nodes > 1 else f"1 ({each.example})", each.reason)
+        for each in claims
+    )
+    return table_of(("CLAIM", "REQUEST", "NODES", "REASON"), rows)
 
 
 def _groups(groups: list[DeviceGroup]) -> Table:
-    table = plain_table("DEVICES", "NODES", "EXAMPLE", "UNMET CONDITION", "REQUIRED BY")
+    rows = []
     for group in groups:
-        cells = (str(group.devices), str(group.nodes), Text(group.example))
+        cells: tuple[object, ...] = (group.devices, group.nodes, group.example)
         for each in group.unmet:
             words = each.what + (f" by {_holders(group)}" if each.by_holders and group.held_by else "")
-            table.add_row(*cells, Text(words), Text(each.required_by or "-"))
-            cells = ("", "", Text())
-    return table
+            rows.append((*cells, words, each.required_by or "-"))
+            cells = ("", "", "")
+    return table_of(("DEVICES", "NODES", "EXAMPLE", "UNMET CONDITION", "REQUIRED BY"), rows)
 
 
 def _holders(group: DeviceGroup) -> str:
@@ -248,30 +233,25 @@ def _gang_sections(explanation: GangExplanation) -> Iterator[RenderableType]:
 
 
 def _members(counts: MemberCounts) -> Table:
-    table = plain_table("EXIST", "GATED", "WAITING", "PLACED", "SUCCEEDED", "FAILED", "MINIMUM", "NEEDED")
-    numbers = (counts.existing, counts.gated, counts.waiting, counts.placed, counts.succeeded, counts.failed)
-    table.add_row(*map(str, (*numbers, counts.min_member, counts.needed)))
-    return table
+    headings = ("EXIST", "GATED", "WAITING", "PLACED", "SUCCEEDED", "FAILED", "MINIMUM", "NEEDED")
+    return table_of(headings, [astuple(counts)])
 
 
 def _placement(placement: Sequence[MemberNode]) -> Table:
     by_node: dict[str, list[str]] = {}
     for each in placement:
         by_node.setdefault(each.node, []).append(each.member)
-    table = plain_table("NODE", "MEMBERS", "")
-    for node, names in sorted(by_node.items()):
-        table.add_row(Text(node), str(len(names)), Text(listed(names)))
-    return table
+    rows = ((node, len(names), listed(names)) for node, names in sorted(by_node.items()))
+    return table_of(("NODE", "MEMBERS", ""), rows)
 
 
 def _places(places: Sequence[PlaceFit]) -> Table:
-    table = plain_table("DOMAIN", "FIT", "NEXT MEMBER", "REASON")
+    rows = []
     for place in places:
         following = place.next_member
-        why = "" if following is None else following.message
-        name = "" if following is None else following.name
-        table.add_row(Text(place.domain or "any"), f"{place.fitting} of {place.needed}", Text(name), Text(why))
-    return table
+        member = ("", "") if following is None else (following.name, following.message)
+        rows.append((place.domain or "any", f"{place.fitting} of {place.needed}", *member))
+    return table_of(("DOMAIN", "FIT", "NEXT MEMBER", "REASON"), rows)
 
 
 def nearest_place(place: PlaceFit) -> Iterator[RenderableType]:
@@ -316,13 +296,12 @@ def _pods(pods: Sequence[Victim]) -> str:
 
 def nearest_table(nearest: tuple[NodeLacks, ...]) -> Table:
     """Return a table of what nodes lack, one row for each plugin."""
-    table = plain_table("NODE", "PLUGIN", "LACKS")
-    for miss in nearest:
-        name = miss.node
-        for lack in miss.lacks:
-            table.add_row(Text(name), Text(lack.plugin), Text(lack_text(lack)))
-            name = ""
-    return table
+    rows = (
+        ("" if number else miss.node, lack.plugin, lack_text(lack))
+        for miss in nearest
+        for number, lack in enumerate(miss.lacks)
+    )
+    return table_of(("NODE", "PLUGIN", "LACKS"), rows)
 
 
 def lack_text(lack: Lack) -> str:
@@ -340,9 +319,9 @@ def lack_text(lack: Lack) -> str:
 
 def events_table(events: tuple[Unblocking, ...]) -> Table:
     """Return a table of events that would requeue the pod, with the result of each."""
-    table = plain_table("EVENT", "RESULT", "QUEUEING HINT OF")
+    rows = []
     for entry in events:
         place = "it" if entry.event == NODE_ADD.name else entry.fits_on
         result = f"fits on {place}" if entry.fits_on else "requeued"
-        table.add_row(Text(entry.what), Text(result), Text(", ".join(entry.plugins) or "any"))
-    return table
+        rows.append((entry.what, result, ", ".join(entry.plugins) or "any"))
+    return table_of(("EVENT", "RESULT", "QUEUEING HINT OF"), rows)

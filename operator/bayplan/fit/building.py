@@ -1,31 +1,141 @@
-"""Builds the answer to a request on the state of a scheduler, as a document, for a command or the running operator."""
+"""The answer to "would it fit?" as a document, and its building on the state of a scheduler.
+
+The fields of the document are those of the JSON and YAML, in camel case.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from collections.abc import Set as AbstractSet
+from functools import partial
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
 from bayplan.extenders.http_extender import extenders_skipped_notice
 from bayplan.fit import FitBody
-from bayplan.fit.documents import FitDocument, FitEvictions, FitGroup, FitNewNodes, PlacedPod, UnplacedItem
 from bayplan.fit.request_reading import FitQuestion, read_question, read_template
 from bayplan.fit.workload_pods import expands, is_one_pod
 from bayplan.resources.pod_group import POD_GROUP_LABEL
 from bayplan.resources.resource_model import API_VERSION
 from bayplan.simulation.cluster_files import Place, Placed
-from bayplan.texts.document_formats import read_answer
+from bayplan.texts.document_formats import counted, read_answer
 from scheduler_core.dry_run_assembly import fit_search
 from scheduler_core.errors import ConfigError, Problem
-from scheduler_core.explain.findings import victims_of
+from scheduler_core.explain.findings import Victim, victims_of
 from scheduler_core.fit.claim_binding import storage_notices
 from scheduler_core.fit.fit_search import FitAnswer, FitVerdict
 from scheduler_core.fit.requests import FitRequest, NodeTemplate
 from scheduler_core.fit.trial import TrialResult, Unplaced
 from scheduler_core.scheduler import Scheduler
+
+
+class PlacedPod(Struct, frozen=True, rename="camel"):
+    """Node of a pod of the request.
+
+    Attributes:
+        pod: ``namespace/name``; a controller appends a random suffix to most names.
+    """
+
+    pod: str
+    node: str
+
+
+class UnplacedItem(Struct, frozen=True, rename="camel"):
+    """A pod or group without nodes, and why.
+
+    Attributes:
+        name: ``namespace/name`` of a pod, or of a PodGroup.
+        kind: Pod, PodGroup or CompositePodGroup.
+    """
+
+    name: str
+    kind: str
+    message: str
+
+
+class FitGroup(Struct, frozen=True, rename="camel"):
+    """Topology domain of a gang."""
+
+    name: str
+    domain: str
+
+
+class FitEvictions(Struct, frozen=True, rename="camel"):
+    """Evictions after which all pods fit.
+
+    Attributes:
+        pods: Number of pods that are evicted.
+        victims: Those of them that the reader may see, lowest priority first.
+        awaited: Number of pods that terminate already and must end.
+        pdb_violations: Number of victims whose eviction violates a PodDisruptionBudget.
+    """
+
+    pods: int
+    victims: tuple[Victim, ...]
+    awaited: int
+    pdb_violations: int
+
+
+class FitNewNodes(Struct, frozen=True, rename="camel"):
+    """New nodes of the template with which all pods fit, without evictions.
+
+    Attributes:
+        count: The least number; None if the allowed number is too small, or if no number helps.
+        at_least: With fewer new nodes the pods are proved not to fit; None if no number helps.
+        tried: Maximum number that was allowed.
+    """
+
+    count: int | None
+    at_least: int | None
+    tried: int
+
+
+class FitDocument(Struct, frozen=True, rename="camel", kw_only=True):
+    """Answer to "would it fit?".
+
+    Attributes:
+        headline: The verdict in a sentence.
+        pods: Number of pods of the request.
+        placed: Nodes of the pods in the case that the verdict is about; with less than all pods what fits now.
+        nodes: Number of different nodes among them.
+        groups: Topology domains of gangs.
+        evictions: Evictions after which all pods fit; None if there are none.
+        new_nodes: Result for the node template; None without a template, or if all pods fit now.
+        unplaced: What has no node now, and why.
+        reason: Proof that the pods never fit, or why the search was given up; None otherwise.
+        steps: Steps that the search took.
+        notices: Limitations of the answer.
+    """
+
+    verdict: FitVerdict
+    headline: str
+    pods: int
+    placed: tuple[PlacedPod, ...] = ()
+    nodes: int = 0
+    groups: tuple[FitGroup, ...] = ()
+    evictions: FitEvictions | None = None
+    new_nodes: FitNewNodes | None = None
+    unplaced: tuple[UnplacedItem, ...] = ()
+    reason: str | None = None
+    steps: int = 0
+    notices: tuple[str, ...] = ()
+
+
+read_fit = partial(read_answer, kind=FitDocument, what="an answer to a fit request")
+"""Decodes an answer of the operator."""
+
+EXIT_CODES = {
+    FitVerdict.FITS_NOW: 0,
+    FitVerdict.FITS_AFTER_EVICTIONS: 10,
+    FitVerdict.FITS_WITH_NEW_NODES: 11,
+    FitVerdict.DOES_NOT_FIT: 12,
+    FitVerdict.IMPOSSIBLE: 13,
+    FitVerdict.GAVE_UP: 14,
+}
+"""Exit code of the command by verdict; 1 and 2 are those of errors and of bad input."""
 
 
 def fit_document(
@@ -127,12 +237,12 @@ def _headline(answer: FitAnswer, request: FitRequest, placed: int) -> str:
         case FitVerdict.FITS_AFTER_EVICTIONS:
             assert answer.after_evictions is not None
             victims, awaited = len(answer.after_evictions.victims), len(answer.after_evictions.awaited)
-            parts = [f"the eviction of {_counted(victims, 'pod')}"] if victims else []
-            parts += [f"the end of {_counted(awaited, 'terminating pod')}"] if awaited else []
+            parts = [f"the eviction of {counted(victims, 'pod')}"] if victims else []
+            parts += [f"the end of {counted(awaited, 'terminating pod')}"] if awaited else []
             return f"{pods} would be scheduled after {' and '.join(parts)}"
         case FitVerdict.FITS_WITH_NEW_NODES:
             assert answer.with_new_nodes is not None
-            nodes = _counted(len(answer.with_new_nodes.new_nodes), "new node")
+            nodes = counted(len(answer.with_new_nodes.new_nodes), "new node")
             return f"{pods} would be scheduled with {nodes} of the template"
         case FitVerdict.IMPOSSIBLE:
             where = "and on nodes of the template " if request.template is not None and request.max_new else ""
@@ -140,11 +250,7 @@ def _headline(answer: FitAnswer, request: FitRequest, placed: int) -> str:
         case FitVerdict.GAVE_UP:
             return f"no answer: {answer.reason}"
         case _:
-            return f"does not fit now: {placed} of {_counted(count, 'pod')} would be scheduled"
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"1 {noun}" if count == 1 else f"{count} {noun}s"
+            return f"does not fit now: {placed} of {counted(count, 'pod')} would be scheduled"
 
 
 class OperatorAnswer:
@@ -257,7 +363,7 @@ async def for_reader(document: bytes, readable: Callable[[set[str]], Awaitable[A
     Args:
         readable: Returns those of some namespaces in which the reader may list pods.
     """
-    found = read_answer(document, FitDocument, "an answer to a fit request")
+    found = read_fit(document)
     evictions = found.evictions
     if evictions is None or not evictions.victims:
         return document

@@ -14,9 +14,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from bayplan.fit.workload_pods import MAX_PODS, WORKLOADS, claim_of, expand, expands
-from bayplan.simulation.admission import AdmittedCluster, admit
-from bayplan.simulation.cluster_files import Placed, read_objects
-from bayplan.simulation.object_admission import DEFAULT_NAMESPACE, with_claims_of_templates
+from bayplan.simulation.admission import AdmittedCluster, admit, with_claims_of_templates
+from bayplan.simulation.cluster_files import DEFAULT_NAMESPACE, Placed, read_objects
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.fit.requests import FitRequest, NodeTemplate
 from scheduler_core.framework.object_reads import DecodedTypes

@@ -1,8 +1,11 @@
-"""Dry runs for room that is held: where pods fit that do not exist, in a copy of the process if the search is long."""
+"""Room for pods that do not exist: dry runs find it, and it is held between two scheduling cycles.
+
+A long dry run is made in a copy of the process.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -15,8 +18,10 @@ from scheduler_core.dry_run_assembly import fit_search
 from scheduler_core.errors import SchedulerCoreError
 from scheduler_core.fit.fit_search import FitAnswer, FitVerdict
 from scheduler_core.fit.requests import FitRequest
+from scheduler_core.gangs.held_room import HeldPod, HeldRoom, Holder, Terms
 from scheduler_core.model.devices import AllocationResult
 from scheduler_core.scheduler import Scheduler
+from scheduler_core.snapshot.pod_info import NO_ROW
 
 _STEPS_IN_COPY = 500_000
 _OK, _INVALID = 200, 422
@@ -124,3 +129,46 @@ def _result(answer: FitAnswer) -> FitResult:
             fitting = sum(info.uid in now.nodes for info in answer.infos) if now is not None else 0
             miss = next((f"; {each.name}: {each.message}" for each in now.unplaced), "") if now is not None else ""
             return FitResult(message=f"{fitting} of {count} pods fit now{miss}")
+
+
+class RoomHolding:
+    """Beginning and end of held room, for the controllers that search it."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._reservations = scheduler.reservations
+        self._suspension = scheduler.context.suspension
+        self._nodes = scheduler.context.cache.columns
+
+    def room(self, holder: Holder, request: FitRequest, found: FitResult, terms: Terms) -> HeldRoom:
+        """Return room for the pods of a request, each with a slot on the node and with the devices of a dry run."""
+        devices = found.devices or ((),) * len(found.nodes)
+        slots = [
+            HeldPod(self._nodes.compile_pod(pod), holder.pods.slot_class(pod), node_name, of_pod)
+            for pod, node_name, of_pod in zip(request.pods, found.nodes, devices, strict=True)
+        ]
+        return HeldRoom(holder, slots, self._nodes, terms)
+
+    async def hold(self, room: HeldRoom) -> bool:
+        """Hold room, which ends the earlier room of its holder.
+
+        Returns:
+            Whether the room exists; if not, nothing is held.
+        """
+        began = list[bool]()
+        await self._suspension.over()
+        self._suspension.run_or_defer(lambda: began.append(self._reservations.hold(room)))
+        return began[0]
+
+    async def end(self, room: HeldRoom) -> None:
+        """End room, unless it has ended or other room has replaced it."""
+        await self._suspension.over()
+        self._reservations.release(room)
+
+    def node_states(self, names: Iterable[str]) -> dict[str, object]:
+        """Return what decides whether pods may use nodes, by name; None for a node that does not exist."""
+        found = dict[str, object]()
+        for name in names:
+            row = self._nodes.row_of(name)
+            node = None if row == NO_ROW else self._nodes.nodes[row]
+            found[name] = None if node is None else (node.spec.unschedulable, node.spec.taints, node.metadata.labels)
+        return found

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
-from bayplan.simulation.object_admission import DEFAULT_NAMESPACE
+from bayplan.simulation.cluster_files import DEFAULT_NAMESPACE
 from scheduler_core.errors import ConfigError, Problem
 
 MAX_PODS = 5_000

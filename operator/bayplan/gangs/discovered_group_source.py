@@ -19,7 +19,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 
@@ -42,30 +42,13 @@ from bayplan.kube.served_apis import discovered, served_resources
 from bayplan.kube.timing import Backoff
 from bayplan.kube.watches.cluster_informers import ClusterInformers, FeedSink
 from scheduler_core.errors import ClusterWriteError, ConfigError, ForbiddenError, Problem
-from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.pod_group import CompositePodGroup, GroupKey, GroupSource, PodGroup
 from scheduler_core.ports import Clock
 
 log = logging.getLogger(__name__)
 
 
-class GroupObject(Protocol):
-    """Decoded PodGroup of any API."""
-
-    @property
-    def metadata(self) -> ObjectMeta:
-        """Metadata of the object."""
-
-    @property
-    def spec(self) -> object:
-        """Spec of the object."""
-
-    @property
-    def status(self) -> dict[str, Any]:
-        """Status as received."""
-
-
-T = TypeVar("T", bound=GroupObject)
+T = TypeVar("T", bound=NativeGroup | SchedulerPluginsGroup | VolcanoGroup)
 
 
 @dataclass(frozen=True, slots=True)

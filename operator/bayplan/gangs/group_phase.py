@@ -24,6 +24,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from bayplan.texts.document_formats import capitalized, counted, listed
 from scheduler_core.framework.queued_pod import Place
 from scheduler_core.model.pod import Pod
 from scheduler_core.queueing.gang_members import Gang
@@ -130,7 +131,7 @@ def evaluate_gang(gang: Gang, tally: Tally, needed: int, last_phase: str = "") -
     if phase is Phase.PENDING:
         return _pending(gang, tally, needed)
     if gang.tree is not None and not gang.tree.has_quorum:
-        return Verdict(phase, "Waiting", f"{gang.tree.lacks_quorum[0].upper()}{gang.tree.lacks_quorum[1:]}.")
+        return Verdict(phase, "Waiting", f"{capitalized(gang.tree.lacks_quorum)}.")
     outcome = gang.outcome
     if outcome is None or outcome.is_scheduled:
         # It was scheduled before, but a bind failed or its members were replaced.
@@ -154,9 +155,8 @@ def _failed(gang: Gang, tally: Tally, needed: int) -> Verdict:
     ended = (pod for pod in gang.pods.values() if pod.status.phase == "Failed" and gang.run.includes(pod))
     names = [pod.metadata.name for pod in ended]
     left = f"{tally.usable} of {needed} required members {_are(tally.usable)} left"
-    words = (
-        f"{_members(tally.failed)} failed ({_listed(names)}); {left}. Replace the failed pods or delete the PodGroup."
-    )
+    remedy = "Replace the failed pods or delete the PodGroup."
+    words = f"{counted(tally.failed, 'member')} failed ({_listed(names)}); {left}. {remedy}"
     return Verdict(Phase.FAILED, "MembersFailed", words, is_partial=tally.bound > 0)
 
 
@@ -179,14 +179,14 @@ def _partial(gang: Gang, tally: Tally, needed: int, phase: Phase) -> Verdict:
 def _pending(gang: Gang, tally: Tally, needed: int) -> Verdict:
     lacking = needed - tally.usable
     if lacking <= 0 and gang.is_held:
-        return Verdict(Phase.PENDING, "Gated", f"{gang.why_held[0].upper()}{gang.why_held[1:]}.")
+        return Verdict(Phase.PENDING, "Gated", f"{capitalized(gang.why_held)}.")
     if lacking <= 0 and tally.usable - tally.gated >= needed:
         return _aside(gang, needed)
     if lacking <= 0:
         return Verdict(Phase.PENDING, "Gated", f"{_gated(tally)}; {needed} members are required.")
     words = f"{tally.usable} of {needed} members exist; {lacking} more {_are(lacking)} needed."
     if tally.failed:
-        words += f" {_members(tally.failed)} failed."
+        words += f" {counted(tally.failed, 'member')} failed."
     return Verdict(Phase.PENDING, "MembersMissing", words)
 
 
@@ -231,11 +231,5 @@ def _are(count: int) -> str:
     return "is" if count == 1 else "are"
 
 
-def _members(count: int) -> str:
-    return "1 member" if count == 1 else f"{count} members"
-
-
 def _listed(names: Iterable[str]) -> str:
-    ordered = sorted(names)
-    shown = ", ".join(ordered[:_NAMED])
-    return shown if len(ordered) <= _NAMED else f"{shown} and {len(ordered) - _NAMED} more"
+    return listed(sorted(names), _NAMED)

@@ -51,7 +51,6 @@ def priority_class_manifest(given: PriorityClass) -> dict[str, Any]:
 
 
 async def priority_class_manifests(connection: ApiConnection) -> list[dict[str, Any]]:
-    """Return the PriorityClasses of the cluster."""
     classes, _ = await list_objects(connection, PRIORITY_CLASSES, PriorityClass)
     return [priority_class_manifest(each) for each in classes]
 

@@ -46,6 +46,7 @@ from bayplan.resources.pod_group import (
     PodReference,
 )
 from bayplan.resources.resource_model import format_time
+from bayplan.texts.document_formats import capitalized
 from scheduler_core.errors import Problem
 from scheduler_core.explain.findings import HelpfulNode, NewNodes
 from scheduler_core.model.pod_group import NEWEST_VERSIONS, GroupKey, GroupSource
@@ -412,10 +413,6 @@ def healing_condition(
     if last is not None and last.status == "True":
         return ConditionUpdate("Healing", "False", "HoldEnded", "The operator was restarted.")
     return None
-
-
-def capitalized(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}"
 
 
 def held_words(lost: LostMember) -> str:

@@ -19,7 +19,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
@@ -111,48 +111,38 @@ async def taken_room(scheduler: Scheduler, gang: Gang) -> set[str]:
     return {uid for uid, room in rooms.items() if room is not None and not reservations.stands(room)}
 
 
+@dataclass(slots=True)
 class _Record:
-    __slots__ = (
-        "changed_since",
-        "failures",
-        "generation",
-        "healing",
-        "is_foreign",
-        "is_writing",
-        "keeps_start",
-        "last_event",
-        "last_event_at",
-        "problems",
-        "retry_at",
-        "taken",
-        "timer",
-        "uid",
-        "version",
-        "warnings",
-        "written",
-        "written_at",
-    )
+    """What is known about one object, and what was written.
 
-    def __init__(self, uid: str, generation: int, status: Mapping[str, Any]) -> None:
-        self.uid = uid
-        self.generation = generation
-        self.problems: tuple[Problem, ...] = ()
-        self.warnings: tuple[Problem, ...] = ()
-        self.version = ""
-        self.written: dict[str, Any] = dict(status)
-        self.written_at = float("-inf")
+    Attributes:
+        healing: What has happened to lost members since the last reconcile.
+    """
+
+    uid: str
+    generation: int
+    problems: tuple[Problem, ...] = ()
+    warnings: tuple[Problem, ...] = ()
+    version: str = ""
+    written: dict[str, Any] = field(default_factory=dict)
+    written_at: float = float("-inf")
+    keeps_start: bool = False
+    is_writing: bool = False
+    is_foreign: bool = False
+    changed_since: bool = False
+    failures: int = 0
+    retry_at: float = float("-inf")
+    taken: Collection[str] = ()
+    timer: Timer | None = None
+    last_event: RecordedEvent | None = None
+    last_event_at: float = float("-inf")
+    healing: deque[HealingOutcome] = field(default_factory=lambda: deque(maxlen=_HEALING_EVENTS))
+
+    def read(self, status: Mapping[str, Any]) -> None:
+        """Take a status for the one that was written."""
+        self.written = dict(status)
         self.keeps_start = bool(status.get("scheduleStartTime"))
-        self.is_writing = False
-        self.is_foreign = False
-        self.changed_since = False
-        self.failures = 0
-        self.retry_at = float("-inf")
-        self.taken: Collection[str] = ()
-        self.timer: Timer | None = None
-        self.last_event: RecordedEvent | None = recorded_event(status)
-        self.last_event_at = float("-inf")
-        self.healing: deque[HealingOutcome] = deque(maxlen=_HEALING_EVENTS)
-        """What has happened to lost members since the last reconcile."""
+        self.last_event = recorded_event(status)
 
 
 class GroupController:
@@ -207,12 +197,10 @@ class GroupController:
         self.mark(key)
 
     def invalid(self, key: GroupKey, uid: str, generation: int, problems: Iterable[Problem]) -> None:
-        """Handle an object with an invalid spec."""
         self._seen(key, uid, generation, {}).problems = tuple(problems)
         self.mark(key)
 
     def warned(self, key: GroupKey, warnings: Sequence[Problem]) -> None:
-        """Handle what a valid spec names and does not exist."""
         record = self._records.get(key)
         if record is not None and record.warnings != tuple(warnings):
             record.warnings = tuple(warnings)
@@ -228,7 +216,8 @@ class GroupController:
         record = self._records.get(key)
         if record is None or record.uid != uid:
             self.gone(key)
-            record = self._records[key] = _Record(uid, generation, status)
+            record = self._records[key] = _Record(uid, generation)
+            record.read(status)
         record.generation = generation
         return record
 
@@ -277,9 +266,7 @@ class GroupController:
         status = None if self._others is None else self._others.status_of(key)
         record.healing.clear()
         if status is not None:
-            record.written = dict(status)
-            record.keeps_start = bool(status.get("scheduleStartTime"))
-            record.last_event = recorded_event(status)
+            record.read(status)
 
     # -- reconciling --------------------------------------------------------------------------------------------
 

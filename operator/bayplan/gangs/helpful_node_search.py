@@ -108,7 +108,7 @@ class HelpfulNodeSearch:
 
     async def _search(self, gang: Gang) -> None:
         # Most processes have no gang that waits for room, and the modules of explanations cost start-up time.
-        explaining: Any = await asyncio.to_thread(import_module, "bayplan.explanation.gang_building")
+        explaining: Any = await asyncio.to_thread(import_module, "bayplan.explanation.building")
         scheduler, message = self._scheduler, _message(gang)
         await scheduler.context.suspension.over()
 

@@ -10,9 +10,9 @@ References: Job controller of Kubernetes v1.37.1; JobSet v0.11.1, ``jobset_types
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, cast
 
-from msgspec import Struct
+from msgspec import Struct, defstruct
 
 from scheduler_core.config.gang_owners import OPT_OUT_LABEL, OwnerRule, Sizing
 from scheduler_core.model.meta import ObjectMeta
@@ -26,20 +26,15 @@ class SuspendedError(Exception):
     """The owner creates no pods now, so that the last size stays."""
 
 
-class Owner(Protocol):
-    """Owner of pods of any kind."""
+class Owner(Struct, frozen=True):
+    """Owner of pods of any kind; its spec has the fields that its size depends on."""
 
-    @property
-    def metadata(self) -> ObjectMeta:
-        """Metadata of the object."""
-
-    @property
-    def spec(self) -> Any:
-        """The fields of the spec that its size depends on."""
+    metadata: ObjectMeta
+    spec: Any = None
 
 
 class JobSpec(Struct, frozen=True, gc=False, rename="camel"):
-    """``spec`` of a Job; a null means the default."""
+    """``spec`` of a Job of ``batch/v1``; a null means the default."""
 
     parallelism: int | None = None
     completions: int | None = None
@@ -50,13 +45,6 @@ class JobSpec(Struct, frozen=True, gc=False, rename="camel"):
         """Number of pods that run at the same time at first."""
         parallelism = 1 if self.parallelism is None else self.parallelism
         return parallelism if self.completions is None else min(parallelism, self.completions)
-
-
-class JobOwner(Struct, frozen=True):
-    """A Job of ``batch/v1``."""
-
-    metadata: ObjectMeta
-    spec: JobSpec = JobSpec()
 
 
 class _JobTemplate(Struct, frozen=True, gc=False):
@@ -82,7 +70,7 @@ class _StartupPolicy(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class JobSetSpec(Struct, frozen=True, rename="camel"):
-    """``spec`` of a JobSet."""
+    """``spec`` of a JobSet of ``jobset.x-k8s.io/v1alpha2``."""
 
     replicated_jobs: list[ReplicatedJob] | None = None
     startup_policy: _StartupPolicy | None = None
@@ -95,24 +83,10 @@ class JobSetSpec(Struct, frozen=True, rename="camel"):
         return in_order or any(job.depends_on for job in self.replicated_jobs or ())
 
 
-class JobSetOwner(Struct, frozen=True):
-    """A JobSet of ``jobset.x-k8s.io/v1alpha2``."""
-
-    metadata: ObjectMeta
-    spec: JobSetSpec = JobSetSpec()
-
-
 class LeaderWorkerSetSpec(Struct, frozen=True, gc=False, rename="camel"):
-    """``spec`` of a LeaderWorkerSet; the size of a replica is an annotation of its pods."""
+    """``spec`` of a LeaderWorkerSet of ``leaderworkerset.x-k8s.io/v1``; the size of a replica annotates its pods."""
 
     startup_policy: str = ""
-
-
-class LeaderWorkerSetOwner(Struct, frozen=True):
-    """A LeaderWorkerSet of ``leaderworkerset.x-k8s.io/v1``."""
-
-    metadata: ObjectMeta
-    spec: LeaderWorkerSetSpec = LeaderWorkerSetSpec()
 
 
 class _Replicas(Struct, frozen=True, gc=False):
@@ -133,7 +107,7 @@ class _ElasticPolicy(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class KubeflowSpec(Struct, frozen=True, rename="camel"):
-    """``spec`` of a job of Kubeflow's operators: replicas by type, in a field of another name for each kind."""
+    """``spec`` of a job of Kubeflow's training operator or mpi-operator: replicas by type, in a field for each kind."""
 
     pytorch_replica_specs: dict[str, _Replicas] | None = None
     tf_replica_specs: dict[str, _Replicas] | None = None
@@ -159,13 +133,6 @@ class KubeflowSpec(Struct, frozen=True, rename="camel"):
         )
 
 
-class KubeflowOwner(Struct, frozen=True):
-    """A job of Kubeflow's training operator or mpi-operator."""
-
-    metadata: ObjectMeta
-    spec: KubeflowSpec = KubeflowSpec()
-
-
 class _WorkerGroup(Struct, frozen=True, gc=False, rename="camel"):
     replicas: int | None = None
     min_replicas: int | None = None
@@ -174,35 +141,26 @@ class _WorkerGroup(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class RayClusterSpec(Struct, frozen=True, rename="camel"):
-    """``spec`` of a RayCluster."""
+    """``spec`` of a RayCluster of ``ray.io/v1``."""
 
     worker_group_specs: list[_WorkerGroup] | None = None
     enable_in_tree_autoscaling: bool | None = None
     suspend: bool | None = None
 
 
-class RayClusterOwner(Struct, frozen=True):
-    """A RayCluster of ``ray.io/v1``."""
-
-    metadata: ObjectMeta
-    spec: RayClusterSpec = RayClusterSpec()
-
-
-class CustomOwner(Struct, frozen=True):
-    """Owner of a kind of a custom row, whose spec is stored as received."""
-
-    metadata: ObjectMeta
-    spec: dict[str, Any] = {}
-
-
-OWNER_TYPES: Mapping[Sizing, type[Any]] = {
-    "Job": JobOwner,
-    "JobSet": JobSetOwner,
-    "ReplicatedJob": JobSetOwner,
-    "LeaderWorkerSet": LeaderWorkerSetOwner,
-    "Kubeflow": KubeflowOwner,
-    "RayCluster": RayClusterOwner,
-    "Custom": CustomOwner,
+_SPECS: Mapping[Sizing, tuple[Any, object]] = {
+    "Job": (JobSpec, JobSpec()),
+    "JobSet": (JobSetSpec, JobSetSpec()),
+    "ReplicatedJob": (JobSetSpec, JobSetSpec()),
+    "LeaderWorkerSet": (LeaderWorkerSetSpec, LeaderWorkerSetSpec()),
+    "Kubeflow": (KubeflowSpec, KubeflowSpec()),
+    "RayCluster": (RayClusterSpec, RayClusterSpec()),
+    "Custom": (dict[str, Any], {}),
+}
+"""Type of the spec of a rule's owners, and the spec of one that has none; a custom one is stored as received."""
+OWNER_TYPES = {
+    sizing: cast("type[Owner]", defstruct(f"{sizing}Owner", [("spec", *spec)], bases=(Owner,), frozen=True))
+    for sizing, spec in _SPECS.items()
 }
 """Type as which the owners of a rule are decoded."""
 

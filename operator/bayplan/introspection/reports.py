@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -12,8 +13,8 @@ from rich.text import Text
 
 from bayplan.profiles.profile_status import running_shadow, shadow_status
 from bayplan.resources.scheduler_profile import PlacementFigures, ResourceFigures, ShadowStatus
-from bayplan.texts.document_formats import printable_document, read_answer
-from bayplan.texts.report_sections import ReportHead, page_of, plain_table, report_renderers
+from bayplan.texts.document_formats import counted, printable_document, read_answer
+from bayplan.texts.report_sections import ReportHead, page_of, report_renderers, table_of
 from scheduler_core.scheduler import Scheduler
 from scheduler_core.snapshot.cluster_cache import CacheDifference
 
@@ -55,13 +56,8 @@ def shadow_report(scheduler: Scheduler, name: str) -> ShadowReport | None:
     )
 
 
-def read_shadow_report(answer: bytes) -> ShadowReport:
-    """Decode the response of the operator's endpoint.
-
-    Raises:
-        ServerUnavailableError: The response is not a report.
-    """
-    return read_answer(answer, ShadowReport, "a report of a shadow profile")
+read_shadow_report = partial(read_answer, kind=ShadowReport, what="a report of a shadow profile")
+"""Decodes the response of the operator's endpoint."""
 
 
 def _sections(report: ShadowReport) -> Iterator[RenderableType]:
@@ -80,12 +76,12 @@ def _sections(report: ShadowReport) -> Iterator[RenderableType]:
         yield Text.assemble(("Not compared  ", "bold"), reasons)
     yield from _carried(found)
     if found.differences:
-        table = plain_table("POD", "DIFFERENCE", "LIVE", "SHADOW", "REASON")
-        for each in found.differences:
-            cells = (each.pod, each.kind, each.live_node or "-", each.shadow_node or "-", each.reason)
-            table.add_row(*(Text(cell) for cell in cells))
         title = f"Last differences ({len(found.differences)} of {found.differed}), newest first"
-        yield Group(Text(title, style="bold"), table)
+        rows = (
+            (each.pod, each.kind, each.live_node or "-", each.shadow_node or "-", each.reason)
+            for each in found.differences
+        )
+        yield Group(Text(title, style="bold"), table_of(("POD", "DIFFERENCE", "LIVE", "SHADOW", "REASON"), rows))
 
 
 RENDERERS = report_renderers(_sections)
@@ -97,19 +93,17 @@ def as_html(report: ShadowReport, head: ReportHead) -> str:
 
 
 def _counts(found: ShadowStatus) -> RenderableType:
-    table = plain_table(
-        "DECIDED", "COMPARED", "AGREE", "DIFFER", "OTHER NODE", "WOULD REJECT", "WOULD PLACE", "SECONDS"
-    )
-    numbers = (
-        found.decided,
-        found.compared,
-        found.agreed,
-        found.differed,
-        found.other_node,
-        found.would_reject,
-        found.would_place,
-    )
-    table.add_row(*(Text(str(number)) for number in numbers), Text(found.seconds))
+    columns = {
+        "DECIDED": found.decided,
+        "COMPARED": found.compared,
+        "AGREE": found.agreed,
+        "DIFFER": found.differed,
+        "OTHER NODE": found.other_node,
+        "WOULD REJECT": found.would_reject,
+        "WOULD PLACE": found.would_place,
+        "SECONDS": found.seconds,
+    }
+    table = table_of(columns, [columns.values()])
     points = found.score_difference
     if points.live is None and points.shadow is None:
         return table
@@ -121,11 +115,9 @@ def _carried(found: ShadowStatus) -> Iterator[RenderableType]:
     carried = found.carried_forward
     if carried is None:
         return
-    table = plain_table("", "LIVE", "SHADOW")
-    for row in _figures(carried.live, carried.shadow):
-        table.add_row(*(Text(cell) for cell in row))
     title = f"If its choices had been taken ({carried.pods} pods carried forward, {carried.moved} on other nodes)"
-    yield Group(Text(title, style="bold"), table)
+    figures = _figures(carried.live, carried.shadow)
+    yield Group(Text(title, style="bold"), table_of(("", "LIVE", "SHADOW"), figures))
 
 
 def _figures(live: PlacementFigures, shadow: PlacementFigures) -> Iterator[tuple[str, str, str]]:
@@ -157,21 +149,15 @@ def cache_report(found: Iterable[CacheDifference]) -> CacheReport:
     return CacheReport(tuple(str(difference) for difference in found))
 
 
-def read_cache_report(answer: bytes) -> CacheReport:
-    """Decode the response of the operator's endpoint.
-
-    Raises:
-        ServerUnavailableError: The response is not a cache report.
-    """
-    return read_answer(answer, CacheReport, "a cache report")
+read_cache_report = partial(read_answer, kind=CacheReport, what="a cache report")
+"""Decodes the response of the operator's endpoint."""
 
 
 def _cache_sections(report: CacheReport) -> Iterator[RenderableType]:
     if not report.differences:
         yield Text("Cache and queue agree with the API server.")
         return
-    count = len(report.differences)
-    yield Group(Text(f"{count} difference{'s' if count > 1 else ''}:"), *map(Text, report.differences))
+    yield Group(Text(f"{counted(len(report.differences), 'difference')}:"), *map(Text, report.differences))
 
 
 CACHE_RENDERERS = report_renderers(_cache_sections)

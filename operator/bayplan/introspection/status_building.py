@@ -20,7 +20,7 @@ from bayplan.introspection.status_model import (
     ExtenderState,
     GangState,
     InformerState,
-    LeftAloneState,
+    LeftAlone,
     Nomination,
     PlannedMoveState,
     PlanState,
@@ -161,7 +161,7 @@ def _plan_state(plan: RebalancePlan, limit: int) -> PlanState:
         message=next((each.message for each in status.conditions if each.type == "Completed"), ""),
         moves=tuple(PlannedMoveState(each.pod, each.source, each.target, each.state) for each in shown),
         omitted=len(status.moves) - len(shown),
-        left_alone=tuple(LeftAloneState(each.reason, each.count, each.pods) for each in status.left_alone),
+        left_alone=tuple(LeftAlone(each.reason, each.count, each.pods) for each in status.left_alone),
     )
 
 

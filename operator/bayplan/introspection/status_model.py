@@ -251,8 +251,13 @@ class PlannedMoveState(Struct, frozen=True, rename="camel"):
     state: str
 
 
-class LeftAloneState(Struct, frozen=True, rename="camel"):
-    """Pods that a plan leaves alone for one reason; ``pods`` has the first of them."""
+class LeftAlone(Struct, frozen=True, rename="camel"):
+    """Pods that a plan leaves alone for one reason, of those that had to move for more gain.
+
+    Attributes:
+        count: Number of the pods.
+        pods: The first of them, as ``namespace/name``.
+    """
 
     reason: str
     count: int
@@ -283,7 +288,7 @@ class PlanState(Struct, frozen=True, rename="camel", kw_only=True):
     message: str = ""
     moves: tuple[PlannedMoveState, ...] = ()
     omitted: int = 0
-    left_alone: tuple[LeftAloneState, ...] = ()
+    left_alone: tuple[LeftAlone, ...] = ()
 
 
 class Status(Struct, frozen=True, rename="camel"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -18,20 +19,15 @@ from bayplan.introspection.status_model import (
     Status,
 )
 from bayplan.kube.served_apis import SUPPORTED_RELEASES
-from bayplan.texts.document_formats import read_answer
-from bayplan.texts.report_sections import plain_table, report_renderers
+from bayplan.texts.document_formats import capitalized, counted, read_answer
+from bayplan.texts.report_sections import report_renderers, table_of
 
 PAGE_TITLE = "Status of Bayplan"
 """Title of the status as a page."""
 
 
-def read_status(answer: bytes) -> Status:
-    """Decode the response of the operator's endpoint.
-
-    Raises:
-        ServerUnavailableError: The response is not a status.
-    """
-    return read_answer(answer, Status, "a status")
+read_status = partial(read_answer, kind=Status, what="a status")
+"""Decodes the response of the operator's endpoint."""
 
 
 def sections(status: Status) -> Iterator[RenderableType]:
@@ -51,10 +47,8 @@ def sections(status: Status) -> Iterator[RenderableType]:
     if status.waiting:
         yield Group(Text("Waiting at Permit", style="bold"), _waiting(status))
     if status.nominations:
-        table = plain_table("POD", "NODE")
-        for nomination in status.nominations:
-            table.add_row(Text(nomination.pod), Text(nomination.node))
-        yield Group(Text("Nominated", style="bold"), table)
+        nominated = table_of(("POD", "NODE"), ((each.pod, each.node) for each in status.nominations))
+        yield Group(Text("Nominated", style="bold"), nominated)
     if status.gangs:
         yield Group(Text(f"Waiting gangs ({status.waiting_gangs})", style="bold"), *_gangs(status))
     if status.queue:
@@ -74,12 +68,17 @@ RENDERERS = report_renderers(sections)
 
 
 def _plans(plans: tuple[PlanState, ...]) -> Table:
-    table = plain_table("PLAN", "OBJECTIVE", "PHASE", "MOVED", "RESULT")
-    for plan in plans:
-        objective = f"{plan.objective} (dry run)" if plan.dry_run else plan.objective
-        moved = f"{plan.moved} of {plan.planned}"
-        table.add_row(Text(plan.name), objective, plan.phase or "-", moved, Text(plan.message or plan.gain or "-"))
-    return table
+    rows = (
+        (
+            plan.name,
+            f"{plan.objective} (dry run)" if plan.dry_run else plan.objective,
+            plan.phase or "-",
+            f"{plan.moved} of {plan.planned}",
+            plan.message or plan.gain or "-",
+        )
+        for plan in plans
+    )
+    return table_of(("PLAN", "OBJECTIVE", "PHASE", "MOVED", "RESULT"), rows)
 
 
 def _devices(devices: DevicesState) -> Iterator[RenderableType]:
@@ -93,10 +92,9 @@ def _devices(devices: DevicesState) -> Iterator[RenderableType]:
         for state, count in (("incomplete", devices.pools_incomplete), ("invalid", devices.pools_invalid))
         if count
     ]
-    noun = "pool" if pools == 1 else "pools"
     states = f" ({', '.join(faulty)})" if faulty else ""
     text = (
-        f"{devices.devices} in {pools} {noun}{states}, "
+        f"{devices.devices} in {counted(pools, 'pool')}{states}, "
         f"{devices.in_use} in use; claims: {devices.claims_allocated} allocated, {devices.claims_pending} pending, "
         f"{devices.claims_in_flight} in flight"
     )
@@ -111,9 +109,8 @@ def _reservations(counts: ReservationCounts | None) -> Iterator[RenderableType]:
     """Yield a line about NodeReservations; none without any."""
     if counts is None or counts == ReservationCounts():
         return
-    pods = f"{counts.pods} pod{'' if counts.pods == 1 else 's'}"
     numbers = (
-        (counts.held, f"held for {pods}"),
+        (counts.held, f"held for {counted(counts.pods, 'pod')}"),
         (counts.pending, "pending"),
         (counts.impossible, "impossible"),
         (counts.consumed, "consumed"),
@@ -181,14 +178,13 @@ def state_text(status: Status) -> Text:
     if status.missing:
         return Text(f"Not ready: {'; '.join(_missing(status))}", style="bold red")
     if status.role:
-        return Text(status.role[:1].upper() + status.role[1:], style="bold cyan")
+        return Text(capitalized(status.role), style="bold cyan")
     return Text("Scheduling", style="bold green")
 
 
 def _headline(status: Status) -> RenderableType:
     cache = status.cache
-    nodes = "1 node" if cache.nodes == 1 else f"{cache.nodes} nodes"
-    pods = "1 pod" if cache.pods == 1 else f"{cache.pods} pods"
+    nodes, pods = counted(cache.nodes, "node"), counted(cache.pods, "pod")
     facts = f"bayplan {status.version}, up {_seconds(status.uptime_seconds)}; {nodes}, {pods}"
     if cache.assumed:
         facts += f", {len(cache.assumed)} of them assumed"
@@ -203,19 +199,12 @@ def _headline(status: Status) -> RenderableType:
 
 
 def _profiles(profiles: tuple[ProfileState, ...]) -> Table:
-    table = plain_table(
-        "PROFILE", "REVISION", "ACTIVE", "BACKOFF", "UNSCHEDULABLE", "GATED", "IN FLIGHT", "SCHEDULED", "LAST ERROR"
-    )
-    for profile in profiles:
-        numbers = (profile.active, profile.backoff, profile.unschedulable, profile.gated, profile.in_flight)
-        table.add_row(
-            Text(profile.name),
-            Text(profile.revision),
-            *(str(number) for number in numbers),
-            str(profile.scheduled),
-            Text(_last_error(profile)),
-        )
-    return table
+    rows = []
+    for each in profiles:
+        numbers = (each.active, each.backoff, each.unschedulable, each.gated, each.in_flight, each.scheduled)
+        rows.append((each.name, each.revision, *numbers, _last_error(each)))
+    counts = ("ACTIVE", "BACKOFF", "UNSCHEDULABLE", "GATED", "IN FLIGHT", "SCHEDULED")
+    return table_of(("PROFILE", "REVISION", *counts, "LAST ERROR"), rows)
 
 
 def _last_error(profile: ProfileState) -> str:
@@ -226,75 +215,75 @@ def _last_error(profile: ProfileState) -> str:
 
 
 def _extenders(profiles: tuple[ProfileState, ...]) -> Table:
-    table = plain_table("PROFILE", "EXTENDER", "CIRCUIT", "LAST ERROR")
-    for profile in profiles:
-        for extender in profile.extenders:
-            table.add_row(
-                Text(profile.name), Text(extender.url_prefix), extender.state, Text(extender.last_error or "-")
-            )
-    return table
+    rows = (
+        (profile.name, extender.url_prefix, extender.state, extender.last_error or "-")
+        for profile in profiles
+        for extender in profile.extenders
+    )
+    return table_of(("PROFILE", "EXTENDER", "CIRCUIT", "LAST ERROR"), rows)
 
 
 def _contested_nodes(status: Status) -> Iterator[RenderableType]:
-    table = plain_table("NODE", "RIVALS", "PODS TOO MANY", "SINCE", "LAST", "NOW", "LAST PODS")
-    for node in status.contested_nodes:
-        states = ("overcommitted" if node.is_overcommitted else "", "avoided" if node.is_avoided else "")
-        table.add_row(
-            Text(node.node),
-            Text(", ".join(node.rivals)),
-            str(node.count),
+    rows = (
+        (
+            node.node,
+            ", ".join(node.rivals),
+            node.count,
             _seconds(node.seconds),
             _seconds(node.last_seconds),
-            ", ".join(state for state in states if state) or "-",
-            Text(", ".join(node.pods) or "-"),
+            ", ".join(["overcommitted"] * node.is_overcommitted + ["avoided"] * node.is_avoided) or "-",
+            ", ".join(node.pods) or "-",
         )
-    yield table
-    more = status.contested - len(status.contested_nodes)
-    if more:
-        yield Text(f"and {more} more; --all shows them", style="dim")
+        for node in status.contested_nodes
+    )
+    yield table_of(("NODE", "RIVALS", "PODS TOO MANY", "SINCE", "LAST", "NOW", "LAST PODS"), rows)
+    yield from _more(status.contested - len(status.contested_nodes))
+
+
+def _more(count: int) -> Iterator[RenderableType]:
+    if count:
+        yield Text(f"and {count} more; --all shows them", style="dim")
 
 
 def _waiting(status: Status) -> Table:
-    table = plain_table("POD", "NODE", "SINCE", "PLUGINS (TIMEOUT IN)")
-    for pod in status.waiting:
-        plugins = ", ".join(f"{plugin} ({_seconds(left)})" for plugin, left in pod.plugins.items())
-        table.add_row(Text(pod.pod), Text(pod.node), _seconds(pod.seconds), Text(plugins))
-    return table
+    rows = (
+        (
+            pod.pod,
+            pod.node,
+            _seconds(pod.seconds),
+            ", ".join(f"{plugin} ({_seconds(left)})" for plugin, left in pod.plugins.items()),
+        )
+        for pod in status.waiting
+    )
+    return table_of(("POD", "NODE", "SINCE", "PLUGINS (TIMEOUT IN)"), rows)
 
 
 def _gangs(status: Status) -> Iterator[RenderableType]:
-    table = plain_table("GANG", "PLACE", "PRIORITY", "NEEDED", "WAITING", "AGE", "RESERVED", "REASON", "MESSAGE")
-    for gang in status.gangs:
-        table.add_row(
-            Text(gang.gang),
+    rows = (
+        (
+            gang.gang,
             gang.place or "-",
-            str(gang.priority),
-            str(gang.needed) if gang.min_member else "?",
-            str(gang.waiting),
+            gang.priority,
+            gang.needed if gang.min_member else "?",
+            gang.waiting,
             _seconds(gang.seconds),
-            Text(gang.reservation or "-"),
+            gang.reservation or "-",
             gang.reason,
-            Text(gang.message),
+            gang.message,
         )
-    yield table
-    more = status.waiting_gangs - len(status.gangs)
-    if more:
-        yield Text(f"and {more} more; --all shows them", style="dim")
+        for gang in status.gangs
+    )
+    headings = ("GANG", "PLACE", "PRIORITY", "NEEDED", "WAITING", "AGE", "RESERVED", "REASON", "MESSAGE")
+    yield table_of(headings, rows)
+    yield from _more(status.waiting_gangs - len(status.gangs))
 
 
 def _queue(queue: tuple[QueuedPodState, ...]) -> Table:
-    table = plain_table("PLACE", "POD", "PROFILE", "PRIORITY", "SINCE", "ATTEMPTS", "MESSAGE")
-    for pod in queue:
-        table.add_row(
-            pod.place,
-            Text(pod.pod),
-            Text(pod.profile),
-            str(pod.priority),
-            _seconds(pod.seconds),
-            str(pod.attempts),
-            Text(_message(pod)),
-        )
-    return table
+    rows = (
+        (pod.place, pod.pod, pod.profile, pod.priority, _seconds(pod.seconds), pod.attempts, _message(pod))
+        for pod in queue
+    )
+    return table_of(("PLACE", "POD", "PROFILE", "PRIORITY", "SINCE", "ATTEMPTS", "MESSAGE"), rows)
 
 
 def _message(pod: QueuedPodState) -> str:

@@ -1,4 +1,4 @@
-"""The clock of the running loop, and exponential backoff with jitter.
+"""The clock of the running loop, bounded waits, and exponential backoff with jitter.
 
 All other code gets its time from a clock, so that tests and simulations can inject their own.
 """
@@ -6,6 +6,7 @@ All other code gets its time from a clock, so that tests and simulations can inj
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import time
 from collections.abc import Callable
@@ -32,6 +33,14 @@ class SystemClock:
     async def sleep(self, seconds: float) -> None:
         """Wait for ``seconds``; 0 lets other tasks run once."""
         await asyncio.sleep(seconds)
+
+
+async def wait_at_most(event: asyncio.Event, seconds: float) -> bool:
+    """Wait until an event is set, at most for some seconds; return whether it is set."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    return event.is_set()
 
 
 class Backoff:

@@ -22,7 +22,6 @@ After a restart, the room of Workloads that became Ready a short time ago is sea
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,9 +33,8 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from bayplan.fit.claim_templates import named_templates
-from bayplan.fit.room_holding import RoomHolding
-from bayplan.fit.room_search import FitDryRun
-from bayplan.kube.timing import delay_of_try
+from bayplan.fit.room_search import FitDryRun, RoomHolding
+from bayplan.kube.timing import delay_of_try, wait_at_most
 from bayplan.kueue.workloads import (
     CONTROLLER,
     EVICTED,
@@ -231,9 +229,7 @@ class FitChecks:
 
     async def settle(self) -> None:
         """Wait until :attr:`restored` is set, at most :data:`SETTLE_SECONDS`."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(SETTLE_SECONDS):
-                await self.restored.wait()
+        await wait_at_most(self.restored, SETTLE_SECONDS)
 
     # -- reconciling --------------------------------------------------------------------------------------------
 
@@ -245,9 +241,7 @@ class FitChecks:
         """
         await listed
         while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_LOOK_SECONDS):
-                    await self._has_dirty.wait()
+            await wait_at_most(self._has_dirty, _LOOK_SECONDS)
             self._has_dirty.clear()
             for name in self._taken(self._dirty_checks):
                 await self._guarded(_Part.CHECK, name, self._announce)

@@ -26,6 +26,7 @@ from bayplan.kube.watches.watch_stream import KubeObject
 from bayplan.kueue.fit_checks import ACTIVE, FitChecks, StateWrite
 from bayplan.kueue.workloads import EVICTED, EVICTED_BY_CHECK, GROUP, AdmissionCheck, ResourceFlavor, Workload
 from bayplan.process.copies import BackgroundDocuments
+from bayplan.resources.resource_model import format_time
 from scheduler_core.errors import ClusterWriteError
 from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.ports import Clock
@@ -42,10 +43,6 @@ FIELD_MANAGER = "bayplan-fit"
 T = TypeVar("T", bound=KubeObject)
 
 
-def _written(moment: datetime) -> str:
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
 def _condition(meta: ObjectMeta, kind: str, reason: str, message: str, since: datetime) -> dict[str, Any]:
     """Return a condition that is True."""
     return {
@@ -53,28 +50,23 @@ def _condition(meta: ObjectMeta, kind: str, reason: str, message: str, since: da
         "status": "True",
         "reason": reason,
         "message": message,
-        "lastTransitionTime": _written(since),
+        "lastTransitionTime": format_time(since),
         "observedGeneration": meta.generation,
     }
 
 
 class KueueRequests:
-    """Requests for Workloads and AdmissionChecks.
-
-    Attributes:
-        version: Version of the API.
-    """
+    """Implementation of :class:`bayplan.kueue.fit_checks.CheckRequests`."""
 
     def __init__(self, connection: ApiConnection) -> None:
         self._connection = connection
         self.version = VERSIONS[0]
 
     async def write_state(self, write: StateWrite) -> None:
-        """Write the state of the checks; raises ConflictError if the Workload has changed."""
         meta = write.workload.metadata
         state: dict[str, Any] = {
             "state": write.state,
-            "lastTransitionTime": _written(write.since),
+            "lastTransitionTime": format_time(write.since),
             "message": write.message,
         }
         if write.requeue_after_seconds is not None:
@@ -96,7 +88,6 @@ class KueueRequests:
         await self._apply("Workload", path, metadata, status)
 
     async def write_active(self, check: AdmissionCheck, message: str, since: datetime) -> None:
-        """Write the condition Active of an AdmissionCheck; raises ConflictError if it has changed."""
         meta = check.metadata
         condition = _condition(meta, ACTIVE, ACTIVE, message, since)
         # With the version, because the UID has no effect in an apply to the status of a custom resource.
@@ -119,11 +110,9 @@ class KueueRequests:
         )
 
     async def priority_classes(self) -> list[dict[str, Any]]:
-        """Return the PriorityClasses of the cluster, as manifests."""
         return await priority_class_manifests(self._connection)
 
     async def claim_templates(self, namespace: str, names: Collection[str]) -> list[dict[str, Any]]:
-        """Return those of the named ResourceClaimTemplates that exist, as manifests."""
         return await claim_template_manifests(self._connection, namespace, names)
 
 

@@ -170,7 +170,6 @@ class DeviceCounts:
         self._uses: tuple[DeviceUse, ...] = ()
 
     async def by_node(self, turns: Turns) -> tuple[DeviceUse, ...]:
-        """Return the devices by driver and node."""
         if self._clock.now() - self._counted_at >= _DEVICE_SECONDS:
             self._counted_at = self._clock.now()
             steps = count_device_uses(self._devices)
@@ -315,7 +314,6 @@ class NodesPanel:
         return MapState(self._version, self._rows.layout, resources, pods, used, fragmentation, command)
 
     async def build(self, turns: Turns) -> NodeMap:
-        """Return the whole document."""
         return whole(await self.read(turns))
 
     def _used(

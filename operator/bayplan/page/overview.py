@@ -22,12 +22,12 @@ from bayplan.introspection.status_building import informer_state
 from bayplan.introspection.status_model import InformerState, ProfileState
 from bayplan.kube.watches.informer import Informer
 from bayplan.page.node_map import DeviceCounts, shown_resources
-from bayplan.page.page_sources import PageSources, Turns
+from bayplan.page.page_sources import PageSources, Panel, Turns
 from bayplan.page.pending_work import GangsPanel
 from bayplan.page.rates import Objective, RatesPanel
 from bayplan.profiles.profile_status import CONTESTED, CONTESTED_SECONDS, ProfileReading
 from bayplan.resources.resource_model import format_time
-from bayplan.texts.document_formats import error_text
+from bayplan.texts.document_formats import counted, error_text
 from scheduler_core.metrics.scheduler_metrics import LostBind
 from scheduler_core.model.pod_requests import CPU, PODS, amount_text
 from scheduler_core.ports import Clock
@@ -95,13 +95,11 @@ class Overview(Struct, frozen=True, rename="camel"):
     command: str
 
 
-class OverviewPanel:
-    """Builds the document."""
-
+class OverviewPanel(Panel):
     interval = 1.0
 
     def __init__(self, sources: PageSources, gangs: GangsPanel, rates: RatesPanel, devices: DeviceCounts) -> None:
-        self._sources = sources
+        super().__init__(sources)
         self._gangs = gangs
         self._rates = rates
         self._devices = devices
@@ -132,7 +130,6 @@ class OverviewPanel:
         )
 
     def without_ages(self, document: Overview) -> Overview:
-        """Return the document without times."""
         return replace(document, uptime_seconds=0.0, time="")
 
     def _places(self) -> dict[str, int]:
@@ -216,23 +213,12 @@ class Watches(Struct, frozen=True, rename="camel"):
     command: str
 
 
-class WatchesPanel:
-    """Builds the document."""
-
-    interval = 2.0
-
-    def __init__(self, sources: PageSources) -> None:
-        self._sources = sources
-
+class WatchesPanel(Panel):
     async def build(self, turns: Turns) -> Watches:
         del turns  # one row for each resource
         states = watch_states(self._sources.informers, self._sources.clock)
         states.sort(key=lambda each: (not _is_troubled(each), each.resource))
         return Watches(tuple(states), self._sources.commands.status)
-
-    def without_ages(self, document: Watches) -> Watches:
-        """Return the document itself: it has no elapsed times."""
-        return document
 
 
 def watch_states(informers: Mapping[str, Informer[Any]], clock: Clock) -> list[WatchRow]:
@@ -306,13 +292,13 @@ def _of_attempts(sources: PageSources) -> Iterator[PageProblem]:
     for state in sources.profile_states():
         link = _link_of(state.name, readings)
         if state.last_error and (state.last_error_seconds or 0.0) <= ERROR_SECONDS:
-            title = f"profile {state.name}: {_counted(state.errors, 'attempt')} ended in an error"
+            title = f"profile {state.name}: {counted(state.errors, 'attempt')} ended in an error"
             yield PageProblem("plugin", title, _short(state.last_error), link)
         yield from _of_extenders(state, link)
         record = records.get(state.name)
         lost = None if record is None else record.last_lost_bind
         if record is not None and lost is not None and _is_recent(lost, sources.clock):
-            title = f"profile {state.name}: {_counted(record.lost_binds, 'bind')} lost to another client"
+            title = f"profile {state.name}: {counted(record.lost_binds, 'bind')} lost to another client"
             yield PageProblem("bind", title, _lost_text(lost), link)
 
 
@@ -341,7 +327,7 @@ def _of_nodes(sources: PageSources) -> Iterator[PageProblem]:
     for node in contested[:_NODES]:
         now = "; ".join(_excess(columns, columns.row_of(node.name)))
         text = (
-            f"{_counted(node.count, 'pod')} that {', '.join(node.rivals)} bound exceeded what the node offers, the "
+            f"{counted(node.count, 'pod')} that {', '.join(node.rivals)} bound exceeded what the node offers, the "
             f"last was {node.pods[-1]}; now {now or 'its pods fit'}; give each scheduler nodes of its own"
         )
         yield PageProblem("node", f"node {node.name} is contested", _short(text), _node(node.name))
@@ -383,11 +369,11 @@ def _of_watches(sources: PageSources) -> Iterator[PageProblem]:
         if state.problem:
             yield PageProblem("watch", f"watch of {state.resource} is stale", _short(state.problem), "#/watches")
         if state.undecodable:
-            title = f"{_counted(state.undecodable, 'object')} of {state.resource} cannot be decoded"
+            title = f"{counted(state.undecodable, 'object')} of {state.resource} cannot be decoded"
             text = f"what depends on them fails closed: {'; '.join(state.undecodable_objects)}"
             yield PageProblem("object", title, _short(text), "#/watches")
         if state.unprocessed:
-            title = f"{_counted(state.unprocessed, 'change')} of {state.resource} failed to be processed"
+            title = f"{counted(state.unprocessed, 'change')} of {state.resource} failed to be processed"
             yield PageProblem("object", title, "each is retried; the log has the error", "#/watches")
 
 
@@ -401,10 +387,6 @@ def _link_of(scheduler_name: str, readings: tuple[ProfileReading, ...]) -> str:
         if reading.scheduler_name == scheduler_name and reading.live_revision and not reading.shadow_of:
             return _profile(reading.name)
     return _profile(scheduler_name)
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _short(text: str) -> str:

@@ -10,7 +10,6 @@ that it uses at most one percent of a core. A viewer that reads slowly receives 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from typing import Any, NamedTuple
@@ -18,15 +17,14 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import Struct
 
+from bayplan.kube.timing import wait_at_most
 from bayplan.page.node_map import DeviceCounts, MapState, NodeCard, NodeRows, NodesPanel, delta, read_node, whole
 from bayplan.page.overview import OverviewPanel, WatchesPanel
 from bayplan.page.page_sources import PageSources, Panel, Turns
 from bayplan.page.pending_work import GangsPanel, PendingPanel
-from bayplan.page.plans_panel import PlansPanel
-from bayplan.page.profiles_panel import ProfilesPanel
 from bayplan.page.rates import INTERVAL_SECONDS, RatesPanel
 from bayplan.page.report_documents import ReportDocuments, Work, WorkReader, operator_documents
-from bayplan.page.reservations_panel import ReservationsPanel
+from bayplan.page.resource_panels import PlansPanel, ProfilesPanel, ReservationsPanel
 from bayplan.page.room import Room, RoomQuery, RoomReader
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.errors import error_message
@@ -93,10 +91,7 @@ class PageDocuments:
 
     async def update_nodes(self) -> None:
         """Bring the layout of the nodes up to date, which :meth:`read_room` needs."""
-        turns = Turns(self._sources.clock, suspension=self._sources.scheduler.context.suspension)
-        await turns.readable()
-        turns.begin()
-        await self._rows.update(turns)
+        await self._rows.update(await self._turns())
 
     def read_room(self, query: RoomQuery) -> Room:
         """Return the room for copies of a pod.
@@ -109,15 +104,17 @@ class PageDocuments:
 
     async def read_node(self, name: str) -> NodeCard | None:
         """Return one node; None if it does not exist."""
-        turns = Turns(self._sources.clock, suspension=self._sources.scheduler.context.suspension)
-        await turns.readable()
-        turns.begin()
-        devices = await self._devices.by_node(turns)
-        return read_node(self._sources, name, devices)
+        return read_node(self._sources, name, await self._devices.by_node(await self._turns()))
 
     async def read_report(self) -> ReportDocuments:
         """Return all documents for a report; they are built for it, with more dry runs than those of the stream."""
         return await operator_documents(self._sources, self._rates)
+
+    async def _turns(self) -> Turns:
+        turns = Turns(self._sources.clock, suspension=self._sources.scheduler.context.suspension)
+        await turns.readable()
+        turns.begin()
+        return turns
 
     async def _sample(self) -> None:
         while True:
@@ -195,11 +192,9 @@ class Viewer:
         self._wake.set()
 
     def has_unread(self, panel: str) -> bool:
-        """Return whether an event of the panel was not read yet."""
         return panel in self._waiting
 
     def close(self) -> None:
-        """End the stream."""
         self._is_closed = True
         self._wake.set()
 
@@ -208,9 +203,7 @@ class Viewer:
         last = self._clock.now()
         while not self._is_closed:
             if not self._waiting:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(look_seconds):
-                        await self._wake.wait()
+                await wait_at_most(self._wake, look_seconds)
             self._wake.clear()
             events, self._waiting = b"".join(self._waiting.values()), {}
             now = self._clock.now()
@@ -282,7 +275,6 @@ class DocumentStream:
         self._viewers.remove(viewer)
 
     def close(self) -> None:
-        """End the streams of all viewers."""
         for viewer in self._viewers:
             viewer.close()
 
@@ -305,9 +297,7 @@ class DocumentStream:
                 continue
             wait = await self.refresh()
             if wait > 0:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(wait):
-                        await self._joined.wait()
+                await wait_at_most(self._joined, wait)
 
     async def refresh(self) -> float:
         """Build the documents that viewers show and that are due; return the seconds until the next one is due."""

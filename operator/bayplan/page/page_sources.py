@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from msgspec import Struct
 
@@ -135,17 +136,23 @@ class Turns:
             await self._suspension.readable()
 
 
-class Panel(Protocol):
+class Panel(ABC):
     """Document that the page shows and that changes.
 
     Attributes:
         interval: Minimum seconds between two builds.
     """
 
-    interval: float
+    interval = 2.0
 
+    def __init__(self, sources: PageSources) -> None:
+        self._sources = sources
+
+    @abstractmethod
     async def build(self, turns: Turns) -> Struct:
         """Return the current document."""
 
     def without_ages(self, document: Any) -> Struct:
         """Return what is compared to decide whether the document changed: the document without elapsed times."""
+        found: Struct = document
+        return found

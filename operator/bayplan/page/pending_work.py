@@ -16,7 +16,7 @@ from bayplan.explanation.documents import Explanation, Verdict
 from bayplan.explanation.rendering import lack_text
 from bayplan.introspection.status_building import gang_state
 from bayplan.introspection.status_model import GangState
-from bayplan.page.page_sources import PageSources, Turns
+from bayplan.page.page_sources import PageSources, Panel, Turns
 from bayplan.simulation.simulation import NO_ROOM_FOR_GANG, cause_of, without_names
 from bayplan.texts.document_formats import error_text
 from scheduler_core.cycle.failure_handler import POD_SCHEDULED
@@ -122,13 +122,9 @@ class _Finding:
     cause: str = ""
 
 
-class PendingPanel:
-    """Builds the document."""
-
-    interval = 2.0
-
+class PendingPanel(Panel):
     def __init__(self, sources: PageSources, shown: int = SHOWN, dry_runs: int = DRY_RUNS) -> None:
-        self._sources = sources
+        super().__init__(sources)
         self._shown = shown
         self._dry_runs = dry_runs
         self._findings: dict[str, _Finding] = {}
@@ -145,7 +141,6 @@ class PendingPanel:
         return PendingWork(total, listed, omitted, self._sources.commands.queue)
 
     def without_ages(self, document: PendingWork) -> PendingWork:
-        """Return the document without ages."""
         return replace(document, groups=tuple(replace(group, oldest_seconds=0.0) for group in document.groups))
 
     async def _grouped(self, turns: Turns) -> tuple[dict[str, _Group], int]:
@@ -394,13 +389,9 @@ class WaitingGangs(Struct, frozen=True, rename="camel"):
     command: str
 
 
-class GangsPanel:
-    """Builds the document."""
-
-    interval = 2.0
-
+class GangsPanel(Panel):
     def __init__(self, sources: PageSources, shown: int = SHOWN_GANGS) -> None:
-        self._sources = sources
+        super().__init__(sources)
         self._shown = shown
 
     async def waiting(self, turns: Turns) -> list[Gang]:
@@ -423,7 +414,6 @@ class GangsPanel:
         return WaitingGangs(len(found), tuple(shown), len(found) - len(shown), self._sources.commands.queue)
 
     def without_ages(self, document: WaitingGangs) -> WaitingGangs:
-        """Return the document without waiting times."""
         return replace(document, gangs=tuple(replace(gang, seconds=0.0) for gang in document.gangs))
 
     def _shown_gang(self, gang: Gang) -> WaitingGang:

@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from bayplan.kube.writes.api_dispatcher import POD_BINDING
-from bayplan.page.page_sources import PageSources, Turns
+from bayplan.page.page_sources import PageSources, Panel, Turns
 from scheduler_core.metrics.histogram import Bounds, Histogram
 from scheduler_core.metrics.scheduler_metrics import ATTEMPT_BOUNDS, SLI_BOUNDS
 
@@ -72,13 +72,13 @@ class _Sample:
     binds: tuple[int, ...]
 
 
-class RatesPanel:
+class RatesPanel(Panel):
     """Samples the metrics, and builds the document."""
 
     interval = 1.0
 
     def __init__(self, sources: PageSources, points: int = POINTS) -> None:
-        self._sources = sources
+        super().__init__(sources)
         self._points: deque[Point] = deque(maxlen=points)
         self._samples: deque[_Sample] = deque([_at_start(sources.started)], maxlen=points + 1)
 
@@ -102,7 +102,6 @@ class RatesPanel:
         self._samples.append(now)
 
     def objectives(self) -> tuple[Objective, ...]:
-        """Return the objectives with what was measured over all points."""
         first, last = self._samples[0], self._samples[-1]
         return (
             _objective(
@@ -132,7 +131,6 @@ class RatesPanel:
         )
 
     def without_ages(self, document: Rates) -> Rates:
-        """Return what is compared: the last point instead of all."""
         return replace(document, points=document.points[-1:])
 
     def _read(self) -> _Sample:

@@ -11,9 +11,8 @@ from typing import Any, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
+from bayplan.explanation.building import explain_gang, explain_pod, named_gang
 from bayplan.explanation.documents import Explanation, GangExplanation
-from bayplan.explanation.gang_building import explain_gang, named_gang
-from bayplan.explanation.pod_building import explain_pod
 from bayplan.kube.readiness import Readiness
 from bayplan.kube.served_apis import ServerSupport
 from bayplan.kube.writes.api_dispatcher import WriteMetrics
@@ -21,10 +20,8 @@ from bayplan.page.node_map import DeviceCounts, NodeMap, NodeRows, NodesPanel
 from bayplan.page.overview import OverviewPanel, WatchesPanel
 from bayplan.page.page_sources import Commands, PageSources, Turns
 from bayplan.page.pending_work import SHOWN, GangsPanel, PendingPanel, WaitingGangs
-from bayplan.page.plans_panel import PlansPanel
-from bayplan.page.profiles_panel import ProfilesPanel
 from bayplan.page.rates import RatesPanel
-from bayplan.page.reservations_panel import ReservationsPanel
+from bayplan.page.resource_panels import PlansPanel, ProfilesPanel, ReservationsPanel
 from bayplan.resources.resource_model import format_time
 from bayplan.simulation.packing import ResourceTotal
 from bayplan.texts.document_formats import error_text
@@ -169,7 +166,6 @@ _OF_A_RUNNING_OPERATOR = ExplanationLimits(pods=10, gangs=5, seconds=1.0)
 
 
 def reported(work: Work) -> ReportedWork:
-    """Return an explained pod or gang with its name."""
     return ReportedWork(work.explanation.namespace, work.explanation.name, work)
 
 

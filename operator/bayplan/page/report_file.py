@@ -12,6 +12,7 @@ import posixpath
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -50,7 +51,6 @@ class _Module:
 
 
 def explanation_report(explanation: Explanation | GangExplanation, command: str, head: ReportHead = NO_HEAD) -> str:
-    """Return a report of one pod or gang."""
     revision = f" revision {explanation.profile_revision}" if explanation.profile_revision else ""
     if explanation.scheduler_name:
         head = replace(head, facts=(*head.facts, ("profile", f"{explanation.scheduler_name}{revision}")))
@@ -169,13 +169,8 @@ class StatusReport(Struct, frozen=True, rename="camel"):
     documents: ReportDocuments
 
 
-def read_status_report(answer: bytes) -> StatusReport:
-    """Decode the response of the operator's endpoint.
-
-    Raises:
-        ServerUnavailableError: The response is not a report.
-    """
-    return read_answer(answer, StatusReport, "a status with the documents of panels")
+read_status_report = partial(read_answer, kind=StatusReport, what="a status with the documents of panels")
+"""Decodes the response of the operator's endpoint."""
 
 
 def status_html(report: StatusReport, head: ReportHead = NO_HEAD) -> str:

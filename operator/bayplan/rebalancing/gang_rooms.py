@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from bayplan.fit.room_holding import RoomHolding
-from bayplan.rebalancing.documents import MemberRoom
+from bayplan.fit.room_search import RoomHolding
+from bayplan.rebalancing.plan_documents import MemberRoom
 from bayplan.resources.rebalance_plan import RebalancePlan
 from bayplan.resources.resource_model import API_VERSION
 from scheduler_core.gangs.held_room import EndReason, HeldPod, HeldRoom, Holder, OwnPods, Terms, own_slot
@@ -68,7 +68,11 @@ class GangRooms:
 
         def on_end(reason: EndReason) -> None:
             entry.room, entry.ended = None, reason
-            self._record(plan, key, reason)
+            if reason is EndReason.CONSUMED:
+                event = ("Normal", "GangBound", f"The members of gang {key} are bound")
+            else:
+                event = ("Warning", "RoomExpired", f"Gang {key} did not use its room in time; other pods may use it")
+            record_plan_event(self._scheduler, plan, *event)
 
         own = OwnPods(key.namespace, group=key, slot_class=own_slot)
         # Two plans for one gang hold room once.
@@ -90,7 +94,6 @@ class GangRooms:
             self._scheduler.reservations.held.extend(room.holder.uid, until)
 
     def is_held(self, name: str) -> bool:
-        """Return whether the room of a plan is held."""
         return self._held(name) is not None
 
     def ended(self, name: str) -> EndReason | None:
@@ -117,12 +120,7 @@ class GangRooms:
     def _is_held(self, room: HeldRoom) -> bool:
         return self._scheduler.reservations.held.of(room.holder.uid) is room
 
-    def _record(self, plan: RebalancePlan, key: GroupKey, reason: EndReason) -> None:
-        meta = plan.metadata
-        regarding = ObjectReference("RebalancePlan", meta.name, "", meta.uid, API_VERSION)
-        if reason is EndReason.CONSUMED:
-            event = Event(regarding, "Normal", "GangBound", "Rebalancing", f"The members of gang {key} are bound")
-        else:
-            note = f"Gang {key} did not use its room in time; other pods may use it"
-            event = Event(regarding, "Warning", "RoomExpired", "Rebalancing", note)
-        self._scheduler.context.writer.record(event)
+
+def record_plan_event(scheduler: Scheduler, plan: RebalancePlan, kind: str, reason: str, note: str) -> None:
+    regarding = ObjectReference("RebalancePlan", plan.metadata.name, "", plan.metadata.uid, API_VERSION)
+    scheduler.context.writer.record(Event(regarding, kind, reason, "Rebalancing", note))

@@ -28,29 +28,37 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import Struct
 
-from bayplan.kube.timing import delay_of_try
+from bayplan.kube.custom_resources import ObjectPath, replace_status
+from bayplan.kube.http.api_request import ApiRequest, path_part
+from bayplan.kube.http.connection import ApiConnection
+from bayplan.kube.timing import delay_of_try, wait_at_most
+from bayplan.kube.watches.cluster_informers import ClusterInformers, FeedSink
 from bayplan.process.copies import BackgroundDocuments, Document
-from bayplan.rebalancing.building import plan_document
-from bayplan.rebalancing.documents import MemberRoom, PlanDocument
-from bayplan.rebalancing.gang_rooms import GangRooms
+from bayplan.rebalancing.gang_rooms import GangRooms, record_plan_event
+from bayplan.rebalancing.plan_documents import MemberRoom, PlanDocument, plan_document
 from bayplan.rebalancing.plan_run import COMPLETED, PlanRun, full_second, has_failed_search, is_open
-from bayplan.rebalancing.pod_moves import AwaitedMove, MoveRequests, PodMoves
+from bayplan.rebalancing.pod_moves import AwaitedMove, EvictionRefusedError, MoveRequests, PodMoves
 from bayplan.resources.conditions import ConditionUpdate, problems_message, set_condition
-from bayplan.resources.rebalance_plan import (
-    RebalancePlan,
-    RebalancePlanStatus,
+from bayplan.resources.rebalance_plan import RebalancePlan, RebalancePlanStatus
+from bayplan.resources.resource_model import API_VERSION, GROUP, VERSION
+from scheduler_core.errors import (
+    ClusterWriteError,
+    ConfigError,
+    NotFoundError,
+    SchedulerCoreError,
+    ServerUnavailableError,
 )
-from bayplan.resources.resource_model import API_VERSION
-from scheduler_core.errors import ClusterWriteError, ConfigError, NotFoundError, SchedulerCoreError
 from scheduler_core.model.meta import ObjectMeta
-from scheduler_core.ports import Clock, Event, ObjectReference
-from scheduler_core.rebalance.requests import (
-    RebalanceRequest,
-)
+from scheduler_core.ports import Clock
+from scheduler_core.rebalance.requests import RebalanceRequest
 from scheduler_core.scheduler import Scheduler
 
 log = logging.getLogger(__name__)
 
+_EVICTION_SECONDS = 10.0
+_SETTLE_SECONDS = 5.0
+"""Maximum time that the first scheduling cycle waits for the room of an earlier process."""
+_PLURAL = RebalancePlan.definition.plural
 _LOOK_SECONDS = 1.0
 _STEPS_IN_COPY = 10_000_000
 _WRITE_INITIAL_SECONDS, _WRITE_MAXIMUM_SECONDS = 1.0, 30.0
@@ -412,9 +420,7 @@ class RebalancePlans:
         return self._clock.wall()
 
     def record(self, plan: RebalancePlan, kind: str, reason: str, message: str) -> None:
-        meta = plan.metadata
-        regarding = ObjectReference("RebalancePlan", meta.name, "", meta.uid, API_VERSION)
-        self._scheduler.context.writer.record(Event(regarding, kind, reason, "Rebalancing", message))
+        record_plan_event(self._scheduler, plan, kind, reason, message)
 
     async def hold(self, plan: RebalancePlan, found: PlanDocument, seconds: float) -> bool:
         """Hold the room of a gang for some seconds; return whether it exists."""
@@ -449,6 +455,61 @@ class RebalancePlans:
 
     async def pause(self, seconds: float) -> None:
         await self._clock.sleep(seconds)
+
+
+class ApiPlanRequests:
+    """Implementation of :class:`PlanRequests`."""
+
+    def __init__(self, connection: ApiConnection) -> None:
+        self._connection = connection
+
+    async def evict(self, namespace: str, name: str, uid: str) -> None:
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": name, "namespace": namespace},
+            "deleteOptions": {"preconditions": {"uid": uid}},
+        }
+        path = f"/api/v1/namespaces/{path_part(namespace)}/pods/{path_part(name)}/eviction"
+        try:
+            await self._connection.request(
+                ApiRequest("POST", path, msgspec.json.encode(body), timeout=_EVICTION_SECONDS)
+            )
+        except ServerUnavailableError as error:
+            # 429 for a budget without allowed disruptions, and 500 if several budgets select the pod.
+            raise EvictionRefusedError(str(error)) from error
+
+    async def write_status(self, name: str, uid: str, status: dict[str, Any]) -> None:
+        await replace_status(self._connection, ObjectPath(GROUP, VERSION, _PLURAL, name), uid, status)
+
+
+class RebalancePlanSource:
+    """The controller with its watch."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        connection: ApiConnection,
+        informers: ClusterInformers,
+        clock: Clock,
+        documents: BackgroundDocuments,
+    ) -> None:
+        self._informers = informers
+        self.plans = RebalancePlans(scheduler, documents, ApiPlanRequests(connection), clock)
+
+    async def settle(self) -> None:
+        """Wait until the room of a move that an earlier process began is held again, at most some seconds."""
+        await wait_at_most(self.plans.restored, _SETTLE_SECONDS)
+
+    async def run(self) -> None:
+        """Watch the plans and make them, until cancelled."""
+        plans, listed = self.plans, asyncio.Event()
+        sink = FeedSink(plans.plan_changed, lambda _, new: plans.plan_changed(new), plans.plan_deleted, listed.set)
+        path = f"/apis/{GROUP}/{VERSION}/{_PLURAL}"
+        informer = self._informers.begin(f"{_PLURAL}.{GROUP}", path, StoredPlan, sink)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(informer.run())
+            await plans.run(listed)
 
 
 def _body(stored: StoredPlan) -> dict[str, Any]:

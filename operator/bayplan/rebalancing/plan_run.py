@@ -10,10 +10,11 @@ import logging
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from bayplan.rebalancing.documents import PlanDocument, PlanGain, PlannedMove
-from bayplan.rebalancing.objectives import piece_of
+from msgspec.structs import asdict
+
+from bayplan.rebalancing.plan_documents import PlanDocument, PlanGain, PlannedMove, piece_of
 from bayplan.rebalancing.pod_moves import CHANGED, MoveOrder
 from bayplan.resources.conditions import ConditionUpdate, find_condition, set_condition
 from bayplan.resources.rebalance_plan import (
@@ -88,7 +89,7 @@ class PlanRun:
     async def await_time(self, at: datetime) -> None:
         """Write the time of the schedule at which the plan is made."""
         self._plans.rooms.release(self._plan.metadata.name)
-        self._status = self._status.model_copy(update={"next_schedule_time": at})
+        self._update(next_schedule_time=at)
         self._conclude("False", "Scheduled", f"The next plan is made at {format_time(at)}")
         await self._write("Scheduled")
 
@@ -100,7 +101,7 @@ class PlanRun:
         if is_written and before.observed_generation == generation:
             return
         # A time of the schedule that has passed is not missed.
-        self._status = self._status.model_copy(update={"next_schedule_time": before.next_schedule_time})
+        self._update(next_schedule_time=before.next_schedule_time)
         self._conclude("False", "AwaitingTurn", text)
         await self._write("Pending")
 
@@ -108,11 +109,8 @@ class PlanRun:
         spec, plans, times = self._plan.spec, self._plans, self._plan.spec.times
         if times is not None and self._status.next_schedule_time is None:
             # In the status before the first eviction: after a restart the time does not count as missed.
-            due = {
-                "last_schedule_time": times.last_until(plans.now()),
-                "next_schedule_time": times.first_after(plans.now()),
-            }
-            self._status = self._status.model_copy(update=due)
+            now = plans.now()
+            self._update(last_schedule_time=times.last_until(now), next_schedule_time=times.first_after(now))
         left = spec.budget.moves - self._before
         cost = None if spec.budget.cost is None else spec.budget.cost - self._cost_before
         if left <= 0 or (cost is not None and cost <= 0):
@@ -132,24 +130,17 @@ class PlanRun:
             return
         if not plans.is_current(self._plan):
             return
-        self._status = self._status.model_copy(
-            update={
-                "planned": self._before + len(found.moves),
-                "gain": found.headline[:_LONGEST_GAIN],
-                "effect": _effect_of(found.gain),
-                "cost": self._cost_before + found.cost,
-                "left_alone": tuple(
-                    LeftAlonePods(reason=each.reason[:_LONGEST_GAIN], count=each.count, pods=each.pods[:MAX_NAMED_PODS])
-                    for each in found.left_alone[:MAX_REASONS]
-                ),
-                "planned_at": plans.now(),
-                "moves": tuple(
-                    PlannedMoveStatus(
-                        pod=each.pod, uid=each.uid, source=each.source, target=each.target, cost=each.cost
-                    )
-                    for each in found.moves[:MAX_MOVES]
-                ),
-            }
+        self._update(
+            planned=self._before + len(found.moves),
+            gain=found.headline[:_LONGEST_GAIN],
+            effect=_effect_of(found.gain),
+            cost=self._cost_before + found.cost,
+            left_alone=tuple(
+                LeftAlonePods(reason=each.reason[:_LONGEST_GAIN], count=each.count, pods=each.pods[:MAX_NAMED_PODS])
+                for each in found.left_alone[:MAX_REASONS]
+            ),
+            planned_at=plans.now(),
+            moves=tuple(PlannedMoveStatus(**asdict(each)) for each in found.moves[:MAX_MOVES]),
         )
         is_held = not spec.dry_run and await self._hold_room(found)
         if not plans.is_current(self._plan):
@@ -182,10 +173,10 @@ class PlanRun:
             seconds = self._room_seconds
             is_held = await plans.hold(self._plan, found, seconds)
         if is_held:
-            members = (MemberRoomStatus(pod=each.pod, uid=each.uid, node=each.node) for each in found.room)
+            members = (MemberRoomStatus(**asdict(each)) for each in found.room)
             until = full_second(plans.now() + timedelta(seconds=seconds))
             room = GangRoom(until=until, members=tuple(members)[:MAX_MEMBERS])
-        self._status = self._status.model_copy(update={"room": room})
+        self._update(room=room)
         return is_held
 
     @property
@@ -201,7 +192,7 @@ class PlanRun:
         if room is not None:
             self._plans.extend(self._plan, seconds)
             until = full_second(self._plans.now() + timedelta(seconds=seconds))
-            self._status = self._status.model_copy(update={"room": room.model_copy(update={"until": until})})
+            self._update(room=room.model_copy(update={"until": until}))
 
     async def suspend(self, before: RebalancePlanStatus) -> None:
         """Write that no moves are made; the moves of the earlier spec stay in the status."""
@@ -327,18 +318,25 @@ class PlanRun:
     def _mark(self, number: int, state: str, awaited: AwaitedPod | None = None) -> None:
         moves = list(self._status.moves)
         moves[number] = moves[number].model_copy(update={"state": state, "awaited": awaited})
-        self._status = self._status.model_copy(update={"moves": tuple(moves)})
+        self._update(moves=tuple(moves))
 
     def _mark_moved(self, number: int) -> None:
         self._mark(number, "Moved")
         status = self._status
         # After a restart, no other move takes this replacement for its own.
         moves = tuple(self._plans.moves.with_replacements(each) for each in status.moves)
-        update = {"moves": moves, "moved": status.moved + 1, "moved_cost": status.moved_cost + moves[number].cost}
-        self._status = status.model_copy(update={**update, "last_moved_at": full_second(self._plans.now())})
+        self._update(
+            moves=moves,
+            moved=status.moved + 1,
+            moved_cost=status.moved_cost + moves[number].cost,
+            last_moved_at=full_second(self._plans.now()),
+        )
+
+    def _update(self, **fields: Any) -> None:
+        self._status = self._status.model_copy(update=fields)
 
     async def _write(self, phase: str) -> None:
-        self._status = self._status.model_copy(update={"phase": phase})
+        self._update(phase=phase)
         meta = self._plan.metadata
         # Of two writes at the same time the older one could arrive last.
         async with self._write_turn:
@@ -349,7 +347,7 @@ class PlanRun:
         update = ConditionUpdate(COMPLETED, "True" if status == "True" else "False", reason, message)
         generation, now = self._plan.metadata.generation, self._plans.now()
         conditions = set_condition(list(self._status.conditions), update, generation, now)
-        self._status = self._status.model_copy(update={"conditions": tuple(conditions)})
+        self._update(conditions=tuple(conditions))
 
     async def _end(self, phase: str, status: str, reason: str, message: str) -> None:
         gang, is_held = self._plan.spec.gang, self._plans.rooms.is_held(self._plan.metadata.name)
@@ -357,9 +355,9 @@ class PlanRun:
             self._extend_room(gang.hold_seconds)
         else:
             self._plans.rooms.release(self._plan.metadata.name)
-            self._status = self._status.model_copy(update={"room": None})
+            self._update(room=None)
         self._conclude(status, reason, message)
-        self._status = self._status.model_copy(update={"completed_at": self._plans.now()})
+        self._update(completed_at=self._plans.now())
         kind = "Normal" if status == "True" else "Warning"
         self._plans.record(self._plan, kind, "Completed" if status == "True" else "Stopped", message)
         # At last: after an error it is written again, and the event is not recorded again.
@@ -415,15 +413,9 @@ def _with_missing(found: PlanDocument) -> str:
 
 
 def _effect_of(gain: PlanGain) -> PlanEffect:
-    return PlanEffect(
-        nodes_emptied=len(gain.nodes_emptied),
-        empty_nodes=gain.nodes_emptied[:MAX_NAMED_NODES],
-        pieces_before=gain.pieces_before,
-        pieces_after=gain.pieces_after,
-        excess_before=gain.excess_before,
-        excess_after=gain.excess_after,
-        gang_fits=gain.gang_fits,
-    )
+    fields = asdict(gain)
+    names: tuple[str, ...] = fields.pop("nodes_emptied")
+    return PlanEffect(nodes_emptied=len(names), empty_nodes=names[:MAX_NAMED_NODES], **fields)
 
 
 def full_second(moment: datetime) -> datetime:

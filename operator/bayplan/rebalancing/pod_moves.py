@@ -13,10 +13,10 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from bayplan.fit.room_holding import RoomHolding
-from bayplan.rebalancing.documents import PlannedMove
+from bayplan.fit.room_search import RoomHolding
+from bayplan.rebalancing.gang_rooms import record_plan_event
+from bayplan.rebalancing.plan_documents import PlannedMove
 from bayplan.resources.rebalance_plan import MAX_PODS_OF_NODE, AwaitedPod, PlannedMoveStatus, RebalancePlan
-from bayplan.resources.resource_model import API_VERSION
 from scheduler_core.dry_run_assembly import plan_search
 from scheduler_core.errors import ClusterWriteError, NotFoundError, SchedulerCoreError
 from scheduler_core.gangs.held_room import EndReason, HeldPod, HeldRoom, Holder, OwnPods, Terms
@@ -24,7 +24,7 @@ from scheduler_core.model.meta import ObjectMeta, OwnerReference
 from scheduler_core.model.pod import Container, Pod, PodSpec, PodStatus, ResourceClaimReference, ResourceRequirements
 from scheduler_core.model.pod_requests import CPU
 from scheduler_core.model.pod_volumes import NO_VOLUMES
-from scheduler_core.ports import Clock, Event, ObjectReference
+from scheduler_core.ports import Clock
 from scheduler_core.rebalance.requests import RebalanceRequest
 from scheduler_core.scheduler import Scheduler
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
@@ -270,7 +270,8 @@ class PodMoves:
             if not order.is_current():
                 return CHANGED
             await self._evictions.evict(meta.namespace, meta.name, meta.uid)
-            self._record(order)
+            note = f"Evicted pod {move.pod}, whose replacement gets node {move.target}"
+            record_plan_event(self._scheduler, order.plan, "Normal", "Evicted", note)
             return await self.outcome(held)
         except EvictionRefusedError:
             raise
@@ -345,12 +346,6 @@ class PodMoves:
         if not await self._holding.hold(room):
             return None
         return AwaitedMove(plan, pod, replacement.node_name, room, ended, frozenset(room.settled))
-
-    def _record(self, order: MoveOrder) -> None:
-        meta, move = order.plan.metadata, order.move
-        note = f"Evicted pod {move.pod}, whose replacement gets node {move.target}"
-        regarding = ObjectReference("RebalancePlan", meta.name, "", meta.uid, API_VERSION)
-        self._scheduler.context.writer.record(Event(regarding, "Normal", "Evicted", "Rebalancing", note))
 
 
 def is_unconstrained(info: PodInfo) -> bool:

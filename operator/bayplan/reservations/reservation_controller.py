@@ -14,7 +14,6 @@ again from the status, before the first cycle.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -26,22 +25,22 @@ from typing import Any, Protocol
 from pydantic import ValidationError
 
 from bayplan.fit.claim_templates import claim_template_manifests, named_templates
-from bayplan.fit.room_holding import RoomHolding
-from bayplan.fit.room_search import FitDryRun, FitResult
+from bayplan.fit.room_search import FitDryRun, FitResult, RoomHolding
 from bayplan.gangs.group_sources import priority_class_manifests
 from bayplan.kube.custom_resources import ObjectPath, replace_status
 from bayplan.kube.http.connection import ApiConnection
-from bayplan.kube.timing import delay_of_try
+from bayplan.kube.timing import delay_of_try, wait_at_most
 from bayplan.reservations.reservation_list import ListedReservation, listed_reservation
 from bayplan.reservations.reserved_pods import (
     KIND,
+    RoomLeft,
     holder_of,
     manifests_of,
     pods_prefix,
     prioritized,
+    rooms_left,
     without_searched_names,
 )
-from bayplan.reservations.room_restoring import RoomLeft, rooms_left
 from bayplan.resources.conditions import ConditionUpdate, find_condition, problems_message, set_condition
 from bayplan.resources.missing_references import missing_of_reservation, scheduler_name_of
 from bayplan.resources.node_reservation import (
@@ -54,6 +53,7 @@ from bayplan.resources.node_reservation import (
 )
 from bayplan.resources.object_store import Body, ObjectStore
 from bayplan.resources.resource_model import API_VERSION, GROUP, VERSION, CustomResource
+from bayplan.texts.document_formats import counted, listed
 from scheduler_core.config.validation import did_you_mean
 from scheduler_core.errors import ClusterWriteError, ConfigError, NotFoundError, Problem, SchedulerCoreError
 from scheduler_core.fit.requests import FitRequest
@@ -194,10 +194,7 @@ class ReservationController:
 
     async def settle(self) -> None:
         """Wait until :attr:`restored` is set, at most :data:`SETTLE_SECONDS`."""
-        try:
-            async with asyncio.timeout(SETTLE_SECONDS):
-                await self.restored.wait()
-        except TimeoutError:
+        if not await wait_at_most(self.restored, SETTLE_SECONDS):
             log.warning("Scheduling begins before the room of all NodeReservations is held again")
 
     # -- reconciling --------------------------------------------------------------------------------------------
@@ -208,9 +205,7 @@ class ReservationController:
             await self.look()
             if all(record.is_restored and not record.lost for record in self._records.values()):
                 self.restored.set()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_LOOK_SECONDS):
-                    await self._has_changed.wait()
+            await wait_at_most(self._has_changed, _LOOK_SECONDS)
 
     async def look(self) -> None:
         """Handle each reservation once."""
@@ -623,7 +618,7 @@ class ReservationController:
         if record.shown == shown or not slots:
             return
         record.remaining = room.free
-        message = f"Room for {_pods(len(slots))} is held on {_names(slots)}"
+        message = f"Room for {counted(len(slots), 'pod')} is held on {_names(slots)}"
         if room.terms.in_the_way:
             count, priority = len(room.terms.in_the_way), room.reservation.priority
             message += f"; pods there must end first, or are evicted for its pods of priority {priority}: {count}"
@@ -720,22 +715,19 @@ class ReservationController:
 
 
 class ReservationWrites:
-    """Requests to the API server."""
+    """Implementation of :class:`ReservationRequests`."""
 
     def __init__(self, connection: ApiConnection) -> None:
         self._connection = connection
 
     async def write_status(self, namespace: str, name: str, uid: str, status: Mapping[str, Any]) -> None:
-        """Replace the status of a NodeReservation; raises NotFoundError if the one with this UID is gone."""
         path = ObjectPath(GROUP, VERSION, NodeReservation.definition.plural, name, namespace)
         await replace_status(self._connection, path, uid, status)
 
     async def priority_classes(self) -> Sequence[dict[str, Any]]:
-        """Return the PriorityClasses of the cluster, as manifests."""
         return await priority_class_manifests(self._connection)
 
     async def claim_templates(self, namespace: str, names: Collection[str]) -> Sequence[dict[str, Any]]:
-        """Return those of the named ResourceClaimTemplates that exist, as manifests."""
         return await claim_template_manifests(self._connection, namespace, names)
 
 
@@ -761,10 +753,7 @@ def _node_names(room: HeldRoom) -> set[str]:
 
 
 def _names(slots: Iterable[Slot]) -> str:
-    """Return the nodes of slots: the first ones, and the number of the others."""
-    names = sorted({slot.node_name for slot in slots})
-    more = len(names) - _SHOWN_NODES
-    return ", ".join(names[:_SHOWN_NODES]) + (f" and {more} more" if more > 0 else "")
+    return listed(sorted({slot.node_name for slot in slots}), _SHOWN_NODES)
 
 
 def _of_template(reservation: NodeReservation, problems: Iterable[Problem]) -> list[Problem]:
@@ -780,10 +769,6 @@ def _of_template(reservation: NodeReservation, problems: Iterable[Problem]) -> l
     return found
 
 
-def _pods(count: int) -> str:
-    return f"{count} pod{'' if count == 1 else 's'}"
-
-
 def _where(nodes: Iterable[str]) -> str:
     """Return the first node and the number of the others, short enough for a column of ``kubectl get``."""
     names = sorted(nodes)
@@ -791,7 +776,6 @@ def _where(nodes: Iterable[str]) -> str:
 
 
 def _counts(slots: Iterable[Slot]) -> Counter[str]:
-    """Return the number of slots by node."""
     return Counter(slot.node_name for slot in slots)
 
 

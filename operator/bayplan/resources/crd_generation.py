@@ -104,14 +104,12 @@ def part_of(resource: type[CustomResource], name: str) -> type[BaseModel]:
 
 
 def rendered(resource: type[CustomResource]) -> str:
-    """Render the CustomResourceDefinition of a resource as a YAML file."""
     return _HEADER + yaml.dump(
         definition_of(resource), Dumper=PlainDumper, sort_keys=False, width=110, allow_unicode=True
     )
 
 
 def write_files(files: Mapping[Path, str]) -> None:
-    """Write files and their directories."""
     for path, text in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")

@@ -1,16 +1,24 @@
-"""Bounds and CEL rules for the parts of a spec whose models are in the scheduler core; ``crd_generation`` adds them.
+"""Bounds and CEL rules of specs: of fields that several custom resources have, and of models in the scheduler core.
+
+``crd_generation`` adds those of the core's models.
 
 Every rule is a rule of the core's models, too: the API server only rejects sooner. They are not in the models because
 the core does not depend on the API server, and a file has no such bounds. Every list and string has a bound, because
 the API server estimates a rule's cost from them.
 """
 
-from typing import Any
+import re
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
 
+from pydantic import Field, WithJsonSchema
 from pydantic.config import JsonDict
 
 from bayplan.resources.resource_model import MAX_KEY_LENGTH, MAX_NAME_LENGTH
+from scheduler_core.config.config_model import INT64_MAX, RuleProblem
 from scheduler_core.config.gang_owners import KNOWN_OWNERS, MAX_LABELS, MAX_OWNERS
+from scheduler_core.errors import QuantityError
+from scheduler_core.model.pod_requests import nano
 
 DNS_NAME_PATTERN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
 _LABEL_KEY_NAME = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
@@ -52,6 +60,81 @@ EXTENDED_RESOURCE_RULE: JsonDict = {
 }
 ARGS_SCHEMA: JsonDict = {"x-kubernetes-preserve-unknown-fields": True, "maxProperties": MAX_ARGS}
 """Args are not validated here: the plugin defines them, and the operator validates them with the plugin's model."""
+
+# -- fields of several custom resources -------------------------------------------------------------------------------
+
+_MAX_RESOURCES = 64
+_MAX_AMOUNT_LENGTH = 64
+_SHOWN = 64
+_AMOUNT_MESSAGE = 'must be an amount of 0 or more, such as 4, "500m" or "64Gi"'
+_CLASS_MESSAGE = 'must be the name of a PriorityClass: lower case letters, digits, "-" and "."'
+
+Quantity = Annotated[
+    str | int,
+    WithJsonSchema(
+        {
+            "x-kubernetes-int-or-string": True,
+            "maxLength": _MAX_AMOUNT_LENGTH,
+            "x-kubernetes-validations": [
+                {
+                    "rule": "type(self) == int ? self >= 0 : isQuantity(self) && "
+                    "!quantity(self).isLessThan(quantity('0'))",
+                    "message": _AMOUNT_MESSAGE,
+                }
+            ],
+        }
+    ),
+]
+
+
+def is_amount(amount: str | int) -> bool:
+    """Return whether the API server accepts a quantity; its length is checked first, for Python's integer limit."""
+    if isinstance(amount, int):
+        return 0 <= amount <= INT64_MAX
+    try:
+        return len(amount) <= _MAX_AMOUNT_LENGTH and nano(amount) >= 0
+    except QuantityError:
+        return False
+
+
+def amounts(description: str, *, min_length: int | None = None) -> Any:
+    """Return an optional field for amounts by resource."""
+    return Field(
+        default=None,
+        min_length=min_length,
+        description=description,
+        json_schema_extra={"maxProperties": _MAX_RESOURCES},
+    )
+
+
+def amount_problems(field: str, given: Mapping[str, str | int] | None) -> Iterator[RuleProblem]:
+    """Check that amounts can be parsed and are not negative."""
+    for name, amount in (given or {}).items():
+        if not is_amount(amount):
+            shown = amount[:_SHOWN] if isinstance(amount, str) else min(max(amount, -INT64_MAX), INT64_MAX)
+            yield RuleProblem((field, name), f'{_AMOUNT_MESSAGE}, not "{shown}"')
+
+
+def priority_class_name(description: str) -> Any:
+    """Return an optional field for the name of a PriorityClass."""
+    return Field(
+        default=None,
+        min_length=1,
+        description=description,
+        json_schema_extra={
+            "maxLength": MAX_NAME_LENGTH,
+            "x-kubernetes-validations": [matches(DNS_NAME_PATTERN, _CLASS_MESSAGE)],
+        },
+    )
+
+
+def class_problems(name: str | None) -> Iterator[RuleProblem]:
+    """Check the name of a PriorityClass."""
+    if name and not re.fullmatch(DNS_NAME_PATTERN, name):
+        yield RuleProblem(("priorityClassName",), f'{_CLASS_MESSAGE}, not "{name[:_SHOWN]}"')
+
+
+# -- models of the core -----------------------------------------------------------------------------------------------
 
 _BINDER_RULE: JsonDict = {
     "rule": "self.filter(e, has(e.bindVerb) && size(e.bindVerb) > 0).size() <= 1",

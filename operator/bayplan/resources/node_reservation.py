@@ -8,9 +8,10 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from bayplan.resources.conditions import Condition, conditions_field, generation_field
+from bayplan.resources.crd_rules import Quantity, amount_problems, amounts, class_problems, priority_class_name
 from bayplan.resources.pod_group import Topology
 from bayplan.resources.resource_model import (
     CustomResource,
@@ -18,12 +19,14 @@ from bayplan.resources.resource_model import (
     ResourceDefinition,
     StatusModel,
     Timestamp,
+    cel_rules,
     condition_column,
     count,
     entries,
+    kept,
+    number,
     text,
 )
-from bayplan.resources.spec_fields import Quantity, amount_problems, amounts, class_problems, priority_class_name
 from scheduler_core.config.config_model import INT32_MAX, ConfigModel, RuleProblem
 
 MAX_COUNT = 1000
@@ -49,13 +52,7 @@ class ReservationOwnerReference(ConfigModel):
 class ReservationOwner(ConfigModel):
     """The pods that use the room: those of the reservation's namespace that meet every condition."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "x-kubernetes-validations": [
-                {"rule": "has(self.labels) || has(self.ownerReference) || has(self.podGroup)", "message": _ONE_OWNER}
-            ]
-        }
-    )
+    model_config = cel_rules(("has(self.labels) || has(self.ownerReference) || has(self.podGroup)", _ONE_OWNER))
 
     labels: dict[str, Annotated[str, Field(max_length=63)]] | None = Field(
         default=None,
@@ -77,21 +74,13 @@ class ReservationOwner(ConfigModel):
 class NodeReservationSpec(ConfigModel):
     """The room, and the pods that use it."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "x-kubernetes-validations": [
-                {"rule": "has(self.resources) != has(self.template)", "message": _ONE_FORM},
-                {"rule": "!(has(self.priority) && has(self.priorityClassName))", "message": _ONE_PRIORITY},
-            ]
-        }
+    model_config = cel_rules(
+        ("has(self.resources) != has(self.template)", _ONE_FORM),
+        ("!(has(self.priority) && has(self.priorityClassName))", _ONE_PRIORITY),
     )
 
-    count: int = Field(
-        default=1,
-        ge=1,
-        le=MAX_COUNT,
-        description="Number of pods that room is reserved for: all of them, or none. Default: 1.",
-        json_schema_extra={"x-keep-default": True},
+    count: int = kept(
+        1, "Number of pods that room is reserved for: all of them, or none. Default: 1.", ge=1, le=MAX_COUNT
     )
     resources: dict[str, Quantity] | None = amounts(
         "Requests of one pod, such as `{cpu: 4, nvidia.com/gpu: 1}`.", min_length=1
@@ -107,19 +96,15 @@ class NodeReservationSpec(ConfigModel):
         description="Topology domain, such as a zone or a rack, that all pods share. Default: any nodes.",
     )
     owner: ReservationOwner = Field(description="The pods that use the room.")
-    ttl_seconds: int | None = Field(
-        default=None,
-        ge=1,
-        le=INT32_MAX,
-        description="Seconds after its creation at which the reservation expires. Default: it ends when its pods are "
+    ttl_seconds: int | None = number(
+        "Seconds after its creation at which the reservation expires. Default: it ends when its pods are "
         "bound, or when it is deleted.",
+        ge=1,
     )
-    priority: int | None = Field(
-        default=None,
-        ge=-INT32_MAX,
-        le=INT32_MAX,
-        description="Priority of the room: pods and reservations of higher priority may use it. Default: that of the "
+    priority: int | None = number(
+        "Priority of the room: pods and reservations of higher priority may use it. Default: that of the "
         "template, or 0.",
+        ge=-INT32_MAX,
     )
     priority_class_name: str | None = priority_class_name("PriorityClass of the room, instead of priority.")
     scheduler_name: str | None = text(

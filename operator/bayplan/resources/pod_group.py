@@ -10,7 +10,14 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import ConfigDict, Field, WithJsonSchema
 
 from bayplan.resources.conditions import Condition, conditions_field, generation_field
-from bayplan.resources.crd_rules import is_label_key
+from bayplan.resources.crd_rules import (
+    Quantity,
+    amount_problems,
+    amounts,
+    class_problems,
+    is_label_key,
+    priority_class_name,
+)
 from bayplan.resources.resource_model import (
     CustomResource,
     ObjectRule,
@@ -21,9 +28,10 @@ from bayplan.resources.resource_model import (
     condition_column,
     count,
     entries,
+    kept,
+    number,
     text,
 )
-from bayplan.resources.spec_fields import Quantity, amount_problems, amounts, class_problems, priority_class_name
 from scheduler_core.config.config_model import INT32_MAX, ConfigModel, RuleProblem
 from scheduler_core.config.validation import qualified_name_problems
 
@@ -98,11 +106,10 @@ class Topology(ConfigModel):
             ],
         },
     )
-    mode: Literal["Required", "Preferred"] = Field(
-        default="Required",
-        description="Required (default): all members are placed in one domain, or none is. Preferred: one domain if "
+    mode: Literal["Required", "Preferred"] = kept(
+        "Required",
+        "Required (default): all members are placed in one domain, or none is. Preferred: one domain if "
         "the group fits, several otherwise.",
-        json_schema_extra={"x-keep-default": True},
     )
 
     def rule_problems(self) -> Iterator[RuleProblem]:
@@ -122,13 +129,12 @@ class Topology(ConfigModel):
 class Healing(ConfigModel):
     """What happens to the room of a member that is deleted, fails or loses its node while the group runs."""
 
-    hold_seconds: int = Field(
-        default=DEFAULT_HOLD_SECONDS,
+    hold_seconds: int = kept(
+        DEFAULT_HOLD_SECONDS,
+        "Seconds for which the room of a lost member is held for its replacement, from the moment when the "
+        "member no longer uses it. Pods of higher priority may use it. 0: no room is held.",
         ge=0,
         le=_MAX_HOLD_SECONDS,
-        description="Seconds for which the room of a lost member is held for its replacement, from the moment when the "
-        "member no longer uses it. Pods of higher priority may use it. 0: no room is held.",
-        json_schema_extra={"x-keep-default": True},
     )
 
 
@@ -145,12 +151,10 @@ class PodGroupSpec(ConfigModel):
         "Total requests of minMember members, such as `{cpu: 64, memory: 256Gi}`. If set, the group is not "
         "attempted while less than this is free in the cluster."
     )
-    schedule_timeout_seconds: int | None = Field(
-        default=None,
-        ge=1,
-        le=INT32_MAX,
-        description="Seconds without success after which the group is reported Unschedulable, loses its reservation "
+    schedule_timeout_seconds: int | None = number(
+        "Seconds without success after which the group is reported Unschedulable, loses its reservation "
         "and waits behind its peers.",
+        ge=1,
     )
     priority_class_name: str | None = priority_class_name(
         "PriorityClass of the group in the queue. Default: the highest priority of its members."
@@ -159,17 +163,13 @@ class PodGroupSpec(ConfigModel):
         default=None,
         description="Topology domain, such as a zone or a rack, that all members share. Default: any nodes.",
     )
-    disruption: Literal["Pod", "Group"] = Field(
-        default="Pod",
-        description="What a preemption may evict of the group. Pod (default): single members. Group: all members or "
-        "none.",
-        json_schema_extra={"x-keep-default": True},
+    disruption: Literal["Pod", "Group"] = kept(
+        "Pod", "What a preemption may evict of the group. Pod (default): single members. Group: all members or none."
     )
-    queueing: Literal["Strict", "BestEffort"] = Field(
-        default="BestEffort",
-        description="What happens when smaller pods overtake the group. Strict: after some time, capacity is reserved "
+    queueing: Literal["Strict", "BestEffort"] = kept(
+        "BestEffort",
+        "What happens when smaller pods overtake the group. Strict: after some time, capacity is reserved "
         "for it as it becomes free. BestEffort (default): they overtake it.",
-        json_schema_extra={"x-keep-default": True},
     )
 
     healing: Healing | None = Field(

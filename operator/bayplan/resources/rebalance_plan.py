@@ -6,10 +6,11 @@ By default a plan is a dry run: the status has the moves, and nothing is evicted
 from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
+from pydantic.config import JsonDict
 
 from bayplan.resources.conditions import Condition, conditions_field, generation_field
-from bayplan.resources.crd_rules import matches
+from bayplan.resources.crd_rules import Quantity, is_amount, matches
 from bayplan.resources.cron_schedule import MAX_LENGTH, MESSAGE, PATTERN, CronSchedule, cron_schedule
 from bayplan.resources.resource_model import (
     MAX_NAME_LENGTH,
@@ -18,12 +19,14 @@ from bayplan.resources.resource_model import (
     ResourceDefinition,
     StatusModel,
     Timestamp,
+    cel_rules,
     condition_column,
     count,
     entries,
+    kept,
+    number,
     text,
 )
-from bayplan.resources.spec_fields import Quantity, is_amount
 from scheduler_core.config.config_model import INT32_MAX, INT64_MAX, ConfigModel, RuleProblem
 from scheduler_core.model.movable_pod import LONGEST_OWNER, MOST_REQUESTS
 
@@ -54,14 +57,19 @@ Labels = dict[str, Annotated[str, Field(max_length=63)]]
 Name = Annotated[str, Field(max_length=MAX_NAME_LENGTH)]
 
 
+def _names(description: str) -> Any:
+    schema: JsonDict = {"maxItems": _MAX_NAMES, "x-kubernetes-list-type": "set"}
+    return Field(default=(), strict=False, description=description, json_schema_extra=schema)
+
+
+def _amount(description: str) -> Any:
+    return number(description, ge=0, le=INT64_MAX)
+
+
 class DrainedNodes(ConfigModel):
     """Nodes from which all pods are moved that may be moved."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "x-kubernetes-validations": [{"rule": "has(self.nodes) || has(self.labels)", "message": _NODES_OR_LABELS}]
-        }
-    )
+    model_config = cel_rules(("has(self.nodes) || has(self.labels)", _NODES_OR_LABELS))
 
     nodes: tuple[Name, ...] | None = Field(
         default=None,
@@ -96,31 +104,20 @@ class GangReference(ConfigModel):
 
     namespace: str = text("Namespace of the PodGroup.", 63, min_length=1)
     name: str = text("Name of the PodGroup.", min_length=1)
-    hold_seconds: int = Field(
-        default=_HOLD_SECONDS,
+    hold_seconds: int = kept(
+        _HOLD_SECONDS,
+        "Maximum time after the last move for which the room is held for the gang. 0: the room is held "
+        f"only while moves are made. Default: {_HOLD_SECONDS}.",
         ge=0,
         le=86400,
-        description="Maximum time after the last move for which the room is held for the gang. 0: the room is held "
-        f"only while moves are made. Default: {_HOLD_SECONDS}.",
-        json_schema_extra={"x-keep-default": True},
     )
 
 
 class PlanScope(ConfigModel):
     """Pods that may be moved, and nodes that they may leave."""
 
-    profiles: tuple[Name, ...] = Field(
-        default=(),
-        strict=False,
-        description="Scheduler names of the pods. Default: all live profiles.",
-        json_schema_extra={"maxItems": _MAX_NAMES, "x-kubernetes-list-type": "set"},
-    )
-    namespaces: tuple[Name, ...] = Field(
-        default=(),
-        strict=False,
-        description="Namespaces of the pods. Default: all.",
-        json_schema_extra={"maxItems": _MAX_NAMES, "x-kubernetes-list-type": "set"},
-    )
+    profiles: tuple[Name, ...] = _names("Scheduler names of the pods. Default: all live profiles.")
+    namespaces: tuple[Name, ...] = _names("Namespaces of the pods. Default: all.")
     pod_labels: Labels | None = Field(
         default=None, max_length=_MAX_LABELS, description="Labels that the pods have. Default: any."
     )
@@ -134,45 +131,29 @@ class PlanScope(ConfigModel):
 class PlanBudget(ConfigModel):
     """What the moves may cost."""
 
-    moves: int = Field(
-        default=_MOVES,
-        ge=1,
-        le=MAX_MOVES,
-        description=f"Maximum number of moves. Default: {_MOVES}.",
-        json_schema_extra={"x-keep-default": True},
+    moves: int = kept(_MOVES, f"Maximum number of moves. Default: {_MOVES}.", ge=1, le=MAX_MOVES)
+    cost: int | None = number(
+        "Maximum sum of costs: 1 for each move, and the pod-deletion-cost of the pod. Default: no limit.", ge=1
     )
-    cost: int | None = Field(
-        default=None,
-        ge=1,
-        le=INT32_MAX,
-        description="Maximum sum of costs: 1 for each move, and the pod-deletion-cost of the pod. Default: no limit.",
-    )
-    concurrent_moves: int = Field(
-        default=1,
+    concurrent_moves: int = kept(
+        1,
+        "Maximum number of moves that are made at the same time. Pods with constraints to other pods, "
+        "volumes or resource claims are moved alone, and with movesPerMinute all pods are. Default: 1.",
         ge=1,
         le=_MAX_CONCURRENT,
-        description="Maximum number of moves that are made at the same time. Pods with constraints to other pods, "
-        "volumes or resource claims are moved alone, and with movesPerMinute all pods are. Default: 1.",
-        json_schema_extra={"x-keep-default": True},
     )
-    moves_per_minute: int | None = Field(
-        default=None, ge=1, le=INT32_MAX, description="Maximum number of moves in a minute. Default: no limit."
-    )
+    moves_per_minute: int | None = number("Maximum number of moves in a minute. Default: no limit.", ge=1)
 
 
 class RebalancePlanSpec(ConfigModel):
     """What the moves are to reach, and within which limits."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "x-kubernetes-validations": [
-                {"rule": "(self.objective == 'Drain') == has(self.drain)", "message": _NEEDS_NODES},
-                {"rule": "(self.objective == 'MakeRoom') == has(self.gang)", "message": _NEEDS_GANG},
-                {"rule": "(self.objective == 'Defragment') == has(self.defragment)", "message": _NEEDS_PIECE},
-                {"rule": "!(has(self.schedule) && has(self.intervalSeconds))", "message": _ONE_REPETITION},
-                {"rule": "!has(self.timeZone) || has(self.schedule)", "message": _NEEDS_SCHEDULE},
-            ]
-        }
+    model_config = cel_rules(
+        ("(self.objective == 'Drain') == has(self.drain)", _NEEDS_NODES),
+        ("(self.objective == 'MakeRoom') == has(self.gang)", _NEEDS_GANG),
+        ("(self.objective == 'Defragment') == has(self.defragment)", _NEEDS_PIECE),
+        ("!(has(self.schedule) && has(self.intervalSeconds))", _ONE_REPETITION),
+        ("!has(self.timeZone) || has(self.schedule)", _NEEDS_SCHEDULE),
     )
 
     objective: Objective = Field(
@@ -185,21 +166,16 @@ class RebalancePlanSpec(ConfigModel):
     gang: GangReference | None = Field(default=None, description="The gang, with objective MakeRoom.")
     scope: PlanScope = Field(default=PlanScope(), description="Pods that may be moved. Default: all.")
     budget: PlanBudget = Field(default=PlanBudget(), description="Limits of the moves.")
-    dry_run: bool = Field(
-        default=True,
-        description="True (default): the status has the moves, and no pod is evicted. False: the moves are made.",
-        json_schema_extra={"x-keep-default": True},
+    dry_run: bool = kept(
+        True, "True (default): the status has the moves, and no pod is evicted. False: the moves are made."
     )
     suspend: bool = Field(
         default=False,
         description="True: no move begins until it is false again; a move that has begun is finished. Then the plan is "
         "made again, with a new budget.",
     )
-    interval_seconds: int | None = Field(
-        default=None,
-        ge=60,
-        le=INT32_MAX,
-        description="Seconds after the end of a plan at which the next one is made. Default: one plan.",
+    interval_seconds: int | None = number(
+        "Seconds after the end of a plan at which the next one is made. Default: one plan.", ge=60
     )
     schedule: str | None = Field(
         default=None,
@@ -213,13 +189,12 @@ class RebalancePlanSpec(ConfigModel):
         description="Time zone of the schedule, such as Europe/Berlin. Default: UTC.",
         json_schema_extra={"maxLength": _MAX_ZONE_LENGTH},
     )
-    move_timeout_seconds: int = Field(
-        default=_SECONDS,
+    move_timeout_seconds: int = kept(
+        _SECONDS,
+        "Maximum time of one move, until the replacement is bound to its node; then the plan stops. "
+        f"Default: {_SECONDS}.",
         ge=10,
         le=3600,
-        description="Maximum time of one move, until the replacement is bound to its node; then the plan stops. "
-        f"Default: {_SECONDS}.",
-        json_schema_extra={"x-keep-default": True},
     )
 
     @property
@@ -243,10 +218,6 @@ class RebalancePlanSpec(ConfigModel):
             yield RuleProblem(("gang",), _NEEDS_GANG)
         if (self.objective == "Defragment") != (self.defragment is not None):
             yield RuleProblem(("defragment",), _NEEDS_PIECE)
-
-
-def _amount(description: str) -> Any:
-    return Field(default=None, ge=0, le=INT64_MAX, description=description)
 
 
 class AwaitedPod(StatusModel):

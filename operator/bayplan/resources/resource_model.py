@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Self
 from msgspec import Struct
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, PlainSerializer, WithJsonSchema
 from pydantic.alias_generators import to_camel
-from pydantic.config import JsonDict
+from pydantic.config import JsonDict, JsonValue
 
 from scheduler_core.config.config_model import INT32_MAX, ConfigModel
 from scheduler_core.config.validation import field_path, validate
@@ -194,6 +194,22 @@ def text(description: str, limit: int = MAX_NAME_LENGTH, *, default: Any = ..., 
 
 def count(description: str, *, default: Any = ..., limit: int = INT32_MAX) -> Any:
     return Field(default=default, ge=0, le=limit, description=description)
+
+
+def number(description: str, *, ge: int, le: int = INT32_MAX) -> Any:
+    """Return an optional field for a number."""
+    return Field(default=None, ge=ge, le=le, description=description)
+
+
+def kept(default: Any, description: str, *, ge: int | None = None, le: int | None = None) -> Any:
+    """Return a field whose default the API server writes into the object, so that a later version cannot change it."""
+    return Field(default=default, ge=ge, le=le, description=description, json_schema_extra={"x-keep-default": True})
+
+
+def cel_rules(*rules: tuple[str, str]) -> ConfigDict:
+    """Return the configuration of a model whose objects the API server validates by CEL rules, with their messages."""
+    found: list[JsonValue] = [{"rule": rule, "message": message} for rule, message in rules]
+    return ConfigDict(json_schema_extra={"x-kubernetes-validations": found})
 
 
 def entries(description: str, limit: int, *, key: str = "") -> Any:

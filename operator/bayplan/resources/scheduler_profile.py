@@ -25,6 +25,7 @@ from bayplan.resources.resource_model import (
     condition_column,
     count,
     entries,
+    number,
     text,
 )
 from scheduler_core.config import plugin_set_types as plugins_config
@@ -189,18 +190,14 @@ class SchedulerProfileSpec(ProfileSettings):
         default=None,
         min_length=1,
     )
-    sample_percent: int | None = Field(
-        default=None,
-        ge=1,
-        le=100,
-        description="Percentage of the live profile's decisions that a shadow makes, too. Default: 100.",
+    sample_percent: int | None = number(
+        "Percentage of the live profile's decisions that a shadow makes, too. Default: 100.", ge=1, le=100
     )
-    shadow_budget_percent: int | None = Field(
-        default=None,
+    shadow_budget_percent: int | None = number(
+        "Largest percentage of the scheduler's time that a shadow uses; further decisions are not "
+        "compared. Default: 10.",
         ge=1,
         le=100,
-        description="Largest percentage of the scheduler's time that a shadow uses; further decisions are not "
-        "compared. Default: 10.",
     )
     shadow_extenders: bool | None = Field(
         default=None,

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, TypeVar
 from aiohttp import web
 from msgspec.structs import replace
 
+from bayplan.explanation.building import explain_gang, explain_pod, named_gang
 from bayplan.explanation.documents import Explanation, GangExplanation, GangVerdict, Verdict
-from bayplan.explanation.gang_building import explain_gang, named_gang
-from bayplan.explanation.pod_building import explain_pod
 from bayplan.extenders.http_extender import extender_states
 from bayplan.fit.claim_templates import read_templates
 from bayplan.gangs.group_sources import watched_priority_classes

@@ -23,7 +23,6 @@ from bayplan.api_validation.object_validation import ObjectValidation, configura
 from bayplan.gangs.group_translation import COMPOSITE_VERSIONS, NATIVE_VERSIONS
 from bayplan.kube.served_apis import DEVICE_GROUP, DEVICE_VERSIONS
 from bayplan.resources.resource_model import API_VERSION as BAYPLAN_API
-from bayplan.simulation.object_admission import DEFAULT_NAMESPACE
 from bayplan.texts import yaml_documents
 from scheduler_core.config.plugin_args import API_VERSION as KUBE_SCHEDULER_API
 from scheduler_core.errors import ConfigError, Problem
@@ -125,6 +124,7 @@ def _exact(path: str, body: Mapping[str, Any], expected: str) -> str:
 
 
 STANDARD_INPUT = "-"
+DEFAULT_NAMESPACE = "default"
 
 T = TypeVar("T")
 

@@ -21,11 +21,10 @@ from bayplan.resources.plugin_config import PluginConfig
 from bayplan.resources.scheduler_profile import SchedulerProfile
 from bayplan.simulation.admission import AdmittedCluster
 from bayplan.simulation.cluster_files import Place, Placed
-from bayplan.simulation.memory_cluster import MemoryCluster
+from bayplan.simulation.memory_cluster import MemoryCluster, installed_plugins
 from bayplan.simulation.simulated_profiles import build_profiles
 from scheduler_core.errors import ForbiddenError, NotFoundError, Problem
 from scheduler_core.framework.object_reads import DecodedTypes
-from scheduler_core.in_tree import in_tree_registry
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import CompositePodGroup, GroupKey, GroupSource, PodGroup
 from scheduler_core.scheduler import Scheduler, SchedulerOptions
@@ -175,9 +174,7 @@ async def take_snapshot(connection: ApiConnection, options: SchedulerOptions) ->
     Returns:
         The snapshot. A resource that may not be listed, other than nodes and pods, is left out with a notice.
     """
-    registry = in_tree_registry()
-    registry.load_entry_points()
-    scheduler = Scheduler(SystemClock(), MemoryCluster(), options, registry)
+    scheduler = Scheduler(SystemClock(), MemoryCluster(), options, installed_plugins())
     cluster = await list_cluster(connection, scheduler.decoded)
     built = build_profiles(scheduler, cluster)
     scheduler.activate(built.instances)

@@ -17,11 +17,12 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 from msgspec.structs import replace
 
-from bayplan.simulation.object_admission import uid_of
+from bayplan.simulation.admission import uid_of
 from scheduler_core.errors import ConflictError, NotFoundError
 from scheduler_core.feeds.object_feed import DeviceFeed, ObjectFeed
 from scheduler_core.feeds.pod_and_node_feed import PodAndNodeFeed
 from scheduler_core.fit.claim_binding import bound, new_volume, reserved, volume_at_once
+from scheduler_core.framework.registry import Registry
 from scheduler_core.in_tree import in_tree_registry
 from scheduler_core.model.devices import (
     AllocatedDeviceStatus,
@@ -54,7 +55,6 @@ class SimulatedTimer:
         self.callback: Callable[[], None] | None = callback
 
     def cancel(self) -> None:
-        """Cancel the callback; no effect if it has run."""
         self.callback = None
 
 
@@ -72,21 +72,17 @@ class SimulatedClock:
         self._sequence = itertools.count()
 
     def now(self) -> float:
-        """Return the virtual seconds since the start."""
         return self._now
 
     def wall(self) -> datetime:
-        """Return the date and time of :meth:`now`, UTC."""
         return self._start + timedelta(seconds=self._now)
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> SimulatedTimer:
-        """Run ``callback`` when the clock has advanced by ``seconds``."""
         timer = SimulatedTimer(callback)
         heapq.heappush(self._timers, (self._now + max(0.0, seconds), next(self._sequence), timer))
         return timer
 
     async def sleep(self, seconds: float) -> None:
-        """Wait until the clock has advanced by ``seconds``; 0 lets other tasks run once."""
         if seconds <= 0:
             await asyncio.sleep(0)
             return
@@ -133,10 +129,8 @@ class MemoryStorage:
             objects: Initial objects; kinds that never change are only reported.
         """
         self._feed = feed
-        highest = 0
-        for each in objects:
-            version = each.metadata.resource_version
-            highest = max(highest, int(version) if version.isdecimal() else 0)
+        stored = tuple(objects)
+        for each in stored:
             if isinstance(each, PersistentVolume):
                 self._volumes[each.metadata.name] = each
             elif isinstance(each, PersistentVolumeClaim):
@@ -144,7 +138,7 @@ class MemoryStorage:
             elif isinstance(each, StorageClass):
                 self._classes[each.metadata.name] = each
             feed.added(each)
-        self._versions = itertools.count(highest + 1)
+        self._versions = _versions_after(stored)
         for key in sorted(self._claims):
             self._bind_immediate(self._claims[key])
 
@@ -157,7 +151,7 @@ class MemoryStorage:
             NotFoundError: The volume does not exist.
             ConflictError: The volume has another resource version.
         """
-        _check("volume", volume.metadata, self._volumes.get(volume.metadata.name))
+        _check(f'volume "{volume.metadata.name}"', volume.metadata, self._volumes.get(volume.metadata.name))
         written = self._put_volume(replace(volume, status=_BOUND))
         pointer = written.spec.claim_ref
         claim = None if pointer is None else self._claims.get(f"{pointer.namespace}/{pointer.name}")
@@ -172,7 +166,7 @@ class MemoryStorage:
             NotFoundError: The claim does not exist.
             ConflictError: The claim has another resource version.
         """
-        _check("claim", claim.metadata, self._claims.get(claim.key))
+        _check(f'claim "{claim.metadata.name}"', claim.metadata, self._claims.get(claim.key))
         written = self._put_claim(claim)
         of_class = self._classes.get(written.class_name)
         if of_class is not None:
@@ -224,11 +218,19 @@ class MemoryStorage:
         return replace(metadata, resource_version=str(next(self._versions)))
 
 
-def _check(kind: str, given: AnnotatedMeta, current: PersistentVolume | PersistentVolumeClaim | None) -> None:
+def _versions_after(objects: Iterable[StorageObject | ResourceClaim]) -> itertools.count[int]:
+    """Return the resource versions of later writes."""
+    versions = (each.metadata.resource_version for each in objects)
+    return itertools.count(max((int(each) for each in versions if each.isdecimal()), default=0) + 1)
+
+
+def _check(
+    what: str, given: ObjectMeta, current: PersistentVolume | PersistentVolumeClaim | ResourceClaim | None
+) -> None:
     if current is None or current.metadata.uid != given.uid:
-        raise NotFoundError(f'{kind} "{given.name}" not found')
+        raise NotFoundError(f"{what} not found")
     if current.metadata.resource_version != given.resource_version:
-        raise ConflictError(f'{kind} "{given.name}" has been modified; apply the change to the latest version')
+        raise ConflictError(f"{what} has been modified; apply the change to the latest version")
 
 
 WritePodStatus = Callable[[Pod, ExtendedResourceClaimStatus], None]
@@ -251,14 +253,11 @@ class MemoryClaims:
     def serve(self, objects: Iterable[DeviceObject], feed: DeviceFeed) -> None:
         """Store the initial claims, and report them, all other objects, and every later change of a claim."""
         self._feed = feed
-        highest = 0
         for each in objects:
             if isinstance(each, ResourceClaim):
-                version = each.metadata.resource_version
-                highest = max(highest, int(version) if version.isdecimal() else 0)
                 self._claims[each.key] = each
             feed.added(each)
-        self._versions = itertools.count(highest + 1)
+        self._versions = _versions_after(self._claims.values())
 
     async def read(self, claim: ResourceClaim) -> ResourceClaim:
         current = self._claims.get(claim.key)
@@ -324,10 +323,8 @@ class MemoryClaims:
 
     def _checked(self, claim: ResourceClaim) -> ResourceClaim:
         current = self._claims.get(claim.key)
-        if current is None or current.metadata.uid != claim.metadata.uid:
-            raise NotFoundError(f"resource claim {claim.key} not found")
-        if current.metadata.resource_version != claim.metadata.resource_version:
-            raise ConflictError(f"resource claim {claim.key} has been modified; apply the change to the latest version")
+        _check(f"resource claim {claim.key}", claim.metadata, current)
+        assert current is not None
         return current
 
     def _put(self, claim: ResourceClaim) -> ResourceClaim:
@@ -420,7 +417,6 @@ class MemoryCluster:
         self._replace(pod, msgspec.structs.replace(pod, metadata=metadata, spec=spec, status=status), immediately=True)
 
     async def read_pod(self, namespace: str, name: str) -> Pod | None:
-        """Return the current state of a pod; None if it does not exist."""
         return self.pod(namespace, name)
 
     def patch_pod_status(self, patch: PodStatusPatch) -> None:
@@ -486,15 +482,20 @@ class MemoryCluster:
             self._notifications.popleft()()
 
 
-def offline_scheduler() -> Scheduler:
-    """Return a scheduler without a cluster, with all installed plugins, for building profiles.
+def installed_plugins() -> Registry:
+    """Return the registry of built-in plugins and of plugins in installed packages.
 
     Raises:
         RegistryError: An installed plugin cannot be loaded.
     """
     registry = in_tree_registry()
     registry.load_entry_points()
-    return Scheduler(SimulatedClock(), MemoryCluster(), registry=registry)
+    return registry
+
+
+def offline_scheduler() -> Scheduler:
+    """Return a scheduler without a cluster, with all installed plugins, for building profiles."""
+    return Scheduler(SimulatedClock(), MemoryCluster(), registry=installed_plugins())
 
 
 def _with_annotations(metadata: ObjectMeta, binding: Binding) -> ObjectMeta:

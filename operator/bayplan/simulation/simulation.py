@@ -24,15 +24,16 @@ from msgspec import Struct
 from bayplan.extenders.http_extender import extenders_skipped_notice
 from bayplan.gangs.group_phase import Phase, Tally, evaluate_gang
 from bayplan.settings.feature_gates import FeatureGates, with_gates
-from bayplan.simulation.admission import AdmittedCluster
+from bayplan.simulation.admission import AdmittedCluster, admit
+from bayplan.simulation.cluster_files import read_cluster_files
 from bayplan.simulation.cluster_snapshot import report_surroundings
-from bayplan.simulation.memory_cluster import POD_SCHEDULED, MemoryCluster, SimulatedClock
+from bayplan.simulation.memory_cluster import POD_SCHEDULED, MemoryCluster, SimulatedClock, installed_plugins
 from bayplan.simulation.packing import NodeUsage, Packing, measure_packing, node_usages, total_devices, zones_of
 from bayplan.simulation.simulated_profiles import activate_profiles
+from bayplan.texts.document_formats import counted
 from scheduler_core.framework.diagnosis import NO_NODE_AVAILABLE
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.registry import Registry
-from scheduler_core.in_tree import in_tree_registry
 from scheduler_core.model.devices import ResourceClaim
 from scheduler_core.model.pod import Pod
 from scheduler_core.queueing.gang_members import Gang
@@ -180,11 +181,14 @@ Inspect = Callable[[Scheduler, Sequence[PodPlacement]], Awaitable[None]]
 """Reads the scheduler at the end of a run, between two cycles, with the results of the pods."""
 
 
-def installed_plugins() -> Registry:
-    """Return the registry of built-in plugins and of plugins in installed packages."""
-    registry = in_tree_registry()
-    registry.load_entry_points()
-    return registry
+def read_cluster(files: Sequence[str], *, allow_invalid: bool = False, plans_moves: bool = False) -> AdmittedCluster:
+    """Read a cluster from files, for the installed plugins.
+
+    Raises:
+        ConfigError: With every problem of the files.
+    """
+    decoded = installed_plugins().decoded_types(reads_marks=True, plans_moves=plans_moves)
+    return admit(read_cluster_files(files, decoded, allow_invalid=allow_invalid))
 
 
 def simulate(
@@ -376,17 +380,15 @@ def _pods_on_unknown_nodes(cluster: AdmittedCluster, running: list[Pod]) -> list
     lost = [pod for pod in running if pod.spec.node_name not in known]
     if not lost:
         return []
-    first = lost[0]
-    counted = "1 pod is" if len(lost) == 1 else f"{len(lost)} pods are"
-    return [f"{counted} on nodes that are not in the files, such as {first.key} on {first.spec.node_name}"]
+    are, first = "is" if len(lost) == 1 else "are", f"{lost[0].key} on {lost[0].spec.node_name}"
+    return [f"{counted(len(lost), 'pod')} {are} on nodes that are not in the files, such as {first}"]
 
 
 def _preempted(gone: list[Pod]) -> list[str]:
     if not gone:
         return []
-    counted = "1 running pod is" if len(gone) == 1 else f"{len(gone)} running pods are"
-    first = gone[0]
-    return [f"{counted} preempted, such as {first.key} on {first.spec.node_name}"]
+    are, first = "is" if len(gone) == 1 else "are", gone[0]
+    return [f"{counted(len(gone), 'running pod')} {are} preempted, such as {first.key} on {first.spec.node_name}"]
 
 
 _NO_NODE = re.compile(NO_NODE_AVAILABLE.format(count=r"\d+") + ": (?P<reasons>.*)", re.DOTALL)

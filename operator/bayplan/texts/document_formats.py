@@ -54,6 +54,14 @@ def listed(names: Sequence[str], most: int = 8) -> str:
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
+def counted(count: int, noun: str) -> str:
+    return f"1 {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def capitalized(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}"
+
+
 def as_json(document: Any) -> str:
     return printable_json(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from html import escape
 from pathlib import Path
 from typing import TypeVar
 
 from msgspec import Struct
-from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, OverflowMethod, RenderableType
 from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
@@ -219,8 +219,19 @@ class _Printable:
             yield segment if segment.control else Segment(printable(segment.text), segment.style)
 
 
-def plain_table(*headings: str) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for heading in headings:
-        table.add_column(heading, overflow="fold")
+def table_of(
+    headings: Iterable[str], rows: Iterable[Iterable[object]], *, right: Container[int] = (), header_style: str = "dim"
+) -> Table:
+    """Return a table; a cell is shown as text, with the style that a Text has.
+
+    Args:
+        right: Positions of the columns with numbers, which are aligned right.
+    """
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=header_style)
+    for position, heading in enumerate(headings):
+        is_right = position in right
+        overflow: OverflowMethod = "ellipsis" if is_right else "fold"
+        table.add_column(heading, overflow=overflow, justify="right" if is_right else "left", no_wrap=is_right)
+    for row in rows:
+        table.add_row(*(cell if isinstance(cell, Text) else Text(str(cell)) for cell in row))
     return table

@@ -18,7 +18,8 @@ from bayplan.comparison import (
 )
 from bayplan.simulation.admission import AdmittedCluster, admit
 from bayplan.simulation.cluster_files import ClusterFiles, Place, Placed, read_cluster_files
-from bayplan.simulation.simulation import SimulationOptions, installed_plugins
+from bayplan.simulation.memory_cluster import installed_plugins
+from bayplan.simulation.simulation import SimulationOptions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

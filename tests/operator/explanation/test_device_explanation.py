@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
+from unittest import mock
 
 import msgspec
+from bayplan.explanation import building
 from bayplan.explanation.documents import Explanation
-from bayplan.explanation.gang_building import ExplanationOptions
-from bayplan.explanation.pod_building import explain_pod
 from bayplan.explanation.rendering import RENDERERS, read_explanation
 
 from tests.support.builders import node, pod
@@ -40,7 +40,8 @@ def explanation_of(
     objects.assign(with_reserved(allocated_claim({"device": "d0"}), "train-0"))
     objects.assign(claim(exactly("gpu", MODEL)))
     waiting = using(pod("p", namespace="ns", node_selector=node_selector), "c0")
-    return explain_pod(made.scheduler, waiting, ExplanationOptions(devices=devices))
+    with mock.patch.object(building, "_MOST_DEVICES", devices):
+        return building.explain_pod(made.scheduler, waiting)
 
 
 TEXT = f"""\
@@ -90,7 +91,7 @@ def test_nodes_that_other_plugins_reject_have_no_section() -> None:
 def test_a_pod_without_claims_has_no_section() -> None:
     """The explanation of a pod without claims has no devices."""
     made = default_rig(node("n0"))
-    assert explain_pod(made.scheduler, pod(requests={"cpu": "64"})).devices is None
+    assert building.explain_pod(made.scheduler, pod(requests={"cpu": "64"})).devices is None
 
 
 def test_the_document_has_the_documented_fields() -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from bayplan.explanation.gang_building import explain_gang
-from bayplan.explanation.pod_building import explain_pod
+from bayplan.explanation.building import explain_gang, explain_pod
 
 from tests.support.device_preemption import end_victims, held, holder, idle, pending, served, shared_by_two
 from tests.support.devices import claim, device, exactly, slice_of

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from bayplan.explanation.building import explain_gang, explain_pod
 from bayplan.explanation.documents import Verdict
-from bayplan.explanation.gang_building import explain_gang
-from bayplan.explanation.pod_building import explain_pod
 
 from scheduler_core.framework.cluster_events import NODE_ADD
 from scheduler_core.gangs.held_room import HeldPod, HeldRoom, Holder, OwnPods, Terms

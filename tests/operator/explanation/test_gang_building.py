@@ -7,9 +7,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from bayplan.explanation.building import explain_gang, explain_pod, named_gang
 from bayplan.explanation.documents import GangExplanation, GangVerdict, MemberCounts, Verdict
-from bayplan.explanation.gang_building import explain_gang, named_gang
-from bayplan.explanation.pod_building import explain_pod
 
 from scheduler_core.explain.findings import Victim
 from scheduler_core.in_tree import default_plugins

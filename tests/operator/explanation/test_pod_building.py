@@ -7,9 +7,8 @@ from typing import Any, get_args
 
 import msgspec
 import pytest
+from bayplan.explanation.building import explain_pod
 from bayplan.explanation.documents import Explanation, NodeCounts, PluginRejections, ReasonCount, Verdict
-from bayplan.explanation.gang_building import ExplanationOptions
-from bayplan.explanation.pod_building import explain_pod
 from bayplan.resources.resource_model import format_time
 
 from scheduler_core.config.plugin_set_types import Plugins
@@ -34,8 +33,8 @@ def rig_with(*objects: Node | Pod) -> Rig:
     return default_rig(*objects)
 
 
-def explanation_of(made: Rig, target: Pod, **options: int) -> Explanation:
-    return explain_pod(made.scheduler, target, ExplanationOptions(**options))
+def explanation_of(made: Rig, target: Pod) -> Explanation:
+    return explain_pod(made.scheduler, target)
 
 
 def test_a_feasible_pod() -> None:
@@ -222,11 +221,11 @@ def test_a_nominated_node_is_noted() -> None:
     assert explanation.notices == ("node b is nominated for the pod; no other node was evaluated",)
 
 
-def test_options_limit_the_lists() -> None:
-    """No list is longer than its option."""
+def test_lists_are_limited() -> None:
+    """Of nine nodes the five with the highest scores are listed, and the five nearest misses."""
     made = rig_with(*(node(f"n{number}") for number in range(9)))
-    assert len(explanation_of(made, pod(), scored=3).scores) == 3
-    assert len(explanation_of(made, pod(requests={"cpu": "9"}), nearest=2).nearest) == 2
+    assert len(explanation_of(made, pod()).scores) == 5
+    assert len(explanation_of(made, pod(requests={"cpu": "9"})).nearest) == 5
 
 
 def test_the_document_has_the_documented_fields() -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from bayplan.explanation.building import explain_gang, named_gang
 from bayplan.explanation.documents import GangVerdict
-from bayplan.explanation.gang_building import explain_gang, named_gang
 
 from scheduler_core.model.pod_group import GroupSource
 from tests.support.builders import pod

@@ -9,9 +9,9 @@ import pytest
 from bayplan.page.node_map import DeviceCounts, NodeMapDelta, NodeRows, NodesPanel, delta, read_node, whole
 from bayplan.page.overview import OverviewPanel
 from bayplan.page.pending_work import GangsPanel, PendingPanel
-from bayplan.page.profiles_panel import CONFIGURATION, ProfilesPanel
 from bayplan.page.rates import RatesPanel, percentile
 from bayplan.page.report_documents import WorkReader
+from bayplan.page.resource_panels import CONFIGURATION, ProfilesPanel
 from bayplan.page.room import Room, RoomError, RoomQuery, RoomReader, read_room_query
 from bayplan.profiles.profile_status import ProfileReading
 from bayplan.profiles.revision_store import Origin, StoredRevision

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from bayplan.explanation import gang_building, pod_building
+from bayplan.explanation import building
+from bayplan.explanation.building import explain_unscheduled
 from bayplan.explanation.documents import Verdict
-from bayplan.explanation.pod_building import explain_unscheduled
 from bayplan.introspection import status_building
 from bayplan.introspection.status_building import StatusSources, operator_status
 from bayplan.kube.readiness import Readiness
@@ -53,8 +53,8 @@ def _planted(monkeypatch: pytest.MonkeyPatch) -> None:
 
         monkeypatch.setattr(module, name, raising)
 
-    plant(pod_building, "_alone", 1)
-    plant(gang_building, "_explained", 1)
+    plant(building, "_alone", 1)
+    plant(building, "_explained_gang", 1)
     plant(status_building, "_gang_state", 0)
     logging.disable(logging.ERROR)
 

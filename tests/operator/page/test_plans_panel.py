@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bayplan.page.plans_panel import PlansPanel
+from bayplan.page.resource_panels import PlansPanel
 
 from tests.support.builders import node, pod
 from tests.support.page_world import PageWorld

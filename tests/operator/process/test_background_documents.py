@@ -7,7 +7,7 @@ import gc
 
 import msgspec
 import pytest
-from bayplan.explanation.gang_building import explain_gang
+from bayplan.explanation.building import explain_gang
 from bayplan.process import copies
 from bayplan.process.copies import BackgroundDocuments, Document, ForkedSearches, run_charged
 

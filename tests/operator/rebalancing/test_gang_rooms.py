@@ -6,8 +6,8 @@ import asyncio
 from typing import Any
 
 import pytest
-from bayplan.rebalancing.documents import PlanDocument
 from bayplan.rebalancing.plan_controller import StoredPlan
+from bayplan.rebalancing.plan_documents import PlanDocument
 from bayplan.resources.rebalance_plan import RebalancePlan
 
 from scheduler_core.model.meta import ObjectMeta

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from bayplan.rebalancing import plan_controller
-from bayplan.rebalancing.documents import PlanDocument
+from bayplan.rebalancing.plan_documents import PlanDocument
 
 from scheduler_core.config.plugin_set_types import Plugins
 from scheduler_core.framework.cycle_state import CycleState

@@ -6,7 +6,7 @@ import asyncio
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bayplan.explanation.pod_building import explain_pod
+from bayplan.explanation.building import explain_pod
 from bayplan.recording import RecordDirectory
 from bayplan.simulation.memory_cluster import MemoryCluster, SimulatedClock
 

@@ -10,7 +10,7 @@ from bayplan.introspection.status_building import StatusSources, operator_status
 from bayplan.introspection.status_model import ReservationCounts
 from bayplan.introspection.status_rendering import RENDERERS
 from bayplan.kube.readiness import Readiness
-from bayplan.page.reservations_panel import ReservationsPanel
+from bayplan.page.resource_panels import ReservationsPanel
 from bayplan.reservations.reservation_list import listed_reservation, reservation_counts
 
 from tests.support.page_world import PageWorld

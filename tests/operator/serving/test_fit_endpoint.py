@@ -8,7 +8,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from bayplan.cli.fit import read_fit
+from bayplan.fit.building import read_fit
 from bayplan.fit.claim_templates import MAX_TEMPLATES, NamesByNamespace
 from bayplan.kube.readiness import Readiness
 from bayplan.process.copies import BackgroundDocuments, ForkedSearches

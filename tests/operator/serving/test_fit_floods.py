@@ -10,9 +10,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from bayplan.cli.fit import read_fit
 from bayplan.fit import building
-from bayplan.fit.documents import FitDocument
+from bayplan.fit.building import FitDocument, read_fit
 from bayplan.kube.readiness import Readiness
 from bayplan.serving import FIT_PATH, fit_endpoint
 from bayplan.serving.fit_endpoint import MAX_BODY, MAX_OBJECTS, MOST_AT_ONCE, FitEndpoint, FitSources

@@ -5,9 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
-from bayplan.simulation.admission import AdmittedCluster, admit, merge_label_keys
+from bayplan.simulation.admission import AdmittedCluster, admit, admitted_storage, merge_label_keys
 from bayplan.simulation.cluster_files import ClusterFiles, Place, Placed
-from bayplan.simulation.object_admission import admitted_storage
 
 from scheduler_core.errors import ConfigError
 from scheduler_core.model.affinity import Affinity, LabelSelector, PodAffinity, PodAffinityTerm, Requirement

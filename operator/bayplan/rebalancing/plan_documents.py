@@ -1,13 +1,17 @@
-"""Builds the document of a plan on the state of a scheduler."""
+"""The document of a plan of moves, and its building on the state of a scheduler."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 
-from bayplan.rebalancing.documents import LeftAlone, MemberRoom, NodePodCounts, PlanDocument, PlanGain, PlannedMove
+from msgspec import Struct
+
+from bayplan.introspection.status_model import LeftAlone
+from bayplan.texts.document_formats import counted
 from scheduler_core.dry_run_assembly import plan_search
-from scheduler_core.model.pod_requests import amount_text
+from scheduler_core.errors import QuantityError
+from scheduler_core.model.pod_requests import amount_text, in_units, nano
 from scheduler_core.rebalance.movable_pods import counts_for_node
 from scheduler_core.rebalance.requests import (
     Consolidate,
@@ -15,6 +19,7 @@ from scheduler_core.rebalance.requests import (
     Drain,
     MakeRoom,
     Objective,
+    PlanState,
     RebalancePlan,
     RebalanceRequest,
     Spread,
@@ -24,6 +29,93 @@ from scheduler_core.snapshot.node_columns import NodeColumns
 
 _NAMED = 5
 """Pods that are named for each reason."""
+
+
+class PlannedMove(Struct, frozen=True, rename="camel"):
+    """A pod that would be evicted, and the node of its replacement.
+
+    Attributes:
+        pod: ``namespace/name``.
+        uid: UID of the pod.
+        cost: 1, and the deletion cost in the annotation of the pod.
+    """
+
+    pod: str
+    uid: str
+    source: str
+    target: str
+    cost: int
+
+
+class PlanGain(Struct, frozen=True, rename="camel"):
+    """What the moves reach.
+
+    Attributes:
+        nodes_emptied: Nodes that have no pods any more, other than those of DaemonSets and static pods.
+        pieces_before, pieces_after: Number of free pieces of a resource; None if no resource is meant.
+        excess_before, excess_after: By how much pods exceed maxSkew of their spread constraints; None if not meant.
+        gang_fits: Whether the gang has room after the moves; None if no room for a gang is made.
+    """
+
+    nodes_emptied: tuple[str, ...] = ()
+    gang_fits: bool | None = None
+    pieces_before: int | None = None
+    pieces_after: int | None = None
+    excess_before: int | None = None
+    excess_after: int | None = None
+
+
+class MemberRoom(Struct, frozen=True, rename="camel"):
+    """A member of a gang for which room is made, and its node.
+
+    Attributes:
+        pod: ``namespace/name``.
+        uid: UID of the pod.
+    """
+
+    pod: str
+    uid: str
+    node: str
+
+
+class NodePodCounts(Struct, frozen=True, rename="camel"):
+    """Number of pods of a node before and after the moves."""
+
+    node: str
+    pods_before: int
+    pods_after: int
+
+
+class PlanDocument(Struct, frozen=True, rename="camel", kw_only=True):
+    """A plan of moves.
+
+    Attributes:
+        headline: The result in a sentence.
+        objective: What the moves are to reach.
+        moves: The moves in their order.
+        cost: Sum of the costs of the moves.
+        room: Members of the gang for which room is made, with their nodes; empty for other objectives.
+        nodes: Nodes whose pods change.
+        left_alone: Pods that are left alone, by reason.
+        missing_nodes: Names of nodes to drain that do not exist.
+        reason: Why there are no moves, or why the search was given up; None otherwise.
+        steps: Steps that the search took.
+        notices: Limitations of the plan.
+    """
+
+    headline: str
+    objective: str
+    state: PlanState
+    moves: tuple[PlannedMove, ...] = ()
+    gain: PlanGain = PlanGain()
+    cost: int = 0
+    room: tuple[MemberRoom, ...] = ()
+    nodes: tuple[NodePodCounts, ...] = ()
+    left_alone: tuple[LeftAlone, ...] = ()
+    missing_nodes: tuple[str, ...] = ()
+    reason: str | None = None
+    steps: int = 0
+    notices: tuple[str, ...] = ()
 
 
 def plan_document(
@@ -55,6 +147,15 @@ def plan_document(
     )
 
 
+def piece_of(resource: str, amount: str | int) -> Defragment | None:
+    """Return the objective; None if the amount is no positive quantity, or the resource is not counted."""
+    try:
+        units = in_units({resource: nano(amount)})
+    except QuantityError:
+        return None
+    return Defragment(resource, units[resource]) if units.get(resource, 0) > 0 else None
+
+
 def objective_text(objective: Objective) -> str:
     """Return what a plan is to reach, for people."""
     match objective:
@@ -75,26 +176,22 @@ def objective_text(objective: Objective) -> str:
 def _headline(objective: Objective, plan: RebalancePlan) -> str:
     if not plan.moves:
         return f"no moves: {plan.reason}"
-    moves = _counted(len(plan.moves), "move")
-    emptied = f"{_counted(len(plan.gain.emptied), 'node')} would be empty"
+    moves = counted(len(plan.moves), "move")
+    emptied = f"{counted(len(plan.gain.emptied), 'node')} would be empty"
     match objective:
         case Consolidate():
             return f"{emptied} after {moves}"
         case Drain():
-            return f"{_counted(len(plan.moves), 'pod')} would be moved, and {emptied}"
+            return f"{counted(len(plan.moves), 'pod')} would be moved, and {emptied}"
         case Defragment():
             before, after = plan.gain.pieces or (0, 0)
             size = f"{amount_text(objective.resource, objective.amount)} {objective.resource}"
-            return f"{_counted(after, 'piece')} of {size} would be free instead of {before} after {moves}"
+            return f"{counted(after, 'piece')} of {size} would be free instead of {before} after {moves}"
         case Spread():
             before, after = plan.gain.excess or (0, 0)
             return f"pods would exceed maxSkew by {after} instead of {before} after {moves}"
         case MakeRoom():
             return f"gang {objective.gang} would fit after {moves}"
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"1 {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _node_changes(nodes: NodeColumns, moves: tuple[PlannedMove, ...]) -> tuple[NodePodCounts, ...]:

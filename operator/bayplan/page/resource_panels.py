@@ -1,7 +1,11 @@
-"""Profiles: conditions, revisions, lengths of their queues, extenders, and the agreement of shadows."""
+"""Panels of the custom resources: SchedulerProfiles, NodeReservations and RebalancePlans.
+
+The numbers of pods of a plan are those of the present state and of the moves that are not made yet.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
@@ -10,12 +14,20 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from bayplan.introspection.reports import shadow_report
-from bayplan.introspection.status_model import ProfileState
-from bayplan.page.page_sources import PageSources, Turns
+from bayplan.introspection.status_building import plan_states
+from bayplan.introspection.status_model import PlanState, ProfileState
+from bayplan.page.page_sources import PageSources, Panel, Turns
 from bayplan.profiles.profile_status import ProfileReading
 from bayplan.profiles.revision_store import StoredRevision
 from bayplan.profiles.rollback import changes, unified_diff
+from bayplan.rebalancing.plan_documents import NodePodCounts
+from bayplan.reservations.reservation_list import ListedReservation
 from bayplan.resources.resource_model import format_time
+from scheduler_core.rebalance.movable_pods import counts_for_node
+from scheduler_core.snapshot.node_columns import NodeColumns
+from scheduler_core.snapshot.pod_info import NO_ROW
+
+# -- profiles ---------------------------------------------------------------------------------------------------------
 
 _MAX_CHANGES = 20
 _MAX_DIFF = 8192
@@ -100,13 +112,9 @@ class Profiles(Struct, frozen=True, rename="camel"):
     command: str = "kubectl get schedulerprofiles -o wide"
 
 
-class ProfilesPanel:
-    """Builds the document."""
-
-    interval = 2.0
-
+class ProfilesPanel(Panel):
     def __init__(self, sources: PageSources) -> None:
-        self._sources = sources
+        super().__init__(sources)
         self._compared: dict[tuple[str, str, str], _Changes] = {}
 
     async def build(self, turns: Turns) -> Profiles:
@@ -128,10 +136,6 @@ class ProfilesPanel:
             found.append(self._shown(reading, states))
             await turns.pause_if_due()
         return Profiles(tuple(sorted(found, key=lambda each: each.name)), RESOURCES)
-
-    def without_ages(self, document: Profiles) -> Profiles:
-        """Return the document itself: its times are absolute."""
-        return document
 
     def _revisions(self, reading: ProfileReading) -> Iterator[ProfileRevision]:
         older = [*reading.revisions[1:], None]
@@ -185,3 +189,105 @@ def _revision(stored: StoredRevision, live: str) -> ProfileRevision:
     time = "" if stored.created is None else format_time(stored.created)
     origin = stored.origin
     return ProfileRevision(stored.number, stored.hash, time, origin.cause, origin.manager, stored.hash == live)
+
+
+# -- reservations -----------------------------------------------------------------------------------------------------
+
+SHOWN_RESERVATIONS = 200
+"""Maximum number of reservations in the document."""
+_ORDER = ("Pending", "", "Reserved", "Consumed", "Expired")
+
+
+class ShownReservations(Struct, frozen=True, rename="camel"):
+    """Document of the panel.
+
+    Attributes:
+        is_on: Whether NodeReservations are read; not without their feature gate.
+        reservations: Those without room first, then those with room, by namespace and name.
+        omitted: Number of reservations that are not in the document.
+    """
+
+    is_on: bool
+    total: int
+    reservations: tuple[ListedReservation, ...]
+    omitted: int
+    command: str
+
+
+class ReservationsPanel(Panel):
+    def __init__(self, sources: PageSources, shown: int = SHOWN_RESERVATIONS) -> None:
+        super().__init__(sources)
+        self._shown = shown
+
+    async def build(self, turns: Turns) -> ShownReservations:
+        del turns
+        read, command = self._sources.reservations, self._sources.commands.reservations
+        if read is None:
+            return ShownReservations(is_on=False, total=0, reservations=(), omitted=0, command=command)
+        found = sorted(read(), key=lambda each: (_ORDER.index(each.phase), each.namespace, each.name))
+        first = tuple(found[: self._shown])
+        return ShownReservations(
+            is_on=True, total=len(found), reservations=first, omitted=len(found) - len(first), command=command
+        )
+
+
+# -- plans ------------------------------------------------------------------------------------------------------------
+
+_MOVES, _NODES = 200, 100
+_TO_BE_MADE = ("Pending", "Evicting")
+_ENDED = ("Completed", "Stopped", "Invalid", "Suspended", "Scheduled")
+
+
+class ShownPlan(Struct, frozen=True, rename="camel"):
+    """A plan.
+
+    Attributes:
+        nodes: The first nodes whose pods the moves change that are not made yet, by name.
+        command: Command that prints the whole object.
+    """
+
+    state: PlanState
+    nodes: tuple[NodePodCounts, ...]
+    command: str
+
+
+class Plans(Struct, frozen=True, rename="camel"):
+    """Document of the panel.
+
+    Attributes:
+        is_served: Whether this process makes plans; the page has no panel otherwise.
+    """
+
+    plans: tuple[ShownPlan, ...] = ()
+    is_served: bool = False
+    command: str = "kubectl get rebalanceplans"
+
+
+class PlansPanel(Panel):
+    async def build(self, turns: Turns) -> Plans:
+        if self._sources.plans is None:
+            return Plans()
+        found = list[ShownPlan]()
+        for state in plan_states(self._sources.plans(), _MOVES):
+            nodes = _changes(self._sources.scheduler.context.cache.columns, state)
+            found.append(ShownPlan(state, nodes, f"kubectl get rebalanceplan {state.name} -o yaml"))
+            await turns.pause_if_due()
+        return Plans(tuple(found), is_served=True)
+
+
+def _changes(nodes: NodeColumns, state: PlanState) -> tuple[NodePodCounts, ...]:
+    change = Counter[str]()
+    for move in () if state.phase in _ENDED else state.moves:
+        if move.state in _TO_BE_MADE:
+            change[move.source] -= 1
+            change[move.target] += 1
+    return tuple(
+        NodePodCounts(name, pods, max(pods + change[name], 0))
+        for name in sorted(change)[:_NODES]
+        for pods in (_pods_on(nodes, name),)
+    )
+
+
+def _pods_on(nodes: NodeColumns, name: str) -> int:
+    row = nodes.row_of(name)
+    return 0 if row == NO_ROW else sum(map(counts_for_node, nodes.pods[row].values()))
