@@ -27,8 +27,7 @@ from bayplan.profiles.rollback import (
     read_history,
     unified_diff,
     wait_until_live,
-    write,
-    write_promotion,
+    write_spec,
 )
 from bayplan.texts.document_formats import as_json, printable, printable_record, renderers
 from bayplan.texts.report_sections import table_of, text_of
@@ -236,7 +235,7 @@ def rollback(
         history = await read_history(connection, profile, revision_namespace, choice.own_namespace)
         planned = await plan_rollback(connection, history, revision, resolved=resolved)
         click.echo(printable(_diff(planned)), nl=False)
-        written = await write(connection, planned, dry_run=dry_run)
+        written = await write_spec(connection, planned.change, dry_run=dry_run)
         what, target = f'SchedulerProfile "{profile}"', f"revision {planned.revision.number} ({planned.revision.hash})"
         if dry_run:
             click.echo(printable_record(f"{what} would be rolled back to {target}; nothing was changed"))
@@ -287,7 +286,7 @@ def promote(
         names = (f"{planned.live_name} now", planned.shadow_name)
         click.echo(printable(unified_diff(planned.live.get("spec") or {}, planned.spec, names)), nl=False)
         click.echo(printable_record(planned.evidence))
-        written = await write_promotion(connection, planned, dry_run=dry_run)
+        written = await write_spec(connection, planned.change, dry_run=dry_run)
         what = f'SchedulerProfile "{planned.live_name}"'
         if dry_run:
             click.echo(printable_record(f'{what} would get the spec of "{shadow}"; nothing was changed'))

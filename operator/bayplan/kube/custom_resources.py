@@ -117,20 +117,17 @@ _MANY = ObjectJsonDecoder(_Items[ControllerRevision])
 class ControllerRevisions:
     """The ControllerRevisions of one namespace, or with an empty one those of all namespaces, to list them."""
 
-    def __init__(self, connection: ApiConnection, namespace: str, seconds: float = 10.0) -> None:
+    def __init__(self, connection: ApiConnection, namespace: str) -> None:
         self._connection = connection
         within = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
         self._path = f"/apis/apps/v1{within}/controllerrevisions"
         self._namespace = namespace
-        self._seconds = seconds
 
     async def list(self, labels: Mapping[str, str]) -> list[ControllerRevision]:
         """Return the revisions with all ``labels``, oldest first; raises ClusterWriteError if that fails."""
         selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
         params = (("labelSelector", selector),) if selector else ()
-        answer = await self._connection.request(
-            ApiRequest("GET", self._path, params=params, timeout=self._seconds, lane=Lane.READS)
-        )
+        answer = await self._connection.request(ApiRequest("GET", self._path, params=params, lane=Lane.READS))
         try:
             return sorted(_MANY.decode(answer).items, key=lambda found: (found.revision, found.metadata.name))
         except msgspec.DecodeError as error:
@@ -152,9 +149,7 @@ class ControllerRevisions:
             "revision": revision.revision,
             "data": revision.data,
         }
-        answer = await self._connection.request(
-            ApiRequest("POST", self._path, msgspec.json.encode(body), timeout=self._seconds)
-        )
+        answer = await self._connection.request(ApiRequest("POST", self._path, msgspec.json.encode(body)))
         try:
             return _ONE.decode(answer)
         except msgspec.DecodeError as error:
@@ -165,7 +160,7 @@ class ControllerRevisions:
         body = msgspec.json.encode({"metadata": {"uid": uid, "annotations": annotations}})
         path = f"{self._path}/{quote(name, safe='')}"
         try:
-            await self._connection.request(ApiRequest("PATCH", path, body, MERGE_PATCH, timeout=self._seconds))
+            await self._connection.request(ApiRequest("PATCH", path, body, MERGE_PATCH))
         except (InvalidRequestError, ConflictError) as error:
             # The response depends on the version of the API server.
             if uid in str(error):
@@ -177,6 +172,6 @@ class ControllerRevisions:
         body = msgspec.json.encode({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}})
         path = f"{self._path}/{quote(name, safe='')}"
         try:
-            await self._connection.request(ApiRequest("DELETE", path, body, timeout=self._seconds))
+            await self._connection.request(ApiRequest("DELETE", path, body))
         except (NotFoundError, ConflictError):
             return

@@ -39,14 +39,25 @@ LastGood = Callable[[str], Sequence[ProfileConfig]]
 
 
 @dataclass(slots=True)
-class _Build:
-    """Result of building one revision of one profile, with the instance until that goes live."""
+class BuiltProfile:
+    """A profile as built.
 
-    key: tuple[str, bool]
+    Attributes:
+        instance: The instance, which the caller retires or activates; None if there are problems, or if it went live.
+        problems: Problems that validation had not found; paths begin with ``spec``.
+        warnings: Entries that kube-scheduler accepts too, and that do not do what they seem to do.
+        notes: Entries of which Bayplan does the work without a plugin.
+    """
+
     instance: FrameworkInstance | None = None
     problems: tuple[Problem, ...] = ()
     warnings: tuple[Problem, ...] = ()
     notes: tuple[Problem, ...] = ()
+
+
+_Build = tuple[object, BuiltProfile]
+"""What was built, for comparison, and the result."""
+_NOTHING: _Build = None, BuiltProfile()
 
 
 class ProfileRollout:
@@ -86,7 +97,13 @@ class ProfileRollout:
         return tuple(
             AppliedProfile(
                 profile,
-                self._findings(profile, problems[profile.meta.uid], decision.waiting.get(profile.meta.name)),
+                _findings(
+                    profile,
+                    problems[profile.meta.uid],
+                    self._builds.get(profile.meta.uid, _NOTHING)[1].warnings,
+                    self.live(profile.scheduler_name, profile.meta.uid),
+                    decision.waiting.get(profile.meta.name),
+                ),
                 activated.get(profile.meta.uid),
             )
             for profile in desired.profiles
@@ -103,16 +120,14 @@ class ProfileRollout:
         key = (config.revision(), not profile.problems)
         live = self.live(profile.scheduler_name, uid)
         build = self._builds.get(uid)
-        if build is None or build.key != key:
+        if build is None or build[0] != key:
             _drop(self._builds, uid)
-            build = self._builds[uid] = _Build(key)
             if live is None or live.revision != key[0] or profile.problems:
                 built = build_profile(self._scheduler, profile)
-                build.instance, build.problems, build.notes = built.instance, built.problems, built.notes
-                build.warnings = built.warnings
             else:
-                build.warnings = profile_warnings(profile, live.resolved, self._scheduler)
-        return build.problems
+                built = BuiltProfile(warnings=profile_warnings(profile, live.resolved, self._scheduler))
+            build = self._builds[uid] = key, built
+        return build[1].problems
 
     def _target(self, profile: DesiredProfile, *, valid: bool) -> FrameworkInstance | None:
         """Return the instance that should run for a profile; None if there is no valid one."""
@@ -121,8 +136,8 @@ class ProfileRollout:
         uid = profile.meta.uid
         live = self.live(profile.scheduler_name, uid)
         if valid:
-            build = self._builds[uid]
-            return live if live is not None and live.revision == build.key[0] else build.instance
+            is_live = live is not None and profile.config is not None and live.revision == profile.config.revision()
+            return live if is_live else self._builds[uid][1].instance
         return None if live is not None else self._fallback(profile)
 
     def _fallback(self, profile: DesiredProfile) -> FrameworkInstance | None:
@@ -130,10 +145,10 @@ class ProfileRollout:
         stored = self._last_good(uid)
         key = "".join(config.revision() for config in stored)
         fallback = self._fallbacks.get(uid)
-        if fallback is None or fallback.key[0] != key:
+        if fallback is None or fallback[0] != key:
             _drop(self._fallbacks, uid)
-            fallback = self._fallbacks[uid] = _Build((key, True), self._build_last_good(profile, stored))
-        return fallback.instance
+            fallback = self._fallbacks[uid] = key, BuiltProfile(self._build_last_good(profile, stored))
+        return fallback[1].instance
 
     def _build_last_good(self, profile: DesiredProfile, stored: Sequence[ProfileConfig]) -> FrameworkInstance | None:
         for config in stored:
@@ -176,14 +191,14 @@ class ProfileRollout:
             self._serving[profile.scheduler_name] = uid
             fields = {"profile": profile.meta.name, "revision": instance.revision}
             log.info("profile %s: revision %s is live", profile.meta.name, instance.revision, extra=fields)
-            build = self._builds.get(uid)
-            if build is not None and build.instance is instance:
-                for note in (*build.notes, *build.warnings):
+            _, built = self._builds.get(uid, _NOTHING)
+            if built.instance is instance:
+                for note in (*built.notes, *built.warnings):
                     log.warning("profile %s: %s", profile.meta.name, note, extra=fields)
-                build.instance = None
+                built.instance = None
                 activated[uid] = instance.config
-            fallback = self._fallbacks.get(uid)
-            if fallback is not None and fallback.instance is instance:
+            _, fallback = self._fallbacks.get(uid, _NOTHING)
+            if fallback.instance is instance:
                 fallback.instance = None
             _drop(self._fallbacks, uid)
         return activated
@@ -213,28 +228,32 @@ class ProfileRollout:
             for uid in builds.keys() - uids:
                 _drop(builds, uid)
 
-    def _findings(
-        self, profile: DesiredProfile, problems: tuple[Problem, ...], waiting_for: tuple[str, ...] | None
-    ) -> ProfileFindings:
-        live = self.live(profile.scheduler_name, profile.meta.uid)
-        build = self._builds.get(profile.meta.uid)
-        return ProfileFindings(
-            generation=profile.meta.generation,
-            scheduler_name=profile.scheduler_name,
-            holds_name=profile.holds_name,
-            problems=problems,
-            warnings=() if build is None else build.warnings,
-            live_revision="" if live is None else live.revision,
-            resolved={} if live is None else live.resolved,
-            waiting_for=waiting_for,
-            name_is_reserved=profile.name_is_reserved,
-        )
+
+def _findings(
+    profile: DesiredProfile,
+    problems: tuple[Problem, ...],
+    warnings: tuple[Problem, ...],
+    instance: FrameworkInstance | None,
+    waiting_for: tuple[str, ...] | None = None,
+) -> ProfileFindings:
+    return ProfileFindings(
+        generation=profile.meta.generation,
+        scheduler_name=profile.scheduler_name,
+        holds_name=profile.holds_name,
+        problems=problems,
+        warnings=warnings,
+        live_revision="" if instance is None else instance.revision,
+        resolved={} if instance is None else instance.resolved,
+        waiting_for=waiting_for,
+        name_is_reserved=profile.name_is_reserved,
+        shadow=profile.shadow,
+    )
 
 
 def _drop(builds: dict[str, _Build], uid: str) -> None:
-    build = builds.pop(uid, None)
-    if build is not None and build.instance is not None:
-        build.instance.retire()
+    _, built = builds.pop(uid, _NOTHING)
+    if built.instance is not None:
+        built.instance.retire()
 
 
 def _with_keys(config: ProfileConfig, profile: DesiredProfile) -> ProfileConfig:
@@ -270,7 +289,8 @@ class ShadowRollout:
             return ()
         uids = {profile.meta.uid for profile in shadows}
         self._running = {uid: running for uid, running in self._running.items() if uid in uids}
-        problems = {profile.meta.uid: self._build(profile) for profile in shadows}
+        for profile in shadows:
+            self._build(profile)
         wanted = {}
         for profile in shadows:
             running = self._running[profile.meta.uid]
@@ -278,12 +298,15 @@ class ShadowRollout:
                 wanted[profile.meta.name] = running.instance, running.settings
         self._scheduler.shadows.serve(wanted)
         return tuple(
-            AppliedProfile(profile, self._findings(profile, (*profile.problems, *problems[profile.meta.uid])))
+            AppliedProfile(
+                profile, _findings(profile, (*profile.problems, *running.problems), running.warnings, running.instance)
+            )
             for profile in shadows
+            for running in (self._running[profile.meta.uid],)
         )
 
-    def _build(self, profile: DesiredProfile) -> tuple[Problem, ...]:
-        """Build a shadow if its spec is new; return the problems that validation did not find."""
+    def _build(self, profile: DesiredProfile) -> None:
+        """Build a shadow if its spec is new."""
         uid, config = profile.meta.uid, profile.config
         key = ("" if config is None else config.revision(), (*profile.problems, *profile.warnings))
         running = self._running.get(uid)
@@ -301,38 +324,6 @@ class ShadowRollout:
                 log.info(text, profile.meta.name, instance.revision, profile.shadow.shadow_of, extra=fields)
         if not profile.problems and not running.problems:
             running.settings = profile.shadow
-        return running.problems
-
-    def _findings(self, profile: DesiredProfile, problems: tuple[Problem, ...]) -> ProfileFindings:
-        running = self._running[profile.meta.uid]
-        instance = running.instance
-        return ProfileFindings(
-            generation=profile.meta.generation,
-            scheduler_name=profile.scheduler_name,
-            holds_name=False,
-            problems=problems,
-            warnings=running.warnings,
-            live_revision="" if instance is None else instance.revision,
-            resolved={} if instance is None else instance.resolved,
-            shadow=profile.shadow,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class BuiltProfile:
-    """A profile as built.
-
-    Attributes:
-        instance: The instance, which the caller retires or activates; None if there are problems.
-        problems: Problems that validation had not found; paths begin with ``spec``.
-        warnings: Entries that kube-scheduler accepts too, and that do not do what they seem to do.
-        notes: Entries of which Bayplan does the work without a plugin.
-    """
-
-    instance: FrameworkInstance | None = None
-    problems: tuple[Problem, ...] = ()
-    warnings: tuple[Problem, ...] = ()
-    notes: tuple[Problem, ...] = ()
 
 
 def build_profile(scheduler: Scheduler, profile: DesiredProfile) -> BuiltProfile:

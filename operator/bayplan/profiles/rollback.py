@@ -281,6 +281,17 @@ class RollbackError(SchedulerCoreError):
 
 
 @dataclass(frozen=True, slots=True)
+class SpecWrite:
+    """A spec to write into a profile, with the name of the command for ``managedFields``."""
+
+    body: Body
+    spec: Mapping[str, Any]
+    cause: str
+    field_manager: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
 class Rollback:
     history: ProfileHistory
     revision: StoredRevision
@@ -290,6 +301,11 @@ class Rollback:
     def cause(self) -> str:
         earlier = _EARLIER_CAUSE.sub("", self.revision.origin.cause)
         return f"rollback to revision {self.revision.number}{f': {earlier}' if earlier else ''}"
+
+    @property
+    def change(self) -> SpecWrite:
+        what = f"the spec of revision {self.revision.number}"
+        return SpecWrite(self.history.body, self.spec, self.cause, "bayplan-rollback", what)
 
 
 def target(history: ProfileHistory, revision: str | None) -> StoredRevision:
@@ -359,11 +375,8 @@ async def _check_references(connection: ApiConnection, history: ProfileHistory, 
         )
 
 
-async def write(connection: ApiConnection, rollback: Rollback, *, dry_run: bool) -> Body:
-    """Write the spec, unless the profile has changed since it was read.
-
-    Args:
-        dry_run: Let the API server validate it, and change nothing.
+async def write_spec(connection: ApiConnection, change: SpecWrite, *, dry_run: bool) -> Body:
+    """Write a spec, unless the profile has changed since it was read; a dry run only lets the API server validate it.
 
     Raises:
         ConflictError: It was changed in the meantime.
@@ -371,24 +384,6 @@ async def write(connection: ApiConnection, rollback: Rollback, *, dry_run: bool)
         RollbackError: The API server rejects the spec.
         ClusterWriteError: The request failed.
     """
-    what = f"the spec of revision {rollback.revision.number}"
-    change = SpecWrite(rollback.history.body, rollback.spec, rollback.cause, "bayplan-rollback", what)
-    return await write_spec(connection, change, dry_run=dry_run)
-
-
-@dataclass(frozen=True, slots=True)
-class SpecWrite:
-    """A spec to write into a profile, with the name of the command for ``managedFields``."""
-
-    body: Body
-    spec: Mapping[str, Any]
-    cause: str
-    field_manager: str
-    what: str
-
-
-async def write_spec(connection: ApiConnection, change: SpecWrite, *, dry_run: bool) -> Body:
-    """Write a spec, unless the profile has changed since it was read; the errors are those of :func:`write`."""
     body, name = change.body, str(change.body["metadata"]["name"])
     metadata = dict(body["metadata"])
     metadata["annotations"] = {**(metadata.get("annotations") or {}), CHANGE_CAUSE: change.cause}
@@ -468,6 +463,10 @@ class Promotion:
         return f"promote {self.shadow_name}{f': {earlier}' if earlier else ''}"
 
     @property
+    def change(self) -> SpecWrite:
+        return SpecWrite(self.live, self.spec, self.cause, "bayplan-promote", f'the spec of "{self.shadow_name}"')
+
+    @property
     def evidence(self) -> str:
         """What the shadow has compared so far."""
         found = mapping_at(self.shadow, "status", "shadow")
@@ -521,10 +520,3 @@ async def _live_profile(connection: ApiConnection, scheduler_name: str) -> Body:
 def _claims(body: Body) -> str:
     spec = body.get("spec") or {}
     return "" if spec.get("shadowOf") else str(spec.get("schedulerName") or body["metadata"]["name"])
-
-
-async def write_promotion(connection: ApiConnection, promotion: Promotion, *, dry_run: bool) -> Body:
-    """Write the spec, unless the live profile has changed since it was read."""
-    what = f'the spec of "{promotion.shadow_name}"'
-    change = SpecWrite(promotion.live, promotion.spec, promotion.cause, "bayplan-promote", what)
-    return await write_spec(connection, change, dry_run=dry_run)

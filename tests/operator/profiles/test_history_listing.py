@@ -19,7 +19,7 @@ from bayplan.profiles.rollback import (
     read_history,
     target,
     unified_diff,
-    write,
+    write_spec,
 )
 
 from scheduler_core.errors import ConfigError, ConflictError, ForbiddenError, NotFoundError
@@ -197,7 +197,8 @@ async def test_the_rollback_replaces_the_object(api: FakeApi) -> None:
     api.on("PUT", PROFILE, Response(body=profile(10)))
     found = await read_profile_history(api)
     async with ApiConnection(api, ConnectionOptions(), InstantClock()) as connection:
-        await write(connection, await plan_rollback(connection, found, None, resolved=False), dry_run=True)
+        planned = await plan_rollback(connection, found, None, resolved=False)
+        await write_spec(connection, planned.change, dry_run=True)
     (request,) = api.requests("PUT", PROFILE)
     sent = json.loads(request.body)
     assert (sent["spec"], sent["metadata"]["resourceVersion"]) == ({"percentageOfNodesToScore": 10}, "9")
@@ -218,7 +219,7 @@ async def test_rejected_writes(api: FakeApi, status: int, error: type[Exception]
     async with ApiConnection(api, ConnectionOptions(), InstantClock()) as connection:
         planned = await plan_rollback(connection, found, None, resolved=False)
         with pytest.raises(error, match=words):
-            await write(connection, planned, dry_run=False)
+            await write_spec(connection, planned.change, dry_run=False)
 
 
 FIT = {"name": "NodeResourcesFit", "args": {"scoringStrategy": {"type": "LeastAllocated"}}}

@@ -28,6 +28,7 @@ from scheduler_core.errors import ClusterWriteError, ServerUnavailableError, Wri
 from scheduler_core.ports import Clock
 
 _MAX_RESPONSE_BYTES = 64 << 20
+_IDLE_SECONDS = 60.0
 _CLOSED = "the connections are closed: this process is stopping"
 
 
@@ -215,15 +216,12 @@ class _Connection:
 class KeepAlivePool:
     """At most ``limit`` connections to one endpoint; further requests wait in the order of arrival."""
 
-    def __init__(
-        self, endpoint: Endpoint, clock: Clock, limit: int, connect_seconds: float = 10.0, idle_seconds: float = 60.0
-    ) -> None:
+    def __init__(self, endpoint: Endpoint, clock: Clock, limit: int, connect_seconds: float = 10.0) -> None:
         self._endpoint = endpoint
         self._clock = clock
         self._slots = Slots(limit)
         self._deadlines = Deadlines()
         self._connect_seconds = connect_seconds
-        self._idle_seconds = idle_seconds
         self._free: list[_Connection] = []
         self._busy: set[_Connection] = set()
         self._is_closed = False
@@ -293,7 +291,7 @@ class KeepAlivePool:
 
     def _idle(self) -> _Connection | None:
         """Return the free connection that was used last; older ones become idle and are closed."""
-        oldest = self._clock.now() - self._idle_seconds
+        oldest = self._clock.now() - _IDLE_SECONDS
         while self._free:
             connection = self._free.pop()
             # The API server closes connections that are idle for 90 s, and may do so while a request is sent.
