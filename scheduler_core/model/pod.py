@@ -113,8 +113,7 @@ class VsphereVolume(Struct, gc=False, frozen=True, omit_defaults=True, rename="c
 
 
 class AzureFile(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
-    share_name: str = ""
-    secret_name: str = ""
+    """An Azure file share, of which nothing is read."""
 
 
 class InlineCsi(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):

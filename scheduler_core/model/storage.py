@@ -16,6 +16,7 @@ from scheduler_core.model.meta import AnnotatedMeta, ObjectMeta
 from scheduler_core.model.pod import (
     AwsElasticBlockStore,
     AzureDisk,
+    AzureFile,
     CinderVolume,
     GcePersistentDisk,
     PortworxVolume,
@@ -55,12 +56,6 @@ class CsiVolumeSource(Struct, gc=False, frozen=True, rename="camel"):
     volume_handle: str = ""
 
 
-class AzureFileVolume(Struct, gc=False, frozen=True, rename="camel"):
-    share_name: str = ""
-    secret_name: str = ""
-    secret_namespace: str | None = None
-
-
 class VolumeNodeAffinity(Struct, gc=False, frozen=True, rename="camel"):
     """The nodes from which a volume is accessible."""
 
@@ -81,7 +76,7 @@ class PersistentVolumeSpec(Struct, gc=False, frozen=True, rename="camel"):
     gce: GcePersistentDisk | None = field(default=None, name="gcePersistentDisk")
     aws: AwsElasticBlockStore | None = field(default=None, name="awsElasticBlockStore")
     azure_disk: AzureDisk | None = None
-    azure_file: AzureFileVolume | None = None
+    azure_file: AzureFile | None = None
     cinder: CinderVolume | None = None
     portworx: PortworxVolume | None = field(default=None, name="portworxVolume")
     vsphere: VsphereVolume | None = field(default=None, name="vsphereVolume")

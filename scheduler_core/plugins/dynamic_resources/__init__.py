@@ -8,8 +8,9 @@ Follows kube-scheduler v1.37.1, ``pkg/scheduler/framework/plugins/dynamicresourc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,17 @@ from scheduler_core.devices.search import SearchLimits
 from scheduler_core.errors import AttemptLimitError, DeviceError, SchedulerCoreError
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, EventRegistration, Hint, Resource
 from scheduler_core.framework.cycle_state import CycleState
-from scheduler_core.framework.device_choices import CHOSEN, FOUND, ClaimsFilter, NodeClaims
+from scheduler_core.framework.device_choices import (
+    CHOSEN,
+    FOUND,
+    ClaimsFilter,
+    DeviceChoice,
+    DeviceChooser,
+    DeviceSearchKey,
+    FoundDevices,
+    NodeClaims,
+    StepBudget,
+)
 from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.extension_points import (
     Codes,
@@ -61,9 +72,9 @@ from scheduler_core.plugins.dynamic_resources.node_allocation import (
     IN_USE,
     REASONS,
     BindingLimit,
-    GangChoices,
     PodDevices,
     RowFilter,
+    choices_on,
     raw_scores,
 )
 from scheduler_core.plugins.dynamic_resources.pod_claims import (
@@ -123,7 +134,7 @@ class DynamicResources(
     ScorePlugin,
     ReservePlugin,
     PreBindPlugin,
-    GangChoices,
+    DeviceChooser,
     PlannedGangPostFilter,
 ):
     """Rules out nodes on which a pod's devices cannot be allocated, and allocates them before the pod is bound."""
@@ -340,6 +351,37 @@ class DynamicResources(
         if attempt is None or not attempt.claims:
             return NodeClaims()
         return attempt.claims_on(row, BindingLimit(self._args.binding_timeout.seconds, self.handle.clock.wall()))
+
+    # -- what a search over the members of a gang calls ---------------------------------------------------------
+
+    def gang_search_steps(self) -> int:
+        return self._args.gang_search_steps
+
+    def needs_devices(self, pod: PodInfo, nodes: NodeColumns) -> bool:
+        """Return whether the pod has claims, or extended resources that a class serves."""
+        return bool(pod.pod.spec.resource_claims or served_amounts(pod, nodes.devices))
+
+    def search_key(self, state: CycleState) -> DeviceSearchKey | None:
+        attempt = state.read(ATTEMPT)
+        is_whole_search = attempt.make_allocator is not None and attempt.extended_claim is None and not attempt.is_found
+        if not is_whole_search or len(attempt.to_allocate()) < len(attempt.claims) or any(attempt.pending):
+            return None
+        allocator, inventory = attempt.search(frozenset()).allocator, self.handle.nodes.devices.hardware.inventory
+        if (
+            allocator is None
+            or allocator.search_key is None
+            or not inventory.spread.isdisjoint(allocator.changed_pools)
+        ):
+            return None
+        held_on = frozenset(chain.from_iterable(map(inventory.nodes_of, allocator.changed_pools)))
+        return DeviceSearchKey(allocator.search_key, held_on)
+
+    def found_devices(self, state: CycleState) -> FoundDevices:
+        return state.read(ATTEMPT).found()
+
+    def device_choices(self, state: CycleState, node_name: str, budget: StepBudget) -> Iterator[DeviceChoice]:
+        node = self.handle.nodes.nodes[self.handle.nodes.row_of(node_name)]
+        return iter(()) if node is None else choices_on(state.read(ATTEMPT), node, budget)
 
     # -- making devices available -------------------------------------------------------------------------------
 

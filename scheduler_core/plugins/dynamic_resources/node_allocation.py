@@ -21,7 +21,6 @@ import numpy as np
 from msgspec import Struct, field
 from numpy.typing import NDArray
 
-from scheduler_core.config.plugin_args import DynamicResourcesArgs
 from scheduler_core.devices.allocator import Allocator, NodeAllocation
 from scheduler_core.devices.behaviours import BehaviourTable
 from scheduler_core.devices.pools import PoolKey, PoolView
@@ -33,18 +32,15 @@ from scheduler_core.errors import (
     InvalidPoolsError,
     UndecidedRowsError,
 )
-from scheduler_core.framework.cycle_state import CycleState, StateKey
+from scheduler_core.framework.cycle_state import StateKey
 from scheduler_core.framework.device_choices import (
     DeviceChoice,
-    DeviceChooser,
-    DeviceSearchKey,
     FoundDevices,
     NodeClaims,
     StepBudget,
     UnavailableClaim,
 )
 from scheduler_core.framework.extension_points import Codes, Scores
-from scheduler_core.framework.handle import Handle
 from scheduler_core.framework.status import Code, Status, error, unresolvable, unschedulable
 from scheduler_core.model.devices import AllocationResult, ClaimConsumer, ResourceClaim
 from scheduler_core.model.node import Node
@@ -56,7 +52,6 @@ from scheduler_core.plugins.dynamic_resources.pod_claims import (
     is_in_memory,
     is_past_binding_timeout,
     is_ready_for_binding,
-    served_amounts,
     supports_skipping,
     unsupported,
     unsupporting_rows,
@@ -479,42 +474,6 @@ class BindingLimit(Struct, frozen=True):
 
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
-
-
-class GangChoices(DeviceChooser):
-    """The part of DynamicResources that a search over the members of a gang calls."""
-
-    handle: Handle
-    _args: DynamicResourcesArgs
-
-    def gang_search_steps(self) -> int:
-        return self._args.gang_search_steps
-
-    def needs_devices(self, pod: PodInfo, nodes: NodeColumns) -> bool:
-        """Return whether the pod has claims, or extended resources that a class serves."""
-        return bool(pod.pod.spec.resource_claims or served_amounts(pod, nodes.devices))
-
-    def search_key(self, state: CycleState) -> DeviceSearchKey | None:
-        attempt = state.read(ATTEMPT)
-        is_whole_search = attempt.make_allocator is not None and attempt.extended_claim is None and not attempt.is_found
-        if not is_whole_search or len(attempt.to_allocate()) < len(attempt.claims) or any(attempt.pending):
-            return None
-        allocator, inventory = attempt.search(frozenset()).allocator, self.handle.nodes.devices.hardware.inventory
-        if (
-            allocator is None
-            or allocator.search_key is None
-            or not inventory.spread.isdisjoint(allocator.changed_pools)
-        ):
-            return None
-        held_on = frozenset(chain.from_iterable(map(inventory.nodes_of, allocator.changed_pools)))
-        return DeviceSearchKey(allocator.search_key, held_on)
-
-    def found_devices(self, state: CycleState) -> FoundDevices:
-        return state.read(ATTEMPT).found()
-
-    def device_choices(self, state: CycleState, node_name: str, budget: StepBudget) -> Iterator[DeviceChoice]:
-        node = self.handle.nodes.nodes[self.handle.nodes.row_of(node_name)]
-        return iter(()) if node is None else choices_on(state.read(ATTEMPT), node, budget)
 
 
 def choices_on(attempt: PodDevices, node: Node, budget: StepBudget) -> Iterator[DeviceChoice]:

@@ -15,7 +15,7 @@ A storage capacity without ``capacity`` is left out; kube-scheduler ends there w
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import product
 
 import numpy as np
@@ -245,47 +245,31 @@ class VolumeReach:
         return found
 
 
-def match_volumes(
-    reach: VolumeReach, claims: Sequence[PersistentVolumeClaim], looking: _Mask
-) -> tuple[list[NDArray[np.int32]], list[KnownVolume]]:
-    """Choose a volume for each claim on each row.
-
-    Returns:
-        Per claim int32[row], the number of its volume or -1; and the volumes by number.
-    """
-    assigned: list[NDArray[np.int32]] = []
-    volumes: list[KnownVolume] = []
-    numbers: dict[str, int] = {}
-    for claim in claims:
-        choice = _Choice(reach, looking, assigned, volumes, numbers)
-        choice.choose(claim)
-        assigned.append(choice.result)
-    return assigned, volumes
-
-
-class _Choice:
-    """The volumes chosen for one claim, after those of earlier claims.
+class _Matching:
+    """Volumes that are chosen for one claim after the other, on each row.
 
     Volumes with few rows are handled in batches, because a class may have one volume per node.
+
+    Attributes:
+        assigned: Per claim int32[row], the number of its volume or -1.
+        volumes: The volumes by number.
     """
 
-    def __init__(
-        self,
-        reach: VolumeReach,
-        looking: _Mask,
-        earlier: Sequence[NDArray[np.int32]],
-        volumes: list[KnownVolume],
-        numbers: dict[str, int],
-    ) -> None:
-        self.result = np.full(len(looking), NONE, dtype=np.int32)
+    def __init__(self, reach: VolumeReach, looking: _Mask) -> None:
+        self.assigned: list[NDArray[np.int32]] = []
+        self.volumes: list[KnownVolume] = []
+        self._numbers: dict[str, int] = {}
         self._reach = reach
-        self._open = looking.copy()
-        self._left = int(np.count_nonzero(looking))
-        self._earlier = earlier
-        self._volumes = volumes
-        self._numbers = numbers
+        self._looking = looking
 
-    def choose(self, claim: PersistentVolumeClaim) -> None:
+    def match(self, claim: PersistentVolumeClaim) -> None:
+        self._open = self._looking.copy()
+        self._left = int(np.count_nonzero(self._looking))
+        self._result = np.full(len(self._looking), NONE, dtype=np.int32)
+        self._choose(claim)
+        self.assigned.append(self._result)
+
+    def _choose(self, claim: PersistentVolumeClaim) -> None:
         storage = self._reach.nodes.storage
         size = nano(claim.spec.resources.requests.get(STORAGE, 0))
         selector = None if claim.spec.selector is None else compile_label_selector(claim.spec.selector)
@@ -314,11 +298,11 @@ class _Choice:
         rows = np.concatenate(rows_of_batch)
         positions = np.repeat(np.arange(len(batch)), [len(each) for each in rows_of_batch])
         free = self._open[rows]
-        if self._volumes:
-            unknown = len(self._volumes)
+        if self.volumes:
+            unknown = len(self.volumes)
             known_as = [self._numbers.get(known.volume.metadata.name, unknown) for known in batch]
             numbers = np.array(known_as, dtype=np.int32)[positions]
-            for choice in self._earlier:
+            for choice in self.assigned:
                 free &= choice[rows] != numbers
         rows, firsts = np.unique(rows[free], return_index=True)
         positions = positions[free][firsts]
@@ -331,12 +315,12 @@ class _Choice:
         numbered = np.empty(len(batch), dtype=np.int32)
         for position in np.unique(positions).tolist():
             numbered[position] = self._number(batch[position])
-        self.result[rows] = numbered[positions]
+        self._result[rows] = numbered[positions]
 
     def _number(self, known: KnownVolume) -> int:
-        number = self._numbers.setdefault(known.volume.metadata.name, len(self._volumes))
-        if number == len(self._volumes):
-            self._volumes.append(known)
+        number = self._numbers.setdefault(known.volume.metadata.name, len(self.volumes))
+        if number == len(self.volumes):
+            self.volumes.append(known)
         return number
 
 
@@ -479,7 +463,10 @@ class NodeEvaluator:
         if not looking.any():
             evaluation.assigned = [np.full(nodes.size, NONE, dtype=np.int32) for _ in to_match]
             return
-        evaluation.assigned, evaluation.volumes = match_volumes(self._reach, evaluation.matched, looking)
+        matching = _Matching(self._reach, looking)
+        for claim in evaluation.matched:
+            matching.match(claim)
+        evaluation.assigned, evaluation.volumes = matching.assigned, matching.volumes
         for delayed in preselected:
             looking = self._provision(delayed, looking, looking, evaluation)
         for delayed, assigned in zip(to_match, evaluation.assigned, strict=True):

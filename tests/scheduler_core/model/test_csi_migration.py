@@ -25,7 +25,7 @@ from scheduler_core.model.pod_volumes import (
     translated_affinity,
     translated_handle,
 )
-from scheduler_core.model.storage import AzureFileVolume, PersistentVolume, PersistentVolumeSpec, VolumeNodeAffinity
+from scheduler_core.model.storage import PersistentVolume, PersistentVolumeSpec, VolumeNodeAffinity
 from tests.support.presence import present
 from tests.support.storage import volume
 from tests.support.tables import table
@@ -103,9 +103,9 @@ def test_handle_of_an_inline_volume(inline: Volume, handle: str) -> None:
 
 @table(
     "source",
-    ("inline-azure-file", Volume(azure_file=AzureFile("s", "x"))),
+    ("inline-azure-file", Volume(azure_file=AzureFile())),
     ("inline-vsphere", Volume(vsphere=VsphereVolume("v"))),
-    ("azure-file", volume(spec=PersistentVolumeSpec(azure_file=AzureFileVolume("s", "x")))),
+    ("azure-file", volume(spec=PersistentVolumeSpec(azure_file=AzureFile()))),
     ("vsphere", volume(spec=PersistentVolumeSpec(vsphere=VsphereVolume("v")))),
 )
 def test_plugins_that_are_not_migrated(source: PersistentVolume | Volume) -> None:
