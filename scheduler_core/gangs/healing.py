@@ -285,12 +285,15 @@ class Healing:
         now, uid = self._clock.wall(), lost.pod.metadata.uid
         lost.until = until or now + timedelta(seconds=gang.group.hold_seconds)
         seconds = (lost.until - now).total_seconds()
-        timer = self._timers.pop(uid, None)
-        if timer is not None:
-            timer.cancel()
+        self._stop_time(uid)
         self._timers[uid] = self._clock.call_later(
             max(0.0, seconds), lambda: self._run_or_defer(self._expire, gang.key, uid)
         )
+
+    def _stop_time(self, uid: str) -> None:
+        timer = self._timers.pop(uid, None)
+        if timer is not None:
+            timer.cancel()
 
     def _expire(self, key: GroupKey, uid: str) -> None:
         gang = self._gangs.get(key)
@@ -305,9 +308,7 @@ class Healing:
             self._count -= 1
         if not gang.lost_members:
             self._groups.pop(gang.key, None)
-        timer = self._timers.pop(uid, None)
-        if timer is not None:
-            timer.cancel()
+        self._stop_time(uid)
         self._reservations.held.end(uid)
         self._report_outcome(gang, reason, message)
 

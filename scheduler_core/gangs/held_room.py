@@ -11,7 +11,7 @@ gang of the slots' priority.
 from __future__ import annotations
 
 import copy
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -386,8 +386,6 @@ class HeldRooms:
         self._on_change = on_change
         self._by_uid: dict[str, HeldRoom] = {}
         self._by_mark: dict[Hashable, dict[str, HeldRoom]] = {}
-        self._label_keys = Counter[str]()
-        """Number of rooms whose mark is a label, by its key."""
         self._of_groups = 0
         """Number of rooms of groups."""
         self._preferring = 0
@@ -467,9 +465,7 @@ class HeldRooms:
             room.settled.update(self._uids_on_nodes(holder.pods))
             room.assumed_before = {uid for uid in room.settled if not self._is_bound(uid)}
         self._by_uid[holder.uid] = room
-        mark = holder.pods.mark
-        self._by_mark.setdefault(mark, {})[holder.uid] = room
-        self._label_keys.update(key for key, value in holder.pods.labels if (key, value) == mark)
+        self._by_mark.setdefault(holder.pods.mark, {})[holder.uid] = room
         self._of_groups += holder.pods.group is not None
         self._preferring += room.terms.prefers_slots
         for name in room.reservation.plan.node_names:
@@ -519,7 +515,6 @@ class HeldRooms:
         del of_mark[uid]
         if not of_mark:
             del self._by_mark[mark]
-        self._label_keys -= Counter(key for key, value in holder.pods.labels if (key, value) == mark)
         self._of_groups -= holder.pods.group is not None
         self._preferring -= ended.terms.prefers_slots
         for name in ended.reservation.plan.node_names:
@@ -701,8 +696,8 @@ class HeldRooms:
             own = self._by_uid.get(labels[SEARCHED_FOR_LABEL]) if self._nodes.steps.is_dry else None
             return [] if own is None else [own]
         group = self._key_of(pod) if self._of_groups else None
-        marks: list[Hashable] = [(meta.namespace,), group, *(owner.uid for owner in meta.owner_references)]
-        marks += ((key, labels[key]) for key in self._label_keys if key in labels)
+        owners = (owner.uid for owner in meta.owner_references)
+        marks: list[Hashable] = [(meta.namespace,), group, *owners, *labels.items()]
         found = [
             room
             for mark in dict.fromkeys(marks)
