@@ -36,7 +36,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Container, Corou
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from ipaddress import IPv6Address, ip_address
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -438,6 +438,34 @@ TOKEN_HEADER = "X-Bayplan-Token"  # noqa: S105 - the name of a header
 def proxied_token(request: web.Request) -> str:
     """Return the token of ``TOKEN_HEADER``, or that of the Authorization header; "" for none."""
     return request.headers.get(TOKEN_HEADER, "").strip() or bearer_token(request)
+
+
+class HandlerAccess:
+    """Authorization of requests by a handler; without ``authorization`` callers from other hosts are rejected.
+
+    Attributes:
+        not_accepted: Why callers from other hosts are rejected then, and what to do.
+        remedy: What to do if a permission is missing.
+    """
+
+    not_accepted: ClassVar[str]
+    remedy: ClassVar[str]
+
+    def __init__(
+        self, authorization: RequestAuthorization | None = None, is_trusted: Callable[[web.Request], bool] = is_local
+    ) -> None:
+        self._authorization = authorization
+        self.is_trusted = is_trusted
+
+    async def denial(self, request: web.Request, *permissions: Permission) -> Denial | None:
+        """Return why a request is rejected; None if it is accepted."""
+        if self.is_trusted(request):
+            return None
+        if self._authorization is None:
+            return Denial(HTTPStatus.FORBIDDEN, self.not_accepted)
+        found = await self._authorization.denial(proxied_token(request), permissions, origin=request.remote or "")
+        remedies = {HTTPStatus.UNAUTHORIZED: "; kubectl create token creates one", HTTPStatus.FORBIDDEN: self.remedy}
+        return None if found is None else Denial(found.code, found.message + remedies.get(found.code, ""))
 
 
 class _StatusBody(msgspec.Struct, frozen=True, rename="camel"):

@@ -34,15 +34,7 @@ from bayplan.kube.http.deep_json import MAX_DEPTH, shallow
 from bayplan.kube.readiness import Readiness
 from bayplan.process.copies import BackgroundDocuments, Document, charged, run_charged
 from bayplan.serving import FIT_PATH
-from bayplan.serving.authorization import (
-    Denial,
-    Permission,
-    RequestAuthorization,
-    is_local,
-    proxied_token,
-    read_body,
-    refusal,
-)
+from bayplan.serving.authorization import Denial, HandlerAccess, Permission, read_body, refusal
 from bayplan.serving.debug_endpoints import SUSPENDED, is_still_suspended
 from scheduler_core.errors import ClusterWriteError, ConfigError, SchedulerCoreError
 from scheduler_core.scheduler import Scheduler
@@ -324,7 +316,7 @@ def _content(built: Document) -> web.Response | bytes:
 
 async def _shown_to(caller: Caller, document: bytes) -> web.Response:
     """Return a document without the names of victims that the caller may not read."""
-    if caller.authorization is not None:
+    if not caller.access.is_trusted(caller.request):
         document = await sys.modules[_ANSWERS].for_reader(document, caller.readable)
     return web.Response(body=document, content_type="application/json")
 
@@ -335,30 +327,17 @@ TEMPLATES = "resourceclaimtemplates.resource.k8s.io"
 MAX_NAMESPACES = 16
 """Maximum number of namespaces whose permissions are reviewed for one request."""
 
-_NO_AUTHORIZATION = (
-    "requests from other hosts are not accepted; use kubectl port-forward to the port of localAddress and connect to "
-    "127.0.0.1, or set authorizeRequests"
-)
-_REMEDIES = {
-    HTTPStatus.UNAUTHORIZED: "; kubectl create token creates one",
-    HTTPStatus.FORBIDDEN: "; bind the role edit, or a role with this right, see docs/would-it-fit.md",
-}
-
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Sender of a request; a local caller has no ``authorization``, and may see everything."""
+    """Sender of a request; a local caller may see everything."""
 
-    authorization: RequestAuthorization | None
-    token: str = ""
-    origin: str = ""
+    access: FitAccess
+    request: web.Request
 
     async def denial(self, *permissions: Permission) -> Denial | None:
         """Return why the caller lacks one of some permissions; None if the caller has all."""
-        if self.authorization is None:
-            return None
-        found = await self.authorization.denial(self.token, permissions, origin=self.origin)
-        return None if found is None else Denial(found.code, found.message + _REMEDIES.get(found.code, ""))
+        return await self.access.denial(self.request, *permissions)
 
     async def readable(self, namespaces: Iterable[str]) -> frozenset[str]:
         """Return the namespaces in which the caller may list pods; a failed review counts as a missing permission."""
@@ -372,23 +351,16 @@ class Caller:
         return frozenset(found)
 
 
-class FitAccess:
-    """Authorization of fit requests; without ``authorization`` callers from other hosts are rejected."""
-
-    def __init__(
-        self, authorization: RequestAuthorization | None = None, is_trusted: Callable[[web.Request], bool] = is_local
-    ) -> None:
-        self._authorization = authorization
-        self._is_trusted = is_trusted
+class FitAccess(HandlerAccess):
+    not_accepted = (
+        "requests from other hosts are not accepted; use kubectl port-forward to the port of localAddress and connect "
+        "to 127.0.0.1, or set authorizeRequests"
+    )
+    remedy = "; bind the role edit, or a role with this right, see docs/would-it-fit.md"
 
     async def caller(self, request: web.Request) -> Caller | Denial:
         """Return the authenticated sender of a request, or why it is rejected."""
-        if self._is_trusted(request):
-            return Caller(None)
-        if self._authorization is None:
-            return Denial(HTTPStatus.FORBIDDEN, _NO_AUTHORIZATION)
-        caller = Caller(self._authorization, proxied_token(request), request.remote or "")
-        return await caller.denial() or caller
+        return await self.denial(request) or Caller(self, request)
 
 
 def permissions_for(namespaces: Iterable[str], *, copies_node: bool) -> tuple[Permission, ...]:

@@ -27,15 +27,7 @@ from bayplan.page.report_documents import ReportDocuments, operator_documents
 from bayplan.page.room import MAX_MANIFEST, RoomError, read_room_query
 from bayplan.process.copies import BackgroundDocuments, Document
 from bayplan.serving import PAGE_PATH
-from bayplan.serving.authorization import (
-    Denial,
-    Handler,
-    Permission,
-    RequestAuthorization,
-    is_local,
-    proxied_token,
-    read_body,
-)
+from bayplan.serving.authorization import Handler, HandlerAccess, Permission, RequestAuthorization, is_local, read_body
 from bayplan.serving.debug_endpoints import SOURCES, SUSPENDED, is_still_suspended, work_document, work_problem
 from bayplan.serving.deferred_server import ServedParts
 from bayplan.settings.operator_settings import ServingSettings
@@ -50,33 +42,14 @@ PERMISSIONS = (
     Permission("list", resource="pods"),
     Permission("list", resource="nodes"),
 )
-_NO_AUTHORIZATION = (
-    "requests from other hosts are not accepted; use kubectl port-forward to the port of localAddress, or set "
-    "authorizeRequests"
-)
-_REMEDIES = {
-    HTTPStatus.UNAUTHORIZED: "; kubectl create token creates one",
-    HTTPStatus.FORBIDDEN: "; bind the ClusterRole of the page, see docs/operate/page.md",
-}
 
 
-class PageAccess:
-    """Authorization of requests for data; without ``authorization`` callers from other hosts are rejected."""
-
-    def __init__(
-        self, authorization: RequestAuthorization | None, is_trusted: Callable[[web.Request], bool] = is_local
-    ) -> None:
-        self._authorization = authorization
-        self._is_trusted = is_trusted
-
-    async def denial(self, request: web.Request) -> Denial | None:
-        """Return why a request is rejected; None if it is accepted."""
-        if self._is_trusted(request):
-            return None
-        if self._authorization is None:
-            return Denial(HTTPStatus.FORBIDDEN, _NO_AUTHORIZATION)
-        denial = await self._authorization.denial(proxied_token(request), PERMISSIONS, origin=request.remote or "")
-        return None if denial is None else Denial(denial.code, denial.message + _REMEDIES.get(denial.code, ""))
+class PageAccess(HandlerAccess):
+    not_accepted = (
+        "requests from other hosts are not accepted; use kubectl port-forward to the port of localAddress, or set "
+        "authorizeRequests"
+    )
+    remedy = "; bind the ClusterRole of the page, see docs/operate/page.md"
 
 
 HEADERS: Mapping[str, str] = {
@@ -164,7 +137,7 @@ class PageEndpoints:
         """Return a handler that authorizes the request first, and rejects it unless this process schedules."""
 
         async def authorized(request: web.Request) -> web.StreamResponse:
-            denial = await self._access.denial(request)
+            denial = await self._access.denial(request, *PERMISSIONS)
             if denial is not None:
                 headers = {"WWW-Authenticate": "Bearer"} if denial.code is HTTPStatus.UNAUTHORIZED else None
                 return _error(denial.code, denial.message, headers=headers)
@@ -312,7 +285,7 @@ class PageEndpoints:
                     break
                 if loop.time() - reviewed >= _REVIEW_SECONDS:
                     reviewed = loop.time()
-                    denial = await self._access.denial(request)
+                    denial = await self._access.denial(request, *PERMISSIONS)
                     if denial is not None and denial.code is not HTTPStatus.SERVICE_UNAVAILABLE:
                         break
                 if chunk:
