@@ -175,12 +175,12 @@ class SumsDryRun:
     def remove(self, *running: PodInfo) -> None:
         places = self._places
         for pods in self._in_steps(running):
-            self._sums.remove((places[info.row], info) for info in pods)
+            self._sums.remove(zip([places[info.row] for info in pods], pods, strict=True))
 
     def restore(self, *running: PodInfo) -> None:
         places = self._places
         for pods in self._in_steps(running):
-            self._sums.add((places[info.row], info) for info in pods)
+            self._sums.add(zip([places[info.row] for info in pods], pods, strict=True))
 
     def _in_steps(self, running: Sequence[PodInfo]) -> Iterator[Sequence[PodInfo]]:
         for start in range(0, len(running), _SUMMED_AT_ONCE):

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import chain, takewhile
 
@@ -136,14 +136,13 @@ def importance_at(now: datetime, *, by_cost: bool = False) -> ImportanceOf:
     return with_cost if by_cost else importance
 
 
-@dataclass(slots=True)
-class RowOutcome:
+class RowOutcome(Struct):
     """Result for one row.
 
     Attributes:
         verdict: 0 if the pod fits without ``victims``; else why it does not fit without all pods of lower priority.
-        leaving, versions: The pods of lower priority and their objects; empty unless the outcome depends on nothing
-            else but the row and its devices.
+        leaving, versions: The pods of lower priority and their objects; empty in explanations, and unless the outcome
+            depends on nothing else but the row and its devices.
         claims: The claims that these pods hold, with all holders.
         essential: UIDs of victims without which the pod does not fit, whatever other pods of the row are evicted;
             perhaps not all, and none unless filters read only the row.
@@ -152,11 +151,11 @@ class RowOutcome:
 
     row: int
     verdict: int = 0
-    victims: list[PodInfo] = field(default_factory=list)
+    victims: list[PodInfo] = msgspec.field(default_factory=list)
     pdb_violations: int = 0
-    leaving: list[PodInfo] = field(default_factory=list)
-    versions: list[Pod] = field(default_factory=list)
-    claims: list[HeldClaim] = field(default_factory=list)
+    leaving: list[PodInfo] = msgspec.field(default_factory=list)
+    versions: list[Pod] = msgspec.field(default_factory=list)
+    claims: list[HeldClaim] = msgspec.field(default_factory=list)
     essential: frozenset[str] = frozenset()
     candidate: PreemptionCandidate | None = None
 
@@ -347,7 +346,8 @@ class PreemptionTrial:
             leaving = [[each for each in pods[row].values() if each.priority < priority] for row in rows]
         removal.remove(*chain.from_iterable(leaving))
         _filter_outcomes(removal, outcomes)
-        if removal is not dry_run or (self.terms.held is not None and is_row_local):
+        is_of_row = removal is not dry_run or (self.terms.held is not None and is_row_local)
+        if is_of_row and not self.nodes.steps.is_dry:
             for outcome, each in zip(outcomes, leaving, strict=True):
                 outcome.leaving, outcome.versions = each, [info.pod for info in each]
                 outcome.claims = held_by(each, self.terms.held)
@@ -390,8 +390,7 @@ class PreemptionTrial:
         return violating + others, len(violating)
 
 
-@dataclass(slots=True)
-class _Reprieve:
+class _Reprieve(Struct):
     """Pods in the order in which they are restored; the first ``protected`` violate a budget."""
 
     outcome: RowOutcome
@@ -433,10 +432,10 @@ def _reprieve(dry_run: SimulatedRemoval, reprieves: Sequence[_Reprieve], *, is_f
                 trying = [reprieve for reprieve in trying if reprieve.outcome.row not in decided]
             if not trying:
                 continue
-        dry_run.restore(*(reprieve.order[turn] for reprieve in trying))
+        dry_run.restore(*[reprieve.order[turn] for reprieve in trying])
         _filter_outcomes(dry_run, [reprieve.outcome for reprieve in trying])
         leaving = [reprieve for reprieve in trying if reprieve.outcome.verdict]
-        dry_run.remove(*(reprieve.order[turn] for reprieve in leaving))
+        dry_run.remove(*[reprieve.order[turn] for reprieve in leaving])
         for reprieve in leaving:
             reprieve.outcome.victims.append(reprieve.order[turn])
             reprieve.outcome.pdb_violations += turn < reprieve.protected
@@ -559,9 +558,16 @@ def harm_of(candidate: PreemptionCandidate, now: datetime) -> Harm:
         (info,) = victims
         started, priority = info.pod.status.start_time or now, info.priority
         return candidate.pdb_violations, priority, priority + _ABOVE_ANY_PRIORITY, 1, now - started
-    highest = max(info.priority for info in victims)
-    total = sum(info.priority + _ABOVE_ANY_PRIORITY for info in victims)
-    started = min(info.pod.status.start_time or now for info in victims if info.priority == highest)
+    # A loop, because a preemption compares hundreds of candidates.
+    highest, started = victims[0].priority, victims[0].pod.status.start_time or now
+    total = len(victims) * _ABOVE_ANY_PRIORITY
+    for info in victims:
+        priority, start = info.priority, info.pod.status.start_time or now
+        total += priority
+        if priority > highest:
+            highest, started = priority, start
+        elif priority == highest and start < started:
+            started = start
     return candidate.pdb_violations, highest, total, len(victims), now - started
 
 
