@@ -30,7 +30,6 @@ from aiohttp import web
 from bayplan.fit import FitBody
 from bayplan.fit.claim_templates import NamesByNamespace, missing_templates, not_read
 from bayplan.fit.request_reading import CLUSTER_SCOPED
-from bayplan.kube.http.deep_json import MAX_DEPTH, shallow
 from bayplan.kube.readiness import Readiness
 from bayplan.process.copies import BackgroundDocuments, Document, charged, run_charged
 from bayplan.serving import FIT_PATH
@@ -50,6 +49,8 @@ _STEPS_AT_ONCE = 1_000
 _STEPS_IN_COPY = 500_000
 MOST_READING = 64
 _MOST_WAITING = 8
+_MOST_SEARCHING = 4
+"""Maximum number of requests that wait for a copy of the process: a search takes seconds, and other requests do not."""
 _MOST_TURNS = 2 * _MOST_WAITING
 """Turns of the event loop that the waiting requests take: one to read a long body, one to evaluate it."""
 BODY_SECONDS = 10.0
@@ -58,6 +59,9 @@ MAX_OBJECTS = 2_000
 """Maximum number of manifests of a request: its pods have more than 128 bytes each."""
 _LONGEST_WAIT_SECONDS = 10.0
 _ANSWERS = "bayplan.fit.building"
+_NAMES_TEMPLATES = b"resourceClaimTemplateName", b"\\u"
+"""What a body contains that names ResourceClaimTemplates; letters may be escaped."""
+_TOO_DEEP = "objects: are nested too deep; send manifests that the API server accepts"
 
 
 _Templates = tuple[list[dict[str, Any]], list[str]]
@@ -106,6 +110,7 @@ class FitEndpoint:
         self._budget = TimeBudget(_SHARE, monotonic)
         self._reading = 0
         self._waiting = 0
+        self._searching = 0
         self._is_turn_taken = False
 
     @property
@@ -154,8 +159,7 @@ class FitEndpoint:
 
     async def _read_and_answered(self, body: bytes, sender: Sender) -> web.Response | bytes:
         """Return the document, or the response to a request without one."""
-        is_short = len(body) <= MOST_AT_ONCE
-        if is_short:
+        if len(body) <= MOST_AT_ONCE:
             given, namespaces = _read(body)
         else:
             refused = await self._until_credit(sender)
@@ -172,16 +176,18 @@ class FitEndpoint:
         denial = await sender.caller.denial(*permissions_for(namespaces, copies_node=bool(given.node)))
         if denial is not None:
             return denied(denial)
-        return await self._answered(given, namespaces, sender, is_short=is_short)
+        return await self._answered(given, body, namespaces, sender)
 
     async def _answered(
-        self, given: FitBody, namespaces: AbstractSet[str], sender: Sender, *, is_short: bool
+        self, given: FitBody, body: bytes, namespaces: AbstractSet[str], sender: Sender
     ) -> web.Response | bytes:
         """Return the document, or the response to a request without one.
 
         Args:
+            body: The request as it was received.
             namespaces: Namespaces of the objects, for which the caller has the permissions.
         """
+        is_short = len(body) <= MOST_AT_ONCE
         # Most processes answer no request, and its modules cost start-up time and memory.
         answering: Any = sys.modules.get(_ANSWERS) or await asyncio.to_thread(_import_answers)
         try:
@@ -189,7 +195,8 @@ class FitEndpoint:
         except ClusterWriteError as error:
             return refusal(503, f"PriorityClasses cannot be listed: {error}; retry")
         try:
-            missing = missing_templates(given.objects, given.namespace or "default")
+            names_some = any(each in body for each in _NAMES_TEMPLATES)
+            missing = missing_templates(given.objects, given.namespace or "default") if names_some else {}
             # Requests to the API server wait for the share of the time, too.
             refused = await self._not_now(sender) if missing else None
             if refused is not None:
@@ -208,6 +215,8 @@ class FitEndpoint:
                 return Document(400, "; ".join(map(str, error.problems)).encode())
             except SchedulerCoreError as error:
                 return Document(422, f"the request cannot be evaluated: {error}".encode())
+            except RecursionError:
+                return Document(400, _TOO_DEEP.encode())
 
         refused = await self._not_now(sender)
         if refused is not None:
@@ -219,15 +228,23 @@ class FitEndpoint:
         documents = self._sources.documents
         if documents is None:
             return _content(make(None))
+        if self._searching >= _MOST_SEARCHING:
+            return _retry(429, f"{_MOST_SEARCHING} requests wait already for a search in a copy of the process; retry")
         background = self._sources.scheduler.context.background
 
         def make_there() -> Document:
             # If there is no copy, the limit of dry runs holds.
             return make(_STEPS_IN_COPY if background.is_copy else None)
 
-        return _content(
-            await documents.build(make_there, self._charge, lambda _: bool(answer.was_given_up), is_long=not is_short)
-        )
+        self._searching += 1
+        try:
+            return _content(
+                await documents.build(
+                    make_there, self._charge, lambda _: bool(answer.was_given_up), is_long=not is_short
+                )
+            )
+        finally:
+            self._searching -= 1
 
     async def _templates(self, missing: NamesByNamespace, caller: Caller) -> _Templates | None:
         """Return the templates of the cluster that the caller may get, and notices about others."""
@@ -286,12 +303,13 @@ class FitEndpoint:
 
 def _read(body: bytes) -> tuple[FitBody | str, set[str]]:
     """Return what a body requests, and the namespaces of its objects; a text if it is invalid."""
-    if shallow(body) is not body:
-        return f"objects: are nested deeper than {MAX_DEPTH} levels; send manifests that the API server accepts", set()
     try:
         given = _decode(body)
+        namespaces = namespaces_of(given.objects[: MAX_OBJECTS + 1], given.namespace)
     except msgspec.DecodeError as error:
         return f"the request cannot be read: {error}", set()
+    except RecursionError:
+        return _TOO_DEEP, set()
     if len(given.objects) > MAX_OBJECTS:
         return f"objects: are {len(given.objects)}; request at most {MAX_OBJECTS} at once", set()
     if not 1 <= given.max_new <= 1000 or (given.count is not None and given.count < 1):
@@ -300,7 +318,7 @@ def _read(body: bytes) -> tuple[FitBody | str, set[str]]:
         return "node, nodeTemplate: specify one of them", set()
     if given.node_template_slices and given.node_template is None:
         return "nodeTemplateSlices: requires nodeTemplate", set()
-    return given, namespaces_of(given.objects, given.namespace)
+    return given, namespaces
 
 
 def _import_answers() -> Any:

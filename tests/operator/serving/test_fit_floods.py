@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,6 +15,7 @@ import pytest
 from bayplan.fit import building
 from bayplan.fit.building import FitDocument, read_fit
 from bayplan.kube.readiness import Readiness
+from bayplan.process.copies import BackgroundDocuments, ForkedSearches
 from bayplan.serving import FIT_PATH, fit_endpoint
 from bayplan.serving.fit_endpoint import MAX_BODY, MAX_OBJECTS, MOST_AT_ONCE, FitEndpoint, FitSources
 from bayplan.serving.http_server import HealthServer
@@ -159,6 +162,28 @@ async def test_a_flood(server: HealthServer, turns: Counter[int], body: bytes) -
     assert max(turns.values()) == 1
 
 
+async def test_long_searches_leave_room_for_short_requests(cluster: Rig, readiness: Readiness) -> None:
+    """Requests that wait for a copy of the process are fewer than those that may wait."""
+    processes = ForkedSearches()
+    documents = BackgroundDocuments(cluster.context, processes)
+    endpoint = Endpoint(FitSources(cluster.scheduler, readiness, lambda: False, no_classes, documents))
+    async with served(endpoint.routes, readiness) as server:
+        searches = [asyncio.create_task(sent(server, body_of(padding=MOST_AT_ONCE))) for _ in range(6)]
+        async with asyncio.timeout(10):
+            while processes.pid == -1:  # noqa: ASYNC110 - a fork has no event
+                await asyncio.sleep(0)
+        os.kill(processes.pid, signal.SIGSTOP)
+        refused = [each.result() for each in (await asyncio.wait(searches, return_when=asyncio.FIRST_COMPLETED))[0]]
+        short = await sent(server, body_of())
+        os.kill(processes.pid, signal.SIGCONT)
+        responses = await asyncio.gather(*searches)
+    assert short[0] == 200
+    assert {code for code, _, _ in refused} == {429}
+    assert b"requests wait already for a search in a copy" in refused[0][2]
+    assert Counter(code for code, _, _ in responses) == {200: 4, 429: 2}
+    assert documents.count == 4
+
+
 async def test_bodies_that_do_not_arrive(server: HealthServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Others are answered until there are too many of them, and none is received for longer than stated."""
     monkeypatch.setattr(fit_endpoint, "MOST_READING", 3)
@@ -211,8 +236,8 @@ async def test_requests_without_a_share_left(server: HealthServer, endpoint: End
 
 @table(
     "body, text",
-    ("arrays", b'{"objects": [{"a": %s1%s}]}' % (b"[" * 100_000, b"]" * 100_000), "nested deeper than 128 levels"),
-    ("maps", b'{"objects": [%s1%s]}' % (b'{"a": ' * 30_000, b"}" * 30_000), "nested deeper than 128 levels"),
+    ("arrays", b'{"objects": [{"a": %s1%s}]}' % (b"[" * 100_000, b"]" * 100_000), "nested too deep"),
+    ("maps", b'{"objects": [%s1%s]}' % (b'{"a": ' * 30_000, b"}" * 30_000), "nested too deep"),
     ("no end", b'{"objects": [%s' % (b"[" * 100_000), "the request cannot be read"),
     ("many objects", b'{"objects": [%s{}]}' % (b"{}," * MAX_OBJECTS), f"request at most {MAX_OBJECTS} at once"),
     ("count", body_of(count=10**1000), "more than 5000 pods"),
@@ -234,3 +259,14 @@ async def test_requests_that_are_too_large(server: HealthServer, body: bytes, te
     code, _, answer = await sent(server, body)
     assert code == 400
     assert text in json.loads(answer)["error"]
+
+
+@pytest.mark.parametrize("field", ["metadata", "spec"])
+@pytest.mark.parametrize("key", ["annotations", "affinity", "kind"])
+async def test_every_depth(server: HealthServer, field: str, key: str) -> None:
+    """A depth that the JSON decoder accepts, and later steps do not, is no internal error."""
+    text = json.dumps({**POD, field: {**POD[field], key: "deep"}})
+    for depth in range(50, 1100, 50):
+        nested = b'{"a": ' * depth + b"1" + b"}" * depth
+        code, _, answer = await sent(server, b'{"objects": [%s]}' % text.encode().replace(b'"deep"', nested))
+        assert code in {200, 400, 422}, (depth, answer)
