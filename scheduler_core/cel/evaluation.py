@@ -40,8 +40,6 @@ Run = Callable[[Frame], Any]
 
 # -- attributes: field selection and indexing, with presence tests and optional chains --------------------------------
 
-_KEY_TYPES = _PRIMITIVES | {bool}
-
 
 @dataclass(frozen=True, slots=True)
 class Qualifier:
@@ -137,7 +135,7 @@ def _path(base: Run, qualifiers: tuple[Qualifier, ...]) -> Run:
 
 
 def _computed(key: Any) -> Any:
-    if type(key) not in _KEY_TYPES:
+    if type(key) not in _PRIMITIVES:
         raise EvaluationError(f"invalid qualifier type: {go_type(key)}")
     return key
 

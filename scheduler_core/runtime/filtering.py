@@ -122,7 +122,7 @@ def run_pre_filters(
     outcome = PreFilterOutcome()
     narrowing: list[str] = []
     if among is None:
-        for runner in instance.filters_by_node:
+        for runner in instance.node_filters:
             runner.prepare(state)
     left, now, evaluated = state.recorder.plugin_left, state.recorder.now, state.evaluations.pre_filter
     idle = instance.not_for_resizes if pod.pod.has_deferred_resize else _NONE

@@ -76,7 +76,7 @@ class FrameworkInstance:
         resolved: Plugin names and weights per point, for the status.
         capacity_plugins: Plugins whose queueing hints requeue a pod when a node has more free resources.
         label_plugins: Plugins whose queueing hints requeue a pod when the labels of a node change.
-        filters_by_node: Those of the filters that are called node by node.
+        node_filters: Those of the filters that are called node by node.
         not_for_resizes: Plugins that are not called for running pods whose resize is deferred.
         extenders: Extenders in calling order. They register no events, so any event may help a pod that they reject.
         in_flight: Number of attempts that started on this instance and have not ended.
@@ -107,7 +107,7 @@ class FrameworkInstance:
         self.filters: tuple[FilterRunner, ...] = tuple(
             budget.runner(filter_runner(plugins[entry.name])) for entry in resolved["filter"]
         )
-        self.filters_by_node = tuple(each for each in self.filters if isinstance(each, NodeFilterAdapter))
+        self.node_filters = tuple(each for each in self.filters if isinstance(each, NodeFilterAdapter))
         self.post_filter = at("postFilter", PostFilterPlugin)  # type: ignore[type-abstract]  # as above
         self.pre_score = at("preScore", PreScorePlugin)  # type: ignore[type-abstract]  # as above
         self.scores: tuple[tuple[ScoreRunner, int], ...] = tuple(
