@@ -35,7 +35,7 @@ from scheduler_core.cel.overloads import (
     traversed,
 )
 from scheduler_core.cel.problems import CostLimitError, EvaluationError
-from scheduler_core.cel.standard_functions import add, compare, contains, equal, no_overload, to_string
+from scheduler_core.cel.standard_functions import ORDERED, add, compare, contains, equal, no_overload, to_string
 from scheduler_core.cel.values import (
     MISSING,
     NONE,
@@ -411,7 +411,6 @@ def _size(value: Any, _frame: Frame) -> int:
 # -- lists and sets ---------------------------------------------------------------------------------------------------
 
 _MAX_RANGE = 1_000_000
-_COMPARABLE = frozenset({bool, bytes, float, int, str, Duration, Timestamp, Uint})
 
 
 def _slice(elements: Any, start: int, end: int, _frame: Frame) -> Any:
@@ -481,7 +480,7 @@ def _sort_by(elements: Any, keys: Any, _frame: Frame) -> Any:
         return elements
     if len(elements) ** 2 * 2 > COST_LIMIT:
         raise CostLimitError
-    if type(keys[0]) not in _COMPARABLE:
+    if type(keys[0]) not in ORDERED:
         raise EvaluationError("list elements must be comparable")
     if any(type(key) is not type(keys[0]) for key in keys):
         raise EvaluationError("list elements must have the same type")
@@ -509,7 +508,7 @@ def _unwrap(elements: Any, frame: Frame) -> Any:
 
 def _is_sorted(elements: Any, _frame: Frame) -> bool:
     for one, two in pairwise(elements):
-        if type(one) not in _COMPARABLE:
+        if type(one) not in ORDERED:
             raise EvaluationError("no such overload")
         if compare(one, two, "isSorted") > 0:
             return False
@@ -526,7 +525,7 @@ def _extreme(name: str, sign: int) -> Callable[[Any, Frame], Any]:
             raise EvaluationError(f"{name} called on empty list")
         best = elements[0]
         for element in elements[1:]:
-            if type(element) not in _COMPARABLE:
+            if type(element) not in ORDERED:
                 raise EvaluationError("no such overload")
             if compare(element, best, name) * sign > 0:
                 best = element

@@ -56,7 +56,8 @@ _NUMBERS = frozenset({int, float, Uint})
 _INTEGERS = frozenset({int, Uint})
 _ADDABLE = frozenset({int, float, Uint, str, bytes, tuple})
 _RECEIVERS = frozenset({str, Duration, Timestamp})
-_ORDERED_KINDS = frozenset({bool, bytes, str, Duration, Timestamp})
+ORDERED = _NUMBERS | {bool, bytes, str, Duration, Timestamp}
+"""Types with an order."""
 _COMPARISON_WORK = 8
 
 
@@ -150,7 +151,7 @@ def compare(left: Any, right: Any, name: str) -> int:
         if type(right) not in _NUMBERS:
             raise _mismatch()
         return int(left > right) - int(left < right)
-    if kind not in _ORDERED_KINDS:
+    if kind not in ORDERED:
         raise no_overload(name, left)
     if type(right) is not kind:
         raise _mismatch()
