@@ -1,18 +1,16 @@
 """NodeReservations of the simulated cluster: their API, their delivery to each process, their pods, and checks.
 
-The operator's own controller searches and holds the room. Like PodGroups, the objects do not pass through an informer:
-each process receives the list before its first cycle, and later changes late and in order.
+The operator's own controller searches and holds the room.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 from bayplan.reservations.reservation_controller import ReservationController
 from bayplan.reservations.reserved_pods import KIND
 from bayplan.resources.node_reservation import NodeReservation
@@ -21,8 +19,9 @@ from msgspec.structs import replace
 
 from scheduler_core.model.pod import Pod
 from tests.simulation import cluster_objects
-from tests.simulation.api_server import NAMESPACE, PODS, Response, replaced_status
+from tests.simulation.api_server import NAMESPACE, PODS
 from tests.simulation.cluster_objects import happens, one_of
+from tests.simulation.custom_resources import CustomResources, LateEvents
 from tests.simulation.fault_counts import FaultCounts
 from tests.simulation.network import Network
 from tests.simulation.virtual_loop import LoopClock
@@ -34,70 +33,35 @@ RESERVE, USE, DELETE = "reserve room", "create pods of a reservation", "delete a
 KINDS = (RESERVE, RESERVE, USE, RESERVE, USE, USE, DELETE, RESERVE, USE, RESERVE, USE, DELETE, USE)
 """Kinds of steps in a run with reservations, in order."""
 LABEL = "reservation"
-_MAXIMUM_EVENT_SECONDS = 0.6
-_TICK_SECONDS = 1e-6
 _SLACK_SECONDS = 15.0
 """Time for which an end is deferred at most, because a cycle waits for an extender."""
 
-Change = tuple[dict[str, Any], bool]
-"""Object, and whether it is deleted."""
 
-
-class NodeReservations:
-    """The objects, and the steps that change them.
-
-    Attributes:
-        bodies: Objects by name.
-        listeners: Called with each change.
-    """
+class NodeReservations(CustomResources):
+    """The objects, and the steps that change them."""
 
     def __init__(self, network: Network, counts: FaultCounts) -> None:
+        super().__init__(network)
         self._counts = counts
-        self._server, self._network = network.server, network
         self._wall = LoopClock(network.loop).wall
-        self.bodies: dict[str, dict[str, Any]] = {}
-        self.listeners: list[Callable[[Change], None]] = []
         self.actions = {RESERVE: self._reserve, USE: self._create_pods, DELETE: self._delete_any}
-        self._server.on_reservation_request = self._respond
+        self._server.on_reservation_request = self.respond
 
     def heal(self) -> None:
         """Delete the reservations that do not expire by themselves."""
         for name, body in list(self.bodies.items()):
             if "ttlSeconds" not in body["spec"]:
-                self._delete(name)
-
-    @property
-    def version(self) -> str:
-        """Version of the API server."""
-        return str(self._server.version)
+                self.remove(name)
 
     # -- API ----------------------------------------------------------------------------------------------------
 
-    def _respond(self, method: str, path: str, document: Any, client: str) -> Response:
-        del client
-        body = replaced_status(method, path, self.bodies, document)
-        if not isinstance(body, dict):
-            return body
+    def status_written(self, body: dict[str, Any]) -> None:
         if body["status"].get("phase") == "Reserved":
             self._counts.add("room reserved")
-        self._put(body)
-        return 200, msgspec.json.encode(body)
 
-    def _put(self, body: dict[str, Any]) -> None:
-        self._server.version += 1
-        metadata = {**body["metadata"], "resourceVersion": str(self._server.version)}
-        self.bodies[metadata["name"]] = body = {**body, "metadata": metadata}
-        self._notify((body, False))
-
-    def _delete(self, name: str) -> None:
-        body = self.bodies.pop(name)
-        self._server.version += 1
+    def remove(self, name: str) -> None:
         self._network.log(f"{KIND} {name} is deleted")
-        self._notify(({**body, "metadata": {**body["metadata"], "resourceVersion": str(self._server.version)}}, True))
-
-    def _notify(self, change: Change) -> None:
-        for listener in list(self.listeners):
-            listener(change)
+        super().remove(name)
 
     # -- steps --------------------------------------------------------------------------------------------------
 
@@ -119,7 +83,7 @@ class NodeReservations:
             "creationTimestamp": format_time(self._wall()),
         }
         self._network.log(f"{KIND} {name}: {spec['count']} pods of {spec['resources']['cpu']}")
-        self._put({"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec})
+        self.put({"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec})
 
     def _create_pods(self, rng: random.Random, number: int) -> None:
         if not self.bodies:
@@ -136,7 +100,7 @@ class NodeReservations:
     def _delete_any(self, rng: random.Random, number: int) -> None:
         del number
         if self.bodies:
-            self._delete(one_of(rng, sorted(self.bodies)))
+            self.remove(one_of(rng, sorted(self.bodies)))
 
     # -- checks -------------------------------------------------------------------------------------------------
 
@@ -182,9 +146,7 @@ class ReservationWatch:
     ) -> None:
         self._reservations = reservations
         self._controller = controller
-        self._clock = clock
-        self._rng = random.Random(f"{seed}/reservation watch")
-        self._due = 0.0
+        self._events = LateEvents(clock, f"{seed}/reservation watch")
 
     def start(self) -> None:
         """List, and watch from then on."""
@@ -192,9 +154,6 @@ class ReservationWatch:
         self._controller.listed(NodeReservation, bodies, self._reservations.version)
         self._reservations.listeners.append(self._changed)
 
-    def _changed(self, change: Change) -> None:
-        body, is_deleted = change
-        now = self._clock.now()
-        self._due = max(self._due + _TICK_SECONDS, now + _MAXIMUM_EVENT_SECONDS * self._rng.random())
+    def _changed(self, body: dict[str, Any], is_deleted: bool) -> None:
         handle = self._controller.gone if is_deleted else self._controller.seen
-        self._clock.call_later(self._due - now, partial(handle, NodeReservation, body))
+        self._events.deliver(partial(handle, NodeReservation), body)

@@ -1,7 +1,6 @@
 """RebalancePlans of the simulated cluster: their API, the Eviction API, ReplicaSets that replace pods, and checks.
 
-The operator's own controller plans and makes the moves. Each process receives the list of plans before its first cycle,
-and later changes late and in order.
+The operator's own controller plans and makes the moves.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -21,8 +19,9 @@ from msgspec.structs import replace
 from scheduler_core.model.meta import OwnerReference
 from scheduler_core.model.pod import Pod
 from tests.simulation import cluster_objects
-from tests.simulation.api_server import BUDGETS, NODES, PODS, Change, Response, replaced_status, status_response
+from tests.simulation.api_server import BUDGETS, NODES, PODS, Change, Response, status_response
 from tests.simulation.cluster_objects import happens, one_of
+from tests.simulation.custom_resources import CustomResources, LateEvents
 from tests.simulation.network import Network
 from tests.simulation.plain_fit import APP
 from tests.simulation.steps import COMMON_FAULTS
@@ -35,8 +34,6 @@ KIND = "RebalancePlan"
 REPLICAS, PLAN, EDIT, DELETE = "create replicas", "plan moves", "edit a plan", "delete a plan"
 SUSPEND = "suspend or resume a plan"
 FAIL, FAIL_STATUSES = "fail evictions", "fail statuses of plans"
-_MAXIMUM_EVENT_SECONDS = 0.6
-_TICK_SECONDS = 1e-6
 _MAXIMUM_TRANSIT_SECONDS = 12.0
 _BUDGET_REFUSES = "Cannot evict pod as it would violate the pod's disruption budget."
 
@@ -52,21 +49,17 @@ class _Eviction:
     is_replaced: bool = False
 
 
-class PlannedMoves:
+class PlannedMoves(CustomResources):
     """The plans, and the steps that change them.
 
     Attributes:
-        bodies: Plans by name.
-        listeners: Called with each change of a plan, and whether it is deleted.
         report_problem: Called with each violation at an eviction.
         counts: Number of events of each kind.
     """
 
     def __init__(self, network: Network, report_problem: Callable[[str], None]) -> None:
+        super().__init__(network)
         self.counts: Counter[str] = Counter()
-        self._server, self._network = network.server, network
-        self.bodies: dict[str, dict[str, Any]] = {}
-        self.listeners: list[Callable[[dict[str, Any], bool], None]] = []
         self.report_problem = report_problem
         self._deleted_at = float("-inf")
         self._suspended_at: dict[str, float] = {}
@@ -82,30 +75,11 @@ class PlannedMoves:
             FAIL: lambda rng, _: network.arm("evict", one_of(rng, COMMON_FAULTS), 1),
             FAIL_STATUSES: lambda rng, _: network.arm("plan", one_of(rng, COMMON_FAULTS), 2),
         }
-        self._server.on_plan_request = self._respond
+        self._server.on_plan_request = self.respond
         self._server.on_eviction = self._evict
         self._server.collection(PODS).listeners.append(self._pods_changed)
 
     # -- API ----------------------------------------------------------------------------------------------------
-
-    def _respond(self, method: str, path: str, document: Any, client: str) -> Response:
-        del client
-        body = replaced_status(method, path, self.bodies, document)
-        if not isinstance(body, dict):
-            return body
-        self._put(body)
-        self._check_status(body)
-        return 200, msgspec.json.encode(body)
-
-    def _put(self, body: dict[str, Any]) -> None:
-        self._server.version += 1
-        metadata = {**body["metadata"], "resourceVersion": str(self._server.version)}
-        self.bodies[metadata["name"]] = body = {**body, "metadata": metadata}
-        self._notify(body, is_deleted=False)
-
-    def _notify(self, body: dict[str, Any], *, is_deleted: bool) -> None:
-        for listener in list(self.listeners):
-            listener(body, is_deleted)
 
     def _evict(self, name: str, uid: str) -> Response:
         """Evict a pod within what the budgets allow, and check the move."""
@@ -175,7 +149,7 @@ class PlannedMoves:
         spec["moveTimeoutSeconds"] = one_of(rng, (10, 20, 40))
         metadata = {"name": name, "uid": self._server.new_uid(name), "generation": 1}
         self._network.log(f"{KIND} {name}: {spec}")
-        self._put({"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec})
+        self.put({"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec})
 
     def _edit(self, rng: random.Random, number: int) -> None:
         del number
@@ -200,15 +174,13 @@ class PlannedMoves:
 
     def _change(self, body: dict[str, Any], **spec: Any) -> None:
         metadata = {**body["metadata"], "generation": body["metadata"]["generation"] + 1}
-        self._put({**body, "metadata": metadata, "spec": {**body["spec"], **spec}})
+        self.put({**body, "metadata": metadata, "spec": {**body["spec"], **spec}})
 
     def _delete(self, rng: random.Random, number: int) -> None:
         del number
         if self.bodies:
-            body = self.bodies.pop(one_of(rng, sorted(self.bodies)))
             self._deleted_at = self._network.loop.virtual_now
-            self._server.version += 1
-            self._notify(body, is_deleted=True)
+            self.remove(one_of(rng, sorted(self.bodies)))
 
     # -- checks -------------------------------------------------------------------------------------------------
 
@@ -243,7 +215,7 @@ class PlannedMoves:
         if body["metadata"]["generation"] == generation and len(moves) > budget["moves"]:
             self.report_problem(f"{len(moves)} pods are evicted by {body['metadata']['name']}: more than its budget")
 
-    def _check_status(self, body: dict[str, Any]) -> None:
+    def status_written(self, body: dict[str, Any]) -> None:
         status = body["status"]
         if status.get("phase") == "Completed":
             self.counts["plan completed"] += 1
@@ -269,9 +241,7 @@ class PlanWatch:
     def __init__(self, moves: PlannedMoves, plans: RebalancePlans, clock: LoopClock, seed: str) -> None:
         self._moves = moves
         self._plans = plans
-        self._clock = clock
-        self._rng = random.Random(f"{seed}/plan watch")
-        self._due = 0.0
+        self._events = LateEvents(clock, f"{seed}/plan watch")
 
     def start(self) -> None:
         """List, and watch from then on."""
@@ -280,7 +250,5 @@ class PlanWatch:
         self._moves.listeners.append(self._changed)
 
     def _changed(self, body: dict[str, Any], is_deleted: bool) -> None:
-        now = self._clock.now()
-        self._due = max(self._due + _TICK_SECONDS, now + _MAXIMUM_EVENT_SECONDS * self._rng.random())
         handle = self._plans.plan_deleted if is_deleted else self._plans.plan_changed
-        self._clock.call_later(self._due - now, partial(handle, msgspec.convert(body, StoredPlan)))
+        self._events.deliver(handle, msgspec.convert(body, StoredPlan))

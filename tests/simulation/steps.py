@@ -159,13 +159,9 @@ PLAN_STEPS = (
 
 _KINDS = tuple(_MIX)
 _WEIGHTS = tuple(_MIX.values())
-_FIRST_GANG_STEP = 1000
 _FIRST_RARE_STEP = 2000
-_FIRST_DEVICE_STEP = 3000
-_FIRST_TREE_STEP = 5000
 _FIRST_CONTENTION_STEP = 4000
 _FIRST_EXTENDED_STEP = 6000
-_FIRST_OWNER_STEP = 7000
 _FIRST_HEALING_STEP = 8000
 _FIRST_RESERVATION_STEP = 9000
 _FIRST_RESIZE_STEP = 9500
@@ -191,6 +187,38 @@ class Step:
     kind: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Mixed:
+    """Further steps of some runs.
+
+    Attributes:
+        first: Number of the first step.
+        kinds: Kinds of the first steps.
+        at: Time of the first step.
+        gap: Time between two of the first steps.
+        count: Range of the number of all steps.
+        mix: Weights of the kinds of the other steps.
+        pauses: Maximum pauses between two of the other steps.
+    """
+
+    first: int
+    kinds: tuple[str, ...]
+    at: float
+    gap: float
+    count: tuple[int, int]
+    mix: Mapping[str, int]
+    pauses: tuple[float, float]
+
+
+_DEVICES = "create pods with devices"
+_MIXED = {
+    "gang": _Mixed(1000, ("create a gang",) * 2, 0.1, 0.8, (25, 41), _GANG_MIX, (0.3, 4.0)),
+    "device": _Mixed(3000, ("create a shared claim", _DEVICES, _DEVICES), 0.2, 0.4, (30, 46), _DEVICE_MIX, (0.2, 3.5)),
+    "tree": _Mixed(5000, ("create a tree",) * 2, 0.1, 0.8, (25, 41), _TREE_MIX, (0.3, 4.0)),
+    "owner": _Mixed(7000, ("create an owner",) * 3, 0.1, 0.5, (35, 51), _OWNER_MIX, (0.3, 3.0)),
+}
+
+
 def generate_steps(seed: int) -> tuple[Step, ...]:
     """Return the steps of a run, in the order of their times.
 
@@ -201,13 +229,13 @@ def generate_steps(seed: int) -> tuple[Step, ...]:
     """
     steps = _pod_steps(seed)
     if has_gangs(seed):
-        steps = (*steps, *_gang_steps(seed))
+        steps = (*steps, *_mixed_steps(seed, "gang"))
     if has_devices(seed):
-        steps = (*steps, *_device_steps(seed))
+        steps = (*steps, *_mixed_steps(seed, "device"))
     if has_trees(seed):
-        steps = (*steps, *_tree_steps(seed))
+        steps = (*steps, *_mixed_steps(seed, "tree"))
     if has_owners(seed):
-        steps = (*steps, *_owner_steps(seed))
+        steps = (*steps, *_mixed_steps(seed, "owner"))
     if has_contention(seed):
         steps = (*steps, *_spread_steps(seed, "contention", _FIRST_CONTENTION_STEP, KINDS))
     if has_extended_resources(seed):
@@ -292,46 +320,20 @@ def shadow_revision(seed: int) -> str:
     return REVISIONS[seed // 11 % len(REVISIONS)] if seed % 11 == 7 else ""
 
 
-def _tree_steps(seed: int) -> tuple[Step, ...]:
-    rng = random.Random(f"{seed}/tree steps")
-    steps = [Step(_FIRST_TREE_STEP, 0.1, "create a tree"), Step(_FIRST_TREE_STEP + 1, 0.9, "create a tree")]
-    return _mixed(rng, steps, _FIRST_TREE_STEP + rng.randrange(25, 41), _TREE_MIX, (0.3, 4.0))
-
-
-def _owner_steps(seed: int) -> tuple[Step, ...]:
-    rng = random.Random(f"{seed}/owner steps")
-    steps = [Step(_FIRST_OWNER_STEP + number, 0.1 + 0.5 * number, "create an owner") for number in range(3)]
-    return _mixed(rng, steps, _FIRST_OWNER_STEP + rng.randrange(35, 51), _OWNER_MIX, (0.3, 3.0))
-
-
 def _rare_steps(seed: int) -> tuple[Step, ...]:
     rng = random.Random(f"{seed}/rare steps")
     times = sorted(round(60.0 * rng.random(), 3) for _ in range(len(_RARE)))
     return tuple(Step(_FIRST_RARE_STEP + number, at, _RARE[number]) for number, at in enumerate(times))
 
 
-def _gang_steps(seed: int) -> tuple[Step, ...]:
-    rng = random.Random(f"{seed}/gang steps")
-    steps = [Step(_FIRST_GANG_STEP, 0.1, "create a gang"), Step(_FIRST_GANG_STEP + 1, 0.9, "create a gang")]
-    return _mixed(rng, steps, _FIRST_GANG_STEP + rng.randrange(25, 41), _GANG_MIX, (0.3, 4.0))
-
-
-def _device_steps(seed: int) -> tuple[Step, ...]:
-    rng = random.Random(f"{seed}/device steps")
-    first = ("create a shared claim", "create pods with devices", "create pods with devices")
-    steps = [Step(_FIRST_DEVICE_STEP + number, 0.2 + 0.4 * number, kind) for number, kind in enumerate(first)]
-    return _mixed(rng, steps, _FIRST_DEVICE_STEP + rng.randrange(30, 46), _DEVICE_MIX, (0.2, 3.5))
-
-
-def _mixed(
-    rng: random.Random, first: list[Step], end: int, mix: Mapping[str, int], pauses: tuple[float, float]
-) -> tuple[Step, ...]:
+def _mixed_steps(seed: int, what: str) -> tuple[Step, ...]:
     """Return the first steps, then those of the mix; the shorter maximum pause holds before 40 % of them."""
-    steps, at = list(first), 1.5
-    short, long = pauses
-    for number in range(first[-1].number + 1, end):
+    rng, mixed = random.Random(f"{seed}/{what} steps"), _MIXED[what]
+    steps = [Step(mixed.first + number, mixed.at + mixed.gap * number, kind) for number, kind in enumerate(mixed.kinds)]
+    at, (short, long) = 1.5, mixed.pauses
+    for number in range(mixed.first + len(steps), mixed.first + rng.randrange(*mixed.count)):
         at += rng.random() * (short if rng.random() < 0.4 else long)
-        [kind] = rng.choices(tuple(mix), tuple(mix.values()))
+        [kind] = rng.choices(tuple(mixed.mix), tuple(mixed.mix.values()))
         steps.append(Step(number, round(at, 3), kind))
     return tuple(steps)
 
