@@ -207,7 +207,7 @@ class KueueDemo(Demo):
             )
 
     def _show_checks(self, text: str) -> None:
-        """Print the states of the checks once they contain a text; Kueue resets them after each Retry."""
+        """Print the states of the checks once they contain a text; the message of a Retry stays while it waits."""
         words, shown = ("get", _WORKLOADS, "-o", _CHECK_COLUMNS), ""
 
         def is_there() -> bool:

@@ -403,7 +403,7 @@ class FitChecks:
             evicted=short if self._evicts(workload) else None,
         )  # fmt: skip
         await self._requests.write_state(write)
-        # Kueue soon replaces the message of the check.
+        # Of a Workload that it evicts itself, Kueue soon replaces the message of the check.
         meta = workload.metadata
         regarding = ObjectReference(
             "Workload", meta.name, meta.namespace, meta.uid, f"{GROUP}/{self._requests.version}"
