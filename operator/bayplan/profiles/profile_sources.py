@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
@@ -145,32 +145,16 @@ class CustomResourceProfiles(ProfileSource):
     async def read(self) -> None:
         """List the objects and the stored revisions; for PodGroups that cannot be listed only their pods wait."""
         self._ports.groups.unlisted("the PodGroups of bayplan.dev have not been listed yet")
-        await self._read_profiles()
-        try:
-            await self._group_lists.list_once()
-        except ClusterWriteError as error:
-            self._group_lists.log_failure(error)
+        backoff = Backoff(0.5, 10.0)
+        while await self._lists.attempt(self._controller.history.load) is not None:
+            await self._clock.sleep(backoff.next_delay())
+        error = await self._group_lists.attempt()
+        if error is not None:
             self._ports.groups.unlisted(f"the PodGroups of bayplan.dev cannot be listed: {error}")
             self._group_lists.request()
         lists = self._reservation_lists
-        if lists is not None:
-            try:
-                await lists.list_once()
-            except ClusterWriteError as error:
-                lists.log_failure(error)
-                lists.request()
-
-    async def _read_profiles(self) -> None:
-        backoff = Backoff(0.5, 10.0)
-        while True:
-            try:
-                await self._lists.list_once()
-                await self._controller.history.load()
-            except ClusterWriteError as error:
-                self._lists.log_failure(error)
-                await self._clock.sleep(backoff.next_delay())
-            else:
-                return
+        if lists is not None and await lists.attempt() is not None:
+            lists.request()
 
     def obstacle(self) -> str:
         return self._lists.last_failure
@@ -322,6 +306,17 @@ class ResourceLists:
             self._taker.listed(kind, bodies, version)
         self._last_failure = ""
 
+    async def attempt(self, then: Callable[[], Awaitable[None]] | None = None) -> ClusterWriteError | None:
+        """List once, and then call a function; log and return the error if one of them fails."""
+        try:
+            await self.list_once()
+            if then is not None:
+                await then()
+        except ClusterWriteError as error:
+            self.log_failure(error)
+            return error
+        return None
+
     async def run(self) -> None:
         """List periodically and on request, until cancelled."""
         backoff, delay = Backoff(_FIRST_BACKOFF_SECONDS, _LONGEST_BACKOFF_SECONDS), self._listed.seconds
@@ -333,12 +328,10 @@ class ResourceLists:
             finally:
                 timer.cancel()
             self._wanted.clear()
-            try:
-                await self.list_once()
+            if await self.attempt() is None:
                 backoff.reset()
                 delay = self._listed.seconds
-            except ClusterWriteError as error:
-                self.log_failure(error)
+            else:
                 delay = backoff.next_delay()
 
     def log_failure(self, error: ClusterWriteError) -> None:

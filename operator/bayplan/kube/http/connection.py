@@ -236,7 +236,7 @@ class ApiConnection:
             fence()
         self.requests += 1
         if request.lane in self._keep_alive_enabled:
-            found = await self._keep_alive(request.lane).send(request, self._authorization, deadline, fence)
+            found = await self._keep_alive(request.lane).request(request, self._authorization, deadline, fence)
             if found.status < 300:
                 return found.status, None, found.body
             return found.status, _retry_after(found.status, found.headers.get("retry-after")), found.body

@@ -323,7 +323,9 @@ _TARGET = re.compile(r"/[!-~]*")
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
-class KeepAliveRequests:
+class KeepAliveRequests(KeepAlivePool):
+    """Requests to the API server through a pool."""
+
     def __init__(self, access: ClusterAccess, clock: Clock, limit: int, connect_seconds: float) -> None:
         url = urlsplit(access.base_url)
         tls = None
@@ -331,9 +333,7 @@ class KeepAliveRequests:
             tls = access.ssl_context or ssl.create_default_context()
         host = url.hostname or ""
         port = url.port or _DEFAULT_PORTS.get(url.scheme, 443)
-        endpoint = Endpoint(host, port, tls, access.server_hostname)
-        self._pool = KeepAlivePool(endpoint, clock, limit, connect_seconds)
-        self._clock = clock
+        super().__init__(Endpoint(host, port, tls, access.server_hostname), clock, limit, connect_seconds)
         self._prefix = url.path.rstrip("/")
         self._fixed = (
             f" HTTP/1.1\r\nHost: {url.netloc.rpartition('@')[2]}\r\nUser-Agent: bayplan/{__version__}\r\n"
@@ -341,7 +341,7 @@ class KeepAliveRequests:
         )
         self._written: dict[tuple[str, str | None], str] = {}
 
-    async def send(
+    async def request(
         self, request: ApiRequest, authorization: str | None, deadline: float, fence: Callable[[], None] | None
     ) -> Response:
         """Send a request.
@@ -356,19 +356,13 @@ class KeepAliveRequests:
         """
         seconds = max(deadline - self._clock.now(), 0.001)
         try:
-            return await self._pool.send(self._head(request, authorization), request.body or b"", seconds, fence)
+            return await self.send(self._head(request, authorization), request.body or b"", seconds, fence)
         except NotConnectedError as error:
             raise ServerUnavailableError(f"{_line(request)}: the API server cannot be reached: {error}") from error
         except BrokenResponseError as error:
             raise ResponseLostError(f"{_line(request)}: {error}") from error
         except TimeoutError as error:
             raise WriteTimeoutError(f"{_line(request)}: no response in time: {str(error) or 'TimeoutError'}") from error
-
-    def close(self) -> None:
-        self._pool.close()
-
-    def retire(self) -> None:
-        self._pool.retire()
 
     def _head(self, request: ApiRequest, authorization: str | None) -> bytes:
         target = self._prefix + request.path
