@@ -120,7 +120,7 @@ class GangReservations:
         return self._priority_of(self._queue.gangs.key_of(pod.pod), pod)
 
     def _priority_of(self, group: GroupKey | None, pod: PodInfo) -> int:
-        gang = None if group is None else self._queue.gangs.get(group)
+        gang = self._queue.gangs.get(group)
         own = None if gang is None or gang.group is None else gang.group.priority
         return pod.priority if own is None else own
 

@@ -173,7 +173,7 @@ class GangEntries:
 
     def note_gate(self, pod: QueuedPod, *, is_closed: bool) -> None:
         """Record whether a PreEnqueue plugin gates a pod of a gang; review the gang if that holds its members back."""
-        gang = None if pod.group is None else self._gangs.get(pod.group)
+        gang = self._gangs.get(pod.group)
         if gang is None:
             return
         if is_closed:
@@ -196,14 +196,14 @@ class GangEntries:
             self._gangs.report_gated(pod)
 
     def note_parked(self, pod: QueuedPod) -> None:
-        gang = None if pod.group is None else self._gangs.get(pod.group)
+        gang = self._gangs.get(pod.group)
         if gang is not None:
             gang.aside[pod.uid] = pod
             self._gangs.changed(gang)
 
     def member_updated(self, pod: QueuedPod) -> QueuedGang | None:
         """Handle an update of a grouped member; return the gang's entry if it is unschedulable or gated."""
-        gang = None if pod.group is None else self._gangs.get(pod.group)
+        gang = self._gangs.get(pod.group)
         if gang is None:
             return None
         if pod.info.pod.metadata.deletion_timestamp is not None and gang.drop_waiting(pod.uid):
@@ -239,7 +239,7 @@ class GangEntries:
         return True
 
     def remove_member(self, pod: QueuedPod) -> None:
-        gang = None if pod.group is None else self._gangs.get(pod.group)
+        gang = self._gangs.get(pod.group)
         if gang is None:
             return
         self.note_gate(pod, is_closed=False)
@@ -247,7 +247,7 @@ class GangEntries:
             self.review(gang)
 
     def _gang_that_needs(self, pod: QueuedPod) -> Gang | None:
-        gang = None if pod.group is None else self._gangs.get(pod.group)
+        gang = self._gangs.get(pod.group)
         rules = self._rules(pod.profile)
         if gang is None or rules is None or not rules.places_gangs:
             return None
@@ -259,7 +259,7 @@ class GangEntries:
 
     def entry_of(self, pod: QueuedPod) -> QueuedGang | None:
         """Return the queue entry of the gang of a grouped pod; None without a quorum."""
-        gang = None if pod.group is None else self._gangs.get(pod.group)
+        gang = self._gangs.get(pod.group)
         entry = None if gang is None else gang.unit.entry
         return None if entry is None or entry.place is _NOWHERE else entry
 
@@ -309,7 +309,7 @@ class GangEntries:
 
     def delayed(self, pod: QueuedPod) -> None:
         """Take a pod that an error delays off the waiting members of its gang, until it is requeued."""
-        gang = None if pod.group is None else self._gangs.get(pod.group)
+        gang = self._gangs.get(pod.group)
         if gang is None:
             return
         was_gated = pod.uid in gang.gates
@@ -320,7 +320,7 @@ class GangEntries:
 
     def remove_faulty_member(self, pod: QueuedPod, fault: Exception) -> None:
         """Remove a deleted or bound member although :meth:`remove_member` raised."""
-        gang = None if pod.group is None else self._gangs.get(pod.group)
+        gang = self._gangs.get(pod.group)
         if gang is not None:
             gang.gates.discard(pod.uid)
             gang.drop_waiting(pod.uid)
@@ -613,8 +613,7 @@ class GangRequeueing:
         # No queueing hint covers domains: hints are called for single pods, and topologies belong to groups.
         found = []
         for pod in self._entries.moves.places.pods(_IN_FLIGHT):
-            key = pod.gang_key if isinstance(pod, QueuedGang) else pod.group
-            gang = None if key is None else self._gangs.get(key)
+            gang = self._gangs.get(pod.gang_key if isinstance(pod, QueuedGang) else pod.group)
             if gang is not None:
                 found.append((pod, gang.unit))
         return found
@@ -624,9 +623,9 @@ class GangRequeueing:
         # By unschedulable pods, as an event costs, and not by the members of all gangs.
         found = []
         for pod in self._entries.moves.places.pods(Place.UNSCHEDULABLE):
-            if pod.group is not None and GANG_SCHEDULING in pod.rejected_by:
+            if GANG_SCHEDULING in pod.rejected_by and type(pod) is not QueuedGang:
                 gang = self._gangs.get(pod.group)
-                if gang is not None and type(pod) is not QueuedGang:
+                if gang is not None:
                     found.append((pod, gang.unit))
         return found
 

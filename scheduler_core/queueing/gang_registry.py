@@ -103,8 +103,10 @@ class Gangs:
         yield from (gang for gang in self._gangs.values() if gang.tree is None)
         yield from self.forest.trees.values()
 
-    def get(self, key: GroupKey) -> Gang | None:
+    def get(self, key: GroupKey | None) -> Gang | None:
         """Return the gang of a key, or the tree of the key of a root; None for none."""
+        if key is None:
+            return None
         if key.source is GroupSource.COMPOSITE:
             return self.forest.trees.get(key)
         return self._gangs.get(key)

@@ -94,7 +94,7 @@ class QueueReadings:
                         yield place.label, pod
 
     def _place_of_gang(self, pod: QueuedPod) -> str:
-        gang = None if pod.group is None else self._gangs.get(pod.group)
+        gang = self._gangs.get(pod.group)
         entry = None if gang is None else gang.unit.entry
         return _GATED_LABEL if entry is None or entry.place is Place.NOWHERE else entry.place.label
 

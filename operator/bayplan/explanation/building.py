@@ -333,8 +333,7 @@ def _of_held_room(scheduler: Scheduler, pod: Pod, info: PodInfo) -> list[str]:
     blocking = dict.fromkeys(key for key, _ in reservations.blocking(gangs.key_of(pod), info) if key in rooms)
     found = []
     for room in islice((rooms[key] for key in blocking), _MOST_HOLDS):
-        group = room.holder.pods.group
-        gang = None if group is None else gangs.get(group)
+        gang = gangs.get(room.holder.pods.group)
         member = None if gang is None else gang.lost_members.get(room.holder.uid)
         found.append(_room_words(room, scheduler.context.clock) if member is None else held_words(member))
     return found
@@ -469,9 +468,7 @@ def _room_words(room: HeldRoom, clock: Clock) -> str:
 def gang_of_pod(context: CycleContext, pod: Pod) -> Gang | None:
     """Return the gang of a pod, or None if it has none; the scheduler need not have the pod in its cache or queue."""
     gangs = context.queue.gangs
-    gang = gangs.of_uid(pod.metadata.uid)
-    key = gangs.key_of(pod)
-    return gang if gang is not None or key is None else gangs.get(key)
+    return gangs.of_uid(pod.metadata.uid) or gangs.get(gangs.key_of(pod))
 
 
 def named_gang(context: CycleContext, namespace: str, name: str, source: GroupSource | None = None) -> Gang | None:
