@@ -59,12 +59,7 @@ def quantity_problems(owner: Fields, field: str, resource: str, value: Any) -> N
 
 
 def requirement_problems(requirements: Fields, claims: Container[str] | None, *, of_pod: bool = False) -> None:
-    """Validate requests and limits, and references to claims.
-
-    Args:
-        claims: Names of the pod's claims; None if there are no references.
-        of_pod: Whether they are those of the pod rather than of a container.
-    """
+    """Validate requests and limits of a container or pod, and references to claims, None if there are none."""
     limits, requests = requirements.mapping("limits"), requirements.mapping("requests")
     for field in ("limits", "requests"):
         for name, value in requirements.mapping(field).items():

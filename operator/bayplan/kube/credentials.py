@@ -145,12 +145,7 @@ class PlainKubeconfig:
         self._authority = base64.b64decode(self._cluster.certificate_authority_data).decode("ascii")
 
     def load(self, credentials: Credentials) -> None:
-        """Load everything; a token file is read again.
-
-        Raises:
-            ValueError: A certificate or key is not a file.
-            OSError: The token file cannot be read.
-        """
+        """Load everything, a token file again; raises ValueError or OSError if a file cannot be used."""
         cluster, user = self._cluster, self._user
         credentials.host = cluster.server
         credentials.verify_ssl = not cluster.insecure_skip_tls_verify
@@ -275,11 +270,7 @@ async def from_kubeconfig(path: Path | None = None, context: str | None = None) 
 
 
 def _check_context(files: Sequence[Path], context: str | None) -> None:
-    """Report a missing kubeconfig or context with the ones that exist; other problems are reported by the loader.
-
-    Raises:
-        ConfigError: There is no file, or none of the files has the context.
-    """
+    """Raise ConfigError for a missing kubeconfig or context, with those that exist; the loader finds the rest."""
     names = ", ".join(str(file) for file in files)
     if not any(file.is_file() for file in files):
         raise ConfigError([Problem("", f"no kubeconfig: {names} does not exist; set KUBECONFIG or --kubeconfig")])

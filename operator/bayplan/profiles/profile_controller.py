@@ -69,12 +69,7 @@ _LONGEST_RETRY_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class ControllerPorts:
-    """The ports of the controller.
-
-    Attributes:
-        statuses_due: Set when statuses may differ from what was written.
-        on_served_elsewhere: Called when a scheduler name starts or stops being served by another process.
-    """
+    """The ports of the controller; ``statuses_due`` is set when statuses may differ from what was written."""
 
     revisions: RevisionStore
     statuses: StatusWriter

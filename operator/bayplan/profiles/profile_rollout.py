@@ -61,11 +61,7 @@ _NOTHING: _Build = None, BuiltProfile()
 
 
 class ProfileRollout:
-    """Rolls out profiles to a scheduler: builds new revisions and swaps them in.
-
-    Args:
-        last_good: Returns the stored revisions to fall back on when a profile is not live and its spec is invalid.
-    """
+    """Builds revisions and swaps them in; if a profile has no live and no valid one, one of ``last_good``."""
 
     def __init__(self, scheduler: Scheduler, last_good: LastGood) -> None:
         self._scheduler = scheduler
@@ -264,12 +260,7 @@ def _with_keys(config: ProfileConfig, profile: DesiredProfile) -> ProfileConfig:
 
 @dataclass(slots=True)
 class _Running:
-    """The last valid revision of a shadow.
-
-    Attributes:
-        key: Revision of the spec that was built last, and the findings of validation.
-        instance: The revision that runs; None for none.
-    """
+    """The last valid revision of a shadow, with the ``key`` of the spec and findings that were built last."""
 
     key: tuple[str, tuple[Problem, ...]]
     problems: tuple[Problem, ...] = ()

@@ -206,13 +206,7 @@ def _is_observed(body: Body) -> bool:
 
 
 async def read_profile(connection: ApiConnection, name: str) -> Body:
-    """Read a SchedulerProfile.
-
-    Raises:
-        NotFoundError: There is none of that name.
-        ForbiddenError: The user may not read it.
-        ClusterWriteError: The request failed.
-    """
+    """Read a SchedulerProfile; raises NotFoundError or ForbiddenError with what to do."""
     return await read_object(connection, PROFILES, "SchedulerProfile", name)
 
 
@@ -411,11 +405,7 @@ async def write_spec(connection: ApiConnection, change: SpecWrite, *, dry_run: b
 
 
 async def wait_until_live(connection: ApiConnection, written: Body, seconds: float) -> Body:
-    """Wait until the operator has made a profile live.
-
-    Raises:
-        RollbackError: The operator rejects it, it was changed again, or the time is over.
-    """
+    """Wait until a profile is live; raises RollbackError if it is rejected, is changed again, or that takes long."""
     name, generation = str(written["metadata"]["name"]), written["metadata"]["generation"]
     body = written
     try:

@@ -227,11 +227,7 @@ class ReviewQueue:
 
 
 class ReviewCache(Generic[K, V]):
-    """Cache of reviews; concurrent requests for the same key share one review. Errors are not cached.
-
-    Args:
-        queue: Queue of the keys whose last review did not accept them.
-    """
+    """Cache of reviews, without errors; requests for a key share one, and unaccepted keys take turns in ``queue``."""
 
     def __init__(self, clock: Clock, queue: ReviewQueue, is_accepted: Callable[[V], bool]) -> None:
         self._clock = clock

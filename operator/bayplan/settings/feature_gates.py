@@ -189,14 +189,7 @@ _SETS: Mapping[str, Stage] = {"AllAlpha": Stage.ALPHA, "AllBeta": Stage.BETA}
 
 
 class FeatureGates:
-    """The state of all gates.
-
-    Args:
-        given: Requested values by name; may include ``AllAlpha`` and ``AllBeta``.
-
-    Raises:
-        ConfigError: A name is unknown, or a locked gate is set to another value.
-    """
+    """The state of all gates; raises ConfigError for an unknown name, or another value of a locked gate."""
 
     def __init__(self, given: Mapping[str, bool] | None = None, known: Sequence[FeatureGate] = GATES) -> None:
         given = given or {}

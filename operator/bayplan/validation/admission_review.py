@@ -131,11 +131,7 @@ _PACE = 3.0
 
 
 class AdmissionReview:
-    """The review of this process, with its plugins.
-
-    Args:
-        selection: The profiles that this process serves; None for all. Others may have other plugins.
-    """
+    """The review of this process, for the profiles of its selection: others may have other plugins."""
 
     def __init__(self, *, allow_default_scheduler: bool, selection: ProfileSelection | None) -> None:
         self._rules = ObjectRules(allow_default_scheduler=allow_default_scheduler)

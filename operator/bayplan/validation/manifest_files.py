@@ -112,12 +112,7 @@ class Manifest:
 
 @dataclass(slots=True)
 class Reading:
-    """Result of reading files.
-
-    Attributes:
-        manifests: In the order of the files.
-        repeated: Fields that occur twice in one mapping: the file, the line and the field.
-    """
+    """Manifests in the order of the files, and file, line and name of fields that occur twice in one mapping."""
 
     manifests: list[Manifest] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)

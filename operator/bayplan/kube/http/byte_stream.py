@@ -50,10 +50,7 @@ def client_context(
 
 @contextmanager
 def as_file(content: bytes) -> Iterator[str]:
-    """Yield the path of a file with this content, readable by this user only and removed afterwards.
-
-    OpenSSL reads keys and certificates only from files.
-    """
+    """Yield the path of a temporary file that only this user can read; OpenSSL reads keys only from files."""
     if sys.platform == "linux":
         # In memory: disks may be read-only, and a private key does not belong on a disk.
         with os.fdopen(os.memfd_create("bayplan", os.MFD_CLOEXEC), "wb") as memory:

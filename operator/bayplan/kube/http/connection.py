@@ -310,11 +310,7 @@ class ApiConnection:
     async def websocket(
         self, path: str, params: tuple[tuple[str, str], ...], protocol: str
     ) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
-        """Open a WebSocket, such as one that forwards a port of a pod; the fence does not apply.
-
-        Raises:
-            ClusterWriteError: As of :meth:`request`.
-        """
+        """Open a WebSocket, which the fence does not concern; raises ClusterWriteError as :meth:`request`."""
         await self._renew()
         headers = self._authorized()
         self.requests += 1
@@ -520,12 +516,7 @@ async def list_pages(
     limit: int = PAGE_LIMIT,
     seconds: float = _SECONDS,
 ) -> AsyncIterator[ListPage[Item]]:
-    """Yield the pages of a collection in the server's order.
-
-    Raises:
-        MalformedListError: A response is not a list.
-        ClusterWriteError: A request failed; see :meth:`ApiConnection.request`.
-    """
+    """Yield the pages of a collection in order; raises MalformedListError if a response is not a list."""
     token = ""
     while True:
         query = (("limit", str(limit)), *params, *((("continue", token),) if token else ()))

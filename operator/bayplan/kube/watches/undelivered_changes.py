@@ -174,11 +174,7 @@ class UndeliveredChanges(Generic[T]):
                 deferral.on_error = None
 
     def deliver_unreadable(self, key: str, shown: T, reason: str) -> None:
-        """Deliver that the newest version of an object cannot be decoded, or with an empty reason that it can be again.
-
-        Args:
-            shown: The fields of it that can be read; the whole object if ``reason`` is empty.
-        """
+        """Deliver what can be read of a version that cannot be decoded; without a reason a whole object again."""
         handle = self._on_unreadable
         if handle is None:
             return

@@ -145,10 +145,7 @@ class WatchEvent(Struct, Generic[T], frozen=True, gc=False):
 
 
 class Bookmark(Struct, frozen=True, gc=False):
-    """Bookmark: the stream has delivered everything up to ``resource_version``.
-
-    ``ends_list`` is True if the initial events of a streamed list are complete.
-    """
+    """Everything up to ``resource_version`` was delivered; ``ends_list`` if that is the end of a streamed list."""
 
     resource_version: str
     ends_list: bool
@@ -194,11 +191,7 @@ class LineSplitter:
         self._bytes = 0
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """Return the lines that ``chunk`` completes, without line feeds and empty lines.
-
-        Raises:
-            MalformedStreamError: A line is longer than 256 MiB.
-        """
+        """Return the lines that are complete, without empty ones; raises MalformedStreamError above 256 MiB."""
         lines = chunk.split(b"\n")
         tail = lines.pop()
         if lines and self._parts:

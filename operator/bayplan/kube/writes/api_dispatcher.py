@@ -166,14 +166,7 @@ class _Object:
 
 
 class ApiDispatcher:
-    """Executor of queued writes on the running loop.
-
-    Args:
-        bind_pressure: Returns whether so many binds are pending that other writes should yield.
-
-    Attributes:
-        merged: Writes merged into one that was queued.
-    """
+    """Executor of queued writes on the running loop; they yield to binds while ``bind_pressure`` returns True."""
 
     def __init__(self, options: DispatcherOptions, clock: Clock, bind_pressure: Callable[[], bool]) -> None:
         self._options = options

@@ -35,12 +35,7 @@ _DELETION_TRIES = 6
 
 @dataclass(frozen=True, slots=True)
 class WriterOptions:
-    """Bounds of the writer.
-
-    Attributes:
-        bind_limit: Maximum number of binds in flight; the connection's bind pool should be as large.
-        pod_lookup: The informer's pods, for ``lastTransitionTime``.
-    """
+    """Bounds of the writer; the connection's pool for binds should be as large as ``bind_limit``."""
 
     bind_limit: int = 32
     request_seconds: float = 10.0
