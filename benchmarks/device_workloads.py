@@ -11,7 +11,8 @@ resources, which need a different profile.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import chain
 
 from benchmarks import device_hardware as hardware
@@ -21,20 +22,10 @@ from benchmarks.workloads import Document, Workload, pod
 RESOURCE_CLASSES = 25
 PODS_PER_CLAIM = 5
 _LARGE = f'device.capacity["{DRIVER}"].memory.compareTo(quantity("40Gi")) >= 0'
+_SHAREABLE, _SHARES, _BANDWIDTH = 4, 4, "2500M"
+"""Shareable devices of a node, claims that share one, and the bandwidth of each claim."""
 _NETWORK_SLACK = 100
 """Network-attached devices that no pod of the backlog uses."""
-
-
-def _with_claim(number: int) -> Document:
-    return _with_claim_of(number, number)
-
-
-def _with_shared_claim(number: int) -> Document:
-    return _with_claim_of(number, number // PODS_PER_CLAIM)
-
-
-def _with_claim_of(number: int, claim: int) -> Document:
-    return pod(number, {"resourceClaims": [{"name": CLASS, "resourceClaimName": hardware.claim_name(claim)}]})
 
 
 def _with_resource(number: int, resource: str) -> Document:
@@ -58,29 +49,17 @@ def exactly(**more: object) -> Document:
     return {"exactly": {"deviceClassName": CLASS, **more}}
 
 
-def _claims(*requests: Document, **more: object) -> Callable[[int], Objects]:
-    return lambda count: (hardware.claim(number, *requests, **more) for number in range(count))
-
-
-def _others(
-    slices: Callable[[int], Objects], claims: Callable[[int], Objects]
-) -> Callable[[int, int], Iterator[tuple[str, Document]]]:
-    """Return a function that makes classes, slices for a number of nodes, and claims for a number of pods."""
-    return lambda nodes, pods: chain(hardware.classes(), slices(nodes), claims(pods))
-
-
 def _half(nodes: int) -> Objects:
     yield from hardware.gpus(nodes)
     yield from hardware.allocated(nodes, nodes * DEVICES_PER_NODE // 2, hardware.gpu_uses(DEVICES_PER_NODE))
 
 
+def _shareable_devices(nodes: int) -> Objects:
+    return hardware.shareable(nodes, _SHAREABLE, "10G")
+
+
 def _tainted(nodes: int) -> Objects:
     yield from hardware.tainted()
-    yield from hardware.gpus(nodes)
-
-
-def _resources(nodes: int, _pods: int) -> Objects:
-    yield from hardware.classes(RESOURCE_CLASSES)
     yield from hardware.gpus(nodes)
 
 
@@ -96,125 +75,136 @@ def unequal_partitions(nodes: int) -> Objects:
     return hardware.partitions(nodes, {"memory": "70Gi"}, ({"memory": amount} for amount in memory))
 
 
-def _per_node(pods: int) -> Callable[[int], int]:
-    return lambda nodes: pods * nodes
+def _claimed(
+    name: str,
+    description: str,
+    slices: Callable[[int], Objects],
+    claims_per_node: int,
+    *requests: Document,
+    sharers: int = 1,
+    churn: bool = False,
+    **more: object,
+) -> Workload:
+    """Make a workload whose claims are created with its pods.
+
+    Args:
+        slices: Makes the slices of a number of nodes.
+        claims_per_node: Number of claims that fit on a node.
+        sharers: Number of pods that share a claim.
+        more: Fields of each claim beside its requests.
+    """
+
+    def with_claim(number: int) -> Document:
+        claim = hardware.claim_name(number // sharers)
+        return pod(number, {"resourceClaims": [{"name": CLASS, "resourceClaimName": claim}]})
+
+    def others(nodes: int, pods: int) -> Objects:
+        claims = (hardware.claim(number, *requests, **more) for number in range(-(-pods // sharers)))
+        return chain(hardware.classes(), slices(nodes), claims)
+
+    def at_most(nodes: int) -> int:
+        return claims_per_node * sharers * nodes
+
+    return Workload(name, description, with_claim, others=others, at_most=at_most, churn=churn)
 
 
-_LARGE_GPU = _claims(exactly(selectors=[{"cel": {"expression": _LARGE}}]))
+def _with_resources(name: str, description: str, with_resource: Callable[[int], Document]) -> Workload:
+    """Make a workload whose pods request extended resources of device classes."""
+
+    def others(nodes: int, _pods: int) -> Objects:
+        return chain(hardware.classes(RESOURCE_CLASSES), hardware.gpus(nodes))
+
+    return Workload(name, description, with_resource, others=others, at_most=lambda nodes: DEVICES_PER_NODE * nodes)
+
+
+_LARGE_GPU = exactly(selectors=[{"cel": {"expression": _LARGE}}])
 _ALTERNATIVES = [
     {"name": "huge", "deviceClassName": hardware.CLASS_WITHOUT_DEVICES},
     {"name": "any", "deviceClassName": CLASS},
 ]
-_PART_OF_BANDWIDTH = {"requests": {"bandwidth": "2500M"}}
+_PART_OF_BANDWIDTH = {"requests": {"bandwidth": _BANDWIDTH}}
 _TOLERATION = {"key": hardware.TAINT, "operator": "Exists"}
 
 DEVICE_WORKLOADS = (
-    Workload(
-        "devices",
-        "a device of a class, by capacity",
-        _with_claim,
-        others=_others(hardware.gpus, _LARGE_GPU),
-        at_most=_per_node(DEVICES_PER_NODE),
-    ),
-    Workload(
-        "device-half",
-        "half of the devices are in use",
-        _with_claim,
-        others=_others(_half, _LARGE_GPU),
-        at_most=_per_node(DEVICES_PER_NODE // 2),
-    ),
-    Workload(
+    _claimed("devices", "a device of a class, by capacity", hardware.gpus, DEVICES_PER_NODE, _LARGE_GPU),
+    _claimed("device-half", "half of the devices are in use", _half, DEVICES_PER_NODE // 2, _LARGE_GPU),
+    _claimed(
         "device-steady",
         "half of the devices are in use; pods and their claims are deleted while others are bound",
-        _with_claim,
-        others=_others(_half, _LARGE_GPU),
-        at_most=_per_node(DEVICES_PER_NODE // 2),
+        _half,
+        DEVICES_PER_NODE // 2,
+        _LARGE_GPU,
         churn=True,
     ),
-    Workload(
+    _claimed(
         "device-shared",
         f"a device for every {PODS_PER_CLAIM} pods, which share its claim",
-        _with_shared_claim,
-        others=_others(hardware.gpus, lambda pods: _LARGE_GPU(-(-pods // PODS_PER_CLAIM))),
-        at_most=_per_node(DEVICES_PER_NODE * PODS_PER_CLAIM),
+        hardware.gpus,
+        DEVICES_PER_NODE,
+        _LARGE_GPU,
+        sharers=PODS_PER_CLAIM,
     ),
-    Workload(
+    _claimed(
         "device-match",
         "four devices of one PCI root",
-        _with_claim,
-        others=_others(hardware.gpus, _claims(exactly(count=4), constraints=[{"matchAttribute": hardware.PCI_ROOT}])),
-        at_most=_per_node(2),
+        hardware.gpus,
+        2,
+        exactly(count=4),
+        constraints=[{"matchAttribute": hardware.PCI_ROOT}],
     ),
-    Workload(
-        "device-partitions",
-        "two partitions that consume shared counters",
-        _with_claim,
-        others=_others(two_partitions, _claims(exactly(count=2))),
-        at_most=_per_node(1),
+    _claimed("device-partitions", "two partitions that consume shared counters", two_partitions, 1, exactly(count=2)),
+    _claimed(
+        "device-backtracking", "seven partitions of eight, not the first", unequal_partitions, 1, exactly(count=7)
     ),
-    Workload(
-        "device-backtracking",
-        "seven partitions of eight, not the first",
-        _with_claim,
-        others=_others(unequal_partitions, _claims(exactly(count=7))),
-        at_most=_per_node(1),
-    ),
-    Workload(
+    _claimed(
         "device-capacity",
         "a part of the bandwidth of two devices",
-        _with_claim,
-        others=_others(
-            lambda nodes: hardware.shareable(nodes, 4, "10G"),
-            _claims(exactly(count=2, capacity=_PART_OF_BANDWIDTH), constraints=[{"distinctAttribute": hardware.INDEX}]),
-        ),
-        at_most=_per_node(8),
+        _shareable_devices,
+        8,
+        exactly(count=2, capacity=_PART_OF_BANDWIDTH),
+        constraints=[{"distinctAttribute": INDEX}],
     ),
-    Workload(
+    _claimed(
         "device-taints",
         "a rule taints all devices, and each claim tolerates it",
-        _with_claim,
-        others=_others(_tainted, _claims(exactly(tolerations=[_TOLERATION]))),
-        at_most=_per_node(DEVICES_PER_NODE),
+        _tainted,
+        DEVICES_PER_NODE,
+        exactly(tolerations=[_TOLERATION]),
     ),
-    Workload(
+    _claimed(
         "device-list",
         "the second of two alternatives",
-        _with_claim,
-        others=_others(hardware.gpus, _claims({"firstAvailable": _ALTERNATIVES})),
-        at_most=_per_node(DEVICES_PER_NODE),
+        hardware.gpus,
+        DEVICES_PER_NODE,
+        {"firstAvailable": _ALTERNATIVES},
     ),
-    Workload(
-        "device-resource",
-        f"one of {RESOURCE_CLASSES} extended resources of device classes",
-        _explicit,
-        others=_resources,
-        at_most=_per_node(DEVICES_PER_NODE),
+    _with_resources("device-resource", f"one of {RESOURCE_CLASSES} extended resources of device classes", _explicit),
+    _with_resources(
+        "device-implicit", f"one of {RESOURCE_CLASSES} extended resources that are named after classes", _implicit
     ),
-    Workload(
-        "device-implicit",
-        f"one of {RESOURCE_CLASSES} extended resources that are named after classes",
-        _implicit,
-        others=_resources,
-        at_most=_per_node(DEVICES_PER_NODE),
-    ),
-    Workload(
-        "device-network",
-        f"one of {hardware.NETWORK_DEVICES} devices that every node reaches",
-        _with_claim,
-        others=_others(lambda _nodes: hardware.network_attached(), _LARGE_GPU),
+    replace(
+        _claimed(
+            "device-network",
+            f"one of {hardware.NETWORK_DEVICES} devices that every node reaches",
+            lambda _nodes: hardware.network_attached(),
+            0,
+            _LARGE_GPU,
+        ),
         at_most=lambda _nodes: hardware.NETWORK_DEVICES - _NETWORK_SLACK,
     ),
 )
 """In the order of the tables."""
 
 CORE_DEVICE_WORKLOADS = (
-    Workload(
-        "device-impossible",
-        "12 of 32 devices and three with one link, which only pairs have: not satisfiable",
-        _with_claim,
-        others=_others(
+    replace(
+        _claimed(
+            "device-impossible",
+            "12 of 32 devices and three with one link, which only pairs have: not satisfiable",
             lambda nodes: hardware.linked(nodes, 32),
-            _claims(exactly(count=12), exactly(count=3), constraints=[{"matchAttribute": LINK, "requests": ["gpu-1"]}]),
+            100,
+            exactly(count=12),
+            exactly(count=3),
+            constraints=[{"matchAttribute": LINK, "requests": ["gpu-1"]}],
         ),
         bound_of=lambda _pods: 0,
     ),
@@ -243,8 +233,6 @@ _ANY_NUMBER = 1_000_000
 """Bound pods are deleted, so that the devices suffice for any number of pods."""
 DEVICES = 10
 """Number of GPUs of a node."""
-_SHAREABLE, _SHARES, _BANDWIDTH = 4, 4, "2500M"
-"""Shareable devices of a node, claims that share one, and the bandwidth of each claim."""
 _SELECTOR = (
     f'device.attributes["{DRIVER}"].driverVersion.major() >= 1 && '
     f'device.capacity["{DRIVER}"].memory.isGreaterThan(quantity("1Mi"))'
@@ -262,10 +250,6 @@ def _with_template(number: int) -> Document:
 
 def _gpus(nodes: int) -> Objects:
     return hardware.gpus(nodes, DEVICES)
-
-
-def _shareable_devices(nodes: int) -> Objects:
-    return hardware.shareable(nodes, _SHAREABLE, "10G")
 
 
 def _shares() -> list[list[Document]]:
@@ -369,7 +353,7 @@ STEADY_DEVICE_WORKLOADS = (
     _workload(
         "steady-capacity",
         "steady state; a part of the bandwidth of two devices, half is in use",
-        exactly(count=2, capacity={"requests": {"bandwidth": _BANDWIDTH}}),
+        exactly(count=2, capacity=_PART_OF_BANDWIDTH),
         in_use=_half_of(_SHARED),
         slices=_shareable_devices,
         uses=_SHARED,
