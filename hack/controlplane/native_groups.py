@@ -6,14 +6,10 @@ reject.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from hack.controlplane.binaries import NEWEST, selected_minor
-from hack.controlplane.launcher import ControlPlane
-from hack.controlplane.schedulers import install_crds
 from hack.controlplane.servers import Options
 
 
@@ -43,15 +39,6 @@ class NativeGroups:
     @property
     def options(self) -> Options:
         return Options(kubernetes=self.kubernetes, feature_gates=self.feature_gates, runtime_config=self.runtime_config)
-
-    @contextmanager
-    def serve(self, *definitions: Path) -> Iterator[ControlPlane]:
-        """Run a control plane that serves them and Bayplan's CRDs."""
-        with ControlPlane(self.options) as plane:
-            for file in definitions:
-                plane.kubectl("apply", "--server-side", f"--filename={file}")
-            install_crds(plane)
-            yield plane
 
 
 NATIVE_GROUPS: Mapping[str, NativeGroups] = {

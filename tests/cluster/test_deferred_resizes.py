@@ -11,9 +11,10 @@ import pytest
 
 from hack.controlplane.api_client import ApiClient, Manifest, address, status_of
 from hack.controlplane.launcher import ControlPlane
-from hack.controlplane.schedulers import install_crds, start_kube_scheduler
+from hack.controlplane.schedulers import start_kube_scheduler
 from hack.controlplane.servers import Options
 from tests.scenarios.scenario import node_manifest, pod_manifest
+from tests.support.live_servers import own_plane
 from tests.support.operator_process import OperatorProcess
 
 pytestmark = [pytest.mark.cluster, pytest.mark.kube_scheduler, pytest.mark.reference, pytest.mark.timeout(300)]
@@ -39,13 +40,8 @@ RUNNING = {
     ],
 }
 
-
-@pytest.fixture(scope="module")
-def plane() -> Iterator[ControlPlane]:
-    """Start a control plane whose nodes may disable preemption for resizes. No kubelet changes the status of pods."""
-    with ControlPlane(Options(feature_gates={GATE: True})) as plane:
-        install_crds(plane)
-        yield plane
+plane = own_plane(options=Options(feature_gates={GATE: True}))
+"""Its nodes may disable preemption for resizes. No kubelet changes the status of pods."""
 
 
 def until(condition: Callable[[], bool], what: str) -> None:

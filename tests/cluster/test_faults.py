@@ -13,9 +13,9 @@ from contextlib import closing
 import pytest
 
 from hack.controlplane.launcher import ControlPlane
-from hack.controlplane.schedulers import install_crds
 from hack.controlplane.servers import Options
 from tests.support.drain import PODS, Drain
+from tests.support.live_servers import own_plane
 from tests.support.operator_process import OperatorProcess
 from tests.support.tables import table
 
@@ -24,13 +24,7 @@ UNDER_WAY = PODS // 5
 OUTAGE_SECONDS = 20.0
 MOST_LINES = 40  # of the log for one outage, which ends all watches and writes; usually there are less than 20
 
-
-@pytest.fixture(scope="module")
-def plane() -> Iterator[ControlPlane]:
-    """Start a control plane whose servers may be killed."""
-    with ControlPlane(Options(audit=True)) as plane:
-        install_crds(plane)
-        yield plane
+plane = own_plane(options=Options(audit=True))
 
 
 @pytest.fixture

@@ -16,10 +16,10 @@ import pytest
 import yaml
 
 from hack.controlplane.launcher import ControlPlane
-from hack.controlplane.schedulers import install_crds
 from hack.controlplane.servers import Options
 from hack.controlplane.volume_controller import VolumeController
 from tests.support.faulty_proxy import FaultyProxy
+from tests.support.live_servers import own_plane
 from tests.support.mixed_drain import PODS, MixedDrain
 from tests.support.operator_process import OperatorProcess
 
@@ -38,13 +38,7 @@ OWN_TRACES = r"(?m)^.* (?:bayplan|scheduler_core)\S*: .*\nTraceback.*(?:\n .*)*\
 ELECTION = {"leaderElect": True, "leaseDuration": 150, "renewDeadline": 120}
 SOURCES = Path(__file__).resolve().parents[2]
 
-
-@pytest.fixture(scope="module")
-def plane() -> Iterator[ControlPlane]:
-    """Start a control plane with an audit log."""
-    with ControlPlane(Options(audit=True)) as plane:
-        install_crds(plane)
-        yield plane
+plane = own_plane(options=Options(audit=True))
 
 
 @pytest.fixture(scope="module")

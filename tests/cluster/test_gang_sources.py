@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,22 +12,17 @@ from hack.controlplane.api_client import Manifest, condition_of
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.native_groups import native_groups
 from tests.support.live_gangs import LiveGangs, live_gangs
+from tests.support.live_servers import SCHEDULER_PLUGINS_GROUPS, definitions, own_plane
 from tests.support.operator_process import OperatorProcess
 
 pytestmark = [pytest.mark.cluster, pytest.mark.kwok, pytest.mark.timeout(300)]
-SCHEDULER_PLUGINS_CRD = Path(__file__).resolve().parents[1] / "support" / "scheduler-plugins-podgroups.yaml"
 GROUPS = native_groups()
 SCHEDULER_PLUGINS, NATIVE = "scheduling.x-k8s.io/v1alpha1", GROUPS.api_version
 NAMESPACE = "default"
 NARROW = 80
 
-
-@pytest.fixture(scope="module")
-def plane() -> Iterator[ControlPlane]:
-    """Start a control plane that serves the PodGroups of all three APIs."""
-    with GROUPS.serve(SCHEDULER_PLUGINS_CRD) as plane:
-        plane.start_kwok()
-        yield plane
+plane = own_plane(definitions(SCHEDULER_PLUGINS_GROUPS), ControlPlane.start_kwok, options=GROUPS.options)
+"""It serves the PodGroups of all three APIs."""
 
 
 @pytest.fixture

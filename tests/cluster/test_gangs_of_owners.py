@@ -8,18 +8,13 @@ import pytest
 
 from hack.controlplane.api_client import ApiClient
 from hack.controlplane.launcher import ControlPlane
-from tests.support.live_servers import plane_with_controllers
+from tests.support.live_servers import CONTROLLERS, own_plane
 from tests.support.operator_process import OperatorProcess
 from tests.support.owned_gangs import NAMESPACE, OwnedGangs
 
 pytestmark = [pytest.mark.cluster, pytest.mark.kwok, pytest.mark.controllers, pytest.mark.timeout(180)]
 
-
-@pytest.fixture(scope="module")
-def plane() -> Iterator[ControlPlane]:
-    """Start a control plane with controllers, which create the pods of Jobs and collect garbage."""
-    with plane_with_controllers() as plane:
-        yield plane
+plane = own_plane(*CONTROLLERS)
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -12,6 +12,7 @@ from hack.controlplane.device_driver import devices_of
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.native_groups import NATIVE_GROUPS
 from tests.support.live_devices import live_devices
+from tests.support.live_servers import own_plane
 from tests.support.operator_process import OperatorProcess
 
 pytestmark = [pytest.mark.cluster, pytest.mark.kwok, pytest.mark.controllers, pytest.mark.timeout(120)]
@@ -19,14 +20,14 @@ GROUPS = NATIVE_GROUPS["1.37"]
 NAMESPACE = "default"
 OPERATOR_FLAGS = ("--feature-gates=DRAWorkloadResourceClaims=true",)
 
-
-@pytest.fixture(scope="module")
-def plane() -> Iterator[ControlPlane]:
-    """Start a control plane whose controllers create claims for PodGroups."""
-    with GROUPS.serve() as plane:
-        plane.start_kwok()
-        start_kube_controller_manager(plane, ["--feature-gates=GenericWorkload=true,DRAWorkloadResourceClaims=true"])
-        yield plane
+plane = own_plane(
+    ControlPlane.start_kwok,
+    partial(
+        start_kube_controller_manager, flags=["--feature-gates=GenericWorkload=true,DRAWorkloadResourceClaims=true"]
+    ),
+    options=GROUPS.options,
+)
+"""Its controllers create claims for PodGroups."""
 
 
 def test_members_share_the_claim_of_their_group(plane: ControlPlane, operator: OperatorProcess) -> None:

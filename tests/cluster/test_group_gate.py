@@ -15,37 +15,31 @@ import yaml
 from hack.controlplane.api_client import ApiClient, Manifest, condition_of
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.native_groups import native_groups
-from hack.controlplane.schedulers import await_definitions, install_crds
+from hack.controlplane.schedulers import await_definitions
 from hack.controlplane.servers import Options
 from tests.scenarios.scenario import node_manifest, pod_manifest
+from tests.support.live_servers import SCHEDULER_PLUGINS_GROUPS, definitions, own_plane
 from tests.support.operator_process import OperatorProcess
 from tests.support.tables import table
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
-SCHEDULER_PLUGINS_CRD = Path(__file__).resolve().parents[1] / "support" / "scheduler-plugins-podgroups.yaml"
 GROUPS = native_groups()
 BAYPLAN, PLUGINS, NATIVE = "bayplan.dev/v1alpha1", "scheduling.x-k8s.io/v1alpha1", GROUPS.api_version
 LABELS = {BAYPLAN: "bayplan.dev/pod-group", PLUGINS: "scheduling.x-k8s.io/pod-group"}
 NAMESPACE = "default"
 ATTEMPTED_AS_A_GANG = "2 of the 3 members that must be placed together fit"
 
+plane = own_plane(definitions(SCHEDULER_PLUGINS_GROUPS), options=GROUPS.options)
+"""It serves PodGroups of all three APIs."""
 
-@pytest.fixture(scope="module")
-def plane() -> Iterator[ControlPlane]:
-    """Start a control plane that serves PodGroups of all three APIs."""
-    with GROUPS.serve(SCHEDULER_PLUGINS_CRD) as plane:
-        yield plane
-
-
-@pytest.fixture(scope="module")
-def plane_without_groups() -> Iterator[ControlPlane]:
-    """Start a control plane that stores schedulingGroup of pods but serves only PodGroups of bayplan.dev."""
-    without_admission = [f"--disable-admission-plugins={','.join(GROUPS.needed_by)}"] if GROUPS.needed_by else []
-    gates = {"GenericWorkload": True}
-    options = Options(kubernetes=GROUPS.kubernetes, feature_gates=gates, apiserver_args=without_admission)
-    with ControlPlane(options) as plane:
-        install_crds(plane)
-        yield plane
+plane_without_groups = own_plane(
+    options=Options(
+        kubernetes=GROUPS.kubernetes,
+        feature_gates={"GenericWorkload": True},
+        apiserver_args=[f"--disable-admission-plugins={','.join(GROUPS.needed_by)}"] if GROUPS.needed_by else [],
+    )
+)
+"""It stores schedulingGroup of pods but serves only PodGroups of bayplan.dev."""
 
 
 @dataclass
@@ -256,7 +250,7 @@ def test_a_version_that_is_not_read(world_without_groups: World) -> None:
     The test uses the API of scheduler-plugins because a definition cannot add a version to scheduling.k8s.io.
     """
     world = world_without_groups
-    definition = yaml.safe_load(SCHEDULER_PLUGINS_CRD.read_text())
+    definition = yaml.safe_load(SCHEDULER_PLUGINS_GROUPS.read_text())
     definition["spec"]["versions"][0]["name"] = "v1beta1"
     world.plane.kubectl("create", "--filename=-", input=json.dumps(definition))
     name = f"crd/{definition['metadata']['name']}"

@@ -6,7 +6,6 @@ import asyncio
 import json
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
 
@@ -27,28 +26,24 @@ from hack.controlplane.schedulers import await_definitions
 from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup
 from scheduler_core.scheduler import Scheduler
 from tests.support.background import connections_to, running, until
+from tests.support.live_servers import SCHEDULER_PLUGINS_GROUPS, own_plane
 from tests.support.presence import present
 from tests.support.recording_writer import RecordingWriter
 from tests.support.virtual_clock import VirtualClock
 
 pytestmark = pytest.mark.cluster
-SCHEDULER_PLUGINS = Path(__file__).resolve().parents[1] / "support" / "scheduler-plugins-podgroups.yaml"
 GROUPS = native_groups()
 Manifest = dict[str, Any]
 
-
-@pytest.fixture(scope="module")
-def plane() -> Iterator[ControlPlane]:
-    """Start a separate control plane: the session's has neither the feature gates nor scheduler-plugins' definition."""
-    with GROUPS.serve() as plane:
-        yield plane
+plane = own_plane(options=GROUPS.options)
+"""The session's has neither the feature gates nor scheduler-plugins' definition."""
 
 
 @pytest.fixture
 def plane_without_plugins(plane: ControlPlane) -> Iterator[ControlPlane]:
     """Return the same control plane; scheduler-plugins' definition is deleted at the end."""
     yield plane
-    plane.kubectl("delete", "--ignore-not-found", f"--filename={SCHEDULER_PLUGINS}")
+    plane.kubectl("delete", "--ignore-not-found", f"--filename={SCHEDULER_PLUGINS_GROUPS}")
 
 
 class World:
@@ -161,7 +156,7 @@ async def test_scheduler_plugins_definition_is_created_after_the_start(plane_wit
     async with World(plane_without_plugins) as world:
         assert not world.is_read(source)
         await world.apply(pod("late-a", {"scheduling.x-k8s.io/pod-group": "late"}))
-        await world.kubectl("apply", f"--filename={SCHEDULER_PLUGINS}")
+        await world.kubectl("apply", f"--filename={SCHEDULER_PLUGINS_GROUPS}")
         await asyncio.to_thread(await_definitions, plane_without_plugins)
         spec = {"minMember": 4, "minResources": {"cpu": "1500m", "memory": "1Gi"}, "scheduleTimeoutSeconds": 30}
         await world.apply(group("scheduling.x-k8s.io/v1alpha1", "late", spec))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -35,6 +34,7 @@ from scheduler_core.model.pod_group import NEWEST_VERSIONS, GroupKey, GroupSourc
 from scheduler_core.queueing.gang_members import GangOutcome
 from scheduler_core.queueing.gang_registry import Gangs
 from tests.support.group_scenarios import member
+from tests.support.live_servers import own_plane
 
 pytestmark = pytest.mark.cluster
 CLOCK = SystemClock()
@@ -82,13 +82,13 @@ def scheduler_plugins_definition() -> dict[str, Any]:
     }
 
 
-@pytest.fixture(scope="module")
-def plane() -> Iterator[ControlPlane]:
-    """Start a control plane that serves PodGroups of all three APIs."""
-    with GROUPS.serve() as plane:
-        plane.kubectl("apply", "--server-side", "--filename=-", input=json.dumps(scheduler_plugins_definition()))
-        await_definitions(plane)
-        yield plane
+def serve_scheduler_plugins(plane: ControlPlane) -> None:
+    plane.kubectl("apply", "--server-side", "--filename=-", input=json.dumps(scheduler_plugins_definition()))
+    await_definitions(plane)
+
+
+plane = own_plane(serve_scheduler_plugins, options=GROUPS.options)
+"""It serves PodGroups of all three APIs."""
 
 
 class AnsweredStatuses(GroupStatusWrites):

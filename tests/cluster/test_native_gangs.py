@@ -11,6 +11,7 @@ from hack.controlplane.api_client import Manifest, condition_of
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.native_groups import NATIVE_GROUPS
 from tests.support.live_gangs import LiveGangs, live_gangs
+from tests.support.live_servers import own_plane
 from tests.support.operator_process import OperatorProcess
 from tests.support.tables import table
 
@@ -19,13 +20,7 @@ GROUPS = NATIVE_GROUPS["1.37"]
 NAMESPACE = "default"
 PRIORITY = 100
 
-
-@pytest.fixture(scope="module")
-def plane() -> Iterator[ControlPlane]:
-    """Start a control plane that serves native PodGroups."""
-    with GROUPS.serve() as plane:
-        plane.start_kwok()
-        yield plane
+plane = own_plane(ControlPlane.start_kwok, options=GROUPS.options)
 
 
 @pytest.fixture

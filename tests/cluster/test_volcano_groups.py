@@ -3,30 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hack.controlplane.launcher import ControlPlane
-from hack.controlplane.schedulers import install_crds
 from tests.support.live_gangs import LiveGangs, live_gangs
+from tests.support.live_servers import VOLCANO_GROUPS, definitions, own_plane
 from tests.support.operator_process import OperatorProcess
 from tests.support.tables import table
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
-DEFINITION = Path(__file__).resolve().parents[1] / "support" / "volcano-podgroups.yaml"
 VERSION = "scheduling.volcano.sh/v1beta1"
 OPERATOR_FLAGS = ("--feature-gates=VolcanoPodGroups=true",)
 
-
-@pytest.fixture(scope="module")
-def plane() -> Iterator[ControlPlane]:
-    """Start a control plane with Volcano's definition."""
-    with ControlPlane() as plane:
-        install_crds(plane)
-        plane.kubectl("apply", "--server-side", f"--filename={DEFINITION}")
-        yield plane
+plane = own_plane(definitions(VOLCANO_GROUPS))
 
 
 class VolcanoGangs(LiveGangs):

@@ -10,7 +10,7 @@ import pytest
 from hack.controlplane.api_client import ApiClient
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.peers import start_job_set
-from tests.support.live_servers import peer_marks, plane_with_controllers
+from tests.support.live_servers import CONTROLLERS, own_plane, peer_marks
 from tests.support.operator_process import OperatorProcess
 from tests.support.owned_gangs import NAMESPACE, OwnedGangs
 
@@ -21,12 +21,7 @@ SET = "jobset.sigs.k8s.io/jobset-name"
 REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
 RESTARTS = "jobset.sigs.k8s.io/restart-attempt"
 
-
-@pytest.fixture(scope="module")
-def plane() -> Iterator[ControlPlane]:
-    """Start a control plane with the controllers of Jobs and JobSets."""
-    with plane_with_controllers(start_job_set) as plane:
-        yield plane
+plane = own_plane(*CONTROLLERS, start_job_set)
 
 
 class JobSets(OwnedGangs):

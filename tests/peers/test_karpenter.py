@@ -10,8 +10,8 @@ import pytest
 from hack.controlplane.api_client import ApiClient, Manifest
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.peers import start_karpenter
-from hack.controlplane.schedulers import install_crds
 from tests.support.live_gangs import LiveGangs
+from tests.support.live_servers import own_plane
 from tests.support.operator_process import OperatorProcess
 
 pytestmark = [pytest.mark.cluster, pytest.mark.kwok, pytest.mark.karpenter, pytest.mark.timeout(240)]
@@ -19,15 +19,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.kwok, pytest.mark.karpenter, pyte
 CLAIMS = "/apis/karpenter.sh/v1/nodeclaims"
 _CLASS_GROUP = "karpenter.kwok.sh"
 
-
-@pytest.fixture(scope="module")
-def plane() -> Iterator[ControlPlane]:
-    """Start a control plane with Karpenter."""
-    with ControlPlane() as plane:
-        install_crds(plane)
-        plane.start_kwok()
-        start_karpenter(plane)
-        yield plane
+plane = own_plane(ControlPlane.start_kwok, start_karpenter)
 
 
 class KarpenterGangs(LiveGangs):

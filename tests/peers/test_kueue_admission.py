@@ -18,7 +18,7 @@ from tests.charts.conftest import Helm
 from tests.charts.rights import granted, refused, used
 from tests.support.kueue_checks import KueueChecks
 from tests.support.kueue_gangs import GROUP, VERSION
-from tests.support.live_servers import peer_marks, plane_with_controllers
+from tests.support.live_servers import CONTROLLERS, own_plane, peer_marks
 from tests.support.operator_process import OperatorProcess
 from tests.support.owned_gangs import NAMESPACE
 from tests.support.tables import table
@@ -27,15 +27,15 @@ pytestmark = peer_marks("kueue", "jobset", "lws")
 
 RELEASE = "admission"
 
-
-@pytest.fixture(scope="module")
-def plane() -> Iterator[ControlPlane]:
-    """Start a control plane with Kueue and what it queues; it streams no lists, so that the right to list is used."""
-    options = Options(audit=True, feature_gates={"WatchList": False})
-    elastic = partial(start_kueue, gates=["ElasticJobsViaWorkloadSlices"])
-    with plane_with_controllers(start_job_set, start_leader_worker_set, elastic, options=options) as plane:
-        plane.kubectl("create", "namespace", RELEASE)
-        yield plane
+plane = own_plane(
+    *CONTROLLERS,
+    start_job_set,
+    start_leader_worker_set,
+    partial(start_kueue, gates=["ElasticJobsViaWorkloadSlices"]),
+    lambda plane: plane.kubectl("create", "namespace", RELEASE),
+    options=Options(audit=True, feature_gates={"WatchList": False}),
+)
+"""It streams no lists, so that the right to list is used."""
 
 
 @pytest.fixture(scope="module")

@@ -10,18 +10,13 @@ from hack.controlplane.api_client import ApiClient, status_of
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.peers import start_leader_worker_set
 from tests.support.leader_worker_sets import SIZE, LeaderWorkerSets
-from tests.support.live_servers import peer_marks, plane_with_controllers
+from tests.support.live_servers import CONTROLLERS, own_plane, peer_marks
 from tests.support.operator_process import OperatorProcess
 from tests.support.owned_gangs import NAMESPACE
 
 pytestmark = peer_marks("lws")
 
-
-@pytest.fixture(scope="module")
-def plane() -> Iterator[ControlPlane]:
-    """Start a control plane with the controllers of StatefulSets and LeaderWorkerSets."""
-    with plane_with_controllers(start_leader_worker_set) as plane:
-        yield plane
+plane = own_plane(*CONTROLLERS, start_leader_worker_set)
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
+from functools import partial
 
 import pytest
 
@@ -11,24 +11,20 @@ from hack.controlplane.api_client import ApiClient, Manifest, status_of
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.peers import start_leader_worker_set
 from tests.support.leader_worker_sets import SIZE, LeaderWorkerSets
-from tests.support.live_servers import peer_marks, plane_with_controllers
+from tests.support.live_servers import CONTROLLERS, VOLCANO_GROUPS, definitions, own_plane, peer_marks
 from tests.support.operator_process import OperatorProcess
 from tests.support.owned_gangs import NAMESPACE
 
 pytestmark = peer_marks("lws")
 
-DEFINITION = Path(__file__).resolve().parents[1] / "support" / "volcano-podgroups.yaml"
 GROUPS = f"/apis/scheduling.volcano.sh/v1beta1/namespaces/{NAMESPACE}/podgroups"
 OPERATOR_FLAGS = ("--feature-gates=VolcanoPodGroups=true",)
 
-
-@pytest.fixture(scope="module")
-def plane() -> Iterator[ControlPlane]:
-    """Start a control plane with Volcano's definition and the controller in its gang mode."""
-    with plane_with_controllers() as plane:
-        plane.kubectl("apply", "--server-side", f"--filename={DEFINITION}")
-        start_leader_worker_set(plane, {"gangSchedulingManagement": {"schedulerProvider": "volcano"}})
-        yield plane
+plane = own_plane(
+    *CONTROLLERS,
+    definitions(VOLCANO_GROUPS),
+    partial(start_leader_worker_set, configuration={"gangSchedulingManagement": {"schedulerProvider": "volcano"}}),
+)
 
 
 @pytest.fixture

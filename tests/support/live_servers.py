@@ -1,6 +1,7 @@
 """Servers of a module of tests: a control plane with controllers, and the only operator of its cluster.
 
-A conftest imports the fixture :func:`operator`, which uses the fixture ``plane`` of the module.
+A module makes its fixture ``plane`` with :func:`own_plane`; a conftest imports the fixture :func:`operator`, which uses
+it.
 """
 
 from __future__ import annotations
@@ -14,10 +15,16 @@ import pytest
 
 from hack.controlplane.controllers import start_kube_controller_manager
 from hack.controlplane.launcher import ControlPlane
-from hack.controlplane.schedulers import install_crds
+from hack.controlplane.schedulers import await_definitions, install_crds
 from hack.controlplane.servers import Options
 from tests.support.namespaces import new_namespace
 from tests.support.operator_process import OperatorProcess
+
+Step = Callable[[ControlPlane], object]
+CONTROLLERS: tuple[Step, ...] = (ControlPlane.start_kwok, start_kube_controller_manager)
+"""Steps of a control plane whose pods run and end, and whose workloads have pods."""
+SCHEDULER_PLUGINS_GROUPS = Path(__file__).with_name("scheduler-plugins-podgroups.yaml")
+VOLCANO_GROUPS = Path(__file__).with_name("volcano-podgroups.yaml")
 
 
 def peer_marks(*peers: str) -> list[pytest.MarkDecorator]:
@@ -26,18 +33,28 @@ def peer_marks(*peers: str) -> list[pytest.MarkDecorator]:
     return [pytest.mark.timeout(240), *(getattr(pytest.mark, name) for name in servers)]
 
 
-@contextmanager
-def plane_with_controllers(
-    *peers: Callable[[ControlPlane], object], options: Options | None = None
-) -> Iterator[ControlPlane]:
-    """Start a control plane with Bayplan's definitions, kwok, kube-controller-manager, and then *peers*."""
-    with ControlPlane(options or Options()) as plane:
-        install_crds(plane)
-        plane.start_kwok()
-        start_kube_controller_manager(plane)
-        for start in peers:
-            start(plane)
-        yield plane
+def own_plane(*steps: Step, options: Options | None = None) -> Callable[..., object]:
+    """Return the fixture of a module's own control plane: Bayplan's definitions, and then the *steps* in order."""
+
+    @pytest.fixture(scope="module")
+    def plane() -> Iterator[ControlPlane]:
+        with ControlPlane(options or Options()) as plane:
+            install_crds(plane)
+            for step in steps:
+                step(plane)
+            yield plane
+
+    return plane
+
+
+def definitions(file: Path) -> Step:
+    """Return a step that applies CustomResourceDefinitions of a file, and waits until they are served."""
+
+    def apply(plane: ControlPlane) -> None:
+        plane.kubectl("apply", "--server-side", f"--filename={file}")
+        await_definitions(plane)
+
+    return apply
 
 
 @pytest.fixture(scope="module")
