@@ -130,8 +130,7 @@ def bundle(
     hash_names: bool,
     record: Path | None,
     record_until: datetime | None,
-    kubeconfig: Path | None,
-    kube_context: str | None,
+    cluster: ClusterChoice,
 ) -> None:
     """Write the state, metrics, settings and logs of the operator and its custom resources into one archive.
 
@@ -150,7 +149,7 @@ def bundle(
     if record_until is not None and record is None:
         raise ConfigError([Problem("--record-until", "requires --record")])
     made = datetime.now(UTC)
-    choice = OperatorChoice(server, operator, ClusterChoice(kubeconfig, kube_context))
+    choice = OperatorChoice(server, operator, cluster)
     contents = _Contents()
     contents.add_document("versions.json", {"bayplan": __version__, "referenceKubeScheduler": REFERENCE_VERSION})
     _read_operator(contents, choice)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 
 import click
 import msgspec
@@ -258,9 +257,7 @@ def diff(
     allow_invalid: bool,
     output: str,
     every: bool,
-    kubeconfig: Path | None,
-    kube_context: str | None,
-    revision_namespace: str | None,
+    cluster: ClusterChoice,
 ) -> None:
     """Decide the pending pods of profile BEFORE under BEFORE and under AFTER, and show what differs.
 
@@ -291,9 +288,8 @@ def diff(
         raise click.UsageError("--allow-invalid requires --cluster")
     selection = PodSelection(Reschedule(reschedule or "no"), selected, parse_label_query(selector))
     references = parse_reference(before), parse_reference(after)
-    choice = ClusterChoice(kubeconfig, kube_context, revision_namespace)
     options = SimulationOptions(seed, percentage, gates=FeatureGates(parse_feature_gates(feature_gates)))
-    cluster, profiles = _read(files, references, choice, allow_invalid=allow_invalid)
+    admitted, profiles = _read(files, references, cluster, allow_invalid=allow_invalid)
     documents: list[ReportDocuments] = []
     revisions: dict[str, None] = {}
 
@@ -302,7 +298,7 @@ def diff(
         revisions.update(dict.fromkeys(profile_revisions(scheduler)))
 
     inspect = read_end if output == "html" else None
-    comparison = compare(cluster, profiles, selection, options, installed_plugins(), inspect=inspect)
+    comparison = compare(admitted, profiles, selection, options, installed_plugins(), inspect=inspect)
     if output == "html":
         sides = (comparison.before, comparison.after)
         packed = (with_packing(each, side.resources) for each, side in zip(documents, sides, strict=True))
@@ -331,7 +327,7 @@ def _print(comparison: Comparison, output: str, *, every: bool) -> None:
 def _read(
     files: tuple[str, ...],
     references: tuple[ProfileReference, ProfileReference],
-    choice: ClusterChoice,
+    live: ClusterChoice,
     *,
     allow_invalid: bool,
 ) -> tuple[AdmittedCluster, tuple[ComparedProfile, ComparedProfile]]:
@@ -339,13 +335,13 @@ def _read(
         if files:
             message = f"revisions of {name} are stored in the live cluster; leave out --cluster, or name a file"
             raise ConfigError([Problem("--cluster", message)])
-        return choice.run(lambda connection: read_history(connection, name, choice.namespace, choice.own_namespace))
+        return live.run(lambda connection: read_history(connection, name, live.namespace, live.own_namespace))
 
     if files:
         cluster = read_cluster(files, allow_invalid=allow_invalid)
     else:
         decoded = installed_plugins().decoded_types(reads_marks=True)
-        cluster = choice.run(lambda connection: list_cluster(connection, decoded))
+        cluster = live.run(lambda connection: list_cluster(connection, decoded))
     first, second = (find_profile(reference, cluster, history) for reference in references)
     if not files:
         cluster = without_invalid(cluster, first.references | second.references)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import click
@@ -218,8 +217,7 @@ class _Options:
     offline: bool
     server: str | None
     operator: str
-    kubeconfig: Path | None
-    kube_context: str | None
+    cluster: ClusterChoice
     seed: int
     others_placed: bool
     feature_gates: str
@@ -277,20 +275,19 @@ def _explained(options: _Options, output: str) -> str:
         raise click.UsageError("--others-placed requires -f")
     if options.allow_invalid and not options.files:
         raise click.UsageError("--allow-invalid requires -f")
-    if options.files and (options.kubeconfig or options.kube_context):
-        raise click.UsageError("--kubeconfig and --context choose a cluster; leave them out with -f")
+    if options.files:
+        options.cluster.reject_with("-f")
     if options.feature_gates and not (options.files or options.offline):
         raise click.UsageError("--feature-gates requires -f or --offline; a running operator uses its own")
     gates = FeatureGates(parse_feature_gates(options.feature_gates))
-    choice = ClusterChoice(options.kubeconfig, options.kube_context)
     if options.files:
         settings = SimulationOptions(options.seed, gates=gates)
         cluster = read_cluster(options.files, allow_invalid=options.allow_invalid)
         explanation = from_files(cluster, target, settings, others_placed=options.others_placed)
     elif options.offline:
-        explanation = from_api_server(choice, target, SimulationOptions(options.seed, gates=gates))
+        explanation = from_api_server(options.cluster, target, SimulationOptions(options.seed, gates=gates))
     else:
-        explanation = from_operator(OperatorChoice(options.server, options.operator, choice), target)
+        explanation = from_operator(OperatorChoice(options.server, options.operator, options.cluster), target)
     if output == "html":
         context = click.get_current_context()
         return explanation_report(explanation, given_command(context), report_head(context))
@@ -304,8 +301,7 @@ def _target(options: _Options) -> PodName | GroupName:
         raise click.UsageError(f"specify one pod or PodGroup: {usage}")
     if options.pod:
         is_own = options.files or options.namespace or options.is_all_namespaces or "/" in options.pod
-        choice = ClusterChoice(options.kubeconfig, options.kube_context)
-        default = DEFAULT_NAMESPACE if is_own else choice.own_namespace
+        default = DEFAULT_NAMESPACE if is_own else options.cluster.own_namespace
         namespace = ALL_NAMESPACES if options.is_all_namespaces else options.namespace
         return object_name(namespace, options.pod, default)
     if options.is_all_namespaces:

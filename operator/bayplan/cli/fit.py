@@ -58,12 +58,7 @@ class _Options:
     seed: int
     server: str | None
     operator: str
-    kubeconfig: Path | None
-    kube_context: str | None
-
-    @property
-    def cluster(self) -> ClusterChoice:
-        return ClusterChoice(self.kubeconfig, self.kube_context)
+    cluster: ClusterChoice
 
     def objects(self) -> list[Placed[Any]]:
         """Return the manifests.
@@ -134,9 +129,8 @@ def fit(output: str, **given: Any) -> None:
     is_server_given = bool(options.operator) or (options.server is not None and is_on_command_line("server"))
     if sum((bool(options.nodes_from), options.offline, is_server_given)) > 1:
         raise click.UsageError("specify only one of --nodes-from, --offline, and --server or --operator")
-    if options.nodes_from and (options.kubeconfig or options.kube_context):
-        raise click.UsageError("--kubeconfig and --context choose a cluster; leave them out with --nodes-from")
     if options.nodes_from:
+        options.cluster.reject_with("--nodes-from")
         document = _from_files(options)
     elif options.offline:
         document = options.cluster.run(lambda connection: _from_api_server(connection, options))

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,7 +27,6 @@ from scheduler_core.errors import ConfigError, ForbiddenError, Problem, ServerUn
 from scheduler_core.model.pod import Pod
 
 T = TypeVar("T")
-Command = TypeVar("Command", bound=Callable[..., Any] | click.Command)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,11 @@ class ClusterChoice:
     kubeconfig: Path | None = None
     context: str | None = None
     namespace: str | None = None
+
+    def reject_with(self, option: str) -> None:
+        """Raise UsageError if a cluster is selected, because the option has another source of objects."""
+        if self.kubeconfig or self.context:
+            raise click.UsageError(f"--kubeconfig and --context choose a cluster; leave them out with {option}")
 
     @property
     def own_namespace(self) -> str:
@@ -66,15 +71,22 @@ class ClusterChoice:
         return asyncio.run(connected())
 
 
-def kubeconfig_options(command: Command) -> Command:
-    command = click.option("--context", "kube_context", help="Context of the kubeconfig.")(command)
+def kubeconfig_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that select an API server, which the command gets as ``cluster``, a :class:`ClusterChoice`."""
+
+    @wraps(command)
+    def chosen(*, kubeconfig: Path | None, kube_context: str | None, **given: Any) -> None:
+        cluster = ClusterChoice(kubeconfig, kube_context, given.pop("revision_namespace", None))
+        command(cluster=cluster, **given)
+
+    options = click.option("--context", "kube_context", help="Context of the kubeconfig.")(chosen)
     return click.option(
         "--kubeconfig", type=click.Path(path_type=Path), help="Path of the kubeconfig.  [default: as kubectl]"
-    )(command)
+    )(options)
 
 
-def cluster_options(command: Command) -> Command:
-    """Add the options for :class:`ClusterChoice`: ``revision_namespace``, ``kubeconfig`` and ``kube_context``."""
+def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of :func:`kubeconfig_options`, and the namespace of revisions."""
     return click.option(
         "--revision-namespace",
         help="Namespace of the stored revisions, which is the operator's.  [default: all namespaces, or that of the "

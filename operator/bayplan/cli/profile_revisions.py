@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import click
@@ -69,9 +68,7 @@ def history(
     pair: tuple[str, str] | None,
     resolved: bool,
     output: str,
-    revision_namespace: str | None,
-    kubeconfig: Path | None,
-    kube_context: str | None,
+    cluster: ClusterChoice,
 ) -> None:
     """Show the last ten revisions of the SchedulerProfile PROFILE that were live.
 
@@ -85,8 +82,7 @@ def history(
     """
     if revision is not None and pair is not None:
         raise click.UsageError("specify only one of --revision and --diff")
-    choice = ClusterChoice(kubeconfig, kube_context, revision_namespace)
-    found = choice.run(lambda connection: read_history(connection, profile, revision_namespace, choice.own_namespace))
+    found = cluster.run(lambda connection: read_history(connection, profile, cluster.namespace, cluster.own_namespace))
     if pair is not None:
         click.echo(printable(_revision_diff(found, pair, resolved=resolved)), nl=False)
     elif revision is not None:
@@ -211,9 +207,7 @@ def rollback(
     dry_run: bool,
     waits: bool,
     timeout: float,
-    revision_namespace: str | None,
-    kubeconfig: Path | None,
-    kube_context: str | None,
+    cluster: ClusterChoice,
 ) -> None:
     """Roll the SchedulerProfile PROFILE back to an earlier revision (see `bayplan history`).
 
@@ -229,10 +223,9 @@ def rollback(
 
     Exit codes: 0 success, 1 not possible, rejected, or not live before the timeout.
     """
-    choice = ClusterChoice(kubeconfig, kube_context, revision_namespace)
 
     async def work(connection: ApiConnection) -> None:
-        history = await read_history(connection, profile, revision_namespace, choice.own_namespace)
+        history = await read_history(connection, profile, cluster.namespace, cluster.own_namespace)
         planned = await plan_rollback(connection, history, revision, resolved=resolved)
         click.echo(printable(_diff(planned)), nl=False)
         written = await write_spec(connection, planned.change, dry_run=dry_run)
@@ -243,7 +236,7 @@ def rollback(
         click.echo(printable_record(f"{what} rolled back to {target}"))
         await report_written(connection, written, timeout if waits else None)
 
-    choice.run(work)
+    cluster.run(work)
 
 
 async def report_written(connection: ApiConnection, written: Body, seconds: float | None) -> None:
@@ -265,9 +258,7 @@ def _diff(planned: Rollback) -> str:
 @click.option("--wait/--no-wait", "waits", default=True, show_default=True, help="Wait until the revision is live.")
 @click.option("--timeout", type=click.FloatRange(min=0.1), default=30.0, show_default=True, help="Seconds to wait.")
 @kubeconfig_options
-def promote(
-    *, shadow: str, dry_run: bool, waits: bool, timeout: float, kubeconfig: Path | None, kube_context: str | None
-) -> None:
+def promote(*, shadow: str, dry_run: bool, waits: bool, timeout: float, cluster: ClusterChoice) -> None:
     """Write the spec of the shadow profile SHADOW into its live profile, without the fields of shadows.
 
     The command prints the changes and what the shadow has compared, and writes the spec with your own rights, as one
@@ -279,7 +270,6 @@ def promote(
 
     Exit codes: 0 success, 1 not possible, rejected, or not live before the timeout.
     """
-    choice = ClusterChoice(kubeconfig, kube_context)
 
     async def work(connection: ApiConnection) -> None:
         planned = await plan_promotion(connection, shadow)
@@ -294,4 +284,4 @@ def promote(
         click.echo(printable_record(f'{what} has the spec of "{shadow}" now'))
         await report_written(connection, written, timeout if waits else None)
 
-    choice.run(work)
+    cluster.run(work)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import click
@@ -64,8 +63,7 @@ class _Options:
     max_moves: int | None
     max_cost: int | None
     seed: int
-    kubeconfig: Path | None
-    kube_context: str | None
+    cluster: ClusterChoice
 
     def check(self) -> None:
         """Raise UsageError unless one objective is given, and one cluster."""
@@ -74,8 +72,8 @@ class _Options:
             raise click.UsageError(
                 "specify one of --consolidate, --drain or --drain-selector, --make-room, --defragment and --spread"
             )
-        if self.files and (self.kubeconfig or self.kube_context):
-            raise click.UsageError("--kubeconfig and --context choose a cluster; leave them out with -f")
+        if self.files:
+            self.cluster.reject_with("-f")
 
     def request(self, scheduler: Scheduler) -> RebalanceRequest:
         """Return the request.
@@ -193,7 +191,7 @@ def _document(options: _Options) -> PlanDocument:
 
     if options.files:
         return asyncio.run(from_files())
-    return ClusterChoice(options.kubeconfig, options.kube_context).run(from_api_server)
+    return options.cluster.run(from_api_server)
 
 
 _SHOWN = 50

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import click
@@ -182,8 +181,7 @@ def reserve(
     is_dry_run: bool,
     namespace: str | None,
     is_all_namespaces: bool,
-    kubeconfig: Path | None,
-    kube_context: str | None,
+    cluster: ClusterChoice,
     output: str,
     **given: Any,
 ) -> None:
@@ -195,19 +193,19 @@ def reserve(
 
     Exit codes: 0 success, 1 the API server rejects the request, 2 the NodeReservation is invalid.
     """
-    context, choice = click.get_current_context(), ClusterChoice(kubeconfig, kube_context)
+    context = click.get_current_context()
     selected = chosen_namespace(namespace, is_all_namespaces=is_all_namespaces)
     if name is None:
         for option in context.command.params:
             if option.name in _CREATION and context.get_parameter_source(option.name) is not ParameterSource.DEFAULT:
                 raise click.UsageError(f"{option.opts[0]} describes a new NodeReservation; name it")
-        _print_list(choice.run(lambda connection: _list(connection, selected)), output)
+        _print_list(cluster.run(lambda connection: _list(connection, selected)), output)
         return
     if is_all_namespaces:
         raise click.UsageError("-A lists NodeReservations; leave out the name, or name the namespace with -n")
-    body = _Options(**given).manifest(selected or choice.own_namespace, name)
+    body = _Options(**given).manifest(selected or cluster.own_namespace, name)
     if not is_dry_run:
-        body = choice.run(lambda connection: _create(connection, body))
+        body = cluster.run(lambda connection: _create(connection, body))
         if output == "table":
             meta = body["metadata"]
             click.echo(printable_record(f'{_KIND} "{meta["name"]}" created in namespace {meta["namespace"]}'))

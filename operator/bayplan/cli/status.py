@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import click
 
@@ -52,8 +51,7 @@ def status(
     check_cache: bool,
     this_replica: bool,
     watch: bool,
-    kubeconfig: Path | None,
-    kube_context: str | None,
+    cluster: ClusterChoice,
 ) -> None:
     """Show profiles, queue, waiting gangs, pods that wait at Permit, nominations and cache of the running operator.
 
@@ -76,7 +74,7 @@ def status(
     selected = chosen_namespace(namespace, is_all_namespaces=is_all_namespaces)
     if selected and (output == "html" or shadow is not None or check_cache):
         raise click.UsageError("-n selects pods and gangs of the tables; leave out -o html, --shadow and --check-cache")
-    choice = OperatorChoice(server, operator, ClusterChoice(kubeconfig, kube_context))
+    choice = OperatorChoice(server, operator, cluster)
 
     def get(path: str, params: dict[str, str]) -> bytes:
         return send_to_operator(OperatorRequest(choice, path, params, follows_leader=not this_replica))
