@@ -1,10 +1,14 @@
-"""Verdicts are read from the output of Go tests, and the tests are patched."""
+"""Verdicts are read from the output of Go tests, the tests are patched, and those that CI runs have pinned verdicts."""
 
 from __future__ import annotations
+
+import os
+from pathlib import Path
 
 import pytest
 
 from tests.support.tables import table
+from tests.upstream.__main__ import main, read_selection
 from tests.upstream.builds import BuildError, patched, patched_setup
 from tests.upstream.verdicts import BY_HAND, SKIPPED, Outcome, Verdict, run_pattern, verdicts_in
 
@@ -147,3 +151,18 @@ def test_uses_of_a_shared_scheduler_are_printed() -> None:
     """Each test that uses a shared scheduler prints a line, including the first one."""
     patched_lines = patched_setup("\tscheduler.usageCount++\n\tx()\n").splitlines()
     assert patched_lines == ["\tscheduler.usageCount++", '\tfmt.Printf("EXTERNAL used by %s\\n", tCtx.Name())', "\tx()"]
+
+
+# -- the selection of tests --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.upstream
+@pytest.mark.reference
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("package", read_selection(Path(__file__).with_name("selection.toml")))
+def test_selected_tests_have_the_pinned_verdicts(
+    package: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every difference is an error, a better verdict included."""
+    monkeypatch.setenv("PATH", os.environ["PATH"])
+    assert main(["--selection", package]) == 0, capsys.readouterr().out

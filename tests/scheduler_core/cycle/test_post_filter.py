@@ -7,12 +7,22 @@ from typing import NamedTuple
 import numpy as np
 
 from scheduler_core.config.plugin_set_types import Plugins
-from scheduler_core.framework.extension_points import PostFilterResult
-from scheduler_core.framework.status import SKIP, SUCCESS, Code, Status, unresolvable, unschedulable
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.diagnosis import Diagnosis
+from scheduler_core.framework.extension_points import (
+    PostFilterPlugin,
+    PostFilterPreview,
+    PostFilterResult,
+    PreemptionCandidate,
+)
+from scheduler_core.framework.status import SKIP, SUCCESS, Code, Status, error, unresolvable, unschedulable
+from scheduler_core.runtime.post_filtering import PostFilterOutcome, preview_post_filters
+from scheduler_core.snapshot.node_columns import NodeColumns
+from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import node, pod
 from tests.support.presence import present
 from tests.support.recording_plugins import Journal, recorder, recorder_rig
-from tests.support.scheduling import plugin_set, profile, rig
+from tests.support.scheduling import DEFAULT_NAME, plugin_set, profile, rig
 from tests.support.tables import table
 
 POD = pod("web", nominated_node="gone")
@@ -81,3 +91,55 @@ def test_without_post_filter_plugins_a_nomination_is_cleared() -> None:
     assert made.decide() is None
     assert made.queue.nominator.node_of(stuck.metadata.uid) == ""
     assert made.writer.patches[-1].nominated_node_name == ""
+
+
+# -- previews, which return the result without side effects ------------------------------------------------------------
+
+
+SUCCEEDS = PostFilterPreview(PostFilterResult(SUCCESS, "n"), (PreemptionCandidate("n", ()),))
+REJECTS = PostFilterPreview(PostFilterResult(unschedulable("no"), ""))
+FAILS = PostFilterPreview(PostFilterResult(error("not found"), "n"))
+
+
+class Preview(NamedTuple):
+    """Previews of two plugins, and the combined result."""
+
+    first: PostFilterPreview | None
+    second: PostFilterPreview | None
+    outcome: PostFilterOutcome
+    preview: PostFilterPreview | None = None
+
+
+def previewing(plugin_name: str, preview_result: PostFilterPreview | None) -> type[PostFilterPlugin]:
+    class Previewing(PostFilterPlugin):
+        name = plugin_name
+
+        def post_filter(
+            self, state: CycleState, pod: PodInfo, nodes: NodeColumns, diagnosis: Diagnosis
+        ) -> PostFilterResult:
+            raise AssertionError("a preview must not call post_filter")
+
+        def preview(
+            self, state: CycleState, pod: PodInfo, nodes: NodeColumns, diagnosis: Diagnosis
+        ) -> PostFilterPreview | None:
+            return preview_result
+
+    return Previewing
+
+
+@table(
+    "case",
+    ("first-succeeds", Preview(SUCCEEDS, REJECTS, PostFilterOutcome(SUCCESS.of("A"), "n"), SUCCEEDS)),
+    ("second-succeeds", Preview(REJECTS, SUCCEEDS, PostFilterOutcome(SUCCESS.of("B"), "n"), SUCCEEDS)),
+    ("both-reject", Preview(REJECTS, REJECTS, PostFilterOutcome(Status(Code.UNSCHEDULABLE, ("no", "no"), "A"), ""))),
+    ("first-has-no-preview", Preview(None, REJECTS, PostFilterOutcome(Status(Code.UNSCHEDULABLE, ("no",), "B"), ""))),
+    ("first-fails", Preview(FAILS, SUCCEEDS, PostFilterOutcome(error("not found").of("A")))),
+)
+def test_preview(case: Preview) -> None:
+    """Previews are combined like results of PostFilter, which is not called."""
+    made = rig([previewing("A", case.first), previewing("B", case.second)])
+    instance = present(made.context.profiles.get(DEFAULT_NAME))
+    columns = made.columns
+    diagnosis = Diagnosis(0, np.zeros(0, dtype=np.int32), columns.alive, lambda _verdict: SUCCESS)
+    found = preview_post_filters(instance, CycleState(), columns.compile_pod(pod()), columns, diagnosis)
+    assert found == (case.outcome, case.preview)
