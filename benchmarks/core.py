@@ -242,10 +242,8 @@ def main() -> None:
     # Preemptions on 50,000 nodes are slow cycles, whose log lines would be mixed with the results.
     logging.disable(logging.WARNING)
     profiler = None if arguments.profile is None else cProfile.Profile()
-    if arguments.show is not None:
-        results = ResultLines(arguments.show, Measured).read()
-    else:
-        results = run(_cases(arguments), ResultLines(None if profiler else arguments.results, Measured), profiler)
+    lines = ResultLines(arguments.show or (None if profiler else arguments.results), Measured)
+    results = run(_cases(arguments), lines, profiler) if arguments.show is None else lines.read()
     if profiler is not None:
         profiler.dump_stats(arguments.profile)
     memory = [] if arguments.memory is None else [in_own_process(*size) for size in sizes(arguments.memory)]

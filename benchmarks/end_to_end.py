@@ -226,10 +226,8 @@ def main() -> None:
         with _prepared(workload, nodes, pods) as cluster:
             drain(cluster, workload, BAYPLAN, (nodes, pods, 1), arguments.profile)
         return
-    if arguments.show is not None:
-        drains = ResultLines(arguments.show, Drain).read()
-    else:
-        drains = run(list(_cases(arguments)), arguments.repetitions, ResultLines(arguments.results, Drain))
+    lines = ResultLines(arguments.show or arguments.results, Drain)
+    drains = run(list(_cases(arguments)), arguments.repetitions, lines) if arguments.show is None else lines.read()
     if arguments.chart is not None:
         draw_ratios(chart(drains)).write(arguments.chart)
     report(arguments.output, {"compared": summary(drains), "drains": drains}, lambda: show(drains))

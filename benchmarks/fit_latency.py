@@ -30,9 +30,7 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 from bayplan.kube.readiness import Readiness
-from bayplan.kube.timing import SystemClock
 from bayplan.process.copies import BackgroundDocuments, ForkedSearches
-from bayplan.process.garbage_collection import CollectorPause
 from bayplan.serving import FIT_PATH
 from bayplan.serving.authorization import Handler
 from bayplan.serving.deferred_server import Listener
@@ -42,14 +40,12 @@ from bayplan.simulation.memory_cluster import MemoryCluster
 from prometheus_client import CollectorRegistry
 from rich.console import Console
 
-from benchmarks.harness import add_output, command_line, print_json, table
-from scheduler_core.config.profile_config import ProfileConfig
+from benchmarks.harness import add_output, command_line, report, table
+from benchmarks.long_searches import SCHEDULER_NAME, scheduler_in
 from scheduler_core.model.pod_group import POD_GROUP_LABELS, GroupSource
 from scheduler_core.ports import Binding, Event
-from scheduler_core.scheduler import Scheduler, SchedulerOptions, SchedulerPorts
-from tests.support.builders import node, pod
+from tests.support.builders import pod
 
-_PROFILE = "default-scheduler"
 _CPUS, _CPUS_IN_USE = 4, 3
 _PENDING = 200
 """Pods of the backlog that wait at a time."""
@@ -82,7 +78,7 @@ class Case:
             "metadata": {"labels": of_gang},
             "spec": {
                 "containers": containers,
-                "schedulerName": _PROFILE,
+                "schedulerName": SCHEDULER_NAME,
                 "priority": self.priority,
                 "restartPolicy": "Never",
             },
@@ -193,22 +189,11 @@ class Run:
     """A scheduler with a backlog, which serves fit requests."""
 
     def __init__(self, nodes: int) -> None:
-        self.world, processes = Backlog(), ForkedSearches()
+        self.world = Backlog()
         self._documents = ForkedSearches()
         self.copy_times: list[float] = []
         """CPU time of copies during each request, in milliseconds."""
-        ports = SchedulerPorts(storage=self.world.storage, claims=self.world.claims, processes=processes)
-        self.scheduler = scheduler = Scheduler(SystemClock(), self.world, SchedulerOptions(), ports=ports)
-        scheduler.activate([scheduler.build(ProfileConfig(scheduler_name=_PROFILE))])
-        self.world.watch(scheduler.feed)
-        scheduler.group_feed.serve(GroupSource.BAYPLAN)
-        for number in range(nodes):
-            allocatable = {"cpu": str(_CPUS), "memory": "64Gi", "pods": "110"}
-            scheduler.feed.node_added(node(f"n{number}", allocatable=allocatable))
-            for each in range(_CPUS_IN_USE):
-                self.world.add_pod(pod(f"low-{number}-{each}", node_name=f"n{number}", requests={"cpu": "1"}))
-        # As the operator does when its lists are complete.
-        CollectorPause().freeze()
+        self.scheduler = scheduler_in(self.world, nodes, ForkedSearches(), size=(_CPUS, _CPUS_IN_USE))
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[int]:
@@ -336,9 +321,10 @@ def main() -> None:
     # On a busy machine cycles take long by wall-clock time.
     logging.getLogger("scheduler_core").setLevel(logging.ERROR)
     found = asyncio.run(_run(arguments))
-    if arguments.output == "json":
-        print_json(found)
-        return
+    report(arguments.output, found, lambda: show(found))
+
+
+def show(found: list[Measured]) -> None:
     columns = [
         "requests",
         "p50 ms",

@@ -27,7 +27,7 @@ from bayplan.rebalancing.plan_documents import plan_document
 from bayplan.simulation.memory_cluster import MemoryCluster
 from rich.console import Console
 
-from benchmarks.harness import add_output, command_line, print_json, table
+from benchmarks.harness import add_output, command_line, report, table
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.model.pod import Pod
@@ -39,6 +39,7 @@ from tests.support.builders import node, pod
 from tests.support.devices import DRIVER, claim, device, device_class, exactly, slice_of, using
 from tests.support.rebalancing import movable
 
+SCHEDULER_NAME = "default-scheduler"
 _PODS_PER_SECOND = 50.0
 _PER_NODE = 4
 _MOVABLE_PER_NODE, _CPUS_OF_MOVABLE = 10, 16
@@ -97,6 +98,35 @@ class Measured(MemoryCluster):
         await super().bind(binding)
 
 
+def scheduler_in(
+    world: MemoryCluster,
+    nodes: int,
+    processes: ForkedSearches | None,
+    running: Callable[..., Pod] = pod,
+    size: tuple[int, int] = (_PER_NODE, _PER_NODE),
+) -> Scheduler:
+    """Return a scheduler with nodes that run pods of one CPU.
+
+    Args:
+        running: Makes such a pod.
+        size: CPUs of a node, and pods that run on it.
+    """
+    ports = SchedulerPorts(storage=world.storage, claims=world.claims, processes=processes)
+    scheduler = Scheduler(SystemClock(), world, SchedulerOptions(), ports=ports)
+    scheduler.activate([scheduler.build(ProfileConfig(scheduler_name=SCHEDULER_NAME))])
+    world.watch(scheduler.feed)
+    scheduler.group_feed.serve(GroupSource.BAYPLAN)
+    cpus, count = size
+    for number in range(nodes):
+        allocatable = {"cpu": str(cpus), "memory": "64Gi", "pods": "110"}
+        scheduler.feed.node_added(node(f"n{number}", allocatable=allocatable))
+        for each in range(count):
+            world.add_pod(running(f"low-{number}-{each}", node_name=f"n{number}", requests={"cpu": "1"}))
+    # As the operator does when its lists are complete: a full collection would walk the whole cluster.
+    CollectorPause().freeze()
+    return scheduler
+
+
 class Run:
     """A scheduler in a cluster, and pods that arrive.
 
@@ -105,24 +135,13 @@ class Run:
     """
 
     def __init__(self, nodes: int, *, in_background: bool, is_full: bool = True) -> None:
-        self.world, clock = Measured(), SystemClock()
-        self.searches = processes = ForkedSearches() if in_background else None
+        self.world = Measured()
+        self.searches = ForkedSearches() if in_background else None
         self.documents = ForkedSearches() if in_background else None
-        ports = SchedulerPorts(storage=self.world.storage, claims=self.world.claims, processes=processes)
-        self.scheduler = Scheduler(clock, self.world, SchedulerOptions(), ports=ports)
-        self.scheduler.activate([self.scheduler.build(ProfileConfig(scheduler_name="default-scheduler"))])
-        self.world.watch(self.scheduler.feed)
-        self.scheduler.group_feed.serve(GroupSource.BAYPLAN)
-        made, count, cpus = (pod, _PER_NODE, _PER_NODE) if is_full else (movable, _MOVABLE_PER_NODE, _CPUS_OF_MOVABLE)
-        for number in range(nodes):
-            allocatable = {"cpu": str(cpus), "memory": "64Gi", "pods": "110"}
-            self.scheduler.feed.node_added(node(f"n{number}", allocatable=allocatable))
-            for each in range(count):
-                self.world.add_pod(made(f"low-{number}-{each}", node_name=f"n{number}", requests={"cpu": "1"}))
+        not_full = () if is_full else (movable, (_CPUS_OF_MOVABLE, _MOVABLE_PER_NODE))
+        self.scheduler = scheduler_in(self.world, nodes, self.searches, *not_full)
         self._count = 0
         self.longest_turn = 0.0
-        # As the operator does when its lists are complete: a full collection would walk the whole cluster.
-        CollectorPause().freeze()
 
     async def gang(self, name: str, members: int, priority: int, cpu_milli: Callable[[int], int]) -> GroupKey:
         """Create a gang."""
@@ -350,9 +369,10 @@ def main() -> None:
         if cases - {_PLAN} if is_full else _PLAN in cases:
             for in_background in (True, False):
                 found += asyncio.run(_run(sizes, in_background=in_background, is_full=is_full))
-    if arguments.output == "json":
-        print_json(found)
-        return
+    report(arguments.output, found, lambda: show(found))
+
+
+def show(found: list[Delays]) -> None:
     columns = ["seconds", "pods", "wall p50", "wall p99", "CPU p50", "CPU p99", "longest turn (CPU)", "longest fork"]
     columns += ["used", "outdated"]
     shown = table("Delays of other pods in milliseconds", ["case"], columns)

@@ -19,13 +19,13 @@ import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.harness import ResultLines, UnreadableResultsError, add_output, command_line, print_json
+from benchmarks.harness import ResultLines, UnreadableResultsError, add_output, command_line, report
 from hack.controlplane import binaries, probes
 from hack.controlplane.accounts import overcommitted
 from hack.controlplane.api_client import ApiClient, Manifest
@@ -245,10 +245,7 @@ def main() -> None:
         outcomes = ResultLines(arguments.results, Outcome).complete(turns, _key, _line)
     except UnreadableResultsError as error:
         sys.exit(str(error))
-    if arguments.output == "json":
-        print_json([asdict(each) for each in outcomes])
-    else:
-        show(outcomes)
+    report(arguments.output, outcomes, lambda: show(outcomes))
 
 
 if __name__ == "__main__":

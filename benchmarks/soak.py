@@ -18,7 +18,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from bayplan.kube.credentials import open_connection
@@ -30,7 +30,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import workloads
-from benchmarks.harness import add_output, command_line
+from benchmarks.harness import add_output, command_line, report
 from benchmarks.latency import percentile
 from benchmarks.soak_load import Load, Plan
 from hack.controlplane import accounts
@@ -297,10 +297,7 @@ def main() -> None:
     add_output(parser)
     arguments = parser.parse_args()
     outcome = soak(Plan(arguments.minutes * 60, arguments.rate, arguments.nodes, arguments.live, arguments.seed))
-    if arguments.output == "json":
-        print(json.dumps(asdict(outcome), indent=2))
-    else:
-        show(outcome)
+    report(arguments.output, outcome, lambda: show(outcome))
     sys.exit(not outcome.passed)
 
 
