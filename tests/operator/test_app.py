@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from bayplan.app import Operator
 from bayplan.kube.credentials import ConfiguredAccess, Credentials
 from bayplan.kube.http.connection import ApiRequest, Lane
 from bayplan.kube.leader_election import NotLeadingError
-from bayplan.resources.conditions import ConditionState
+from bayplan.profiles.profile_sources import ProfileSource
 from bayplan.settings.operator_settings import load_settings
 from bayplan.wiring import build_parts
 
@@ -76,35 +76,17 @@ async def test_probes_are_served_without_an_api_server() -> None:
     assert await running == 0
 
 
-class NoProfiles:
+class NoProfiles(ProfileSource):
     """Source without profiles that records when the custom resources are watched."""
 
     def __init__(self) -> None:
         self.watched = asyncio.Event()
 
-    async def read(self) -> None: ...
-
-    def obstacle(self) -> str:
-        return ""
-
     def activate(self) -> None: ...
-
-    def tasks(self) -> Mapping[str, Coroutine[Any, Any, None]]:
-        return {}
 
     def watches(self) -> Mapping[str, Coroutine[Any, Any, None]]:
         self.watched.set()
         return {}
-
-    def reconciles(self) -> Mapping[tuple[str, str], int]:
-        return {}
-
-    def conditions(self) -> Iterable[ConditionState]:
-        return ()
-
-    def readings(self) -> None: ...
-
-    async def finish(self) -> None: ...
 
 
 @table("is_busy, deadline", ("no pending pods", False, 3600.0), ("always pending pods", True, 0.1))

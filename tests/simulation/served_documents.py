@@ -18,6 +18,7 @@ from bayplan.extenders.extender_clients import ExtenderClients
 from bayplan.kube.readiness import Readiness
 from bayplan.kube.served_apis import ServerSupport
 from bayplan.page.page_documents import DocumentStream
+from bayplan.profiles.profile_sources import ProfileSource
 from bayplan.serving.deferred_server import Listener, ServedParts
 from bayplan.serving.http_server import HealthServer
 from bayplan.serving.operator_server import operator_server
@@ -45,17 +46,10 @@ _OTHER = {
 """Statuses other than 200 that the simulated operator may return, by route."""
 
 
-class _NoProfiles:
+class _NoProfiles(ProfileSource):
     """Profiles that are not custom resources."""
 
-    def reconciles(self) -> dict[tuple[str, str], int]:
-        return {}
-
-    def conditions(self) -> tuple[()]:
-        return ()
-
-    def readings(self) -> None:
-        return None
+    def activate(self) -> None: ...
 
 
 class _OwnLists:
@@ -110,7 +104,7 @@ class ServedDocuments:
             writer=process.writer,
             extenders=ExtenderClients(None, clock),  # type: ignore[arg-type]  # opens no client
             gates=FeatureGates(),
-            profiles=_NoProfiles(),  # type: ignore[arg-type]  # only what the server reads
+            profiles=_NoProfiles(),
             election=None,
             started=0.0,
             is_profiling_enabled=False,
