@@ -83,11 +83,12 @@ class _Dependents:
 
     def assign(self, key: str, objects: tuple[_Object, ...]) -> None:
         """Set what a key depends on."""
-        for each in self._objects.pop(key, ()):
-            keys = self._keys[each]
-            del keys[key]
-            if not keys:
-                del self._keys[each]
+        if key in self._objects:
+            for each in self._objects.pop(key):
+                keys = self._keys[each]
+                del keys[key]
+                if not keys:
+                    del self._keys[each]
         if objects:
             self._objects[key] = objects
         for each in objects:
