@@ -423,7 +423,7 @@ class FitChecks:
         Kueue does not record an end that is over by its clock, and not that of a Workload that a user deactivates.
         """
         released = workload.is_true(EVICTED) and not workload.is_true("QuotaReserved")
-        if not released or workload.is_true("Finished") or not self._evicts(workload):
+        if not released or workload.is_true("Finished"):
             return
         end, recorded, now = state.requeue_at, workload.requeue_at, self._clock.wall()
         if end is not None and workload.spec.active is not False and (recorded is None or recorded < end) and now < end:

@@ -303,6 +303,17 @@ async def test_a_workload_that_does_not_fit(kueue: Kueue) -> None:
     assert kueue.held == []
 
 
+async def test_a_check_that_is_added_while_the_quota_is_released(kueue: Kueue) -> None:
+    """The state is Pending afterwards all the same: Kueue has not evicted the Workload, and leaves Retry alone."""
+    kueue.add("job", 9)
+    async with kueue.running():
+        await kueue.wait(lambda: kueue.written == ["job: Retry"])
+        kueue.add_check("job", "provisioning")
+        kueue.release("job", kueue.writes[0].since + timedelta(seconds=3))
+        await kueue.wait(lambda: kueue.written == ["job: Retry", "job: Pending"])
+    assert kueue.writes[1].checks == ("fit",)
+
+
 @table(
     "recorded, later, is_active",
     ("Kueue records the end", 3, 0, True),
