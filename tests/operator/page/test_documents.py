@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from bayplan.page.overview import OverviewPanel
 from bayplan.page.pending_work import GangsPanel, PendingPanel
 from bayplan.page.rates import RatesPanel, percentile
 from bayplan.page.report_documents import WorkReader
-from bayplan.page.resource_panels import CONFIGURATION, ProfilesPanel
+from bayplan.page.resource_panels import CONFIGURATION, PlansPanel, ProfilesPanel
 from bayplan.page.room import Room, RoomError, RoomQuery, RoomReader, read_room_query
 from bayplan.profiles.profile_status import ProfileReading
 from bayplan.profiles.revision_store import Origin, StoredRevision
@@ -25,6 +26,7 @@ from tests.support.builders import node, pod
 from tests.support.gangs import group, members, settle
 from tests.support.page_world import PageWorld
 from tests.support.presence import present
+from tests.support.rebalance_plans import plan_object
 from tests.support.storage import mounts
 from tests.support.tables import table
 
@@ -488,3 +490,36 @@ async def test_profiles_of_a_file(world: PageWorld) -> None:
     found = await ProfilesPanel(world.sources).build(world.turns)
     assert found.source == CONFIGURATION
     assert [(each.name, each.conditions, each.revisions) for each in found.profiles] == [("default-scheduler", (), ())]
+
+
+async def test_without_plans() -> None:
+    """A process that makes no plans has no panel."""
+    world = PageWorld()
+    assert not (await PlansPanel(world.sources).build(world.turns)).is_served
+
+
+@table(
+    "phase, nodes",
+    ("moves that are not made", "Moving", [("a", 2, 1), ("b", 1, 2)]),
+    ("a dry run", "Planned", [("a", 2, 1), ("b", 1, 2)]),
+    ("a plan that has stopped", "Stopped", []),
+)
+async def test_nodes_before_and_after(phase: str, nodes: list[tuple[str, int, int]]) -> None:
+    """A plan shows the pods of each node now, and after the moves that are not made yet."""
+    world = PageWorld()
+    world.rig.add(*(node(name, allocatable={"cpu": "9", "memory": "9Gi", "pods": "10"}) for name in "ab"))
+    world.add(pod("p", node_name="a"), pod("q", node_name="a"), pod("moved", node_name="b"))
+    plan = plan_object(
+        "night",
+        ("default/moved", "a", "b", "Moved"),
+        ("default/p", "a", "b", "Pending"),
+        phase=phase,
+        moved=1,
+        leftAlone=[{"reason": "it has local volumes", "count": 1, "pods": ["default/q"]}],
+    )
+    document = await PlansPanel(replace(world.sources, plans=lambda: [plan])).build(world.turns)
+    (shown,) = document.plans
+    assert document.is_served
+    assert [(each.node, each.pods_before, each.pods_after) for each in shown.nodes] == nodes
+    assert [(left.reason, left.pods) for left in shown.state.left_alone] == [("it has local volumes", ("default/q",))]
+    assert shown.command == "kubectl get rebalanceplan night -o yaml"

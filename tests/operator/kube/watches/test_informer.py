@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 from bayplan.kube.http.connection import ApiConnection
-from bayplan.kube.watches.informer import Informer, InformerOptions, Resource
+from bayplan.kube.watches.informer import Informer, InformerOptions, Resource, list_objects
 
+from scheduler_core.errors import ClusterWriteError, ForbiddenError
 from scheduler_core.model.pod import Pod
 from tests.operator.kube.conftest import InstantClock
 from tests.support.background import AwaitedState
@@ -380,3 +381,37 @@ async def test_selectors_are_sent(api: FakeApi, connection: ApiConnection, clock
         await task
     assert api.received[0].query["fieldSelector"] == "status.phase!=Failed"
     assert api.received[0].query["labelSelector"] == "app=x"
+
+
+def list_page(*names: Any, token: str = "") -> Response:
+    items = [{"metadata": {"name": name, "namespace": "shop"}} for name in names]
+    return Response(body={"metadata": {"continue": token}, "items": items})
+
+
+async def test_all_pages_are_read(api: FakeApi, connection: ApiConnection) -> None:
+    """Pages are read in the server's order, each with the token of the previous page."""
+    api.on("GET", PODS, list_page("a", "b", token="more"), list_page("c"))
+    pods, unreadable = await list_objects(connection, PODS, Pod)
+    assert ([pod.metadata.name for pod in pods], unreadable) == (["a", "b", "c"], 0)
+    assert [seen.query.get("continue") for seen in api.requests("GET", PODS)] == [None, "more"]
+
+
+async def test_unreadable_objects_are_counted(api: FakeApi, connection: ApiConnection) -> None:
+    """An unreadable object is counted and does not hide the other objects."""
+    api.on("GET", PODS, list_page("a", 5))
+    pods, unreadable = await list_objects(connection, PODS, Pod)
+    assert ([pod.metadata.name for pod in pods], unreadable) == (["a"], 1)
+
+
+@table(
+    "response, error",
+    ("forbidden", error_response(403, "no"), ForbiddenError),
+    ("not a list", Response(body=b"<html>"), ClusterWriteError),
+)
+async def test_error_responses_are_raised(
+    api: FakeApi, connection: ApiConnection, response: Response, error: type[Exception]
+) -> None:
+    """An error response is raised to the caller."""
+    api.on("GET", PODS, response)
+    with pytest.raises(error):
+        await list_objects(connection, PODS, Pod)
