@@ -65,11 +65,7 @@ WORDS = {
 
 
 def as_table(comparison: Comparison, *, every: bool) -> str:
-    """Return the summary, the figures and the pods that differ.
-
-    Args:
-        every: Whether to list all pods instead of the first :data:`SHORT_LIST` of each kind.
-    """
+    """Return the summary, the figures and the pods that differ, without ``every`` the first ones of each kind."""
     sections: list[RenderableType] = [Text(printable_record(summary(comparison))), _figure_table(comparison)]
     shown, hidden = shown_differences(comparison, every=every)
     if shown:

@@ -65,11 +65,7 @@ def from_operator(operator: OperatorChoice, target: PodName | GroupName) -> AnyE
 
 
 def from_api_server(choice: ClusterChoice, target: PodName | GroupName, options: SimulationOptions) -> AnyExplanation:
-    """Read the cluster from its API server, and explain in memory.
-
-    Raises:
-        ClusterWriteError: Nodes, pods or profiles cannot be listed.
-    """
+    """Explain in memory; raises ClusterWriteError if nodes, pods or profiles of the cluster cannot be listed."""
     return choice.run(lambda connection: _from_api_server(connection, target, options))
 
 

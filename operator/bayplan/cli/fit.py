@@ -61,11 +61,7 @@ class _Options:
     cluster: ClusterChoice
 
     def objects(self) -> list[Placed[Any]]:
-        """Return the manifests.
-
-        Raises:
-            ConfigError: A file cannot be read.
-        """
+        """Return the manifests; raises ConfigError if a file cannot be read."""
         return [placed for source in self.files for placed in objects_in(source)]
 
     def question(self, objects: list[Placed[Any]], classes: list[dict[str, Any]]) -> FitQuestion:

@@ -54,11 +54,7 @@ class PodName:
 
 @dataclass(frozen=True, slots=True)
 class GroupName:
-    """Name of a PodGroup.
-
-    Attributes:
-        source: API of the PodGroup; None for the first API that has one with this name.
-    """
+    """Name of a PodGroup; its API is None for the first one that has the name."""
 
     namespace: str
     name: str

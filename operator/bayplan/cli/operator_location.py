@@ -31,11 +31,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ClusterChoice:
-    """Selected API server; None selects what kubectl would select.
-
-    Attributes:
-        namespace: Namespace of the stored revisions, as specified.
-    """
+    """Selected API server, None for that of kubectl, and the specified namespace of stored revisions."""
 
     kubeconfig: Path | None = None
     context: str | None = None
@@ -56,11 +52,7 @@ class ClusterChoice:
         return revision_namespace(Settings(kubeconfig=kubeconfig, context=self.context))
 
     def run(self, work: Callable[[ApiConnection], Awaitable[T]]) -> T:
-        """Run a function with a connection, and close the connection.
-
-        Raises:
-            ConfigError: The kubeconfig cannot be used.
-        """
+        """Run a function with a connection; raises ConfigError if the kubeconfig cannot be used."""
 
         async def connected() -> T:
             async with await open_connection(

@@ -76,11 +76,7 @@ class _Options:
             self.cluster.reject_with("-f")
 
     def request(self, scheduler: Scheduler) -> RebalanceRequest:
-        """Return the request.
-
-        Raises:
-            ConfigError: A selector cannot be read, or a node or group does not exist.
-        """
+        """Return the request; raises ConfigError if a selector cannot be read, or a node or group does not exist."""
         scope = Scope(
             frozenset(self.profiles), frozenset(self.namespaces), _matcher(self.selector), _matcher(self.node_selector)
         )

@@ -105,11 +105,7 @@ def export(path: Path, target: Path, until: datetime | None, pod: str | None, na
 
 
 def cut_record(path: Path, target: Path, until: datetime | None) -> int:
-    """Write a record up to a time, or all of it, to one file; return the number of its entries.
-
-    Raises:
-        RecordError: There is no readable record at ``path``.
-    """
+    """Write a record, up to a time, to one file, and return its length; raises RecordError if none can be read."""
     count = _length(open_record(path), _microseconds(until, 1 << 63), None)
     if count:
         _write(open_record(path), target, count)

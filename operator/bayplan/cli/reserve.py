@@ -40,11 +40,7 @@ class ReservationList(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def _pairs(option: str, texts: tuple[str, ...], form: str) -> dict[str, str]:
-    """Parse ``KEY=VALUE,...``, which may be repeated.
-
-    Raises:
-        UsageError: A part has another form, or a key is repeated.
-    """
+    """Parse ``KEY=VALUE,...``; raises UsageError if a part has another form, or a key is repeated."""
     found: dict[str, str] = {}
     for part in (part.strip() for text in texts for part in text.split(",")):
         key, equals, value = part.partition("=")

@@ -94,11 +94,7 @@ class SimulationSummary(Struct, frozen=True, rename="camel"):
 
 
 class SimulationDocument(Struct, frozen=True):
-    """Result of a simulation; CPU in millicores, everything else in whole units.
-
-    Attributes:
-        claims: Explanations of pods whose claims cannot be allocated.
-    """
+    """Result of a simulation, with claims that cannot be allocated; CPU in millicores, all else in whole units."""
 
     pods: tuple[PodPlacement, ...]
     nodes: tuple[NodeUsage, ...]

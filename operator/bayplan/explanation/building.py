@@ -387,11 +387,7 @@ _Kind = tuple[str, GroupKey | None, bytes]
 
 
 class EqualPods(Struct, frozen=True, rename="camel"):
-    """Unscheduled pods of one namespace and gang with equal specs.
-
-    Attributes:
-        explanation: Explanation of the first one.
-    """
+    """Unscheduled pods of one namespace and gang with equal specs, and the explanation of the first one."""
 
     pods: int
     explanation: Explanation
@@ -410,11 +406,7 @@ class ExplainedPods(Struct, frozen=True, rename="camel"):
 
 
 def explain_unscheduled(scheduler: Scheduler, pods: Iterable[Pod], limit: int) -> ExplainedPods:
-    """Explain unscheduled pods.
-
-    Returns:
-        One explanation for each group of equal pods; that of a pod that cannot be explained has the error.
-    """
+    """Explain each group of equal unscheduled pods; one that cannot be explained has the error."""
     groups: dict[_Kind, list[Pod]] = {}
     for pod in pods:
         queued = scheduler.context.queue.find(pod.metadata.uid)
@@ -487,11 +479,7 @@ def named_gang(context: CycleContext, namespace: str, name: str, source: GroupSo
 
 
 def explain_gang(scheduler: Scheduler, gang: Gang) -> GangExplanation:
-    """Explain one gang.
-
-    Returns:
-        The explanation; it includes the error if a plugin or the explanation itself fails.
-    """
+    """Explain one gang; includes the error if a plugin or the explanation itself fails."""
     bare = _bare_gang(gang, scheduler.reservations.of(gang.key))
 
     def failed(problem: str) -> GangExplanation:
@@ -555,11 +543,7 @@ def waits_until(context: CycleContext, instance: FrameworkInstance, since: float
 
 
 def new_nodes_for(scheduler: Scheduler, gang: Gang) -> NewNodes:
-    """Return the new nodes with which the quorum of a waiting gang fits; nothing is changed.
-
-    Raises:
-        SchedulerCoreError: A pod cannot be compiled.
-    """
+    """Return the new nodes with which a waiting quorum fits; raises SchedulerCoreError if a pod cannot be compiled."""
     return _new_nodes_of_gang(scheduler, gang, gang.needed)
 
 

@@ -52,11 +52,7 @@ class ReasonCount(Struct, frozen=True, rename="camel"):
 
 
 class PluginRejections(Struct, frozen=True, rename="camel"):
-    """Nodes of which a plugin was the first to reject the pod, with the reasons.
-
-    Attributes:
-        nodes: Number of nodes; 0 if the pod was rejected before any node was evaluated.
-    """
+    """Nodes that a plugin was the first to reject, with reasons; none if it rejected the pod before any node."""
 
     plugin: str
     nodes: int
@@ -293,11 +289,7 @@ class Explanation(Struct, frozen=True, rename="camel", kw_only=True):
 
 
 def only_namespace(kind: str, name: str, namespaces: Collection[str]) -> str:
-    """Return the only namespace that has a name.
-
-    Raises:
-        NotFoundError: No namespace or several have it.
-    """
+    """Return the only namespace that has a name; raises NotFoundError if no namespace or several have it."""
     if not namespaces:
         raise NotFoundError(f"{kind} {name} not found in any namespace; check the name")
     if len(namespaces) > 1:

@@ -33,11 +33,7 @@ from scheduler_core.scheduler import Scheduler
 
 
 class PlacedPod(Struct, frozen=True, rename="camel"):
-    """Node of a pod of the request.
-
-    Attributes:
-        pod: ``namespace/name``; a controller appends a random suffix to most names.
-    """
+    """Node of a pod, ``namespace/name``, to most of whose names controllers append a random suffix."""
 
     pod: str
     node: str
@@ -285,11 +281,7 @@ class OperatorAnswer:
         self._read: tuple[FitRequest, tuple[str, ...]] | None = None
 
     def _request(self) -> tuple[FitRequest, tuple[str, ...]]:
-        """Return the request, with notices.
-
-        Raises:
-            ConfigError: With every problem of the manifests.
-        """
+        """Return the request, with notices; raises ConfigError with every problem of the manifests."""
         if self._read is not None:
             return self._read
         scheduler, query = self._scheduler, self._query

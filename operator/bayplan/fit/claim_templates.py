@@ -107,11 +107,7 @@ async def claim_template_manifests(
 async def read_templates(
     connection: ApiConnection, missing: NamesByNamespace
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return templates as manifests, and notices about those that may not be read.
-
-    Raises:
-        ClusterWriteError: The API server does not respond.
-    """
+    """Return templates, and notices about unreadable ones; raises ClusterWriteError without a response."""
     found, notices = list[dict[str, Any]](), list[str]()
     for namespace, names in sorted(missing.items()):
         try:

@@ -56,11 +56,7 @@ _decode = msgspec.json.Decoder(FitResult).decode
 
 
 class FitDryRun:
-    """Dry runs on the state of the scheduler.
-
-    Args:
-        documents: Runs long dry runs in a copy of the process.
-    """
+    """Dry runs on the state of the scheduler, the long ones in a copy of the process."""
 
     def __init__(self, scheduler: Scheduler, documents: BackgroundDocuments) -> None:
         self._scheduler = scheduler
@@ -82,11 +78,7 @@ class FitDryRun:
         return read_question(question, self._scheduler.decoded)[0]
 
     async def search(self, request: FitRequest) -> FitResult:
-        """Return where pods fit that do not exist.
-
-        Raises:
-            SchedulerCoreError: A pod cannot be compiled.
-        """
+        """Return where pods fit that do not exist; raises SchedulerCoreError if a pod cannot be compiled."""
         scheduler = self._scheduler
         background = scheduler.context.background
 
@@ -149,11 +141,7 @@ class RoomHolding:
         return HeldRoom(holder, slots, self._nodes, terms)
 
     async def hold(self, room: HeldRoom) -> bool:
-        """Hold room, which ends the earlier room of its holder.
-
-        Returns:
-            Whether the room exists; if not, nothing is held.
-        """
+        """Hold room, which ends the earlier room of its holder; if it does not exist, hold nothing and return False."""
         began = list[bool]()
         await self._suspension.over()
         self._suspension.run_or_defer(lambda: began.append(self._reservations.hold(room)))

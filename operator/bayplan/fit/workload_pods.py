@@ -124,11 +124,7 @@ class _Fields:
         return ConfigError([Problem(f"{self.where}: {path}", message)])
 
     def get(self, path: str) -> Any:
-        """Return the value of a field; None if it is missing.
-
-        Raises:
-            ConfigError: A parent is no mapping.
-        """
+        """Return the value of a field, None if it is missing; raises ConfigError if a parent is no mapping."""
         value: Any = self.body
         for name in path.split("."):
             if value is None:
@@ -325,11 +321,7 @@ def _stateful_set(of: _Fields, found: WorkloadPods, count: int | None) -> Iterat
 
 
 def _with_volumes(template: Body, claims: Iterable[str], suffix: str = "") -> dict[str, Any]:
-    """Return a pod template with a volume for each of some claims, in place of volumes with their names.
-
-    Args:
-        suffix: Last part of the names of the claims; "" if each pod has its own.
-    """
+    """Return a template with volumes for claims in place of those so named; names of shared ones end in ``suffix``."""
     spec, names = template["spec"], set(claims)
     if not names:
         return {**template}

@@ -67,11 +67,7 @@ class GroupObserver(Protocol):
 
 
 class ObservedGroup(Struct, frozen=True):
-    """Metadata and status of a PodGroup object as the API server returns it, without its spec.
-
-    Attributes:
-        version: Version of the API in which it was read; "" for the newest one.
-    """
+    """Metadata and status of a PodGroup object, and the version in which it was read, "" for the newest one."""
 
     key: GroupKey
     uid: str
@@ -81,11 +77,7 @@ class ObservedGroup(Struct, frozen=True):
 
 
 class AcceptedGroups:
-    """Accepted groups of one API.
-
-    Args:
-        observer: Notified of every validated object, after the sink, and of deleted objects.
-    """
+    """Accepted groups of one API; the observer gets every validated or deleted object after the sink."""
 
     def __init__(self, sink: GroupSink, observer: GroupObserver | None = None) -> None:
         self._sink = sink
@@ -184,11 +176,7 @@ class BayplanGroups:
         self._priorities: dict[str, int] = {}
 
     def unlisted(self, reason: str) -> None:
-        """Gate members until the next list, because the stored groups may be out of date.
-
-        Args:
-            reason: Why there is no list, and what to do.
-        """
+        """Gate members until the next list, because the groups may be out of date; ``reason`` includes what to do."""
         self._sink.withhold(GroupSource.BAYPLAN, reason)
 
     @property

@@ -93,11 +93,7 @@ def native_api(*, are_trees_read: bool, are_claims_read: bool = False) -> GroupA
 
 
 def volcano_api(priority_of: Callable[[str], int | None]) -> GroupApi[VolcanoGroup]:
-    """Return the API of Volcano's PodGroups.
-
-    Args:
-        priority_of: Returns the value of a PriorityClass; None if it does not exist.
-    """
+    """Return the API of Volcano's PodGroups; ``priority_of`` returns None for a class that does not exist."""
     return GroupApi(
         GroupSource.VOLCANO,
         VolcanoGroup,

@@ -105,11 +105,7 @@ class Tally(Struct, frozen=True):
 
 
 def evaluate_gang(gang: Gang, tally: Tally, needed: int, last_phase: str = "") -> Verdict:
-    """Return the verdict on a gang.
-
-    Args:
-        last_phase: Phase in its current status, "" for none.
-    """
+    """Return the verdict on a gang whose status has ``last_phase``, "" for none."""
     phase = _phase(tally, needed, last_phase)
     if phase is Phase.SCHEDULING and (gang.is_held or _are_aside(gang)):
         phase = Phase.PENDING

@@ -185,11 +185,7 @@ _PLURAL = PodGroup.definition.plural
 
 
 async def list_groups(connection: ApiConnection, sink: GroupSink) -> list[str]:
-    """List PodGroups; pods that name one of an API that cannot be read are gated.
-
-    Returns:
-        Notices about what could not be read.
-    """
+    """List PodGroups, and return notices; pods that name one of an API that cannot be read are gated."""
     notices: list[str] = []
     await _bayplan(connection, sink, notices)
     for api in (NATIVE_API, SCHEDULER_PLUGINS_API):

@@ -100,11 +100,7 @@ class SeenGroup(Struct, frozen=True):
 
 
 class GroupStatus(Struct, frozen=True):
-    """Desired status of a group.
-
-    Attributes:
-        fields: Status in plain JSON types.
-    """
+    """Desired status of a group, in plain JSON types."""
 
     verdict: Verdict
     fields: dict[str, Any]
@@ -480,11 +476,7 @@ def current_event(verdict: Verdict, last: RecordedEvent | None) -> RecordedEvent
 
 
 def group_event(group: ObjectReference, verdict: Verdict, last: RecordedEvent | None) -> Event | None:
-    """Return the event for a verdict.
-
-    Returns:
-        The event; None if it equals the last one.
-    """
+    """Return the event for a verdict; None if it equals the last one."""
     if verdict.is_scheduled:
         if verdict.phase is Phase.FINISHED or (last is not None and last.reason == _SCHEDULED):
             return None

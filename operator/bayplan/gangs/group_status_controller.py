@@ -113,11 +113,7 @@ async def taken_room(scheduler: Scheduler, gang: Gang) -> set[str]:
 
 @dataclass(slots=True)
 class _Record:
-    """What is known about one object, and what was written.
-
-    Attributes:
-        healing: What has happened to lost members since the last reconcile.
-    """
+    """What is known and was written; ``healing`` has what happened to lost members since the last reconcile."""
 
     uid: str
     generation: int
@@ -186,11 +182,7 @@ class GroupController:
     # -- objects ------------------------------------------------------------------------------------------------
 
     def known(self, key: GroupKey, uid: str, generation: int, status: Mapping[str, Any], *, version: str = "") -> None:
-        """Handle an object with a valid spec.
-
-        Args:
-            status: Status of the object; used only if the object is new or was recreated.
-        """
+        """Handle an object with a valid spec; its status is used only if it is new or was recreated."""
         record = self._seen(key, uid, generation, status)
         record.problems = ()
         record.version = version

@@ -349,11 +349,7 @@ class _Particulars(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class NativeVersion(Generic[S]):
-    """A version of the API.
-
-    Attributes:
-        keeps_scheduled: Whether that condition stays True once it is, and is absent before the first attempt.
-    """
+    """A version of the API; whether its condition stays True once it is, and is absent before the first attempt."""
 
     spec: type[S]
     read: Callable[[S, list[Problem]], _Particulars]
@@ -460,11 +456,7 @@ def from_native(
 
 
 def from_composite(resource: NativeGroup, version: str) -> CompositePodGroup:
-    """Translate a ``scheduling.k8s.io`` CompositePodGroup.
-
-    Args:
-        resource: The object. With the basic policy one child group is enough.
-    """
+    """Translate a ``scheduling.k8s.io`` CompositePodGroup; with the basic policy one child group is enough."""
     metadata = resource.metadata
     try:
         spec = convert(resource.spec, CompositeSpec)

@@ -46,11 +46,7 @@ class _Result:
 
 
 class HelpfulNodeSearch:
-    """Searches new nodes for gangs of Bayplan's API, one gang after the other.
-
-    Args:
-        changed: Called with the group of a new result.
-    """
+    """Searches new nodes for gangs of Bayplan's API, one after the other, and calls ``changed`` for new results."""
 
     def __init__(
         self,

@@ -223,11 +223,7 @@ def check_startup(rule: OwnerRule, owner: Owner) -> None:
 
 
 def parsed_size(text: str, what: str) -> int:
-    """Return a size in a label or an annotation.
-
-    Raises:
-        UnknownSizeError: It is no positive number.
-    """
+    """Return a size in a label or an annotation; raises UnknownSizeError if it is no positive number."""
     if not text.isascii() or not text.isdecimal() or len(text) > 9 or int(text) < 1:
         raise UnknownSizeError(
             f'the {what} of its pods must be the number of pods, not "{text[:32]}"; set it, {_ALONE}'

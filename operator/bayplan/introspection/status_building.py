@@ -138,11 +138,7 @@ def informer_state(resource: str, informer: Informer[Any]) -> InformerState:
 
 
 def plan_states(plans: Iterable[RebalancePlan], limit: int) -> tuple[PlanState, ...]:
-    """Return the states of plans by name.
-
-    Args:
-        limit: Maximum number of moves for each plan; 0 for all.
-    """
+    """Return the states of plans by name, each with ``limit`` moves, 0 for all."""
     return tuple(_plan_state(plan, limit) for plan in sorted(plans, key=lambda each: each.metadata.name))
 
 

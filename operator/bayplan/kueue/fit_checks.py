@@ -166,11 +166,7 @@ class _Part(Enum):
 
 
 class FitChecks:
-    """Controller of the check; it runs only while this process leads.
-
-    Attributes:
-        restored: Set when the room that was held before a restart is held again, or when there is none.
-    """
+    """Controller of the check while this process leads; ``restored`` when earlier room, if any, is held again."""
 
     def __init__(self, scheduler: Scheduler, dry_run: FitDryRun, requests: CheckRequests, clock: Clock) -> None:
         self.restored = asyncio.Event()
@@ -234,11 +230,7 @@ class FitChecks:
     # -- reconciling --------------------------------------------------------------------------------------------
 
     async def run(self, listed: Awaitable[None]) -> None:
-        """Answer Workloads until cancelled.
-
-        Args:
-            listed: Ends when all objects are listed for the first time.
-        """
+        """Answer Workloads until cancelled, after ``listed``, when all objects are listed for the first time."""
         await listed
         while True:
             await wait_at_most(self._has_dirty, _LOOK_SECONDS)
@@ -438,11 +430,7 @@ class FitChecks:
     # -- held room ----------------------------------------------------------------------------------------------
 
     async def _hold(self, workload: Workload, record: _Record) -> tuple[bool | None, str]:
-        """Hold room for the pods of a Workload that have no nodes; what was held before ends.
-
-        Returns:
-            Whether the pods fit, and the message; None if that cannot be determined yet.
-        """
+        """Hold room for pods without nodes, instead of earlier room; return whether they fit, None if not known yet."""
         await self._end(record.uid)
         meta = workload.metadata
         target = admitted_workload(meta.namespace, meta.name, meta.uid, workload.mark)

@@ -69,11 +69,7 @@ class NodeLayout:
 
 
 class NodeRows:
-    """Layout of the nodes, read again when a Node object has changed.
-
-    Attributes:
-        version: Incremented when the layout changes.
-    """
+    """Layout of the nodes, read again when a Node object has changed; ``version`` counts its changes."""
 
     def __init__(self, columns: NodeColumns) -> None:
         self._columns = columns

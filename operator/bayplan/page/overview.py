@@ -36,11 +36,7 @@ from scheduler_core.snapshot.pod_info import NO_ROW
 
 
 class Utilisation(Struct, frozen=True, rename="camel"):
-    """Requested and allocatable amount of a resource; CPU in millicores, everything else in whole units.
-
-    Attributes:
-        text: Both amounts for people.
-    """
+    """Requested and allocatable amount; CPU in millicores, all else in whole units, and ``text`` for people."""
 
     resource: str
     used: int

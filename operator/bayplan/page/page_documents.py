@@ -82,11 +82,7 @@ class PageDocuments:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def read_work(self, namespace: str, name: str, *, is_gang: bool, source: GroupSource | None) -> Work | None:
-        """Return one pod or gang; None if it does not exist.
-
-        Raises:
-            SchedulerCoreError: It cannot be explained.
-        """
+        """Return one pod or gang, None if there is none; raises SchedulerCoreError if it cannot be explained."""
         return self.work.gang(namespace, name, source) if is_gang else self.work.pod(namespace, name)
 
     async def update_nodes(self) -> None:
@@ -258,11 +254,7 @@ class DocumentStream:
     # -- viewers ------------------------------------------------------------------------------------------------
 
     def join(self, panels: Iterable[str]) -> Viewer:
-        """Add a viewer, which receives the whole document of each panel first.
-
-        Raises:
-            ViewersLimitError: There are too many.
-        """
+        """Add a viewer, which receives whole documents first; raises ViewersLimitError if there are too many."""
         if len(self._viewers) >= self.limit:
             self.refused += 1
             raise ViewersLimitError

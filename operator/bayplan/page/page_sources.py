@@ -137,11 +137,7 @@ class Turns:
 
 
 class Panel(ABC):
-    """Document that the page shows and that changes.
-
-    Attributes:
-        interval: Minimum seconds between two builds.
-    """
+    """Document that the page shows, built at most once in ``interval`` seconds."""
 
     interval = 2.0
 

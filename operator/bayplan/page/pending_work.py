@@ -277,11 +277,7 @@ def _reasons(miss: NodeLacks) -> str:
 
 
 def _divided(cause: str, decisive: str) -> tuple[str, str]:
-    """Divide a cause into its decisive reasons and those that hold only on other nodes.
-
-    Args:
-        decisive: Decisive reasons that the dry run found, "" for none.
-    """
+    """Divide a cause into the decisive reasons, "" if a dry run found none, and those that hold only on other nodes."""
     prefix = NO_ROOM_FOR_GANG if cause.startswith(NO_ROOM_FOR_GANG) else ""
     # What the last attempt of a gang adds after its reasons is in the message of the gang.
     reasons = (cause.removeprefix(prefix).partition("; ")[0] if prefix else cause).split(", ")

@@ -71,11 +71,7 @@ class WorkReader:
         self._sources = sources
 
     def pod(self, namespace: str, name: str) -> Work | None:
-        """Return a pod; None if it does not exist.
-
-        Raises:
-            SchedulerCoreError: It cannot be explained.
-        """
+        """Return a pod, None if there is none; raises SchedulerCoreError if it cannot be explained."""
         pod, explanation = self._sources.find_pod(f"{namespace}/{name}"), self._sources.explain_pod(namespace, name)
         return None if pod is None or explanation is None else self.of_pod(pod, explanation)
 
@@ -87,11 +83,7 @@ class WorkReader:
         )
 
     def gang(self, namespace: str, name: str, source: GroupSource | None) -> Work | None:
-        """Return a gang; None if it does not exist.
-
-        Raises:
-            SchedulerCoreError: It cannot be explained.
-        """
+        """Return a gang, None if there is none; raises SchedulerCoreError if it cannot be explained."""
         explanation = self._sources.explain_gang(namespace, name, source)
         if explanation is None:
             return None
@@ -240,11 +232,7 @@ class DocumentReader:
 
 
 def compared(titles: tuple[str, str], before: ReportDocuments, after: ReportDocuments) -> ReportDocuments:
-    """Return the documents of two profiles as those of one report.
-
-    Args:
-        after: Documents of the second profile, with the same panels.
-    """
+    """Return the documents of two profiles, which have the same panels, as those of one report."""
     sides = {"before": before, "after": after}
     return ReportDocuments(
         panels={

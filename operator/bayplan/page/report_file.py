@@ -159,11 +159,7 @@ def _data_url(module: _Module) -> str:
 
 
 class StatusReport(Struct, frozen=True, rename="camel"):
-    """The operator's status with documents of the page.
-
-    Attributes:
-        documents: Empty for a standby and for an operator that is not ready.
-    """
+    """The operator's status with documents of the page, of which a standby, or one that is not ready, has none."""
 
     status: Status
     documents: ReportDocuments

@@ -101,11 +101,7 @@ class ShownProfile(Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class Profiles(Struct, frozen=True, rename="camel"):
-    """Document of the panel.
-
-    Attributes:
-        source: ``resources`` for SchedulerProfiles, ``configuration`` with ``--config``.
-    """
+    """Document of the panel; ``source`` is ``resources`` for SchedulerProfiles, ``configuration`` with ``--config``."""
 
     profiles: tuple[ShownProfile, ...]
     source: str
@@ -252,11 +248,7 @@ class ShownPlan(Struct, frozen=True, rename="camel"):
 
 
 class Plans(Struct, frozen=True, rename="camel"):
-    """Document of the panel.
-
-    Attributes:
-        is_served: Whether this process makes plans; the page has no panel otherwise.
-    """
+    """Document of the panel, which is only on the page of a process that makes plans."""
 
     plans: tuple[ShownPlan, ...] = ()
     is_served: bool = False

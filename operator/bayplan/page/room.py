@@ -309,11 +309,7 @@ def _note(query: RoomQuery, pod: Pod) -> str:
 
 
 def _pod_of_manifest(text: str, kind: type[Pod]) -> Pod:
-    """Return the pod of a manifest, or of the first pod template in it.
-
-    Raises:
-        RoomError: It is no YAML, or has no pod.
-    """
+    """Return the pod of a manifest, or of its first template; raises RoomError if it is no YAML, or has no pod."""
     if len(text.encode(errors="surrogatepass")) > MAX_MANIFEST:
         raise RoomError(f"manifest: must have at most {MAX_MANIFEST // 1024} KiB")
     try:

@@ -23,11 +23,7 @@ _KIND = "PodGroup"
 
 @dataclass(slots=True)
 class _Entry:
-    """Room of a plan.
-
-    Attributes:
-        ended: Why it has ended by itself; None if it has not.
-    """
+    """Room of a plan, and why it has ended by itself; None if it has not."""
 
     key: GroupKey
     room: HeldRoom | None = None

@@ -127,11 +127,7 @@ class _Entry:
 
 
 class RebalancePlans:
-    """Plans and makes moves; it runs only while this process leads.
-
-    Attributes:
-        restored: Set when the room that an earlier process held for moves and gangs is held again.
-    """
+    """Plans and makes moves while this process leads; ``restored`` when all earlier room is held again."""
 
     def __init__(
         self, scheduler: Scheduler, documents: BackgroundDocuments, requests: PlanRequests, clock: Clock
@@ -182,11 +178,7 @@ class RebalancePlans:
         return found
 
     async def run(self, listed: asyncio.Event) -> None:
-        """Make plans and moves until cancelled.
-
-        Args:
-            listed: Set when all plans are listed for the first time.
-        """
+        """Make plans and moves until cancelled, from when all plans are ``listed`` for the first time."""
         await listed.wait()
         for name, entry in sorted(self._entries.items()):
             try:

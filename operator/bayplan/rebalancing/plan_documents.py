@@ -121,11 +121,7 @@ class PlanDocument(Struct, frozen=True, rename="camel", kw_only=True):
 def plan_document(
     scheduler: Scheduler, request: RebalanceRequest, steps: int | None = None, notices: tuple[str, ...] = ()
 ) -> PlanDocument:
-    """Plan moves between two cycles; nothing is changed.
-
-    Args:
-        steps: Maximum number of steps; None for that of dry runs.
-    """
+    """Plan moves between two cycles, in the ``steps`` of dry runs by default; nothing is changed."""
     plan = plan_search(scheduler.context, scheduler.reservations).plan(request, steps)
     moves = tuple(PlannedMove(move.info.key, move.info.uid, move.source, move.target, move.cost) for move in plan.moves)
     return PlanDocument(

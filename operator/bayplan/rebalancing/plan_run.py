@@ -365,11 +365,7 @@ class PlanRun:
 
 
 def request_of(spec: RebalancePlanSpec, limits: Limits) -> RebalanceRequest:
-    """Return the request of a spec.
-
-    Args:
-        limits: What is left of the budget.
-    """
+    """Return the request of a spec, with what is left of the budget."""
     scope = Scope(
         frozenset(spec.scope.profiles),
         frozenset(spec.scope.namespaces),

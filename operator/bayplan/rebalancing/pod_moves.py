@@ -80,11 +80,7 @@ class _Begun:
 
 @dataclass(frozen=True, slots=True)
 class AwaitedMove:
-    """A replacement that is awaited.
-
-    Attributes:
-        before: UIDs of pods of the same controller that are not the replacement.
-    """
+    """A replacement that is awaited, and the UIDs of pods of its controller that are not it."""
 
     plan: RebalancePlan
     pod: str

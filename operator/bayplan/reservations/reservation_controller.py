@@ -145,11 +145,7 @@ class _Record:
 
 
 class ReservationController:
-    """Controller of NodeReservations; it runs only while this process leads.
-
-    Attributes:
-        restored: Set when no room is left that was held before a restart and must be held again.
-    """
+    """Controller of NodeReservations while this process leads; ``restored`` when all earlier room is held again."""
 
     def __init__(self, scheduler: Scheduler, dry_run: FitDryRun, requests: ReservationRequests, clock: Clock) -> None:
         self.restored = asyncio.Event()

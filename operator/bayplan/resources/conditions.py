@@ -51,11 +51,7 @@ _READER = TypeAdapter(tuple[Condition, ...])
 
 
 class ConditionState(Struct, frozen=True):
-    """The status of a condition of an object.
-
-    Attributes:
-        status: ``True``, ``False`` or ``Unknown``.
-    """
+    """The status of a condition of an object: ``True``, ``False`` or ``Unknown``."""
 
     plural: str
     name: str

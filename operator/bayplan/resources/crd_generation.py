@@ -92,11 +92,7 @@ def overlaid_definitions(schema: Mapping[str, Any]) -> dict[str, Schema]:
 
 
 def part_of(resource: type[CustomResource], name: str) -> type[BaseModel]:
-    """Return the model of a resource's ``spec`` or ``status``.
-
-    Raises:
-        TypeError: The field is not a model.
-    """
+    """Return the model of a resource's ``spec`` or ``status``; raises TypeError if the field is not a model."""
     annotation = resource.model_fields[name].annotation
     if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
         raise TypeError(f"{resource.__name__}.{name} must be a model, not {annotation}; declare it as one")

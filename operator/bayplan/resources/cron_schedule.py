@@ -44,11 +44,7 @@ MESSAGE = f"must be a schedule of cron: {_REMEDY}"
 
 @dataclass(frozen=True, slots=True)
 class CronSchedule:
-    """A valid schedule.
-
-    Attributes:
-        fields: The five fields.
-    """
+    """A valid schedule of five fields."""
 
     fields: str
     zone: tzinfo
@@ -72,11 +68,7 @@ class CronSchedule:
 
 
 def cron_schedule(schedule: str, time_zone: str | None) -> CronSchedule | list[RuleProblem]:
-    """Return a schedule, or what is wrong in its two fields.
-
-    Args:
-        time_zone: Name of an IANA time zone; None for UTC.
-    """
+    """Return a schedule in an IANA time zone, None for UTC, or what is wrong in its two fields."""
     zone: tzinfo | None = UTC if time_zone is None else _zone(time_zone)
     problems = list(_problems(schedule))
     if zone is None:

@@ -74,11 +74,7 @@ def scheduler_name_of(reservation: NodeReservation) -> tuple[str, str]:
 def missing_profiles(
     names: Sequence[str], objects: Iterable[Mapping[str, Any]], path: str = "spec.scope.profiles"
 ) -> Iterator[Problem]:
-    """Yield a warning for each scheduler name that no SchedulerProfile has.
-
-    Args:
-        objects: The SchedulerProfiles; none means that they are unknown.
-    """
+    """Yield a warning for each scheduler name that no SchedulerProfile has; without objects they are unknown."""
     known = scheduler_names(objects)
     for index, name in enumerate(names):
         if known and name not in known:

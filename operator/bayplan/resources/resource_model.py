@@ -34,11 +34,7 @@ _Location = tuple[str | int, ...]
 
 
 def bound_problems(document: object, prefix: str) -> tuple[Problem, ...]:
-    """Find values that are out of bounds.
-
-    Returns:
-        The first few problems; none if it may be read.
-    """
+    """Return the first few values that are out of bounds; none if it may be read."""
     problems: list[Problem] = []
     to_see: list[tuple[_Location, object]] = [((), document)]
     seen = 0
@@ -99,11 +95,7 @@ def change_cause(metadata: Mapping[str, Any]) -> str:
 
 
 def format_time(moment: datetime) -> str:
-    """Format a time like metav1.Time.
-
-    Returns:
-        UTC in whole seconds, such as ``2026-01-31T12:00:00Z``.
-    """
+    """Format a time in whole seconds UTC like metav1.Time, such as ``2026-01-31T12:00:00Z``."""
     # The API server accepts times that are in the year 0 or 10000 in UTC; nearly the same time can be written.
     with suppress(OverflowError):
         moment = moment.astimezone(UTC)

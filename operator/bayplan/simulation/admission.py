@@ -145,11 +145,7 @@ PriorityOf = Callable[[str], int | None]
 
 @dataclass(frozen=True, slots=True)
 class AdmittedGroups:
-    """PodGroups of all APIs, as the API server would store them.
-
-    Attributes:
-        refused: Groups that Bayplan cannot obey, with the problems; their members are gated.
-    """
+    """PodGroups of all APIs as they are stored; the members of refused ones, which have problems, are gated."""
 
     groups: tuple[PodGroup | CompositePodGroup, ...] = ()
     refused: tuple[tuple[GroupKey, tuple[Problem, ...]], ...] = ()
@@ -474,11 +470,7 @@ def _tolerations(tolerations: tuple[Toleration, ...]) -> tuple[Toleration, ...]:
 
 
 def admitted_storage(given: StorageObject, class_name: str | None) -> StorageObject:
-    """Admit a storage object.
-
-    Raises:
-        ConfigError: A quantity or a selector is invalid.
-    """
+    """Admit a storage object; raises ConfigError if a quantity or a selector is invalid."""
     match given:
         case PersistentVolume():
             check_quantities("spec.capacity", given.spec.capacity)
@@ -548,11 +540,7 @@ _SUFFIX = 5
 
 
 def admitted_device(given: DeviceObject) -> DeviceObject:
-    """Admit a claim, a class, a slice or a taint rule.
-
-    Raises:
-        ConfigError: A slice has an invalid quantity.
-    """
+    """Admit a claim, a class, a slice or a taint rule; raises ConfigError if a slice has an invalid quantity."""
     if isinstance(given, ResourceClaim):
         return replace(given, metadata=_with_uid(_with_namespace(given.metadata), "ResourceClaim"))
     if isinstance(given, ResourceSlice):
@@ -649,11 +637,7 @@ class _PriorityClasses:
         return SYSTEM_PRIORITIES.get(name) if found is None else found.value
 
     def resolve(self, spec: PodSpec) -> PodSpec:
-        """Set the priority of a pod, as the admission plugin does.
-
-        Raises:
-            ConfigError: Its class does not exist, or its priority differs from that of its class.
-        """
+        """Set the priority of a pod; raises ConfigError if its class does not exist or has another priority."""
         name = spec.priority_class_name
         if not name:
             if spec.priority is not None:

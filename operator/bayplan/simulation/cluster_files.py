@@ -272,11 +272,7 @@ def read_cluster_files(
 
 
 def objects_in(source: str) -> list[Placed[Any]]:
-    """Return the objects in a file, without a check; ``-`` is standard input.
-
-    Raises:
-        ConfigError: The file cannot be read, or is neither YAML nor JSON.
-    """
+    """Return the objects in a file, ``-`` for standard input; raises ConfigError if it is neither YAML nor JSON."""
     return list(_objects(source))
 
 

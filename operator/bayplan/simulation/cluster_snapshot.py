@@ -169,11 +169,7 @@ class ClusterSnapshot:
 
 
 async def take_snapshot(connection: ApiConnection, options: SchedulerOptions) -> ClusterSnapshot:
-    """List a cluster.
-
-    Returns:
-        The snapshot. A resource that may not be listed, other than nodes and pods, is left out with a notice.
-    """
+    """List a cluster; resources that may not be listed, except nodes and pods, are left out with a notice."""
     scheduler = Scheduler(SystemClock(), MemoryCluster(), options, installed_plugins())
     cluster = await list_cluster(connection, scheduler.decoded)
     built = build_profiles(scheduler, cluster)

@@ -59,11 +59,7 @@ class SimulatedTimer:
 
 
 class SimulatedClock:
-    """Clock that starts at 0 seconds and advances from timer to timer.
-
-    Args:
-        start: Date and time at 0 seconds, UTC.
-    """
+    """Clock that starts at 0 seconds, which is ``start`` in UTC, and advances from timer to timer."""
 
     def __init__(self, start: datetime = _START) -> None:
         self._now = 0.0
@@ -123,11 +119,7 @@ class MemoryStorage:
         self._versions = itertools.count(1)
 
     def serve(self, objects: Iterable[StorageObject], feed: ObjectFeed[StorageObject]) -> None:
-        """Store the initial objects, and report them and every later change.
-
-        Args:
-            objects: Initial objects; kinds that never change are only reported.
-        """
+        """Store and report the initial objects, and report later changes; some kinds never change."""
         self._feed = feed
         stored = tuple(objects)
         for each in stored:
@@ -359,11 +351,7 @@ POD_SCHEDULED = "PodScheduled"
 
 
 class MemoryCluster:
-    """Pods of a cluster in memory.
-
-    Attributes:
-        writes: Number of writes, from which a caller sees whether anything happens.
-    """
+    """Pods of a cluster in memory; a caller sees from the number of ``writes`` whether anything happens."""
 
     def __init__(self) -> None:
         self.storage = MemoryStorage()
@@ -483,11 +471,7 @@ class MemoryCluster:
 
 
 def installed_plugins() -> Registry:
-    """Return the registry of built-in plugins and of plugins in installed packages.
-
-    Raises:
-        RegistryError: An installed plugin cannot be loaded.
-    """
+    """Return the built-in and installed plugins; raises RegistryError if an installed one cannot be loaded."""
     registry = in_tree_registry()
     registry.load_entry_points()
     return registry

@@ -58,11 +58,7 @@ def build_profiles(scheduler: Scheduler, cluster: AdmittedCluster) -> BuiltProfi
 
 
 def without_invalid(cluster: AdmittedCluster, retained_configs: Container[str] = ()) -> AdmittedCluster:
-    """Return a live cluster without its invalid profiles and PluginConfigs, with notices about the profiles.
-
-    Args:
-        retained_configs: PluginConfigs that stay even if they are invalid.
-    """
+    """Return a cluster without invalid profiles and PluginConfigs, except ``retained_configs``, with notices."""
     built = build_profiles(offline_scheduler(), cluster)
     for instance in built.instances:
         instance.retire()

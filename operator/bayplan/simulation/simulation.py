@@ -139,11 +139,7 @@ class SimulationOptions:
 
 
 class PodPlacement(Struct, frozen=True, rename="camel"):
-    """Result for one pending pod.
-
-    Attributes:
-        reason: Why it is not scheduled, as in the PodScheduled condition; None if it is.
-    """
+    """Result for one pending pod, with the reason of its condition PodScheduled, None if it is scheduled."""
 
     namespace: str
     name: str
@@ -182,11 +178,7 @@ Inspect = Callable[[Scheduler, Sequence[PodPlacement]], Awaitable[None]]
 
 
 def read_cluster(files: Sequence[str], *, allow_invalid: bool = False, plans_moves: bool = False) -> AdmittedCluster:
-    """Read a cluster from files, for the installed plugins.
-
-    Raises:
-        ConfigError: With every problem of the files.
-    """
+    """Read a cluster from files, for the installed plugins; raises ConfigError with every problem of the files."""
     decoded = installed_plugins().decoded_types(reads_marks=True, plans_moves=plans_moves)
     return admit(read_cluster_files(files, decoded, allow_invalid=allow_invalid))
 
@@ -402,11 +394,7 @@ _OUTSIDE_DOMAIN = "node(s) were outside the gang's domain"
 
 
 class RejectionCause(Struct, frozen=True):
-    """Cause for which pods are not scheduled.
-
-    Attributes:
-        example: One of the pods, as ``namespace/name``.
-    """
+    """Cause for which pods are not scheduled, with one of them as ``namespace/name``."""
 
     verdict: Verdict
     text: str = msgspec.field(name="cause")
@@ -427,11 +415,7 @@ def rejection_causes(pods: Iterable[PodPlacement]) -> tuple[RejectionCause, ...]
 
 
 def cause_of(message: str) -> str:
-    """Return the cause that a pod's message states.
-
-    Returns:
-        The distinct reasons in alphabetical order; the message itself if it does not count nodes.
-    """
+    """Return the distinct reasons of a message in alphabetical order; the message if it counts no nodes."""
     found = _NO_NODE.search(message)
     if found is None:
         return _PERMIT_NODE.sub(r"\1", message)
