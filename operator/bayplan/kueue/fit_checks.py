@@ -468,13 +468,16 @@ class FitChecks:
             await self._holding.end(room)
 
     def _placed(self, workload: Workload) -> dict[str, list[Mapping[str, str]]]:
-        """Return the labels of the nodes of the pods of a Workload that have one, by pod set."""
+        """Return the labels of the nodes of the pods of a Workload that have one, by pod set.
+
+        Pods that terminate are those of an earlier admission, or are replaced.
+        """
         mark, namespace, found = workload.mark, workload.metadata.namespace, dict[str, list[Mapping[str, str]]]()
         nodes = self._scheduler.context.cache.columns
         for node, pods in zip(nodes.nodes, nodes.pods, strict=True):
             for info in pods.values():
-                labels = info.pod.metadata.labels
-                if labels.get(WORKLOAD_LABEL) == mark and info.pod.metadata.namespace == namespace:
+                labels, is_own = info.pod.metadata.labels, info.pod.metadata.namespace == namespace
+                if labels.get(WORKLOAD_LABEL) == mark and is_own and not info.is_leaving:
                     of_node = {} if node is None else node.metadata.labels
                     found.setdefault(labels.get(POD_SET_LABEL, ""), []).append(of_node)
         return found

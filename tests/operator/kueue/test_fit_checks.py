@@ -23,7 +23,7 @@ from scheduler_core.gangs.held_room import HeldPod, HeldRoom, Holder, OwnPods
 from scheduler_core.model.meta import OwnerReference
 from scheduler_core.model.pod_group import PodGroup
 from tests.support.builders import pod
-from tests.support.gang_preemption import running_pod, small_node
+from tests.support.gang_preemption import running_pod, small_node, terminating_pod
 from tests.support.gangs import group
 from tests.support.presence import present
 from tests.support.scheduling import DEFAULT_NAME, Rig, gang_rig
@@ -312,6 +312,16 @@ async def test_a_check_that_is_added_while_the_quota_is_released(kueue: Kueue) -
         kueue.release("job", kueue.writes[0].since + timedelta(seconds=3))
         await kueue.wait(lambda: kueue.written == ["job: Retry", "job: Pending"])
     assert kueue.writes[1].checks == ("fit",)
+
+
+@table("cpu, answer", ("it fits", 1, "job: Ready"), ("it does not fit", 2, "job: Retry"))
+async def test_pods_of_an_earlier_admission_that_terminate(kueue: Kueue, cpu: int, answer: str) -> None:
+    """They need no room and are no reason to keep the quota: the Workload gets room for all of its pods, or a Retry."""
+    kueue.add("job", 2, cpu=cpu)
+    labels = labels_of(kueue.workload("job"), "main")
+    kueue.rig.add(*(terminating_pod(running_pod(f"job-{node}", node, labels=labels)) for node in "ab"))
+    await kueue.until(lambda: kueue.written == [answer])
+    assert kueue.held == (["job"] if cpu == 1 else [])
 
 
 @table(
