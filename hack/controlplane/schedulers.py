@@ -10,17 +10,14 @@ import json
 import sys
 import sysconfig
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from hack.controlplane.launcher import ControlPlane, ControlPlaneError
-from hack.controlplane.probes import LOOPBACK, free_port
+from hack.controlplane.probes import LOOPBACK, free_port, http_ok
 from hack.controlplane.processes import Process
 
 BAYPLAN, KUBE_SCHEDULER = "bayplan", "kube-scheduler"
@@ -81,7 +78,9 @@ def start_bayplan(
     if profile_to is not None:
         command += ["-m", "cProfile", "-o", str(profile_to)]
     arguments = ["--kubeconfig", str(plane.kubeconfig), "--serve-address", f"{LOOPBACK}:{port}", *flags]
-    return plane.start_program(program, [*command, "-m", "bayplan", "run", *arguments], lambda: _is_ready(port))
+    return plane.start_program(
+        program, [*command, "-m", "bayplan", "run", *arguments], lambda: http_ok(port, "/readyz")
+    )
 
 
 @cache
@@ -127,11 +126,3 @@ def await_definitions(plane: ControlPlane) -> None:
             time.sleep(_POLL_SECONDS)
         else:
             return
-
-
-def _is_ready(port: int) -> bool:
-    try:
-        with closing(urllib.request.urlopen(f"http://{LOOPBACK}:{port}/readyz", timeout=30)) as answer:
-            return bool(answer.status == 200)
-    except (urllib.error.URLError, OSError):
-        return False

@@ -8,10 +8,8 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 
-from hack.controlplane.probes import LOOPBACK, free_port
+from hack.controlplane.probes import LOOPBACK, free_port, http_ok
 
 _WAIT_SECONDS = 60.0
 _POLL_SECONDS = 0.05
@@ -33,7 +31,7 @@ def main(arguments: list[str]) -> int:
     process = subprocess.Popen(command)
     try:
         deadline = time.monotonic() + _WAIT_SECONDS
-        while not _is_ready(port):
+        while not http_ok(port, "/readyz"):
             if process.poll() is not None:
                 return process.returncode
             if time.monotonic() > deadline:
@@ -46,14 +44,6 @@ def main(arguments: list[str]) -> int:
         if process.poll() is None:
             process.kill()
             process.wait()
-
-
-def _is_ready(port: int) -> bool:
-    try:
-        with urllib.request.urlopen(f"http://{LOOPBACK}:{port}/readyz", timeout=30) as answer:
-            return bool(answer.status == 200)
-    except (urllib.error.URLError, OSError):
-        return False
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Links resolve and manifests are valid. `make check` compares the generated pages with the code."""
+"""Links, manifests and runbooks are valid. `make check` compares the generated pages with the code."""
 
 from __future__ import annotations
 
@@ -121,3 +121,21 @@ def test_the_modules_that_the_architecture_names_exist() -> None:
     assert len(named) > 20
     paths = [(name, root / name.replace(".", "/")) for name in sorted(named) for root in roots]
     assert named - {name for name, path in paths if path.is_dir() or path.with_suffix(".py").is_file()} == set()
+
+
+RULES = ROOT / "charts" / "bayplan" / "alerts" / "bayplan.yaml"
+ALERTS = {
+    rule["alert"]: rule["annotations"]
+    for group in yaml.safe_load(RULES.read_text())["groups"]
+    for rule in group["rules"]
+    if "alert" in rule
+}
+
+
+@pytest.mark.parametrize("alert", [pytest.param(name, id=name) for name in ALERTS])
+def test_an_alert_has_its_runbook(alert: str) -> None:
+    """The address of a runbook is the page of this release, and its anchor the section of the alert."""
+    page, _, anchor = ALERTS[alert]["runbook_url"].partition("#")
+    assert page == "docs/reference/alerts.md"
+    assert anchor == alert.lower()
+    assert anchor in Page(ROOT / "docs/reference/alerts.md").anchors

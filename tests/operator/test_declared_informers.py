@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from typing import Any
 
 from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
 from bayplan.kube.readiness import Readiness
@@ -20,7 +18,7 @@ from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.scheduler import Scheduler
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.operator.kube.conftest import InstantClock
-from tests.support.fake_api import FakeApi, Hang, Stream
+from tests.support.fake_api import FakeApi, Hang, Stream, listed
 from tests.support.recording_writer import RecordingWriter
 from tests.support.virtual_clock import VirtualClock
 
@@ -42,16 +40,6 @@ class Quota(NodeFilterPlugin):
         return SUCCESS
 
 
-def _listed(*manifests: dict[str, Any]) -> Stream:
-    end = {"metadata": {"resourceVersion": "9", "annotations": {"k8s.io/initial-events-end": "true"}}}
-    events = [*(("ADDED", each) for each in manifests), ("BOOKMARK", end)]
-    lines = [
-        json.dumps({"type": kind, "object": manifest}, separators=(",", ":")).encode() + b"\n"
-        for kind, manifest in events
-    ]
-    return Stream(*lines, Hang())
-
-
 async def test_a_declared_kind_is_part_of_readiness_and_reaches_its_store() -> None:
     """The start waits for the list of a declared resource, and plugins find its objects and node annotations."""
     registry = in_tree_registry()
@@ -60,9 +48,13 @@ async def test_a_declared_kind_is_part_of_readiness_and_reaches_its_store() -> N
     meta = {"name": "x", "uid": "uid-x", "resourceVersion": "1"}
     async with FakeApi() as api, ApiConnection(api, ConnectionOptions(), InstantClock()) as connection:
         for path in ("/api/v1/pods", *WORKLOADS, *STORAGE):
-            api.on("GET", path, _listed())
-        api.on("GET", "/api/v1/nodes", _listed({"metadata": {**meta, "annotations": {"a": "b"}}}))
-        api.on("GET", QUOTAS.path, _listed({"metadata": {**meta, "namespace": "team"}, "spec": {"pods": 3}}))
+            api.on("GET", path, Stream(*listed(), Hang()))
+        api.on("GET", "/api/v1/nodes", Stream(*listed({"metadata": {**meta, "annotations": {"a": "b"}}}), Hang()))
+        api.on(
+            "GET",
+            QUOTAS.path,
+            Stream(*listed({"metadata": {**meta, "namespace": "team"}, "spec": {"pods": 3}}), Hang()),
+        )
         readiness = Readiness(())
         informers = ClusterInformers(connection, scheduler, InstantClock(), readiness)
         assert f"{QUOTAS.path} are being listed" in readiness.missing

@@ -10,7 +10,7 @@ import asyncio
 import json
 import ssl
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -84,6 +84,27 @@ def error_response(status: int, message: str, reason: str = "") -> Response:
     """Return an error response with a Status object."""
     body = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "reason": reason}
     return Response(status, {**body, "code": status})
+
+
+def watch_event(kind: str, obj: Mapping[str, Any]) -> bytes:
+    """Return a line of a watch."""
+    return json.dumps({"type": kind, "object": obj}, separators=(",", ":")).encode() + b"\n"
+
+
+def bookmark(version: int, *, end: bool = False) -> bytes:
+    """Return a bookmark; *end* marks the end of a streamed list."""
+    annotations = {"k8s.io/initial-events-end": "true"} if end else {}
+    return watch_event("BOOKMARK", {"metadata": {"resourceVersion": str(version), "annotations": annotations}})
+
+
+def listed(*objects: Mapping[str, Any], version: int = 9) -> list[bytes]:
+    """Return a complete streamed list."""
+    return [*(watch_event("ADDED", each) for each in objects), bookmark(version, end=True)]
+
+
+def serves(*names: str) -> Response:
+    """Return the discovery document of a version."""
+    return Response(body={"kind": "APIResourceList", "resources": [{"name": name, "verbs": []} for name in names]})
 
 
 class FakeApi(AwaitedState):

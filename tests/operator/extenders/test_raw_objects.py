@@ -15,7 +15,7 @@ from bayplan.kube.watches.informer import Informer, Resource
 
 from scheduler_core.errors import ServerUnavailableError
 from scheduler_core.model.pod import Pod
-from tests.support.fake_api import FakeApi, Hang, Response, Stream, error_response
+from tests.support.fake_api import FakeApi, Hang, Response, Stream, bookmark, error_response, watch_event
 from tests.support.virtual_clock import VirtualClock
 
 PODS = "/api/v1/pods"
@@ -33,15 +33,6 @@ def sent_json(name: str, version: int = 1, **more: Any) -> dict[str, Any]:
     whole = raw(name, version, **more)
     metadata = {key: value for key, value in whole["metadata"].items() if key != "managedFields"}
     return {"metadata": metadata, **more}
-
-
-def event(kind: str, obj: dict[str, Any]) -> bytes:
-    return json.dumps({"type": kind, "object": obj}, separators=(",", ":")).encode() + b"\n"
-
-
-def end(version: int) -> bytes:
-    annotations = {"k8s.io/initial-events-end": "true"}
-    return event("BOOKMARK", {"metadata": {"resourceVersion": str(version), "annotations": annotations}})
 
 
 class CountingSink:
@@ -117,10 +108,10 @@ async def test_objects_of_the_watch_are_stored(world: World) -> None:
     """Objects of the watch are stored in kube-scheduler's format, without further requests."""
     world.objects.subscribe(EVERY)
     await world.watch(
-        event("ADDED", raw("a")),
-        end(5),
-        event("ADDED", raw("b", 6)),
-        event("MODIFIED", raw("b", 7, spec={"x": 1})),
+        watch_event("ADDED", raw("a")),
+        bookmark(5, end=True),
+        watch_event("ADDED", raw("b", 6)),
+        watch_event("MODIFIED", raw("b", 7, spec={"x": 1})),
         changes=3,
     )
     assert await world.read("a", "b") == {"n/a": sent_json("a"), "n/b": sent_json("b", 7, spec={"x": 1})}
@@ -131,11 +122,11 @@ async def test_deleted_objects_are_dropped(world: World) -> None:
     """Deleted objects and objects that no subscription matches any more are dropped."""
     world.objects.subscribe(WAITING)
     await world.watch(
-        event("ADDED", raw("a")),
-        event("ADDED", raw("b")),
-        end(5),
-        event("DELETED", raw("a", 6)),
-        event("MODIFIED", raw("b", 7, spec={"nodeName": "x"})),
+        watch_event("ADDED", raw("a")),
+        watch_event("ADDED", raw("b")),
+        bookmark(5, end=True),
+        watch_event("DELETED", raw("a", 6)),
+        watch_event("MODIFIED", raw("b", 7, spec={"nodeName": "x"})),
         changes=4,
     )
     assert (len(world.objects), world.objects.stored_bytes) == (0, 0)
@@ -146,20 +137,22 @@ async def test_another_object_of_the_same_name_is_stored(world: World) -> None:
     world.objects.subscribe(EVERY)
     old, new = raw("a"), raw("a", 7)
     old["metadata"]["uid"] = "uid-before"
-    await world.watch(event("ADDED", old), end(5), event("ADDED", new), changes=3)
+    await world.watch(watch_event("ADDED", old), bookmark(5, end=True), watch_event("ADDED", new), changes=3)
     assert await world.read("a") == {"n/a": sent_json("a", 7)}
     assert world.api.requests("GET", ONE) == []
 
 
 async def test_without_a_subscription_nothing_is_stored(world: World) -> None:
     """Without a subscription no object is stored."""
-    await world.watch(event("ADDED", raw("a")), end(5), changes=1)
+    await world.watch(watch_event("ADDED", raw("a")), bookmark(5, end=True), changes=1)
     assert (world.informer._raw_handler, len(world.objects)) == (None, 0)
 
 
 async def test_objects_from_before_the_subscription_are_listed(world: World) -> None:
     """Existing objects are listed in pages with the subscription's selector, but stored only in the watched version."""
-    await world.watch(event("ADDED", raw("a")), event("ADDED", raw("b", 9)), end(9), changes=2)
+    await world.watch(
+        watch_event("ADDED", raw("a")), watch_event("ADDED", raw("b", 9)), bookmark(9, end=True), changes=2
+    )
     first = Response(body={"metadata": {"continue": "more"}, "items": [raw("a")]})
     world.api.on("GET", PODS, first, Response(body={"metadata": {}, "items": [raw("b", 8), raw("c")]}))
     world.objects.subscribe(WAITING)
@@ -174,7 +167,7 @@ async def test_objects_from_before_the_subscription_are_listed(world: World) -> 
 async def test_objects_that_are_not_stored_are_read(world: World) -> None:
     """Objects beyond the budget are read from the API server, and objects that are gone are omitted."""
     world.objects.subscribe(EVERY)
-    await world.watch(event("ADDED", raw("a", spec={"pad": "x" * 2000})), end(5), changes=1)
+    await world.watch(watch_event("ADDED", raw("a", spec={"pad": "x" * 2000})), bookmark(5, end=True), changes=1)
     assert len(world.objects) == 0
     world.api.on("GET", ONE, Response(body=raw("a", 2)))
     assert await world.read("a", "b") == {"n/a": sent_json("a", 2)}
@@ -183,7 +176,7 @@ async def test_objects_that_are_not_stored_are_read(world: World) -> None:
 async def test_a_pod_with_another_uid_is_not_returned(world: World) -> None:
     """A pod with another UID is not returned for a pod that is gone."""
     world.objects.subscribe(EVERY)
-    await world.watch(event("ADDED", raw("a")), end(5), changes=1)
+    await world.watch(watch_event("ADDED", raw("a")), bookmark(5, end=True), changes=1)
     world.api.on("GET", ONE, Response(body=raw("a")))
     assert await world.objects.read([("n", "a", "uid-before")]) == {}
     assert await world.objects.read([("n", "a", "")]) != {}
@@ -199,7 +192,12 @@ async def test_a_failed_read_is_raised(world: World) -> None:
 
 async def test_the_end_of_a_subscription_drops_its_objects(world: World) -> None:
     """The end of a subscription drops the objects that only it matched."""
-    await world.watch(event("ADDED", raw("a")), event("ADDED", raw("b", spec={"nodeName": "x"})), end(5), changes=2)
+    await world.watch(
+        watch_event("ADDED", raw("a")),
+        watch_event("ADDED", raw("b", spec={"nodeName": "x"})),
+        bookmark(5, end=True),
+        changes=2,
+    )
     world.api.on("GET", PODS, Response(body={"metadata": {}, "items": [raw("a"), raw("b", spec={"nodeName": "x"})]}))
     other = Subscription[Pod](lambda _: True)
     world.objects.subscribe(WAITING)
@@ -217,6 +215,6 @@ async def test_managed_fields_of_nodes_are_stored(world: World) -> None:
     resource = RawResource("/api/v1/nodes", managed_fields=True)
     objects = RawObjects(world.objects._connection, resource, world.informer)
     objects.subscribe(EVERY)
-    await world.watch(event("ADDED", raw("a")), end(5), changes=1)
+    await world.watch(watch_event("ADDED", raw("a")), bookmark(5, end=True), changes=1)
     stored = json.loads((await objects.read([("n", "a", "")]))["n/a"])
     assert stored == {key: value for key, value in raw("a").items() if key not in {"kind", "apiVersion"}}

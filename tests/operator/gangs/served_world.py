@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -18,7 +17,7 @@ from scheduler_core.scheduler import Scheduler
 from tests.operator.gangs.group_recording import RecordingObserver
 from tests.operator.kube.conftest import InstantClock
 from tests.support.background import running, until
-from tests.support.fake_api import FakeApi, Hang, Response, Stream, error_response
+from tests.support.fake_api import FakeApi, Hang, Stream, error_response, listed
 from tests.support.recording_writer import RecordingWriter
 from tests.support.virtual_clock import VirtualClock
 
@@ -28,22 +27,6 @@ PLUGINS = "/apis/scheduling.x-k8s.io/v1alpha1"
 NATIVE, OLDER = "/apis/scheduling.k8s.io/v1beta1", "/apis/scheduling.k8s.io/v1alpha2"
 PLUGINS_KEY = GroupKey(GroupSource.SCHEDULER_PLUGINS, "ml", "train")
 NATIVE_KEY = GroupKey(GroupSource.NATIVE, "ml", "train")
-
-
-def watch_event(kind: str, manifest: Manifest) -> bytes:
-    """Return a watch event."""
-    return json.dumps({"type": kind, "object": manifest}).encode() + b"\n"
-
-
-def listed(*manifests: Manifest) -> list[bytes]:
-    """Return a complete streamed list."""
-    end = {"metadata": {"resourceVersion": "9", "annotations": {"k8s.io/initial-events-end": "true"}}}
-    return [*(watch_event("ADDED", each) for each in manifests), watch_event("BOOKMARK", end)]
-
-
-def serves(*names: str) -> Response:
-    """Return the discovery document of a version."""
-    return Response(body={"kind": "APIResourceList", "resources": [{"name": name, "verbs": []} for name in names]})
 
 
 def group(version: int = 1, spec: Manifest | None = None, **more: Any) -> Manifest:

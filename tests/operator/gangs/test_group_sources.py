@@ -24,16 +24,13 @@ from tests.operator.gangs.served_world import (
     Manifest,
     World,
     group,
-    listed,
     member,
     served_world,
-    serves,
-    watch_event,
 )
 from tests.operator.kube.conftest import InstantClock
 from tests.support.background import until
 from tests.support.builders import pod
-from tests.support.fake_api import Hang, Response, Stream, error_response
+from tests.support.fake_api import Hang, Response, Stream, error_response, listed, serves, watch_event
 from tests.support.presence import present
 from tests.support.recording_writer import RecordingWriter
 from tests.support.tables import table

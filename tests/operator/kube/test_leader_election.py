@@ -104,12 +104,6 @@ class Candidate:
 
 
 @pytest.fixture
-async def api() -> AsyncIterator[FakeApi]:
-    async with FakeApi() as api:
-        yield api
-
-
-@pytest.fixture
 async def me(api: FakeApi) -> AsyncIterator[Candidate]:
     candidate = Candidate(api)
     yield candidate

@@ -10,7 +10,7 @@ from bayplan.kube.http.connection import ApiConnection
 from bayplan.kube.served_apis import ServerSupport, ServerWatch
 
 from tests.operator.kube.conftest import InstantClock
-from tests.support.fake_api import FakeApi, Response, error_response
+from tests.support.fake_api import FakeApi, Response, error_response, serves
 from tests.support.tables import table
 from tests.support.virtual_clock import VirtualClock
 
@@ -19,11 +19,6 @@ GANGS, DEVICES = "/apis/scheduling.k8s.io/v1beta1", "/apis/resource.k8s.io/v1"
 
 def version(minor: str, patch: str = "0") -> Response:
     return Response(body={"major": "1", "minor": minor, "gitVersion": f"v1.{minor.rstrip('+')}.{patch}"})
-
-
-def serves(*names: str) -> Response:
-    """Return the discovery document of a version."""
-    return Response(body={"kind": "APIResourceList", "resources": [{"name": name, "verbs": []} for name in names]})
 
 
 def newest(api: FakeApi) -> None:

@@ -44,13 +44,6 @@ def namespaces_of(name: str, is_gang: bool) -> list[str]:
 
 
 @pytest.fixture
-def readiness() -> Readiness:
-    ready = Readiness(("pods are being listed",))
-    ready.fulfil("pods are being listed")
-    return ready
-
-
-@pytest.fixture
 async def server(readiness: Readiness) -> AsyncIterator[HealthServer]:
     endpoint = ExplainEndpoint(ExplainCalls(explain_pod, explain_gang_of_one_api, namespaces_of), readiness)
     async with served(endpoint.routes, readiness) as server:

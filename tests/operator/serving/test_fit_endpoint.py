@@ -45,14 +45,6 @@ def cluster() -> Rig:
     return gang_rig(small_node("a"), small_node("b"), running_pod("v", "a", cpus=2))
 
 
-@pytest.fixture
-def readiness() -> Readiness:
-    """Return the readiness of a process that schedules."""
-    ready = Readiness(("pods are being listed",))
-    ready.fulfil("pods are being listed")
-    return ready
-
-
 async def high() -> list[dict[str, Any]]:
     """Return the PriorityClasses of the cluster."""
     meta = {"name": "high"}

@@ -64,13 +64,6 @@ def cluster() -> Rig:
 
 
 @pytest.fixture
-def readiness() -> Readiness:
-    ready = Readiness(("pods are being listed",))
-    ready.fulfil("pods are being listed")
-    return ready
-
-
-@pytest.fixture
 def endpoint(cluster: Rig, readiness: Readiness) -> Endpoint:
     return Endpoint(FitSources(cluster.scheduler, readiness, lambda: False, no_classes))
 

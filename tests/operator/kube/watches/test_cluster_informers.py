@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -20,7 +19,7 @@ from scheduler_core.snapshot.node_columns import NodeColumns
 from tests.operator.kube.conftest import InstantClock
 from tests.support.background import running, until
 from tests.support.builders import pod
-from tests.support.fake_api import FakeApi, Hang, Response, Stream, error_response
+from tests.support.fake_api import FakeApi, Hang, Response, Stream, error_response, listed, watch_event
 from tests.support.presence import present
 from tests.support.recording_writer import RecordingWriter
 from tests.support.tables import table
@@ -28,16 +27,6 @@ from tests.support.virtual_clock import VirtualClock
 
 PATHS = ("/api/v1/nodes", "/api/v1/pods", *WORKLOADS, *STORAGE)
 Manifest = dict[str, Any]
-
-
-def watch_event(kind: str, manifest: Manifest) -> bytes:
-    return json.dumps({"type": kind, "object": manifest}, separators=(",", ":")).encode() + b"\n"
-
-
-def listed(*manifests: Manifest) -> list[bytes]:
-    """Return a complete streamed list."""
-    end = {"metadata": {"resourceVersion": "9", "annotations": {"k8s.io/initial-events-end": "true"}}}
-    return [*(watch_event("ADDED", each) for each in manifests), watch_event("BOOKMARK", end)]
 
 
 def namespaced(name: str = "x", version: int = 1, **more: Any) -> Manifest:

@@ -12,9 +12,9 @@ from bayplan.kube.writes.claim_writes import ClaimWrites
 from scheduler_core.scheduler import Scheduler
 from scheduler_core.snapshot.indexes.device_index import DeviceIndex
 from tests.operator.kube.conftest import InstantClock
-from tests.operator.kube.watches.test_cluster_informers import cluster_scoped, listed, namespaced
+from tests.operator.kube.watches.test_cluster_informers import cluster_scoped, namespaced
 from tests.support.background import running, until
-from tests.support.fake_api import FakeApi, Hang, Response, Stream, error_response
+from tests.support.fake_api import FakeApi, Hang, Response, Stream, error_response, listed
 from tests.support.presence import present
 from tests.support.recording_writer import RecordingWriter
 from tests.support.tables import table

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -17,7 +16,17 @@ from scheduler_core.errors import ClusterWriteError, ForbiddenError
 from scheduler_core.model.pod import Pod
 from tests.operator.kube.conftest import InstantClock
 from tests.support.background import AwaitedState
-from tests.support.fake_api import Disconnect, FakeApi, Hang, Response, Step, Stream, error_response
+from tests.support.fake_api import (
+    Disconnect,
+    FakeApi,
+    Hang,
+    Response,
+    Step,
+    Stream,
+    bookmark,
+    error_response,
+    watch_event,
+)
 from tests.support.tables import table
 
 PODS = "/api/v1/pods"
@@ -60,24 +69,15 @@ def pod(name: str, version: int, **more: Any) -> dict[str, Any]:
     return {"metadata": meta, **more}
 
 
-def event(kind: str, obj: dict[str, Any]) -> bytes:
-    return json.dumps({"type": kind, "object": obj}, separators=(",", ":")).encode() + b"\n"
-
-
 def added(name: str, version: int, **more: Any) -> bytes:
-    return event("ADDED", pod(name, version, **more))
-
-
-def bookmark(version: int, *, end: bool = False) -> bytes:
-    annotations = {"k8s.io/initial-events-end": "true"} if end else {}
-    return event("BOOKMARK", {"metadata": {"resourceVersion": str(version), "annotations": annotations}})
+    return watch_event("ADDED", pod(name, version, **more))
 
 
 def page(version: int, *pods: dict[str, Any], token: str = "") -> Response:
     return Response(body={"metadata": {"resourceVersion": str(version), "continue": token}, "items": list(pods)})
 
 
-EXPIRED = event("ERROR", {"code": 410, "reason": "Expired", "message": "too old"})
+EXPIRED = watch_event("ERROR", {"code": 410, "reason": "Expired", "message": "too old"})
 HANG = Hang()
 
 
@@ -114,8 +114,8 @@ async def test_streamed_list_then_watch(
             added("b", 2),
             bookmark(5, end=True),
             gate,
-            event("MODIFIED", pod("a", 6)),
-            event("DELETED", pod("b", 7)),
+            watch_event("MODIFIED", pod("a", 6)),
+            watch_event("DELETED", pod("b", 7)),
             added("c", 8),
             HANG,
         ),
@@ -141,7 +141,7 @@ async def test_chunks_cut_objects_anywhere(
     api: FakeApi, connection: ApiConnection, clock: InstantClock, sink: RecordingSink, cut: int
 ) -> None:
     """Objects are decoded wherever the server cuts its chunks."""
-    text = added("a", 1) + added("b", 2) + bookmark(3, end=True) + event("MODIFIED", pod("a", 4))
+    text = added("a", 1) + added("b", 2) + bookmark(3, end=True) + watch_event("MODIFIED", pod("a", 4))
     chunks: list[Step] = [text[at : at + cut] for at in range(0, len(text), cut)]
     api.on("GET", PODS, Stream(*chunks, HANG))
     async with run_informer(connection, clock, sink):
@@ -269,8 +269,8 @@ async def test_unreadable_object_is_skipped(
             added("bad", 1, spec={"priority": "high"}),
             added("a", 2),
             bookmark(3, end=True),
-            event("MODIFIED", pod("a", 4, spec={"priority": []})),
-            event("DELETED", pod("a", 5, spec={"priority": []})),
+            watch_event("MODIFIED", pod("a", 4, spec={"priority": []})),
+            watch_event("DELETED", pod("a", 5, spec={"priority": []})),
             added("b", 6),
             HANG,
         ),
