@@ -9,7 +9,7 @@ for a moment, so that a rival that has decided on the same room is seen, and the
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -34,6 +34,8 @@ OTHER_RIVALS = "other"
 MAX_RIVALS = 20
 _MAX_RIVALS_OF_NODE = 8
 _MAX_PODS_OF_NODE = 5
+_POD_SLOTS = -1
+"""Number that stands for the pod slots of a node, beside the columns of resources."""
 
 log = logging.getLogger(__name__)
 
@@ -109,7 +111,7 @@ class ContestedNodes:
             # A first list does not show which pod came last.
             return
         name = info.node_name
-        if not _exceeds(self._columns, info) or (self._held and not self._exceeds_without_held(info)):
+        if not _exceeded(self._columns, info) or (self._held and not self._exceeds_without_held(info)):
             if name in self.avoided:
                 # The rival still binds pods there, though this one fits.
                 self.avoided[name] = self._clock.now() + self._avoided_seconds
@@ -170,10 +172,12 @@ class ContestedNodes:
         """Give up held binds to the node of a rival's pod until it fits; return whether it exceeds the node even so."""
         there = [each for each in self._held if each.info.row == info.row]
         for held in there:
-            if not _exceeds(self._columns, info, [each.info for each in there if each.is_lost]):
+            exceeded = _exceeded(self._columns, info, [each.info for each in there if each.is_lost])
+            if not exceeded:
                 return False
-            held.is_lost = True
-        return _exceeds(self._columns, info, [each.info for each in there])
+            # A pod that requests nothing of what is exceeded keeps its room, which the rival's pod does not need.
+            held.is_lost |= any(amount > 0 and column in exceeded for column, amount in _amounts(held.info))
+        return bool(_exceeded(self._columns, info, [each.info for each in there if each.is_lost]))
 
     def node_removed(self, name: str) -> None:
         self._by_name.pop(name, None)
@@ -226,33 +230,33 @@ def is_overcommitted(columns: NodeColumns, name: str) -> bool:
     return bool(over.any() or columns.pod_count[row] > columns.allowed_pods[row])
 
 
-def _exceeds(columns: NodeColumns, info: PodInfo, released: Iterable[PodInfo] = ()) -> bool:
-    """Return whether the node of a pod offers less than requested of anything that the pod requests.
+def _amounts(info: PodInfo) -> tuple[tuple[int, int], ...]:
+    return (_POD_SLOTS, 1), *info.accounted
+
+
+def _free(columns: NodeColumns, row: int, column: int) -> int:
+    """Return what a node offers of a resource and pods do not request; negative if they request more."""
+    if column == _POD_SLOTS:
+        return columns.allowed_pods.item(row) - columns.pod_count.item(row)
+    return columns.allocatable.item(column, row) - columns.requested.item(column, row)
+
+
+def _exceeded(columns: NodeColumns, info: PodInfo, released: Iterable[PodInfo] = ()) -> set[int]:
+    """Return the columns of which the node of a pod offers less than requested, of those that the pod requests.
 
     Args:
         released: Pods of the node that do not count.
     """
-    row, requested, allocatable = info.row, columns.requested, columns.allocatable
-    free: dict[int, int] = {}
-    pods = columns.pod_count.item(row)
+    freed = Counter[int]()
     for each in released:
-        pods -= 1
-        for column, amount in each.accounted:
-            free[column] = free.get(column, 0) + amount
-    if pods > columns.allowed_pods.item(row):
-        return True
-    return any(
-        amount > 0 and requested.item(column, row) - free.get(column, 0) > allocatable.item(column, row)
-        for column, amount in info.numbered
-    )
+        freed.update(dict(_amounts(each)))
+    return {
+        column
+        for column, amount in _amounts(info)
+        if amount > 0 and _free(columns, info.row, column) + freed[column] < 0
+    }
 
 
 def _fills(columns: NodeColumns, info: PodInfo) -> bool:
     """Return whether the node of a pod has no room for another one with the same requests."""
-    row, requested, allocatable = info.row, columns.requested, columns.allocatable
-    if columns.pod_count.item(row) >= columns.allowed_pods.item(row):
-        return True
-    return any(
-        amount > 0 and requested.item(column, row) + amount > allocatable.item(column, row)
-        for column, amount in info.accounted
-    )
+    return any(amount > 0 and _free(columns, info.row, column) < amount for column, amount in _amounts(info))

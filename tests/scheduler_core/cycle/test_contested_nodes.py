@@ -349,6 +349,19 @@ async def test_a_held_pod_gives_up_only_what_a_rival_needs(cpu: str, *, is_bound
     assert ("free" in contested_names(made)) is is_reported
 
 
+async def test_a_held_pod_gives_up_no_room_of_which_a_rival_exceeds_nothing() -> None:
+    """The rival's pod exceeds the memory, of which the held pod requests none."""
+    made = scheduling()
+    await overcommitted(made)
+    made.add(node("free", allocatable={"cpu": "1", "memory": "1Gi", "pods": "10"}))
+    ours = await started(made, "ours")
+    assert ours.is_held
+    made.add(pod("theirs", node_name="free", requests={"memory": "2Gi"}, scheduler_name="rival"))
+    made.clock.advance(HELD_SECONDS)
+    assert await ours.task
+    assert "free" in contested_names(made)
+
+
 async def test_a_rival_whose_pod_ends_leaves_the_room() -> None:
     """A pod that has given up its room is retried, although the rival frees the room again."""
     made = await contested_with_free("free")
