@@ -5,6 +5,7 @@ has bound the pod (the profile's count of lost binds). Follows kube-scheduler v1
 
 A pod that is rejected before Permit has passed is unschedulable and is requeued by the events that occurred meanwhile;
 any later failure is retried after backoff. If the outcome of a bind is unknown, the pod is read until it is known.
+While a node is contested, a bind may be held for a moment (:mod:`scheduler_core.cycle.contested_nodes`).
 """
 
 from __future__ import annotations
@@ -391,7 +392,7 @@ WRITING_SECONDS = 1.0
 
 
 class IdleBinds:
-    """Number of binding cycles in PreBind, or at the barrier of a gang, that send nothing.
+    """Number of binding cycles in PreBind, at the barrier of a gang, or whose bind is held, that send nothing.
 
     The scheduling loop stops while too many binds are in progress, so that pods are not assumed faster than their binds
     can be sent.

@@ -6,7 +6,8 @@ scored unless a percentage is set, and ties are resolved by a seeded hash of nod
 on the order in which nodes were added.
 
 With a percentage, the next search starts where the last one ended. Nodes are grouped by region and zone in the order of
-their creation, and the groups are visited in turns (``numFeasibleNodesToFind``, ``backend/cache/node_tree.go``).
+their creation, and the groups are visited in turns (``numFeasibleNodesToFind``, ``nextStartNodeIndex``,
+``backend/cache/node_tree.go``).
 """
 
 from __future__ import annotations

@@ -219,4 +219,7 @@ class Handle(Protocol):
         Returns:
             A context manager; use it within one cycle and without awaiting. Until the block ends, the live columns
             contain the simulated changes.
+
+        Raises:
+            PluginError: The profile is not built yet.
         """
