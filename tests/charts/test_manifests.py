@@ -446,29 +446,21 @@ def _objects(manifests: str) -> dict[tuple[str, str], dict[str, Any]]:
     return by_name
 
 
-@table(
-    "gates, allowed",
-    ("default", {}, set()),
-    ("on", {"CompositePodGroups": True}, {"list", "watch"}),
-    ("on by AllAlpha", {"AllAlpha": True}, {"list", "watch"}),
-    ("off by name", {"AllAlpha": True, "CompositePodGroups": False}, set()),
-)
-def test_the_right_to_read_composite_groups(helm: Helm, gates: dict[str, bool], allowed: set[str]) -> None:
-    """The right to read CompositePodGroups is granted if the feature gate is on."""
-    objects = _objects(helm.template({"settings": {"featureGates": gates}}, "ns"))
-    rules = objects["ClusterRole", "ns:release-bayplan"]["rules"]
-    verbs = {verb for rule in rules if "compositepodgroups" in rule.get("resources", ()) for verb in rule["verbs"]}
-    assert verbs == allowed
+_COMPOSITE, _VOLCANO = ("resources", "compositepodgroups"), ("apiGroups", "scheduling.volcano.sh")
 
 
 @table(
-    "gates, allowed",
-    ("default", {}, set()),
-    ("on", {"VolcanoPodGroups": True}, {"list", "watch", "patch"}),
+    "of, gates, allowed",
+    ("composite groups by default", _COMPOSITE, {}, set()),
+    ("composite groups, on", _COMPOSITE, {"CompositePodGroups": True}, {"list", "watch"}),
+    ("composite groups, on by AllAlpha", _COMPOSITE, {"AllAlpha": True}, {"list", "watch"}),
+    ("composite groups, off by name", _COMPOSITE, {"AllAlpha": True, "CompositePodGroups": False}, set()),
+    ("groups of Volcano by default", _VOLCANO, {}, set()),
+    ("groups of Volcano, on", _VOLCANO, {"VolcanoPodGroups": True}, {"list", "watch", "patch"}),
 )
-def test_the_rights_on_groups_of_volcano(helm: Helm, gates: dict[str, bool], allowed: set[str]) -> None:
-    """The rights to read Volcano's PodGroups and to write their status are granted if the feature gate is on."""
+def test_the_rights_on_groups(helm: Helm, of: tuple[str, str], gates: dict[str, bool], allowed: set[str]) -> None:
+    """The rights to read groups, and to write the status of Volcano's, are granted if the feature gate is on."""
     objects = _objects(helm.template({"settings": {"featureGates": gates}}, "ns"))
+    field, name = of
     rules = objects["ClusterRole", "ns:release-bayplan"]["rules"]
-    verbs = {verb for rule in rules if "scheduling.volcano.sh" in rule.get("apiGroups", ()) for verb in rule["verbs"]}
-    assert verbs == allowed
+    assert {verb for rule in rules if name in rule.get(field, ()) for verb in rule["verbs"]} == allowed

@@ -65,9 +65,11 @@ def fit(folder: Path, text: str, *options: str) -> Result:
     return CliRunner().invoke(bayplan, command, input=text)
 
 
-def document(folder: Path, *options: str) -> tuple[int, dict[str, Any]]:
-    """Return the exit code and the document for the gang."""
-    result = fit(folder, JOB, *options, "-o", "json")
+def document(folder: Path, *options: str, text: str = JOB, more: str = "") -> tuple[int, dict[str, Any]]:
+    """Return the exit code and the document for manifests, with more objects in the cluster."""
+    with (folder / "cluster.yaml").open("a") as file:
+        file.write(more)
+    result = fit(folder, text, *options, "-o", "json")
     return result.exit_code, json.loads(result.stdout)
 
 
@@ -157,11 +159,8 @@ spec: {{replicas: 1, leaderWorkerTemplate: {{size: 2, workerTemplate: {{spec: {_
 )
 def test_gangs_by_owner(cluster: Path, text: str, count: int, code: int, nodes: list[str]) -> None:
     """The pods of an owner that a row of the profile names are a gang, although its PodGroup does not exist yet."""
-    with (cluster / "cluster.yaml").open("a") as file:
-        file.write(f"---{OWNERS}")
-    result = fit(cluster, text, "--count", str(count), "-o", "json")
-    found = json.loads(result.stdout)
-    assert result.exit_code == code, found
+    exit_code, found = document(cluster, "--count", str(count), text=text, more=f"---{OWNERS}")
+    assert exit_code == code, found
     assert [each["node"] for each in found["placed"]] == nodes
 
 
@@ -205,9 +204,8 @@ spec:
 @table("jobs, code", ("a zone each", 2, 0), ("more jobs than zones", 3, 12))
 def test_jobs_with_a_zone_of_their_own(cluster: Path, jobs: int, code: int) -> None:
     """Each Job of the JobSet is in a zone without another one, although the nodes have room for all."""
-    result = fit(cluster, JOB_SET % jobs, "-o", "json")
-    found = json.loads(result.stdout)
-    assert result.exit_code == code
+    exit_code, found = document(cluster, text=JOB_SET % jobs)
+    assert exit_code == code
     nodes = {each["pod"]: each["node"] for each in found["placed"]}
     for job in range(2):
         assert len({nodes[f"default/train-slice-{job}-{number}"] for number in range(2)}) == 1
@@ -219,20 +217,18 @@ GANG = JOB.replace("minMember: 4", "minMember: 2").replace("parallelism: 4", "pa
 
 def test_two_gangs_that_evict(cluster: Path) -> None:
     """The answer names the gangs whose victims may differ."""
-    with (cluster / "cluster.yaml").open("a") as file:
-        for name in ("b-0", "b-1"):
-            file.write(
-                f"- {{apiVersion: v1, kind: Pod, metadata: {{name: {name}}}, spec: {{nodeName: b, containers: "
-                '[{name: main, image: x, resources: {requests: {cpu: "2"}}}]}}\n'
-            )
-    text = f"{GANG}---{GANG.replace('train', 'other')}"
-    found = json.loads(fit(cluster, text, "-o", "json").stdout)
+    running = "".join(
+        f"- {{apiVersion: v1, kind: Pod, metadata: {{name: {name}}}, spec: {{nodeName: b, containers: "
+        '[{name: main, image: x, resources: {requests: {cpu: "2"}}}]}}\n'
+        for name in ("b-0", "b-1")
+    )
+    _, found = document(cluster, text=f"{GANG}---{GANG.replace('train', 'other')}", more=running)
     assert found["verdict"] == "FitsAfterEvictions"
     notice = (
         "gangs default/other, default/train evict pods; if the victims of one end first, nodes and victims may differ"
     )
     assert notice in found["notices"]
-    alone = json.loads(fit(cluster, GANG, "-o", "json").stdout)
+    _, alone = document(cluster, text=GANG)
     assert "evict pods" not in "".join(alone["notices"])
 
 
@@ -328,11 +324,8 @@ spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 5Gi}}}
 )
 def test_claims(cluster: Path, text: str, options: list[str], code: int, nodes: list[str]) -> None:
     """Claims that a controller creates with the pods count with their storage class; others must exist."""
-    with (cluster / "cluster.yaml").open("a") as file:
-        file.write(STORAGE)
-    result = fit(cluster, text, *options, "-o", "json")
-    found = json.loads(result.stdout)
-    assert result.exit_code == code, found
+    exit_code, found = document(cluster, *options, text=text, more=STORAGE)
+    assert exit_code == code, found
     assert [each["node"] for each in found["placed"]] == nodes
 
 
@@ -355,15 +348,13 @@ def test_claims(cluster: Path, text: str, options: list[str], code: int, nodes: 
 )
 def test_notices_of_claims(cluster: Path, text: str, expected: str) -> None:
     """What cannot be known about a volume is reported."""
-    with (cluster / "cluster.yaml").open("a") as file:
-        file.write(STORAGE)
-    notices = json.loads(fit(cluster, text, "-o", "json").stdout)["notices"]
-    assert [each for each in notices if "PersistentVolumeClaim" in each] == ([expected] if expected else [])
+    _, found = document(cluster, text=text, more=STORAGE)
+    assert [each for each in found["notices"] if "PersistentVolumeClaim" in each] == ([expected] if expected else [])
 
 
 def test_the_reason_of_a_missing_claim(cluster: Path) -> None:
     """A pod that names a claim which does not exist is reported with the claim."""
-    (item,) = json.loads(fit(cluster, NAMED, "-o", "json").stdout)["unplaced"]
+    (item,) = document(cluster, text=NAMED)[1]["unplaced"]
     assert 'persistentvolumeclaim "data" not found' in item["message"]
 
 
@@ -422,33 +413,29 @@ def test_devices_of_new_nodes(cluster: Path, job: str) -> None:
     """Two devices exist on a node, and two on each new node, whose slices are beside it in the file."""
     (cluster / "cluster.yaml").write_text(CLUSTER + DEVICES + SLICE.replace("NODE", "b"))
     (cluster / "template.yaml").write_text(NODE_WITH_DEVICES)
-    result = fit(cluster, job, "--node-template", str(cluster / "template.yaml"), "-o", "json")
-    found = json.loads(result.stdout)
-    assert (result.exit_code, found["newNodes"]["count"]) == (11, 2)
+    code, found = document(cluster, "--node-template", str(cluster / "template.yaml"), text=job)
+    assert (code, found["newNodes"]["count"]) == (11, 2)
     assert set(Counter(each["node"] for each in found["placed"]).values()) <= {1, 2}
     assert found["notices"] == []
-    without = json.loads(fit(cluster, job, "-o", "json").stdout)
+    _, without = document(cluster, text=job)
     assert (without["verdict"], len(without["placed"])) == ("DoesNotFit", 2)
 
 
 def test_claim_templates_of_the_cluster(cluster: Path) -> None:
     """A template of the files with the cluster counts; a notice names one that is in no file."""
     template, _, job = BY_CLAIM.partition("---")
-    known = CLUSTER + DEVICES + SLICE.replace("NODE", "b")
-    (cluster / "cluster.yaml").write_text(f"{known}---{template}")
-    found = json.loads(fit(cluster, job, "-o", "json").stdout)
-    assert (len(found["placed"]), found["notices"]) == (2, [])
-    (cluster / "cluster.yaml").write_text(known)
-    found = json.loads(fit(cluster, job, "-o", "json").stdout)
+    _, found = document(cluster, text=job, more=DEVICES + SLICE.replace("NODE", "b"))
     assert found["notices"] == [
         "ResourceClaimTemplate default/one is not in the manifests; add it, or its pods do not fit"
     ]
+    _, found = document(cluster, text=job, more=f"---{template}")
+    assert (len(found["placed"]), found["notices"]) == (2, [])
 
 
 def test_a_device_class_of_the_manifests(cluster: Path) -> None:
     """A class that does not exist in the cluster counts; slices of the manifests do not, which a notice reports."""
-    (cluster / "cluster.yaml").write_text(CLUSTER + SLICE.replace("NODE", "b"))
-    found = json.loads(fit(cluster, BY_CLAIM + DEVICES + SLICE.replace("NODE", "a"), "-o", "json").stdout)
+    classed = BY_CLAIM + DEVICES + SLICE.replace("NODE", "a")
+    _, found = document(cluster, text=classed, more=SLICE.replace("NODE", "b"))
     assert [each["node"] for each in found["placed"]] == ["b", "b"]
     assert any(each.startswith("ResourceSlices of the manifests are left out") for each in found["notices"])
 

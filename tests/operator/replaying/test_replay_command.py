@@ -45,17 +45,17 @@ def test_all_decisions_are_equal(file: Path) -> None:
     assert found.output.startswith("41 decisions, all equal (40 placements, 1 rejections; recorded by Bayplan 1.0, ")
 
 
-def test_slices_beside_clients_are_replayed(tmp_path: Path) -> None:
-    """Further turns of the event loop between slices, for clients that wait, are not a part of the record."""
-    found = run("replay", record_run(tmp_path, pods=300, has_clients=True))
-    assert found.exit_code == 0, found.output
-    assert found.output.startswith("301 decisions, all equal")
-
-
-@pytest.mark.parametrize("count", [4_000, pytest.param(20_000, marks=pytest.mark.nightly)])
-def test_many_decisions_are_equal(tmp_path: Path, count: int) -> None:
-    """A replay computes each of many decisions again."""
-    found = run("replay", record_run(tmp_path, nodes=100, pods=count))
+@pytest.mark.parametrize(
+    ("count", "recorded"),
+    [
+        pytest.param(300, {"has_clients": True}, id="slices beside clients"),
+        pytest.param(4_000, {"nodes": 100}, id="4,000"),
+        pytest.param(20_000, {"nodes": 100}, id="20,000", marks=pytest.mark.nightly),
+    ],
+)
+def test_many_decisions_are_equal(tmp_path: Path, count: int, recorded: dict[str, Any]) -> None:
+    """Each decision is computed again; turns of the event loop for clients between slices are not in the record."""
+    found = run("replay", record_run(tmp_path, pods=count, **recorded))
     assert found.exit_code == 0, found.output
     assert found.output.startswith(f"{count + 1} decisions, all equal")
 

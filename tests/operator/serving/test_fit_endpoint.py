@@ -99,23 +99,22 @@ async def test_classes_of_the_cluster(server: HealthServer) -> None:
     assert [each.name for each in found.evictions.victims] == ["v"]
 
 
-async def test_many_pods_in_a_small_cluster(cluster: Rig, readiness: Readiness) -> None:
-    """A request that takes more steps than a dry run may take in the scheduling loop is answered by a copy."""
+@table(
+    "count, padding, copies",
+    ("many pods take many steps", 600, 0, 1),
+    ("one pod of a short manifest", 1, 0, 0),
+    ("a long manifest takes long to read", 1, MOST_AT_ONCE, 1),
+)
+async def test_long_requests_are_answered_by_copies(
+    cluster: Rig, readiness: Readiness, count: int, padding: int, copies: int
+) -> None:
+    """A copy of the process answers a request that takes longer than a dry run may take in the scheduling loop."""
     cluster.add(node("large", allocatable={"cpu": "600", "pods": "600"}))
     documents = BackgroundDocuments(cluster.context, ForkedSearches())
     endpoint = FitEndpoint(FitSources(cluster.scheduler, readiness, lambda: False, high, documents))
     async with served(endpoint.routes, readiness) as server:
-        _, body = await query(server, pod(), count=600)
-    assert (read_fit(body).verdict, documents.count) == (FitVerdict.FITS_NOW, 1)
-
-
-@table("padding, copies", ("short", 0, 0), ("long", MOST_AT_ONCE, 1))
-async def test_one_pod_of_a_long_manifest(cluster: Rig, readiness: Readiness, padding: int, copies: int) -> None:
-    """One pod is tried in the scheduling loop only if its manifest is short, because reading a long one takes long."""
-    documents = BackgroundDocuments(cluster.context, ForkedSearches())
-    endpoint = FitEndpoint(FitSources(cluster.scheduler, readiness, lambda: False, high, documents))
-    async with served(endpoint.routes, readiness) as server:
-        _, body = await query(server, {**pod(), "metadata": {"name": "p", "annotations": {"a": "x" * padding}}})
+        metadata = {"name": "p", "annotations": {"a": "x" * padding}}
+        _, body = await query(server, {**pod(), "metadata": metadata}, count=count)
     assert (read_fit(body).verdict, documents.count) == (FitVerdict.FITS_NOW, copies)
 
 

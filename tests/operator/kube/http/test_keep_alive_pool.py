@@ -125,25 +125,17 @@ async def test_connection_close_is_honoured() -> None:
 
 
 @table(
-    "response",
-    ("broken-off", None),
-    ("no-http", b"SMTP ready, what else?\r\n\r\n" * 2),
-    ("no-length", b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\nhello"),
+    "response, seconds, error",
+    ("broken-off", None, 5.0, BrokenResponseError),
+    ("no-http", b"SMTP ready, what else?\r\n\r\n" * 2, 5.0, BrokenResponseError),
+    ("no-length", b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\nhello", 5.0, BrokenResponseError),
+    ("none in time", b"", 0.05, TimeoutError),
 )
-async def test_a_broken_response_is_an_error(response: bytes | None) -> None:
-    """A broken response raises BrokenResponseError, and the next request uses a new connection."""
+async def test_a_missing_response_is_an_error(response: bytes | None, seconds: float, error: type[Exception]) -> None:
+    """The next request uses a new connection, so that a late response is not read as its response."""
     async with pool_to(response) as (pool, server):
-        with pytest.raises(BrokenResponseError):
-            await post(pool)
-        assert await post(pool) == (201, b"ok")
-        assert server.connections == 2
-
-
-async def test_a_timeout_closes_the_connection() -> None:
-    """A timeout closes the connection, so a late response is not read as the response of the next request."""
-    async with pool_to(b"") as (pool, server):
-        with pytest.raises(TimeoutError):
-            await post(pool, seconds=0.05)
+        with pytest.raises(error):
+            await post(pool, seconds=seconds)
         assert await post(pool) == (201, b"ok")
         assert server.connections == 2
 
