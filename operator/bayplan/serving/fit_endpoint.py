@@ -193,7 +193,7 @@ class FitEndpoint:
         try:
             classes = await self._sources.priority_classes()
         except ClusterWriteError as error:
-            return refusal(503, f"PriorityClasses cannot be listed: {error}; retry")
+            return _retry(503, f"PriorityClasses cannot be listed: {error}; retry")
         try:
             names_some = any(each in body for each in _NAMES_TEMPLATES)
             missing = missing_templates(given.objects, given.namespace or "default") if names_some else {}
@@ -205,7 +205,7 @@ class FitEndpoint:
         except ConfigError as error:
             return refusal(400, "; ".join(map(str, error.problems)))
         except ClusterWriteError as error:
-            return refusal(503, f"ResourceClaimTemplates cannot be read: {error}; retry")
+            return _retry(503, f"ResourceClaimTemplates cannot be read: {error}; retry")
         answer = answering.OperatorAnswer(self._sources.scheduler, given, classes, namespaces, templates)
 
         def make(steps: int | None) -> Document:
@@ -407,6 +407,8 @@ def _retry(status: int, text: str, seconds: float = 1.0) -> web.Response:
 
 def denied(denial: Denial) -> web.Response:
     """Return the response to a request that is rejected."""
+    if denial.code is HTTPStatus.SERVICE_UNAVAILABLE:
+        return _retry(denial.code, denial.message)
     response = refusal(denial.code, denial.message)
     if denial.code is HTTPStatus.UNAUTHORIZED:
         response.headers["WWW-Authenticate"] = "Bearer"

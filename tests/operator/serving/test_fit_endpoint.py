@@ -377,14 +377,32 @@ async def test_many_claim_templates(cluster: Rig, readiness: Readiness) -> None:
     assert "more than 16 ResourceClaimTemplates" in json.loads(answer)["error"]
 
 
-async def test_claim_templates_that_cannot_be_read(cluster: Rig, readiness: Readiness) -> None:
-    """A request is to be repeated if the API server is away."""
+class AbsentReviewer(Reviewer):
+    """Reviewer that is away."""
+
+    async def user_of(self, token: str, audience: str = "") -> User | None:
+        raise ServerUnavailableError("away")
+
+
+@table(
+    "classes, reviewer, text",
+    ("templates", high, None, "ResourceClaimTemplates cannot be read: away; retry"),
+    ("classes", unavailable, None, "PriorityClasses cannot be listed: away; retry"),
+    ("reviews", high, AbsentReviewer(), "the API server cannot authorize the request: away; retry"),
+)
+async def test_an_api_server_that_is_away(
+    cluster: Rig, readiness: Readiness, classes: Any, reviewer: Reviewer | None, text: str
+) -> None:
+    """A request is to be repeated after the time in the header."""
     templates = Templates(ServerUnavailableError("away"))
-    sources = FitSources(cluster.scheduler, readiness, lambda: False, high, claim_templates=templates)
-    async with served(FitEndpoint(sources).routes, readiness) as server:
-        code, answer = await query(server, with_claim("one"))
-    assert code == 503
-    assert "ResourceClaimTemplates cannot be read: away; retry" in json.loads(answer)["error"]
+    sources = FitSources(cluster.scheduler, readiness, lambda: False, classes, claim_templates=templates)
+    body = json.dumps({"objects": [with_claim("one")]}).encode()
+    endpoint = served(FitEndpoint(sources).routes, readiness)
+    async with endpoint if reviewer is None else authorized_fit(sources, reviewer, VirtualClock()) as server:
+        url, headers = f"http://{LOOPBACK}:{server.port}{FIT_PATH}", {**JSON, "Authorization": "Bearer team"}
+        async with aiohttp.ClientSession() as client, client.post(url, data=body, headers=headers) as response:
+            assert (response.status, response.headers.get("Retry-After")) == (503, "1")
+            assert text in (await response.json())["error"]
 
 
 @pytest.fixture
