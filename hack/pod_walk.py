@@ -3,7 +3,7 @@
 Run it with ``python -m hack.pod_walk``; ``--trace`` prints the calls of one path in their order. Counted are calls of
 Python functions of ``scheduler_core`` and ``operator``, the files that they are in, and how often the file changes from
 one call to the next. The cluster is that of ``bayplan simulate``, whose few calls are included; what the loop does once
-for a slice of pods is not.
+for a batch of pods is not.
 
 =================  ==================================================================================================
 path               what is counted

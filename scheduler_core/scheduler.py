@@ -2,7 +2,7 @@
 
 The same class runs in the operator and in ``bayplan simulate``; the ports differ.
 
-It runs on one event loop without locks: :meth:`Scheduler.run` schedules pods in slices of about two milliseconds and
+It runs on one event loop without locks: :meth:`Scheduler.run` schedules pods in batches of about two milliseconds and
 yields between them, so that watches, probes and lease renewals run. It pauses while too many binds are in progress.
 """
 
@@ -65,12 +65,12 @@ __all__ = ["Scheduler", "SchedulerOptions", "SchedulerPorts"]
 
 log = logging.getLogger(__name__)
 
-_SLICE_SECONDS = 0.002
-_SLICE_PODS = 64
-_PROMPT_SLICES = 2_000
-"""Slices after which clients are not expected any more: about 10 s under load."""
+_BATCH_SECONDS = 0.002
+_BATCH_PODS = 64
+_PROMPT_BATCHES = 2_000
+"""Batches after which clients are not expected any more: about 10 s under load."""
 _PROMPT_TURNS = 3
-"""Turns of the event loop between two slices, as many as a request takes from its arrival to its handler."""
+"""Turns of the event loop between two batches, as many as a request takes from its arrival to its handler."""
 _SETTLE_INTERVAL_SECONDS = 5.0
 _PAUSE_AFTER_ERROR_SECONDS = 1.0
 
@@ -107,7 +107,7 @@ class Scheduler:
         self._extender_clients = ExtenderClients(ports.make_extender)
         self._cycling: asyncio.Task[None] | None = None
         self._may_begin_waiting = True
-        self._pause, self._prompt_slices = clock.sleep, 0
+        self._pause, self._prompt_batches = clock.sleep, 0
         steps = StepCounter(
             ports.journal.slice_steps,
             self.options.attempt_steps,
@@ -357,13 +357,13 @@ class Scheduler:
     async def _cycles(self) -> None:
         while True:
             try:
-                await self._slice()
+                await self._batch_of_cycles()
             except Exception as fault:
-                self._survived("a slice of the scheduling loop", fault)
+                self._survived("a batch of scheduling cycles", fault)
                 self.cycles.errors.undo()
                 await self.context.clock.sleep(_PAUSE_AFTER_ERROR_SECONDS)
 
-    async def _slice(self) -> None:
+    async def _batch_of_cycles(self) -> None:
         """Run cycles for about two milliseconds, then the other tasks."""
         context, decided, queue, background = (
             self.context,
@@ -376,11 +376,11 @@ class Scheduler:
         columns = context.cache.columns
         if columns.is_broken:
             columns.rebuild()
-        deadline = context.clock.now() + _SLICE_SECONDS
-        # An attempt that waited for another search may take a slice before it moves. Popped pods do not wait for
+        deadline = context.clock.now() + _BATCH_SECONDS
+        # An attempt that waited for another search may take a batch before it moves. Popped pods do not wait for
         # several of them: in every other turn of the event loop, none begins before the active queue is empty.
         may_begin = self._may_begin_waiting
-        for _ in range(_SLICE_PODS):
+        for _ in range(_BATCH_PODS):
             if columns.overlays:
                 log.error("a plugin awaited within a dry run, or has left one open; it is undone before the next cycle")
                 self.cycles.errors.undo()
@@ -429,14 +429,14 @@ class Scheduler:
         await self._journal.paused(self.shadows.compare() if decided.pods else self._pause(0))
 
     def expect_clients(self) -> None:
-        """Run the event loop more often between the next slices, because a client waits and may send more requests."""
-        self._pause, self._prompt_slices = self._turns_for_clients, _PROMPT_SLICES
+        """Run the event loop more often between the next batches, because a client waits and may send more requests."""
+        self._pause, self._prompt_batches = self._turns_for_clients, _PROMPT_BATCHES
 
     async def _turns_for_clients(self, seconds: float) -> None:
-        # With one turn, a request waits for two or three slices and the binds of their pods. Shorter slices would help,
-        # too, but a replay could not repeat them.
-        self._prompt_slices -= 1
-        if not self._prompt_slices:
+        # With one turn, a request waits for two or three batches and the binds of their pods. Shorter batches would
+        # help, too, but a replay could not repeat them.
+        self._prompt_batches -= 1
+        if not self._prompt_batches:
             self._pause = self.context.clock.sleep
         for _ in range(_PROMPT_TURNS):
             await self.context.clock.sleep(seconds)

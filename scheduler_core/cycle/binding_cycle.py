@@ -150,7 +150,11 @@ class BindingCycle:
             try_twice(attempt.gang.ended)
 
     async def _steps(self, attempt: Attempt) -> Failure | None:
-        """Run the six steps until one fails; return why the pod is not bound, None if it is."""
+        """Run the steps until one fails; return why the pod is not bound, None if it is.
+
+        What fails until Permit has passed (``of_status``) waits for events, and what fails later (``too_late``) for its
+        backoff.
+        """
         instance, state, info, node_name = attempt.instance, attempt.state, attempt.info, attempt.node_name
         gang, recorder = attempt.gang, state.recorder
         try:
@@ -180,7 +184,7 @@ class BindingCycle:
             # 3. PreBind.
             if has_to_prepare and not (status := await self._pre_bind(attempt)).is_success:
                 return too_late(status)
-            # 4. The barrier of the gang: no member is bound before all are ready.
+            # 4. The barrier of the gang: no member is bound before all are ready. For others: is there still room?
             if gang is None and attempt.queued.group is not None:
                 # The quorum may have been lost and scheduled again since this member was scheduled.
                 gang = self.join(attempt, attempt.queued.group)

@@ -1,7 +1,8 @@
 """The scheduling cycle of one pod: from the pop to assumed, reserved and permitted, without awaiting.
 
-A long search continues in another process (:mod:`scheduler_core.cycle.background_search`). The cycle then ends with its
-result: a node is checked before Reserve, and what PostFilter planned is done here.
+A long search continues in a copy of the process (:mod:`scheduler_core.cycle.background_search`). In the copy, each
+``send_*`` ends the copy and does not return. The cycle then ends here with the result: a node is checked before
+Reserve, and what PostFilter planned is done.
 
 Follows kube-scheduler v1.37.1 (``schedulingCycle``).
 """
@@ -82,24 +83,7 @@ class SchedulingCycle:
             if background.is_enabled:
                 self.moved.attempt = attempt
                 background.begin(queued, self.moved)
-            try:
-                diagnosis: Diagnosis | None = None
-                node_name = self.choice.reuse(attempt)
-                if not node_name:
-                    node_name, diagnosis = self.choice.search(attempt)
-                if diagnosis is not None and not node_name:
-                    failure = self._post_filter(attempt, diagnosis)
-                else:
-                    # Reserve and Permit run in this process.
-                    self.moved.steps.on_long_search = None
-                    if background.is_copy:
-                        self.moved.send_node(attempt, node_name)
-                    failure = self.assumed.reserve_and_permit(attempt, node_name)
-            except Exception as error:
-                failure = failure_of(attempt, error)
-            self.moved.steps.on_long_search = None
-            if background.is_copy and failure is not None:
-                self.moved.send_rejection(attempt, failure)
+            failure = self._search_and_reserve(attempt)
             if background.searched:
                 background.forget(queued)
             return self.conclude(attempt, failure)
@@ -120,6 +104,33 @@ class SchedulingCycle:
             if attempt is not None:
                 self.cancel(attempt)
             raise
+
+    def _search_and_reserve(self, attempt: Attempt) -> Failure | None:
+        """Choose a node and assume the pod, or run PostFilter: kube-scheduler's ``schedulingCycle``.
+
+        Returns:
+            Why the attempt failed; None if the pod is assumed.
+        """
+        diagnosis: Diagnosis | None = None
+        failure: Failure | None
+        try:
+            node_name = self.choice.reuse(attempt)
+            if not node_name:
+                node_name, diagnosis = self.choice.search(attempt)
+            if diagnosis is not None and not node_name:
+                failure = self._post_filter(attempt, diagnosis)
+            else:
+                # Reserve and Permit run in this process.
+                self.moved.steps.on_long_search = None
+                if self.moved.background.is_copy:
+                    self.moved.send_node(attempt, node_name)
+                failure = self.assumed.reserve_and_permit(attempt, node_name)
+        except Exception as error:
+            failure = failure_of(attempt, error)
+        self.moved.steps.on_long_search = None
+        if self.moved.background.is_copy and failure is not None:
+            self.moved.send_rejection(attempt, failure)
+        return failure
 
     def _leave(self, attempt: Attempt, moved: SearchMovedError, start: int) -> None:
         self.moved.order.next_start = start

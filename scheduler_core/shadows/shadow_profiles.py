@@ -2,7 +2,7 @@
 
 ::
 
-    cycles of a slice ─▶ binding tasks send ─▶ changes since then are undone ─▶ each shadow decides ─▶ all is restored
+    cycles of a batch ─▶ binding tasks send ─▶ changes since then are undone ─▶ each shadow decides ─▶ all is restored
                          (other changes wait: suspension)   (overlay)
 
 What a shadow decides is compared and counted. It is never assumed, reserved or bound.
@@ -203,7 +203,7 @@ class ShadowProfiles:
         return 0
 
 
-# -- the decisions of one slice, each on the state on which the live profile decided it --------------------------------
+# -- the decisions of one batch, each on the state on which the live profile decided it --------------------------------
 
 _SHOWN_PLUGINS = 3
 _NOT_CARRIED = "NotCarried"
@@ -211,7 +211,7 @@ _NO_TIME = "not explained, because the time budget was used up"
 
 
 class _Task(Struct):
-    """What one shadow does in this slice: its decisions by place."""
+    """What one shadow does in this batch: its decisions by place."""
 
     shadow: Shadow
     places: set[int]

@@ -236,11 +236,11 @@ async def turns_for(pods: int, *, expects_clients: bool) -> int:
     return turns
 
 
-async def test_clients_do_not_wait_for_several_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """When a client waits, two turns are added after each slice, which I/O and its handler take; then no more."""
+async def test_clients_do_not_wait_for_several_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When a client waits, two turns are added after each batch, which I/O and its handler take; then no more."""
     plain = await turns_for(400, expects_clients=False)
     assert await turns_for(400, expects_clients=True) >= plain + 2 * (400 // 64)
-    monkeypatch.setattr("scheduler_core.scheduler._PROMPT_SLICES", 3)
+    monkeypatch.setattr("scheduler_core.scheduler._PROMPT_BATCHES", 3)
     assert await turns_for(400, expects_clients=True) == plain + 2 * 3
 
 

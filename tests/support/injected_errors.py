@@ -57,7 +57,7 @@ PRIMITIVES = {
 """Modules at whose own calls no exception is injected, with the reason. The calls of these modules are included."""
 _ROOTS = frozenset(
     (
-        "scheduler.py:Scheduler._slice",
+        "scheduler.py:Scheduler._batch_of_cycles",
         "scheduler.py:Scheduler._bind",
         "scheduler.py:Scheduler._flush",
         "scheduler.py:Scheduler._settle",
