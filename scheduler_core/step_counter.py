@@ -164,13 +164,13 @@ class StepCounter:
         finally:
             self.is_dry, self.limit = False, NO_LIMIT
             if not in_slices:
-                # It took no part of a slice of the scheduling loop, whose next slice must end as without it.
+                # It took no part of a slice of the scheduling cycle, whose next slice must end as without it.
                 self.spent, self._left = before
 
 
 _FULL_SECONDS = 1.0
 _LONGEST_SECONDS = 0.01
-"""Longest time of decisions between two slices, for which live decisions and events wait."""
+"""Longest time of decisions between two batches, for which live decisions and events wait."""
 _WEIGHT = 0.1
 
 

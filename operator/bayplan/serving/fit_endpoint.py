@@ -6,7 +6,7 @@ so that a controller needs no right to create pods. A node that is copied needs 
 are read in namespaces in which the user may get them. Names of victims are shown in namespaces in which the user may
 list pods.
 
-One pod of a short manifest is tried at once, in less than a slice of the scheduling loop; what takes longer is searched
+One pod of a short manifest is tried at once, in less than a batch of scheduling cycles; what takes longer is searched
 in a copy of the process. Requests may use a twentieth of the time of the process; only their CPU time counts.
 """
 
