@@ -51,7 +51,7 @@ class SearchMovedError(BaseException):
     """Ends an attempt whose search continues elsewhere; no error, and no cancellation of a task.
 
     Attributes:
-        search: The search; None if the attempt starts again later, because another search is in progress.
+        search: The search; None if another one is in progress, for whose end the attempt is to wait.
     """
 
     def __init__(self, search: MovedSearch | None) -> None:
@@ -128,7 +128,8 @@ class MovedSearch:
         result: The encoded result; None before the end, or if the process ended without one.
         is_loss: Whether much that later attempts would have used is lost with the other process.
         is_counted: Whether the attempt counts as in flight for the profile's revision.
-        is_withdrawn: Whether the result is dropped, because its attempt was interrupted.
+        is_awaited: Whether the pod or gang waits for the result. It is dropped otherwise, because another exception
+            ended the attempt, perhaps while it was left.
     """
 
     queued: QueuedPod
@@ -138,12 +139,12 @@ class MovedSearch:
     result: bytes | None = None
     is_loss: bool = False
     is_counted: bool = False
-    is_withdrawn: bool = False
+    is_awaited: bool = False
 
     def hold(self, basis: SearchBasis) -> None:
         """Store what is needed when the search has ended."""
         basis.instance.begin()
-        self.basis, self.is_counted = basis, True
+        self.basis, self.is_counted, self.is_awaited = basis, True, True
 
     def close(self) -> None:
         """End the attempt for the profile's revision; no effect the second time."""
@@ -264,7 +265,6 @@ class BackgroundSearches:
             return
         if self._live is not None:
             # One copy runs at a time, so that long searches take one more processor at most.
-            self._wait(queued)
             self._journal.moved()
             raise SearchMovedError(None)
         search = MovedSearch(queued, queued.info, kind)
@@ -323,7 +323,7 @@ class BackgroundSearches:
         if self._live is not search:
             return
         self._live = None
-        if search.is_withdrawn:
+        if not search.is_awaited:
             # The end of a search whose result is dropped lets attempts begin that waited for it.
             self.is_due = bool(self._ended) or self._is_waiting_due()
             self._resume()
@@ -373,7 +373,8 @@ class BackgroundSearches:
 
     # -- attempts that wait for the end of another search ----------------------------------------------------------
 
-    def _wait(self, queued: QueuedPod) -> None:
+    def wait(self, queued: QueuedPod) -> None:
+        """Let an attempt that :class:`SearchMovedError` has ended start again when the search in progress has ended."""
         waiting = WaitingAttempt(queued, queued.info)
         waiting.timer = self._clock.call_later(LONGEST_WAIT_SECONDS, partial(self._overdue, waiting))
         self.waiting.append(waiting)
@@ -417,9 +418,9 @@ class BackgroundSearches:
         self.forget(queued)
         for search in (*self._ended, *(() if self._live is None else (self._live,))):
             if search.queued is queued:
-                search.is_withdrawn = True
+                search.is_awaited = False
                 search.close()
-        self._ended = [search for search in self._ended if not search.is_withdrawn]
+        self._ended = [search for search in self._ended if search.is_awaited]
         for each in [each for each in self.waiting if each.queued is queued]:
             self._remove(each)
         self.is_due = bool(self._ended) or self._is_waiting_due()
@@ -441,7 +442,7 @@ class BackgroundSearches:
         """End the copy, and drop all results; return the pods and gangs that are in flight because of a search."""
         searches = [*self._ended, *(() if self._live is None else (self._live,))]
         left = [each.queued for each in self.waiting]
-        left += [search.queued for search in searches if not search.is_withdrawn]
+        left += [search.queued for search in searches if search.is_awaited]
         for each in self.waiting:
             if each.timer is not None:
                 each.timer.cancel()

@@ -134,7 +134,9 @@ class SchedulingCycle:
 
     def _leave(self, attempt: Attempt, moved: SearchMovedError, start: int) -> None:
         self.moved.order.next_start = start
-        if moved.search is not None:
+        if moved.search is None:
+            self.moved.background.wait(attempt.queued)
+        else:
             moved.search.hold(self.moved.basis(attempt, start))
         self._drop(attempt)
 

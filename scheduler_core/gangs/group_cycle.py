@@ -156,7 +156,9 @@ class GangScheduler:
             try:
                 self.errors.undo()
                 self.order.next_start = start
-                if moved.search is not None:
+                if moved.search is None:
+                    self.background.wait(entry)
+                else:
                     moved.search.hold(self.check.basis(gang, instance, start))
             except Exception:
                 # The scheduling loop requeues and reports the gang.

@@ -11,14 +11,17 @@ from typing import Unpack
 import pytest
 from msgspec.structs import replace
 
-from scheduler_core.cycle.background_search import LONGEST_WAIT_SECONDS, MovedSearch
+from scheduler_core.cycle.background_search import LONGEST_WAIT_SECONDS, MovedSearch, SearchMovedError
 from scheduler_core.cycle.moved_pods import MovedPods
+from scheduler_core.errors import ServerUnavailableError
 from scheduler_core.framework.queued_pod import Place, QueuedPod
 from scheduler_core.gangs.moved_search import ResultCheck
 from scheduler_core.model.devices import ResourceClaim
 from scheduler_core.model.pod import Pod
+from scheduler_core.ports import Binding
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.scheduler import SchedulerOptions
+from scheduler_core.step_counter import NO_LIMIT, StepCounter
 from tests.support.builders import PodFields, node, pod
 from tests.support.devices import (
     DRIVER,
@@ -456,6 +459,51 @@ async def test_an_attempt_that_cannot_leave_is_requeued(kind: str, monkeypatch: 
         assert run.made.context.metrics.internal_errors == 1
         assert run.made.queue.readings.in_flight_count == 0
         assert [instance.in_flight for instance in run.made.context.profiles] == [0]
+
+
+@pytest.mark.parametrize("kind", ["own search", "search of another pod"])
+async def test_an_attempt_whose_move_is_interrupted_leaves_nothing_behind(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An exception while a plugin ends its dry run replaces the move; the next attempt binds, and its bind fails.
+
+    The end of the search must not begin another attempt during the bind: the pod would not be requeued.
+    """
+    run = Run.begun(in_background=True, seconds=30.0)
+    errors: list[BaseException] = []
+    spend, answer = StepCounter.spend, asyncio.Event()
+
+    def interrupted(steps: StepCounter, *counts: int) -> None:
+        try:
+            spend(steps, *counts)
+        except SearchMovedError:
+            if errors:
+                raise errors.pop() from None
+            raise
+
+    async def refuse(_binding: Binding) -> None:
+        await answer.wait()
+        raise ServerUnavailableError("away")
+
+    monkeypatch.setattr(StepCounter, "spend", interrupted)
+    monkeypatch.setattr(run.made.writer, "bind", refuse)
+    _some_device_nodes(run)
+    async with run.made.running():
+        if kind != "own search":
+            report(run.made, run.claims, *_claimant("p1"))
+            await run.until_moved()
+        errors.append(MemoryError())
+        _add_claimant(run)
+        await run.made.until(lambda: not errors)
+        run.made.context.steps.slice_steps = NO_LIMIT
+        await run.step(5)
+        assert run.made.context.cache.get("uid-of-ns-p0") is not None
+        await run.step(40)
+        answer.set()
+        await run.step()
+        assert run.queued("p0").place is Place.ERROR_BACKOFF
+        assert not run.made.context.background.waiting
+    assert [instance.in_flight for instance in run.made.context.profiles] == [0]
 
 
 # -- reservations -----------------------------------------------------------------------------------------------------
