@@ -22,7 +22,7 @@ from http import HTTPStatus
 from importlib import import_module
 from math import ceil
 from time import monotonic
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from aiohttp import web
@@ -64,6 +64,7 @@ _NAMES_TEMPLATES = b"resourceClaimTemplateName", b"\\u"
 _TOO_DEEP = "objects: are nested too deep; send manifests that the API server accepts"
 
 
+T = TypeVar("T")
 _Templates = tuple[list[dict[str, Any]], list[str]]
 
 _decode = msgspec.json.Decoder(FitBody).decode
@@ -127,13 +128,16 @@ class FitEndpoint:
         body = await self._body(request)
         if isinstance(body, web.Response):
             return body
-        if self._waiting >= _MOST_WAITING:
-            return _retry(429, f"{_MOST_WAITING} requests wait already; retry")
-        self._waiting += 1
-        try:
-            response = await self._read_and_answered(body, Sender(caller, request, monotonic()))
-        finally:
-            self._waiting -= 1
+        sender = Sender(caller, request, monotonic())
+        found = await self._in_place(partial(self._given, body, sender))
+        if isinstance(found, web.Response):
+            return found
+        given, namespaces = found
+        # Without a place: reviews of users who may not request anything must not keep others waiting.
+        denial = await caller.denial(*permissions_for(namespaces, copies_node=bool(given.node)))
+        if denial is not None:
+            return denied(denial)
+        response = await self._in_place(partial(self._answered, given, body, namespaces, sender))
         return response if isinstance(response, web.Response) else await _shown_to(caller, response)
 
     async def _body(self, request: web.Request) -> bytes | web.Response:
@@ -157,8 +161,18 @@ class FitEndpoint:
             return refusal(413, f"the request must have at most {MAX_BODY // 1024} KiB")
         return body
 
-    async def _read_and_answered(self, body: bytes, sender: Sender) -> web.Response | bytes:
-        """Return the document, or the response to a request without one."""
+    async def _in_place(self, work: Callable[[], Awaitable[T]]) -> T | web.Response:
+        """Await some work on a request, or return the response if many others wait already."""
+        if self._waiting >= _MOST_WAITING:
+            return _retry(429, f"{_MOST_WAITING} requests wait already; retry")
+        self._waiting += 1
+        try:
+            return await work()
+        finally:
+            self._waiting -= 1
+
+    async def _given(self, body: bytes, sender: Sender) -> tuple[FitBody, AbstractSet[str]] | web.Response:
+        """Return what a body requests, and the namespaces of its objects, or the response if that is invalid."""
         if len(body) <= MOST_AT_ONCE:
             given, namespaces = _read(body)
         else:
@@ -173,10 +187,7 @@ class FitEndpoint:
             return refusal(
                 400, f"objects: are in {len(namespaces)} namespaces; request at most {MAX_NAMESPACES} at once"
             )
-        denial = await sender.caller.denial(*permissions_for(namespaces, copies_node=bool(given.node)))
-        if denial is not None:
-            return denied(denial)
-        return await self._answered(given, body, namespaces, sender)
+        return given, namespaces
 
     async def _answered(
         self, given: FitBody, body: bytes, namespaces: AbstractSet[str], sender: Sender

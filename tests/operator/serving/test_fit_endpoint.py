@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -375,6 +376,40 @@ async def test_many_claim_templates(cluster: Rig, readiness: Readiness) -> None:
         code, answer = await query(server, pod(resourceClaims=claims))
     assert (code, templates.read) == (400, [])
     assert "more than 16 ResourceClaimTemplates" in json.loads(answer)["error"]
+
+
+class SlowReviewer(Reviewer):
+    """Reviewer that does not respond for ``stranger``, who may request nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_waited_for = asyncio.Event()
+
+    async def user_of(self, token: str, audience: str = "") -> User | None:
+        return User(token) if token == "stranger" else await super().user_of(token, audience)
+
+    async def resource_access(self, user: User, verb: str, resource: str, namespace: str = "") -> Access:
+        if user.username == "stranger":
+            self.is_waited_for.set()
+            await asyncio.Event().wait()
+        return await super().resource_access(user, verb, resource, namespace)
+
+
+async def test_users_without_permission_take_no_place(cluster: Rig, readiness: Readiness) -> None:
+    """A user who may request gets an answer while many requests of a user who may not wait for their reviews."""
+    reviewer, sources = SlowReviewer(), FitSources(cluster.scheduler, readiness, lambda: False, high)
+    async with authorized_fit(sources, reviewer, VirtualClock()) as server:
+        team, stranger = ({"Authorization": f"Bearer {user}"} for user in ("team", "stranger"))
+        assert (await sent_by(server, team))[0] == 200
+        strangers = [asyncio.create_task(sent_by(server, stranger)) for _ in range(16)]
+        async with asyncio.timeout(10):
+            await reviewer.is_waited_for.wait()
+        await asyncio.sleep(0.1)
+        code, _ = await sent_by(server, team)
+        for each in strangers:
+            each.cancel()
+        await asyncio.gather(*strangers, return_exceptions=True)
+    assert code == 200
 
 
 class AbsentReviewer(Reviewer):
