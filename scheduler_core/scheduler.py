@@ -258,6 +258,7 @@ class Scheduler:
 
         Raises:
             ConfigError: The live profiles would have different QueueSort plugins; nothing was changed.
+            Exception: A bug; the instances of before are live, and the caller can repeat the call.
         """
         served = list(instances)
         self._journal.activating(served)
@@ -287,7 +288,7 @@ class Scheduler:
         # Before the pods of a new profile leave their place: none may be scheduled without its gang.
         # Pods of a withdrawn profile stay members, so that their gangs are the same when it returns.
         if live is not None and queue.gangs.set_owner_rules(name, live.config.gangs.rules):
-            self.feed.gangs_changed(partial(self._pods_of, name))
+            self.feed.gangs_changed(name, partial(self._pods_of, name))
         queue.profile_changed(name, self.cycles.freed.nomination_ended)
         self.feed.invalid_pods.profile_changed(name)
 

@@ -242,21 +242,22 @@ class PodAndNodeFeed:
         """
         self._defer(self._deletion_accepted, deletion, at)
 
-    def gangs_changed(self, pods: Callable[[], Iterable[Pod]]) -> None:
-        """Handle that the rules by which pods belong to gangs have changed: each pod joins its gang, or leaves it.
+    def gangs_changed(self, profile: str, pods: Callable[[], Iterable[Pod]]) -> None:
+        """Handle that a profile's rules for owners have changed: each of its pods joins its gang, or leaves it.
 
         Args:
             pods: Returns the pods that the rules are about, waiting, placed and ended ones. It is called when all
                 earlier changes are applied: a version from before would undo an update or a deletion.
         """
-        self._defer(self._change_gangs, pods)
+        self._defer(self._change_gangs, profile, pods)
 
-    def _change_gangs(self, pods: Callable[[], Iterable[Pod]]) -> None:
+    def _change_gangs(self, profile: str, pods: Callable[[], Iterable[Pod]]) -> None:
         for pod in pods():
             self._change_gang(pod)
+        self._queue.gangs.owner_rules_applied(profile)
 
     def _change_gang(self, pod: Pod) -> None:
-        # A swap of profiles that is repeated after an exception finds the rules unchanged.
+        # An exception that one pod raises every time must not keep the profile from going live.
         if not try_twice(self._gang_changed, pod):
             self._queue.remove(pod.metadata.uid)
 

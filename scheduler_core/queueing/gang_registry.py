@@ -81,6 +81,7 @@ class Gangs:
         self._follows_runs = False
         self._named_besides: dict[GroupKey, set[str]] = {}
         self._owner_rules: dict[str, tuple[OwnerRule, ...]] = {}
+        self._unapplied_rules: set[str] = set()
         self._ended_of_owners: dict[str, Pod] = {}
         self.forest = GroupForest(self._gangs, clock.now, self.of_uid)
         self.on_change: list[Callable[[Gang], None]] = []
@@ -283,17 +284,22 @@ class Gangs:
                 log.exception("the run of gang %s cannot be followed", gang.key, extra={"podgroup": str(gang.key)})
 
     def set_owner_rules(self, profile: str, rules: Sequence[OwnerRule]) -> bool:
-        """Set the rules for owners of a profile; return whether they differ.
+        """Set the rules for owners of a profile; return whether its pods do not belong to gangs by them yet.
 
-        If they do, the caller delivers the pods of the profile again.
+        If so, the caller delivers the pods of the profile again, and then calls :meth:`owner_rules_applied`.
         """
         if self.owner_rules(profile) == tuple(rules):
-            return False
+            return profile in self._unapplied_rules
+        self._unapplied_rules.add(profile)
         if rules:
             self._owner_rules[profile] = tuple(rules)
         else:
             del self._owner_rules[profile]
         return True
+
+    def owner_rules_applied(self, profile: str) -> None:
+        """Record that all pods of a profile belong to gangs by its rules for owners."""
+        self._unapplied_rules.discard(profile)
 
     def run_recorded(self, group: PodGroup) -> bool:
         """Take over the record of its run from a PodGroup; return whether nothing else has changed."""

@@ -1,16 +1,20 @@
 """Live framework instances by scheduler name.
 
 A swap is one assignment between two cycles. All live profiles must have the same QueueSort plugin and args, because
-there is one active queue; a set of instances that disagree is rejected as a whole.
+there is one active queue; a set of instances that disagree is rejected as a whole. A change that raises is undone, so
+that its caller can repeat it as a whole.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from scheduler_core.config.validation import nearest_name
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.runtime.framework_instance import FrameworkInstance
+
+log = logging.getLogger(__name__)
 
 
 def queue_sort_of(instance: FrameworkInstance) -> tuple[str, str]:
@@ -96,26 +100,49 @@ class ProfileTable:
 
         Raises:
             ConfigError: Their QueueSort plugins or args differ; nothing was changed.
+            Exception: Raised by ``on_change``; the instances of before are live again.
         """
         problem = self.disagreement(instances)
         if problem is not None:
             raise ConfigError([problem])
-        replaced = [self.live.get(instance.name) for instance in instances]
+        replaced = {instance.name: self.live.get(instance.name) for instance in instances}
         self.live.update((instance.name, instance) for instance in instances)
+        self._report(replaced)
         for instance in instances:
             self._served_before.pop(instance.name, None)
             self._served_before[instance.name] = None
         while len(self._served_before) > MOST_SERVED_BEFORE:
             del self._served_before[next(iter(self._served_before))]
         for instance in instances:
-            self._on_change(instance.name)
-        for old in replaced:
-            if old is not None:
+            old = replaced[instance.name]
+            if old is not None and old is not instance:
                 old.retire()
 
     def withdraw(self, name: str) -> None:
-        """Remove a profile; pods in flight finish on the instance on which they started."""
+        """Remove a profile; pods in flight finish on the instance on which they started.
+
+        Raises:
+            Exception: Raised by ``on_change``; the profile is live again.
+        """
         old = self.live.pop(name, None)
         if old is not None:
-            self._on_change(name)
+            self._report({name: old})
             old.retire()
+
+    def _report(self, replaced: Mapping[str, FrameworkInstance | None]) -> None:
+        """Report changed names; if that raises, undo the change, and report the names again."""
+        try:
+            for name in replaced:
+                self._on_change(name)
+        except Exception:
+            for name, old in replaced.items():
+                if old is None:
+                    self.live.pop(name, None)
+                else:
+                    self.live[name] = old
+            for name in replaced:
+                try:
+                    self._on_change(name)
+                except Exception:
+                    log.exception("undoing a change of profile %s failed; the change is repeated", name)
+            raise

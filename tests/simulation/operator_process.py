@@ -174,6 +174,7 @@ class OperatorProcess:
         has_profiles: Whether changes of profiles are activated; those before are read at the start.
         is_scheduling: Whether the first cycle may have begun.
         is_over: Whether the process was killed or has stopped.
+        on_failed_start: Called with the exception that has ended the start; the real process exits then.
         reads_delayed_until: Last time at which a cycle that waited for an extender delayed the effect of reads.
     """
 
@@ -233,6 +234,7 @@ class OperatorProcess:
         self.instances: list[FrameworkInstance] = []
         self.has_profiles = self.is_scheduling = False
         self.is_over = False
+        self.on_failed_start: Callable[[BaseException], None] = lambda _: None
         self.reads_delayed_until = 0.0
         self._run: asyncio.Task[Any] | None = None
         self._owners_run: asyncio.Task[Any] | None = None
@@ -283,7 +285,11 @@ class OperatorProcess:
         self._groups.start()
         if self._devices is not None:
             self._spawn(self._devices.run())
-        self._spawn(self._start(profiles))
+        self._spawn(self._start(profiles)).add_done_callback(self._start_ended)
+
+    def _start_ended(self, start: asyncio.Task[None]) -> None:
+        if not start.cancelled() and (fault := start.exception()) is not None:
+            self.on_failed_start(fault)
 
     async def _start(self, profiles: dict[str, str]) -> None:
         await self.writer.start()

@@ -15,8 +15,10 @@ from tests.simulation.fault_counts import FaultCounts
 from tests.simulation.operator_process import OperatorProcess, ProcessOptions
 from tests.simulation.profiles import INVALID_REVISION, PROFILES, REVISIONS
 from tests.simulation.virtual_loop import VirtualLoop
+from tests.support.injected_errors import is_injected
 
 _STOP_SECONDS = 4.0
+_REPEAT_SECONDS = 0.2
 MakeProcess = Callable[[ProcessOptions], OperatorProcess]
 
 
@@ -47,7 +49,9 @@ class OperatorSupervisor:
         options = ProcessOptions(
             self._process_count, self._seed, one_of(rng, (0.0, 0.0, 0.0001, 0.001)), bind_limit=one_of(rng, (2, 8, 32))
         )
-        return self._make(options)
+        process = self._make(options)
+        process.on_failed_start = self._start_failed
+        return process
 
     def begin(self) -> None:
         """Start the operator."""
@@ -64,6 +68,15 @@ class OperatorSupervisor:
         if self.is_restarting:
             return
         self._counts.add("operator killed")
+        self._end_process()
+
+    def _start_failed(self, fault: BaseException) -> None:
+        if not is_injected(fault):
+            self.problems.append(f"the start of the operator has failed: {fault!r}")
+        elif not self.is_restarting:
+            self._end_process()
+
+    def _end_process(self) -> None:
         self.is_restarting = True
         self.process.kill()
         self._loop.call_later(0.2 + 2.0 * self._rng.random(), self._restart)
@@ -102,7 +115,7 @@ class OperatorSupervisor:
         self.profiles[name] = one_of(rng, [each for each in REVISIONS if each != self.profiles[name]])
         if self._is_serving:
             self._counts.add("profile edited")
-            self.process.activate((name, self.profiles[name]))
+            self._roll_out(self.process, name)
 
     def apply_invalid_profile(self, rng: random.Random) -> None:
         """Edit a profile so that it cannot be built."""
@@ -123,7 +136,7 @@ class OperatorSupervisor:
             return False
         if self._is_serving:
             self._counts.add("profile deleted")
-            self.process.scheduler.withdraw(name)
+            self._roll_out(self.process, name)
         return True
 
     def nominated_profile(self) -> str:
@@ -144,4 +157,18 @@ class OperatorSupervisor:
         if name not in self.profiles:
             self.profiles[name] = REVISIONS[0]
             if self._is_serving:
-                self.process.activate((name, self.profiles[name]))
+                self._roll_out(self.process, name)
+
+    def _roll_out(self, process: OperatorProcess, name: str) -> None:
+        """Make a profile live or withdraw it; after an injected exception again, as the controller of profiles does."""
+        if process is not self.process or not self._is_serving:
+            return
+        try:
+            if name in self.profiles:
+                process.activate((name, self.profiles[name]))
+            else:
+                process.scheduler.withdraw(name)
+        except Exception as fault:
+            if not is_injected(fault):
+                raise
+            self._loop.call_later(_REPEAT_SECONDS, self._roll_out, process, name)

@@ -27,6 +27,7 @@ R = TypeVar("R")
 ROOT = str(Path(scheduler_core.__file__).parent)
 KINDS = (RuntimeError, RecursionError, TypeError, MemoryError, KeyError, AssertionError)
 """Kinds of injected exceptions."""
+_MESSAGE = "injected"
 _CALLERS = (
     "scheduler.py",
     "cycle/",
@@ -60,6 +61,7 @@ _ROOTS = frozenset(
         "scheduler.py:Scheduler._batch_of_cycles",
         "scheduler.py:Scheduler._bind",
         "scheduler.py:Scheduler._flush",
+        "scheduler.py:Scheduler._profile_changed",
         "scheduler.py:Scheduler._settle",
         "cycle/plugin_handle.py:ReportedDeletions._answered",
         "queueing/queue_moves.py:Moves._end_backoffs",
@@ -85,9 +87,13 @@ FINAL = {
     "runtime/binding.py:_is_unreserved": "an exception here is one of a plugin that must not fail",
 }
 """Functions at whose calls no exception is injected, with the reason."""
-_BEFORE_A_BIND = "cycle/binding_cycle.py:BindingCycle._steps"
+_BEFORE_A_BIND = frozenset({"cycle/binding_cycle.py:BindingCycle._steps", "cycle/binding_cycle.py:BindingCycle._send"})
 _LATE = frozenset(
-    {"cycle/binding_cycle.py:node_of_rival", "metrics/cycle_recorder.py:CycleRecorder.__init__.<locals>.enter"}
+    {
+        "cycle/binding_cycle.py:node_of_rival",
+        "metrics/cycle_recorder.py:CycleRecorder.__init__.<locals>.enter",
+        "runtime/extenders.py:binder_of",
+    }
 )
 """Calls of :data:`_BEFORE_A_BIND` when the binds of the gang may have been sent: one member fails, as by a 403."""
 
@@ -96,7 +102,8 @@ _BEFORE_A_CHANGE = frozenset(
 )
 """What a feed calls before it handles anything of a change: the same as a change that is delivered later."""
 
-NAMES = sorted({*_ROOTS, *_RECOVERY, *FINAL, *_BEFORE_A_CHANGE, _BEFORE_A_BIND, "cycle/binding_cycle.py:node_of_rival"})
+_NAMED_LATE = {name for name in _LATE if "<locals>" not in name}
+NAMES = sorted({*_ROOTS, *_RECOVERY, *FINAL, *_BEFORE_A_CHANGE, *_BEFORE_A_BIND, *_NAMED_LATE})
 """All functions that this module names."""
 
 Site = tuple[str, str, int]
@@ -163,7 +170,7 @@ class InjectedErrors:
             return
         self.injected.append(Injection(self.calls, site, kind.__name__))
         self.is_over = self.is_single
-        raise kind("injected")
+        raise kind(_MESSAGE)
 
     def _is_inside(self, frame: FrameType) -> bool:
         """Return whether a call is made inside of a root, and not by the recovery from an earlier exception."""
@@ -176,6 +183,11 @@ class InjectedErrors:
         return is_inside and _RECOVERY.isdisjoint(names)
 
 
+def is_injected(fault: BaseException) -> bool:
+    """Return whether an exception was injected."""
+    return fault.args == (_MESSAGE,)
+
+
 def _path(code: CodeType) -> str:
     return code.co_filename.removeprefix(ROOT).lstrip("/") if code.co_filename.startswith(ROOT) else ""
 
@@ -185,8 +197,7 @@ def _name(code: CodeType) -> str:
 
 
 def _is_of_feed(name: str) -> bool:
-    # A swap of profiles is repeated by what reconciles them, which the simulation leaves out.
-    return name.startswith(_FEEDS) and "__init__" not in name and not name.endswith(".profile_changed")
+    return name.startswith(_FEEDS) and "__init__" not in name
 
 
 def _is_eligible(code: CodeType, caller: CodeType) -> bool:
@@ -195,7 +206,7 @@ def _is_eligible(code: CodeType, caller: CodeType) -> bool:
         return False
     if _name(code) in _BEFORE_A_CHANGE or _name(caller) == "cycle/suspension.py:Suspension.run_or_defer":
         return False
-    if _name(code) in _LATE and _name(caller) == _BEFORE_A_BIND:
+    if _name(code) in _LATE and _name(caller) in _BEFORE_A_BIND:
         return False
     return calling.startswith(_CALLERS) and calling not in PRIMITIVES and _name(caller) not in FINAL
 

@@ -148,13 +148,18 @@ class ProfileController:
         )
         self._scheduler.context.profiles.claim(desired.claimed)
         before = _uids(self._profiles)
-        rolled_out = (*self._live.apply(desired.of_live_profiles()), *self._shadows.apply(desired.shadows))
+        live = self._live.apply(desired.of_live_profiles())
+        for applied in live:
+            # Before anything else that may raise: a repeated reconcile does not return a revision that is live already.
+            self._note_revision(applied)
+        shadows = self._shadows.apply(desired.shadows)
+        rolled_out = (*live, *shadows)
         order = {profile.meta.uid: place for place, profile in enumerate(desired.profiles)}
         self._profiles = tuple(sorted(rolled_out, key=lambda each: order[each.desired.meta.uid]))
         self._plugin_configs = desired.plugin_configs
         for uid in before - _uids(self._profiles):
             self.history.forget(uid)
-        for applied in self._profiles:
+        for applied in shadows:
             self._note_revision(applied)
         self.reconciles[RECONCILED, "success"] += 1
         if self._served.update(desired):

@@ -213,8 +213,9 @@ class ProfileRollout:
         for name, uid in list(self._serving.items()):
             holder = holders.get(name)
             if holder is None or holder.meta.uid != uid:
-                del self._serving[name]
+                # First: after an exception, the next reconcile repeats it.
                 self._scheduler.withdraw(name)
+                del self._serving[name]
                 _drop(self._builds, uid)
                 text = "scheduler name %s: no longer served by the profile with UID %s"
                 log.info(text, name, uid, extra={"profile": name})

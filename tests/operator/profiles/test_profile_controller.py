@@ -8,16 +8,20 @@ from dataclasses import dataclass, field
 
 import pytest
 from bayplan.profiles.profile_controller import ControllerPorts, ProfileController
+from bayplan.profiles.profile_rollout import ShadowRollout
 from bayplan.resources.plugin_config import PluginConfig
 from bayplan.resources.scheduler_profile import SchedulerProfile
 
 from scheduler_core.errors import NotFoundError, ServerUnavailableError
+from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.scheduler import Scheduler
 from tests.support.builders import node, pod
 from tests.support.extra_plugins import Counted, CountedArgs, registry_with_extra_plugins
 from tests.support.fake_cluster_objects import FakeRevisions, FakeStatuses
+from tests.support.injected_errors import raising
 from tests.support.manifests import Manifest, most_allocated, plugin_config_manifest, profile_manifest
 from tests.support.recording_writer import RecordingWriter
+from tests.support.tables import table
 from tests.support.virtual_clock import VirtualClock
 
 FAIR: Manifest = {"queueSort": {"enabled": [{"name": "FairSort"}], "disabled": [{"name": "*"}]}}
@@ -400,7 +404,52 @@ async def test_writes_are_retried_until_they_succeed(world: World) -> None:
     assert world.ready() == ("True", "Live")
 
 
+async def test_a_revision_is_stored_if_shadows_raise(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A revision that went live in a reconcile that raised later is stored by the next one."""
+    errors: list[BaseException] = [MemoryError()]
+    monkeypatch.setattr(ShadowRollout, "apply", raising(errors, ShadowRollout.apply))
+    with pytest.raises(MemoryError):
+        await world.apply(profile_manifest())
+    await world.settle()
+    uid = world.objects["batch"]["metadata"]["uid"]
+    assert [config.revision() for config in world.controller.history.last_good(uid)] == [world.revision()]
+
+
 COUNTED: Manifest = {"plugins": {"reserve": {"enabled": [{"name": "Counted"}]}}}
+
+
+@table(
+    "before, after",
+    ("new profiles", [], ["a", "b"]),
+    ("an edited one and a new one", ["a"], ["a", "b"]),
+    ("a withdrawn one", ["a", "b"], ["b"]),
+)
+@pytest.mark.parametrize("faults", [1, 2])
+async def test_a_swap_that_raises_is_repeated(
+    world: World, monkeypatch: pytest.MonkeyPatch, before: list[str], after: list[str], faults: int
+) -> None:
+    """The last good revisions stay live, also if undoing raises; then every revision goes live, and is stored, once."""
+    await world.apply(*(profile_manifest(name, COUNTED) for name in before))
+    good = [world.revision(name) for name in ("a", "b")]
+    errors: list[BaseException] = [MemoryError() for _ in range(faults)]
+    monkeypatch.setattr(SchedulingQueue, "profile_changed", raising(errors, SchedulingQueue.profile_changed))
+    edits = [profile_manifest(name, {**COUNTED, **PACK}) for name in after]
+    with pytest.raises(MemoryError):
+        await (world.apply(*edits) if len(after) > len(before) else world.delete("a"))
+    assert [world.revision(name) for name in ("a", "b")] == good
+    assert Counted.closed == 0
+    world.scheduler.feed.node_added(node("n1"))
+    for name in ("a", "b"):
+        world.scheduler.feed.pod_added(pod(name, scheduler_name=name))
+    await world.settle()
+    assert [name for name in ("a", "b") if world.revision(name)] == after
+    assert Counted.made - Counted.closed == len(after)
+    for name in after:
+        uid = world.objects[name]["metadata"]["uid"]
+        assert world.revision(name) in [config.revision() for config in world.controller.history.last_good(uid)]
+    assert len(await run_until_idle(world)) == len(after)
+
+
 REFERS: Manifest = {**COUNTED, "pluginConfigRefs": [{"name": "shared"}]}
 INLINE: Manifest = {**COUNTED, "pluginConfig": [{"name": "Counted", "args": {"size": 3}}]}
 

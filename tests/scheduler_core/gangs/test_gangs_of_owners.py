@@ -11,9 +11,12 @@ from scheduler_core.errors import Problem
 from scheduler_core.model.meta import OwnerReference
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup
+from scheduler_core.queueing.gang_registry import Gangs
+from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from tests.support.binding_gate import Gate
 from tests.support.builders import node, pod
 from tests.support.gangs import group, settle
+from tests.support.injected_errors import raising
 from tests.support.presence import present
 from tests.support.scheduling import DEFAULT_NAME, Rig, rig
 from tests.support.tables import table
@@ -240,6 +243,32 @@ async def test_an_exception_while_pods_join(cluster: Rig, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(cluster.queue.gangs, "saw", saw_later)
     cluster.serve(configured("Job"))
+    [gang] = cluster.queue.gangs
+    assert len(gang.pods) == 2
+
+
+@table(
+    "owner, function, is_new, faults",
+    ("a new profile", Gangs, "ended_of_owners", True, 1),
+    ("an edited one", Gangs, "ended_of_owners", False, 1),
+    ("an edited one, and the undoing raises, too", Gangs, "ended_of_owners", False, 2),
+    ("when its pods have joined", SchedulingQueue, "profile_changed", False, 1),
+)
+async def test_a_repeated_swap_lets_pods_join(
+    cluster: Rig, monkeypatch: pytest.MonkeyPatch, owner: type, function: str, *, is_new: bool, faults: int
+) -> None:
+    """No pod is scheduled without the gang of its owner after a swap that has raised and is repeated."""
+    if is_new:
+        cluster.scheduler.withdraw(DEFAULT_NAME)
+    await settle(cluster, owned("a"), owned("b"))
+    errors: list[BaseException] = [MemoryError() for _ in range(faults)]
+    monkeypatch.setattr(owner, function, raising(errors, getattr(owner, function)))
+    with pytest.raises(MemoryError):
+        cluster.serve(configured("Job"))
+    assert (DEFAULT_NAME in cluster.context.profiles) is not is_new
+    cluster.serve(configured("Job"))
+    await settle(cluster, node("a"))
+    assert cluster.bound == {}
     [gang] = cluster.queue.gangs
     assert len(gang.pods) == 2
 
