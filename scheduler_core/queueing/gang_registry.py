@@ -90,6 +90,8 @@ class Gangs:
         self.on_healing: list[Callable[[Gang, HealingOutcome], None]] = []
         self.on_bind_failed: list[Callable[[Gang, str], None]] = []
         self.on_member: list[Callable[[Gang, Pod, bool, bool], None]] = []
+        self._left: dict[str, Pod] = {}
+        """Members by UID whose loss is not reported yet, because an exception interrupted their change."""
 
     # -- looking ------------------------------------------------------------------------------------------------
 
@@ -392,7 +394,7 @@ class Gangs:
         if pod.spec.scheduling_group is not None and key.source is not GroupSource.NATIVE:
             for other in self._keys_of(pod)[1:]:
                 self._named_besides.setdefault(other, set()).add(uid)
-        was_placed = uid in gang.placed
+        was_placed = uid in gang.placed or uid in self._left
         gang.saw(pod)
         if gang.lost_members or (was_placed and uid not in gang.placed):
             self._member_changed(gang, pod, was_placed, is_deleted=False)
@@ -405,15 +407,18 @@ class Gangs:
             self._ended_of_owners.pop(uid, None)
         key = self._key_of.pop(uid, None)
         gang = None if key is None else self._gangs.get(key)
+        left = self._left.pop(uid, None)
         if gang is not None:
-            pod = gang.pods.get(uid)
+            pod = gang.pods.get(uid, left)
             if pod is not None and pod.spec.scheduling_group is not None and gang.key.source is not GroupSource.NATIVE:
                 for other in group_keys_of(pod):
                     others = self._named_besides.get(other, set())
                     others.discard(uid)
                     if not others:
                         self._named_besides.pop(other, None)
-            was_placed = uid in gang.placed and is_deleted
+            was_placed = is_deleted and (uid in gang.placed or left is not None)
+            if was_placed and pod is not None:
+                self._left[uid] = pod
             try:
                 gang.lost(uid)
                 if pod is not None and (gang.lost_members or was_placed):
@@ -426,9 +431,14 @@ class Gangs:
         return gang
 
     def _member_changed(self, gang: Gang, pod: Pod, was_placed: bool, *, is_deleted: bool) -> None:
-        has_left = was_placed and pod.metadata.uid not in gang.placed
+        uid = pod.metadata.uid
+        has_left = was_placed and uid not in gang.placed
+        if has_left:
+            self._left[uid] = pod
         for callback in self.on_member:
             callback(gang, pod, has_left, is_deleted)
+        if has_left:
+            del self._left[uid]
 
     def repeat_loss(self, uid: str, gang: Gang) -> None:
         """Let :meth:`lost` return a gang for a pod again, because the deletion of the pod is delivered again."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -11,14 +12,18 @@ from msgspec.structs import replace
 
 from scheduler_core.errors import ForbiddenError
 from scheduler_core.gangs.healing import ENDED, EXPIRED, HELD, MOST_OF_ALL, MOST_OF_GANG, REPLACED
+from scheduler_core.gangs.reservation_lifecycle import GangReservations
 from scheduler_core.model.meta import OwnerReference
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupTopology, PodGroup
 from scheduler_core.queueing.gang_members import RecordedLoss
+from scheduler_core.queueing.gang_registry import Gangs
+from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import MAX_DEMANDS
 from tests.support.builders import node, pod
 from tests.support.gang_preemption import small_node, terminating_pod
 from tests.support.gangs import add_groups, gang_of, group, member, members, settle
+from tests.support.injected_errors import raising
 from tests.support.presence import present
 from tests.support.scheduling import Rig, gang_rig
 from tests.support.tables import table
@@ -95,6 +100,39 @@ async def test_the_room_of_a_lost_member_is_held(lose: Callable[[Rig], None]) ->
     assert "node(s) were reserved for Pod default/train-0" in made.condition.message
     await settle(made, indexed("train-0-again", 0))
     assert made.bound == {"train-0-again": "a"}
+
+
+@table("lose", ("deleted", delete), ("failed", fail), ("terminated", terminate_and_delete))
+@table(
+    "owner, function",
+    ("before the room is held", NodeColumns, "compile_pod"),
+    ("while the room is held", GangReservations, "hold"),
+    ("after the room is held", Gangs, "changed"),
+)
+@pytest.mark.parametrize("faults", [1, 2])
+def test_room_is_held_although_a_change_raised(
+    monkeypatch: pytest.MonkeyPatch, lose: Callable[[Rig], None], owner: type, function: str, faults: int
+) -> None:
+    """A change that is delivered again after an exception holds the room of the lost member."""
+    made = training()
+    lost = running_member(made, 0)
+    errors: list[BaseException] = [MemoryError() for _ in range(faults)]
+    monkeypatch.setattr(owner, function, raising(errors, getattr(owner, function)))
+    with pytest.raises(MemoryError):
+        lose(made)
+    failed = replace(lost, status=replace(lost.status, phase="Failed"))
+    for _ in range(faults):
+        # The informer delivers the newest version until no exception is raised.
+        with suppress(MemoryError):
+            if lose is fail:
+                made.scheduler.feed.pod_updated(lost, failed)
+            else:
+                made.scheduler.feed.pod_deleted(lost)
+    assert not errors
+    assert [each.has_room for each in gang_of(made).lost_members.values()] == [True]
+    assert present(gang_of(made).healing).reason == HELD
+    made.clock.advance(HOLD_SECONDS + 1.0)
+    assert not gang_of(made).lost_members
 
 
 async def test_the_replacement_returns_although_others_are_first_in_the_queue() -> None:
