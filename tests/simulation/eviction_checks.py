@@ -1,8 +1,9 @@
 """Checks of the limits of a profile on preemption victims: their number, and what PodDisruptionBudgets allow.
 
 A decision is correct if each budget allowed the victims beside the pods that terminate already, by what the scheduler
-has received. An eviction that took effect counts even if the process has received neither its response nor its watch
-event. The simulated budgets do not change after evictions, so each limits the pods that terminate at the same time.
+has received and handled. An eviction that took effect counts even if the process has received neither its response nor
+its watch event. The simulated budgets do not change after evictions, so each limits the pods that terminate at the same
+time.
 """
 
 from __future__ import annotations
@@ -112,6 +113,8 @@ class EvictionChecks:
             and pod.metadata.deletion_timestamp is not None
             and not pod.is_terminal
             and pod.metadata.uid not in self.received.leaving
+            # The handling of its deletion raised: the same as one that is received when it is delivered again.
+            and pod.metadata.uid not in self.received.unhandled
         }
         for uid, pod in list(self._evicted.items()):
             now = self.run_state.server.pod(pod.metadata.name)

@@ -254,6 +254,11 @@ class GangChecks:
         """Record that a bind failed, or that its outcome is unknown."""
         self._failed[uid] = None
 
+    def found_pending(self, uid: str) -> None:
+        """Record that a read shows a pod as pending: if its binding cycle runs, its bind failed, whatever raised."""
+        if uid in self._quorums:
+            self._failed[uid] = None
+
     def ended(self, pod: Pod, *, is_bound: bool) -> None:
         """Record that a pod was bound, or has released its reservation."""
         uid = pod.metadata.uid

@@ -136,6 +136,8 @@ class WatchedWriter(KubeWriter):
         pod = await super().read_pod(namespace, name)
         if pod is not None and pod.spec.node_name:
             self.ledger.bound_by_rival(pod.metadata.uid, pod.spec.node_name)
+        elif pod is not None:
+            present(self.ledger.gangs).found_pending(pod.metadata.uid)
         return pod
 
 

@@ -87,13 +87,9 @@ FINAL = {
     "runtime/binding.py:_is_unreserved": "an exception here is one of a plugin that must not fail",
 }
 """Functions at whose calls no exception is injected, with the reason."""
-_BEFORE_A_BIND = frozenset({"cycle/binding_cycle.py:BindingCycle._steps", "cycle/binding_cycle.py:BindingCycle._send"})
+_BEFORE_A_BIND = "cycle/binding_cycle.py:BindingCycle._steps"
 _LATE = frozenset(
-    {
-        "cycle/binding_cycle.py:node_of_rival",
-        "metrics/cycle_recorder.py:CycleRecorder.__init__.<locals>.enter",
-        "runtime/extenders.py:binder_of",
-    }
+    {"cycle/binding_cycle.py:node_of_rival", "metrics/cycle_recorder.py:CycleRecorder.__init__.<locals>.enter"}
 )
 """Calls of :data:`_BEFORE_A_BIND` when the binds of the gang may have been sent: one member fails, as by a 403."""
 
@@ -102,8 +98,7 @@ _BEFORE_A_CHANGE = frozenset(
 )
 """What a feed calls before it handles anything of a change: the same as a change that is delivered later."""
 
-_NAMED_LATE = {name for name in _LATE if "<locals>" not in name}
-NAMES = sorted({*_ROOTS, *_RECOVERY, *FINAL, *_BEFORE_A_CHANGE, *_BEFORE_A_BIND, *_NAMED_LATE})
+NAMES = sorted({*_ROOTS, *_RECOVERY, *FINAL, *_BEFORE_A_CHANGE, _BEFORE_A_BIND, "cycle/binding_cycle.py:node_of_rival"})
 """All functions that this module names."""
 
 Site = tuple[str, str, int]
@@ -206,7 +201,7 @@ def _is_eligible(code: CodeType, caller: CodeType) -> bool:
         return False
     if _name(code) in _BEFORE_A_CHANGE or _name(caller) == "cycle/suspension.py:Suspension.run_or_defer":
         return False
-    if _name(code) in _LATE and _name(caller) in _BEFORE_A_BIND:
+    if _name(code) in _LATE and _name(caller) == _BEFORE_A_BIND:
         return False
     return calling.startswith(_CALLERS) and calling not in PRIMITIVES and _name(caller) not in FINAL
 
