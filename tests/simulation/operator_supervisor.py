@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from scheduler_core.errors import ConfigError
 from scheduler_core.framework.queued_pod import Place
+from scheduler_core.runtime.framework_instance import FrameworkInstance
 from tests.simulation.cluster_objects import one_of
 from tests.simulation.fault_counts import FaultCounts
 from tests.simulation.operator_process import OperatorProcess, ProcessOptions
@@ -163,6 +164,7 @@ class OperatorSupervisor:
         """Make a profile live or withdraw it; after an injected exception again, as the controller of profiles does."""
         if process is not self.process or not self._is_serving:
             return
+        before = process.scheduler.context.profiles.get(name)
         try:
             if name in self.profiles:
                 process.activate((name, self.profiles[name]))
@@ -171,4 +173,9 @@ class OperatorSupervisor:
         except Exception as fault:
             if not is_injected(fault):
                 raise
-            self._loop.call_later(_REPEAT_SECONDS, self._roll_out, process, name)
+            self._loop.call_later(_REPEAT_SECONDS, self._repeat_roll_out, process, name, before)
+
+    def _repeat_roll_out(self, process: OperatorProcess, name: str, before: FrameworkInstance | None) -> None:
+        # The controller changes nothing if what it wants is live.
+        if process.scheduler.context.profiles.get(name) is before:
+            self._roll_out(process, name)
