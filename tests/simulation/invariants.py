@@ -21,7 +21,7 @@ from tests.simulation.pod_groups import PodGroups
 
 # The scheduler reads unconfirmed pods every 5 s, and a read takes a while on a slow processor.
 _READ_DEADLINE_SECONDS = 10.0
-_IN_FLIGHT, _PARKED, _ACTIVE, _GATED = "inFlight", "parked", "active", "gated"
+_IN_FLIGHT, _PARKED, _ACTIVE, _GATED, _FAULTY = "inFlight", "parked", "active", "gated", "errorBackoff"
 
 
 def all_places(queue: SchedulingQueue) -> dict[str, list[str]]:
@@ -57,7 +57,7 @@ def check_now(
     for path, informer in process.informers:
         if informer.sink_errors and not may_feeds_raise:
             yield f"the feed of {path} raised {informer.sink_errors} times"
-    yield from _queue_problems(process, server)
+    yield from _queue_problems(process, server, may_moves_raise=may_feeds_raise)
     now = network.loop.virtual_now
     if process.scheduler.context.suspension.waiting_tasks:
         # Reads take effect after the cycle that waits for an extender; the cycle of a gang may take a minute.
@@ -74,7 +74,7 @@ def _unconfirmed(process: OperatorProcess, before: float) -> Iterator[str]:
             yield f"{uid} is assumed on {placed.info.node_name}, and no read has confirmed it"
 
 
-def _queue_problems(process: OperatorProcess, server: ApiServer) -> Iterator[str]:
+def _queue_problems(process: OperatorProcess, server: ApiServer, *, may_moves_raise: bool) -> Iterator[str]:
     context = process.scheduler.context
     queue, cache = context.queue, context.cache
     # The event loop runs between two slices of a cycle, which may be those in which its pod is rejected and requeued.
@@ -108,7 +108,9 @@ def _queue_problems(process: OperatorProcess, server: ApiServer) -> Iterator[str
         is_moving = is_on and (queue.find(uid) is not None or bool(context.suspension._deferred))
         if uid not in places and placed is None and not is_moving and _is_pending(server, pod):
             yield f"{uid} is pending, and is not in the queue"
-        is_tried = is_on and places.get(uid) in ([_PARKED], [_ACTIVE], [_GATED])
+        is_tried = is_on and (
+            places.get(uid) in ([_PARKED], [_ACTIVE], [_GATED]) or (may_moves_raise and places.get(uid) == [_FAULTY])
+        )
         if uid in places and placed is not None and places[uid] != [_IN_FLIGHT] and not is_tried:
             # A gang's cycle that waits for an extender continues when its profile is deleted, edited or created again.
             yield f"{uid} is assumed on {placed.info.node_name}, and is {places[uid][0]} in the queue"
