@@ -11,7 +11,7 @@ SOURCES := scheduler_core operator hack tests examples benchmarks
 PRESENT := $(shell for d in $(SOURCES); do [ -n "$$(find $$d -name '*.py' -print -quit 2>/dev/null)" ] && echo $$d; done)
 PYTEST_ARGS ?=
 # More workers than processors: tests on the control plane wait most of the time. WORKERS=0 runs all tests in one process.
-WORKERS ?= 3
+WORKERS ?= 4
 comma := ,
 
 export UV_PYTHON_DOWNLOADS := never

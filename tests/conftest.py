@@ -144,10 +144,11 @@ def _part(item: pytest.Item) -> int:
 
 
 def _shuffle(items: list[pytest.Item], seed: int) -> None:
-    """Shuffle modules and the tests of each module, which share fixtures."""
+    """Shuffle modules, and the tests of each module that is not marked in_order."""
+    places = {item: place for place, item in enumerate(items)}
     random.Random(seed).shuffle(items)
     modules = {path: position for position, path in enumerate(dict.fromkeys(item.path for item in items))}
-    items.sort(key=lambda item: modules[item.path])
+    items.sort(key=lambda item: (modules[item.path], places[item] if item.get_closest_marker("in_order") else 0))
 
 
 @pytest.hookimpl(optionalhook=True)

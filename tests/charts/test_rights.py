@@ -41,7 +41,7 @@ from tests.support.live_gangs import LABEL, VERSION, LiveGangs
 from tests.support.operator_process import OperatorProcess
 from tests.support.tables import table
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300), pytest.mark.in_order]
 
 # The pattern is longer than "forbidden", because a server without streamed lists uses that word about a field.
 _REFUSED = re.compile(r"HTTP 403|is forbidden: User|not enough permissions")

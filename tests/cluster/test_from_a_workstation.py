@@ -30,7 +30,7 @@ from scheduler_core.recording.record_file import RecordReader
 from tests.support.operator_process import OperatorProcess
 from tests.support.tables import table
 
-pytestmark = [pytest.mark.cluster, pytest.mark.kwok, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster, pytest.mark.kwok, pytest.mark.timeout(300), pytest.mark.in_order]
 ROOT = Path(__file__).resolve().parents[2]
 NAMESPACE = "bayplan-system"
 PODS = ("bayplan-6f7c-x", "bayplan-6f7c-y")

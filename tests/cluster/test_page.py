@@ -20,7 +20,7 @@ from hack.controlplane.schedulers import install_crds
 from tests.cluster.test_explain import PROFILE, node, pod_of_profile
 from tests.support.operator_process import OperatorProcess
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.in_order]
 GRANT_SECONDS = 60.0
 NAMESPACE = "page-test"
 

@@ -26,6 +26,8 @@ from tests.image.pod_mounts import PodMounts
 from tests.support.namespaces import new_namespace
 from tests.support.tables import table
 
+pytestmark = pytest.mark.in_order
+
 _PODS = ("one", "two", "three")
 _ANYWHERE = "0.0.0.0"  # noqa: S104 - the chart's address; the test replaces it by loopback
 
