@@ -128,9 +128,10 @@ class GangReservations:
         """Activate a pod that the reservations of these gangs made unschedulable, when one of them ends."""
         for reservation in (held for key in by if (held := self.by_gang.get(key)) is not None):
             uids = reservation.rejected
-            uids.add(uid)
+            uids[uid] = None
             if len(uids) > reservation.max_rejected:
-                uids.intersection_update([each for each in uids if self._queue.find(each) is not None])
+                for gone in [each for each in uids if self._queue.find(each) is None]:
+                    del uids[gone]
                 reservation.max_rejected = 2 * max(len(uids), reservation.max_rejected // 2)
 
     def rejected(self, uids: Collection[str]) -> tuple[tuple[GroupKey, tuple[str, ...]], ...]:

@@ -125,7 +125,8 @@ class Reservation:
         priority: Priority of the gang; pods of higher priority are not blocked.
 
     Attributes:
-        rejected: UIDs of pods that the reservation may have made unschedulable.
+        rejected: UIDs of pods that the reservation may have made unschedulable, as keys in the order in which they are
+            activated; the order of a set differs between processes.
         number: Number of the reservation in the order in which they began.
         max_rejected: Size of ``rejected`` at which pods that have left the queue are dropped.
         rows: Rows of its nodes, ascending, as of the last refresh.
@@ -138,7 +139,7 @@ class Reservation:
         self.priority = priority
         self.plan = plan
         self.number = 0
-        self.rejected: set[str] = set()
+        self.rejected: dict[str, None] = {}
         self.max_rejected = 1024
         self._nodes = nodes
         self._names = plan.node_names
