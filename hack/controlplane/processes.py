@@ -26,6 +26,8 @@ RECORDS_FILE = "processes.json"
 
 _CLOCK_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
+_STOP_SECONDS = 10.0
+
 # argv: parent's pid, program, its arguments. If the parent died before prctl, no signal would follow.
 _TIED_TO_PARENT = """
 import ctypes, os, signal, sys
@@ -120,8 +122,22 @@ class Process:
         return self._usage()[1]
 
     def pause(self) -> None:
-        """Freeze it: its connections stay open and get no answer."""
+        """Freeze it: its connections stay open and get no answer.
+
+        Returns when all threads are stopped: on a busy machine, one may answer until another has received the signal.
+        """
         self._signal(signal.SIGSTOP)
+        deadline = time.monotonic() + _STOP_SECONDS
+        while not self._is_stopped() and time.monotonic() < deadline:
+            time.sleep(0.001)
+
+    def _is_stopped(self) -> bool:
+        threads = Path(f"/proc/{self._popen.pid}/task").glob("*/stat")
+        try:
+            # The state is the first field after the name, which is in parentheses.
+            return all(thread.read_text().rpartition(")")[2].split()[0] in "TXZ" for thread in threads)
+        except (FileNotFoundError, ProcessLookupError):
+            return False  # a thread has just ended
 
     def resume(self) -> None:
         self._signal(signal.SIGCONT)
