@@ -31,7 +31,7 @@ from scheduler_core.devices.device_state import CounterBalance, NodeDevices, Pos
 from scheduler_core.devices.requests import ClaimPlan, RequestPlan, RequestTerms
 from scheduler_core.devices.selector_cache import DerivationFailure, Derived, Reads, SelectorCache
 from scheduler_core.errors import AllocationError, AllocationTimeoutError
-from scheduler_core.model.devices import MAX_RESULTS, DeviceAttribute, DeviceConstraint
+from scheduler_core.model.devices import MAX_RESULTS, DeviceConstraint
 from scheduler_core.step_counter import StepCounter
 
 Size = tuple[Mapping[str, int], Mapping[str, int]]
@@ -241,7 +241,7 @@ class DeviceSearch:
             for plan in plans
             for request in plan.requests
             for terms in request.terms
-        ) and (values.are_sets or not _has_lists_that_differ(node, plans, values))
+        )
         # A device that is taken although too few remain can end the attempt in an error.
         self._ends_early = not any(row.has_derivation_errors for row in node.rows)
         self.steps = 0
@@ -406,26 +406,6 @@ class DeviceSearch:
         if self._best_fit is None:
             return solution
         return replace(solution, size=self._best_fit.total(self._state.node, chain.from_iterable(taken)))
-
-
-def _has_lists_that_differ(node: NodeDevices, plans: Sequence[ClaimPlan], values: AttributeValues) -> bool:
-    """Return whether a device has a list for an attribute that must differ, without list-typed attributes.
-
-    Such a device can be the first of a constraint, but follows no other one. Of two devices of equal behaviour, before
-    and after a third one, another request may then take only one.
-    """
-    reads = {
-        (terms, name)
-        for plan in plans
-        for name in {each.distinct_attribute for each in plan.claim.spec.devices.constraints if each.distinct_attribute}
-        for request in plan.requests
-        for terms in request.terms
-    }
-    if not reads:
-        return False
-    records = [record.facts for pool in node.pools for record in pool.records]
-    found = (values.read(terms, name, facts) for terms, name in reads for facts in records)
-    return any(isinstance(each, DeviceAttribute) and each.scalar is None for each in found)
 
 
 _LIST = ("list", None)
