@@ -125,10 +125,15 @@ class Process:
         """Freeze it: its connections stay open and get no answer.
 
         Returns when all threads are stopped: on a busy machine, one may answer until another has received the signal.
+
+        Raises:
+            ProcessFailed: A thread still runs after ten seconds.
         """
         self._signal(signal.SIGSTOP)
         deadline = time.monotonic() + _STOP_SECONDS
-        while not self._is_stopped() and time.monotonic() < deadline:
+        while not self._is_stopped():
+            if time.monotonic() > deadline:
+                raise ProcessFailed(f"{self.command.name} does not stop within {_STOP_SECONDS:.0f} s of SIGSTOP")
             time.sleep(0.001)
 
     def _is_stopped(self) -> bool:

@@ -142,6 +142,7 @@ class Suspension:
         try:
             take()
         except Exception:
+            # The second exception of one change: its owner delivers it again, and the later changes are still applied.
             log.exception("a change that arrived while a cycle was suspended could not be applied; please report it")
             if on_error is not None:
                 on_error()

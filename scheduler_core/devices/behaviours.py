@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from scheduler_core.devices.constraints import AttributePatterns, AttributeValues, PoolValues
+from scheduler_core.devices.constraints import LIST, AttributePatterns, AttributeValues, PoolValues
 from scheduler_core.devices.pools import PoolView
 from scheduler_core.devices.records import Amount, CapacityError, DeviceFeatures, DeviceRecord, consumed_capacity
 from scheduler_core.devices.requests import ClaimPlan, RequestTerms, plan_key
@@ -101,20 +101,22 @@ class Behaviour:
     """Behaviour of devices towards all requests of a plan, by the number of the terms.
 
     Devices of one pool have equal numbers if they are equal in the attributes that constraints read, too.
+    ``has_list``: one of these attributes is a list, which equals no other value (without list-typed attributes).
     """
 
-    __slots__ = ("assessments", "is_relevant", "number")
+    __slots__ = ("assessments", "has_list", "is_relevant", "number")
 
-    def __init__(self, number: int, assessments: tuple[Assessment, ...]) -> None:
+    def __init__(self, number: int, assessments: tuple[Assessment, ...], *, has_list: bool = False) -> None:
         self.number = number
         self.assessments = assessments
+        self.has_list = has_list
         self.is_relevant = any(one.is_selected or one.error is not None for one in assessments)
 
 
 class BehaviourRow:
     """Behaviours of the devices of a pool; pools of one row have equal devices for the plan."""
 
-    __slots__ = ("behaviours", "has_derivation_errors", "has_errors", "number")
+    __slots__ = ("behaviours", "has_derivation_errors", "has_errors", "has_lists", "number")
 
     def __init__(self, number: int, behaviours: tuple[Behaviour, ...]) -> None:
         self.number = number
@@ -127,6 +129,7 @@ class BehaviourRow:
         self.has_derivation_errors = self.has_errors and any(
             one.has_derivation_error for each in behaviours for one in each.assessments
         )
+        self.has_lists = any(each.has_list for each in behaviours)
 
 
 class BehaviourTable:
@@ -277,10 +280,12 @@ class BehaviourTable:
             if not base.is_relevant:
                 found.append(base)
                 continue
-            key = (base.number, *self._patterns.of(record.facts, numbers))
+            pattern = self._patterns.of(record.facts, numbers)
+            key = (base.number, *pattern)
             behaviour = self._by_values.get(key)
             if behaviour is None:
-                behaviour = self._by_values[key] = Behaviour(next(self._numbers), base.assessments)
+                has_list = LIST in pattern
+                behaviour = self._by_values[key] = Behaviour(next(self._numbers), base.assessments, has_list=has_list)
             found.append(behaviour)
         return tuple(found)
 

@@ -130,7 +130,7 @@ PoolValues = tuple[tuple[Hashable, ...], ...]
 Numbers = list[dict[Hashable, int]]
 """Numbers of the values of each attribute."""
 
-_FAILED, _ABSENT, _LIST = -3, -2, -1
+_FAILED, _ABSENT, LIST = -3, -2, -1
 """Instead of the number of a value: it cannot be derived, the attribute is absent, or a list, which equals nothing."""
 
 
@@ -180,7 +180,7 @@ class AttributePatterns:
         if self._values.are_sets:
             return tuple([index.setdefault(each, len(index)) for each in attribute.elements])
         value = attribute.scalar
-        return _LIST if value is None else index.setdefault(value, len(index))
+        return LIST if value is None else index.setdefault(value, len(index))
 
     def values(self, devices: Iterable[SelectedFacts]) -> PoolValues:
         numbers = self.numbers()

@@ -234,11 +234,14 @@ class DeviceSearch:
         self._for_all = for_all
         self._stack: list[_Frame] = []
         self._failed: set[Hashable] = set()
-        # A constraint over a request in mode All ends the attempt in an error or not, depending on which of its devices
-        # is in use: devices of equal behaviour are not interchangeable then.
+        # Devices of equal behaviour are not interchangeable in two cases. A constraint over a request in mode All ends
+        # the attempt in an error or not, depending on which of its devices is in use. And where values must differ, only
+        # the first device may have a list, so that the order of the others counts.
+        has_lists = any(row.has_lists for row in node.rows)
         self._is_symmetric = not any(
-            terms.takes_all and plan.claim.spec.devices.constraints
+            terms.takes_all or (has_lists and constraint.distinct_attribute is not None)
             for plan in plans
+            for constraint in plan.claim.spec.devices.constraints
             for request in plan.requests
             for terms in request.terms
         )

@@ -135,6 +135,7 @@ class ProfileTable:
             for name in replaced:
                 self._on_change(name)
         except Exception:
+            # Of the queue or a plugin, whatever it is: the last good revisions stay live, and the caller repeats the swap.
             for name, old in replaced.items():
                 if old is None:
                     self.live.pop(name, None)
@@ -144,5 +145,6 @@ class ProfileTable:
                 try:
                     self._on_change(name)
                 except Exception:
+                    # The other names must be reported all the same; the first exception is raised below.
                     log.exception("undoing a change of profile %s failed; the change is repeated", name)
             raise

@@ -446,3 +446,18 @@ def test_finds_what_the_plain_recursion_finds_for_attributes(data: st.DataObject
         expected = plain_attributes(requested, slices, use, node, lists=lists)
         event(f"outcome {'found' if isinstance(expected, list) else expected}")
         assert outcome(partial(found.find, node, {})) == expected
+
+
+def test_a_list_that_must_differ_is_taken_first() -> None:
+    """Without list-typed attributes, only the first device may have a list: equal devices are not interchangeable."""
+    links: tuple[Body, ...] = ({"link": {"ints": [1]}}, {"link": {"int": 1}}, {"link": {"ints": [1]}}, {}, {})
+    shared: Body = {"allowMultipleAllocations": True, "capacity": {"memory": {"value": "2"}}}
+    rows = [device(f"d{index}", "a", attributes=link, **shared) for index, link in enumerate(links)]
+    slices = [slice_of(rows, name="n0", node="n0", pool="n0")]
+    constraints = [{"distinctAttribute": LINK, "requests": ["r0/a0", "r1"]}]
+    requested = [claim(exactly("r0"), exactly("r1", count=2), name="c0", constraints=constraints)]
+    features = DeviceFeatures(list_type_attributes=False, derived_attributes=True)
+    found = allocator(cluster(*slices, features=features), requested)
+    expected = plain_attributes(requested, slices, PlainUse(), "n0", lists=False)
+    assert isinstance(expected, list)
+    assert outcome(partial(found.find, "n0", {})) == expected
