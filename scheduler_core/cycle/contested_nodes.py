@@ -111,7 +111,7 @@ class ContestedNodes:
             # A first list does not show which pod came last.
             return
         name = info.node_name
-        if not _exceeded(self._columns, info) or (self._held and not self._exceeds_without_held(info)):
+        if not self._exceeds_without_held(info):
             if name in self.avoided:
                 # The rival still binds pods there, though this one fits.
                 self.avoided[name] = self._clock.now() + self._avoided_seconds
@@ -154,10 +154,9 @@ class ContestedNodes:
 
         The next one is not held: a rival that binds at once would get all room otherwise.
         """
-        if info.row == NO_ROW or not _fills(self._columns, info):
-            yield None
-            return
-        is_held, self._is_held_next = self._is_held_next, not self._is_held_next
+        is_held = False
+        if info.row != NO_ROW and _fills(self._columns, info):
+            is_held, self._is_held_next = self._is_held_next, not self._is_held_next
         if not is_held:
             yield None
             return

@@ -12,7 +12,6 @@ Follows kube-scheduler v1.37.1, ``pkg/scheduler/framework/plugins/noderesources/
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -21,7 +20,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from scheduler_core.devices.allocator import ClassCounts, class_expressions
-from scheduler_core.devices.selector_cache import Expressions
+from scheduler_core.devices.selector_cache import Expressions, SizedCache
 from scheduler_core.framework.extension_points import Scores
 from scheduler_core.kernels.resource_scores import CachedScores, ResourceUse, RowUse
 from scheduler_core.model.devices import DeviceClass
@@ -217,13 +216,12 @@ class _CountedDevices:
 class DeviceUses:
     """Use of resources that device classes may serve."""
 
-    __slots__ = ("_counted", "_counts", "_max_classes", "_nodes")
+    __slots__ = ("_counted", "_counts", "_nodes")
 
     def __init__(self, nodes: NodeColumns, max_classes: int = _MAX_CLASSES) -> None:
-        self._max_classes = max_classes
         self._nodes = nodes
         self._counts = ClassCounts(nodes.devices.hardware, max_classes)
-        self._counted: OrderedDict[Expressions, _CountedDevices] = OrderedDict()
+        self._counted: SizedCache[Expressions, _CountedDevices] = SizedCache(max_classes)
 
     def uses(self, demand: Demand, rows: Rows) -> list[ResourceUse]:
         """Return :func:`resource_uses` with devices in place of resources that a node does not offer."""
@@ -248,10 +246,7 @@ class DeviceUses:
         expressions = class_expressions(device_class)
         found = self._counted.get(expressions)
         if found is None:
-            found = self._counted[expressions] = _CountedDevices(self._nodes)
-            if len(self._counted) > self._max_classes:
-                self._counted.popitem(last=False)
-        else:
-            self._counted.move_to_end(expressions)
+            found = _CountedDevices(self._nodes)
+            self._counted.put(expressions, found)
         found.refresh(self._counts, device_class)
         return found

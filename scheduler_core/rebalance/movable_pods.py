@@ -84,10 +84,10 @@ class MovablePods:
         pod = info.pod
         if is_daemon(pod):
             return "it is a static pod or one of a DaemonSet"
-        owner = next((owner.uid for owner in pod.metadata.owner_references if owner.controller), None)
+        owner = pod.metadata.controller
         if owner is None:
             return "it has no controller that replaces it"
-        if len(owner) > LONGEST_OWNER:
+        if len(owner.uid) > LONGEST_OWNER:
             return f"the UID of its controller is longer than {LONGEST_OWNER} characters, so that none has it"
         if len(info.requests.fit) > MOST_REQUESTS:
             return f"it requests more than {MOST_REQUESTS} resources"
