@@ -235,8 +235,8 @@ class DeviceSearch:
         self._stack: list[_Frame] = []
         self._failed: set[Hashable] = set()
         # Devices of equal behaviour are not interchangeable in two cases. A constraint over a request in mode All ends
-        # the attempt in an error or not, depending on which of its devices is in use. And where values must differ, only
-        # the first device may have a list, so that the order of the others counts.
+        # the attempt in an error or not, depending on which of its devices is in use. And where values must differ,
+        # only the first device may have a list, so that the order of the others counts.
         has_lists = any(row.has_lists for row in node.rows)
         self._is_symmetric = not any(
             terms.takes_all or (has_lists and constraint.distinct_attribute is not None)

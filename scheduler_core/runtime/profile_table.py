@@ -135,7 +135,7 @@ class ProfileTable:
             for name in replaced:
                 self._on_change(name)
         except Exception:
-            # Of the queue or a plugin, whatever it is: the last good revisions stay live, and the caller repeats the swap.
+            # The queue or a plugin may raise anything: the last good revisions stay live; the caller repeats the swap.
             for name, old in replaced.items():
                 if old is None:
                     self.live.pop(name, None)
