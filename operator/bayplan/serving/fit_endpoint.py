@@ -95,13 +95,12 @@ class Sender:
     """Sender of a request that is being answered; its body had arrived at ``since``, by the monotonic clock."""
 
     caller: Caller
-    request: web.Request
     since: float
 
     @property
     def is_gone(self) -> bool:
         """Whether the connection was cut: the handler runs on, although the response cannot be sent."""
-        return self.request.transport is None
+        return self.caller.request.transport is None
 
 
 class FitEndpoint:
@@ -128,7 +127,7 @@ class FitEndpoint:
         body = await self._body(request)
         if isinstance(body, web.Response):
             return body
-        sender = Sender(caller, request, monotonic())
+        sender = Sender(caller, monotonic())
         found = await self._in_place(partial(self._given, body, sender))
         if isinstance(found, web.Response):
             return found
