@@ -252,11 +252,7 @@ class Simulation:
                 # An exception ends the profile function that raised it.
                 self._errors.arm()
             await asyncio.sleep(min(_CHECK_INTERVAL_SECONDS, at - self.loop.virtual_now))
-            self._check(self._check_now())
-            self._check(check_gangs_now(self.supervisor))
-            self._check(check_trees_now(self.supervisor))
-            self._check(self._owners.owned.check())
-            self._check(self._check_reservations())
+            self._check_all()
 
     async def _finish(self) -> None:
         """Remove all faults, wait until nothing changes, and check."""
@@ -276,11 +272,7 @@ class Simulation:
         before: tuple[object, ...] = ()
         for _ in range(int(_IDLE_TIMEOUT_SECONDS / _IDLE_CHECK_INTERVAL_SECONDS)):
             await asyncio.sleep(_IDLE_CHECK_INTERVAL_SECONDS)
-            self._check(self._check_now())
-            self._check(check_gangs_now(self.supervisor))
-            self._check(check_trees_now(self.supervisor))
-            self._check(self._owners.owned.check())
-            self._check(self._check_reservations())
+            self._check_all()
             if self._outcome.problems:
                 return
             now = self._fingerprint()
@@ -307,9 +299,13 @@ class Simulation:
             return ()
         return reservations.check_idle(process) if is_idle else reservations.check_now(process)
 
-    def _check_now(self) -> Iterable[str]:
+    def _check_all(self) -> None:
         may_feeds_raise = self._errors is not None
-        return check_now(self.supervisor, self.network, self.server, may_feeds_raise=may_feeds_raise)
+        self._check(check_now(self.supervisor, self.network, self.server, may_feeds_raise=may_feeds_raise))
+        self._check(check_gangs_now(self.supervisor))
+        self._check(check_trees_now(self.supervisor))
+        self._check(self._owners.owned.check())
+        self._check(self._check_reservations())
 
     def _fingerprint(self) -> tuple[object, ...]:
         """Return a value that changes while the cluster or the scheduler changes."""

@@ -12,7 +12,7 @@ from scheduler_core.model.devices import ResourceClaim, ResourceClaimStatus
 from scheduler_core.model.pod import Pod
 from tests.support.builders import pod
 from tests.support.devices import DRIVER, claim, device, exactly, slice_of, using, with_reserved
-from tests.support.gang_devices import device_rig, report
+from tests.support.gang_devices import claimant, device_rig, gang, report
 from tests.support.gang_preemption import small_node
 from tests.support.recording_claim_writer import RecordingClaimWriter
 from tests.support.scheduling import DEFAULT_NAME, Rig
@@ -72,3 +72,28 @@ def shared_by_two(*, devices: bool) -> tuple[Rig, RecordingClaimWriter, Sequence
     report(made, writer, small_node("a"), slice_of([device("d0")], node="a"), held("shared", "d0", "v0", "v1"))
     report(made, writer, *victims, claim(exactly("r"), name="own"), pending("high", "own"))
     return made, writer, victims
+
+
+def full(nodes: str = "a", *, devices: bool = True) -> tuple[Rig, RecordingClaimWriter]:
+    """Return a scheduler and nodes with one device, which pod ``v-NODE`` of priority 0 uses with claim ``of-NODE``."""
+    made, writer = served(devices=devices)
+    for name in nodes:
+        report(made, writer, small_node(name, 8), slice_of([device("d0")], node=name))
+        report(made, writer, held(f"of-{name}", "d0", f"v-{name}", pool=name), holder(f"v-{name}", name, f"of-{name}"))
+    return made, writer
+
+
+def free(made: Rig, writer: RecordingClaimWriter, node: str = "a") -> None:
+    """End the pod that uses the device of a node."""
+    name = f"of-{node}"
+    made.scheduler.feed.pod_deleted(holder(f"v-{node}", node, name))
+    deallocate(made, writer, name)
+
+
+def gang_without_devices(*, devices: bool) -> tuple[Rig, RecordingClaimWriter]:
+    """Return a gang of two of higher priority than the pods that use the devices of nodes ``a`` and ``b``."""
+    made, writer = full("ab", devices=devices)
+    gang(made, 2)
+    for number in range(2):
+        report(made, writer, *claimant(f"train-{number}", exactly("r"), priority=2, requests={"cpu": "100m"}))
+    return made, writer

@@ -15,7 +15,7 @@ from bayplan.explanation.documents import Explanation
 from bayplan.explanation.rendering import RENDERERS, read_explanation
 
 from tests.support.builders import node, pod
-from tests.support.device_preemption import end_victims, held, holder, idle, pending, served, shared_by_two
+from tests.support.device_preemption import end_victims, gang_without_devices, idle, pending, shared_by_two
 from tests.support.devices import (
     DRIVER,
     allocated_claim,
@@ -27,8 +27,7 @@ from tests.support.devices import (
     using,
     with_reserved,
 )
-from tests.support.gang_devices import claimant, gang, report
-from tests.support.gang_preemption import small_node
+from tests.support.gang_devices import report
 from tests.support.presence import present
 from tests.support.scheduling import default_rig
 
@@ -40,7 +39,7 @@ def explanation_of(
 ) -> Explanation:
     """Return the explanation of a pod that needs an h100 on a node with devices of these models, the first in use."""
     made = default_rig(node("n0"), node("n1"))
-    objects = made.context.cache.columns.devices
+    objects = made.columns.devices
     objects.assign(device_class("gpu", f'device.driver == "{DRIVER}"'))
     objects.assign(slice_of([device(f"d{number}", model) for number, model in enumerate(models)]))
     objects.assign(with_reserved(allocated_claim({"device": "d0"}), "train-0"))
@@ -153,13 +152,7 @@ async def test_an_explanation_names_the_pod_for_which_devices_are_held() -> None
 
 @pytest.mark.parametrize("devices", [False, True])
 def test_the_explanation_of_a_gang_names_the_holders(devices: bool) -> None:
-    made, writer = served(devices=devices)
-    gang(made, 2)
-    for name in ("a", "b"):
-        report(made, writer, small_node(name, 4), slice_of([device("d0")], node=name))
-        report(made, writer, held(f"c-{name}", "d0", f"v-{name}", pool=name), holder(f"v-{name}", name, f"c-{name}"))
-    for number in range(2):
-        report(made, writer, *claimant(f"train-{number}", exactly("r"), priority=2, requests={"cpu": "100m"}))
+    made, _ = gang_without_devices(devices=devices)
     (found,) = made.queue.gangs
     preemption = present(explain_gang(made.scheduler, found).preemption)
     if devices:

@@ -166,13 +166,19 @@ class BeginWrites:
         self.cluster.evict = evict_pod  # type: ignore[method-assign]
 
 
-async def test_a_begin_that_cannot_be_written(cluster: PlannedCluster) -> None:
-    """The moves that begin at the same time stay in the status, so that a restart resumes them."""
+async def begun(cluster: PlannedCluster, *, fails: bool = False) -> BeginWrites:
+    """Plan the moves of three pods, and return when the write that begins them waits."""
     cluster.rig.add(*(movable(f"p{number}", "a") for number in range(3)))
-    writes = BeginWrites(cluster, fails=True)
+    writes = BeginWrites(cluster, fails)
     writes.install()
     plan(cluster, 3)
     await cluster.until(lambda: writes.has_begun)
+    return writes
+
+
+async def test_a_begin_that_cannot_be_written(cluster: PlannedCluster) -> None:
+    """The moves that begin at the same time stay in the status, so that a restart resumes them."""
+    writes = await begun(cluster, fails=True)
     await cluster.until_later(3)
     writes.gate.set()
     await cluster.until_phase("Completed")
@@ -188,11 +194,7 @@ async def test_a_begin_that_cannot_be_written(cluster: PlannedCluster) -> None:
 )
 async def test_a_change_while_moves_begin(cluster: PlannedCluster, change: Any) -> None:
     """No pod is evicted, although the writes that begin the moves succeed later."""
-    cluster.rig.add(*(movable(f"p{number}", "a") for number in range(3)))
-    writes = BeginWrites(cluster)
-    writes.install()
-    plan(cluster, 3)
-    await cluster.until(lambda: writes.has_begun)
+    writes = await begun(cluster)
     await cluster.until_later(3)
     change(cluster)
     writes.gate.set()
@@ -205,11 +207,7 @@ async def test_a_change_while_moves_begin(cluster: PlannedCluster, change: Any) 
 
 async def test_a_move_that_fails_while_another_one_begins(cluster: PlannedCluster) -> None:
     """The pod whose move is written at that time is not evicted."""
-    cluster.rig.add(*(movable(f"p{number}", "a") for number in range(3)))
-    writes = BeginWrites(cluster)
-    writes.install()
-    plan(cluster, 3)
-    await cluster.until(lambda: writes.has_begun)
+    writes = await begun(cluster)
     cluster.error = WriteTimeoutError("no response")
     writes.gate.set()
     status = await cluster.until_phase("Stopped")

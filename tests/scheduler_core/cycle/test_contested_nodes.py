@@ -326,7 +326,7 @@ async def test_a_held_pod_gives_up_room_that_a_rival_takes() -> None:
     made.clock.advance(HELD_SECONDS)
     assert not await ours.task
     assert len(made.writer.bindings) == binds
-    assert not is_overcommitted(made.context.cache.columns, "free")
+    assert not is_overcommitted(made.columns, "free")
     assert (made.context.contested.counts, contested_names(made)) == (counts, ["busy"])
     waits = pod("ours", requests={"cpu": "1"})
     assert made.place_of(waits) == "errorBackoff"

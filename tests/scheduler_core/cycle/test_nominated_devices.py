@@ -11,7 +11,7 @@ from scheduler_core.framework.queued_pod import Place
 from scheduler_core.model.node import NodeSpec
 from scheduler_core.model.pod import Pod
 from scheduler_core.snapshot.pod_info import PodInfo
-from tests.support.device_preemption import deallocate, held, holder, idle, pending, served
+from tests.support.device_preemption import deallocate, free, full, held, holder, idle, pending, served
 from tests.support.devices import claim, device, exactly, slice_of, using
 from tests.support.gang_devices import report
 from tests.support.gang_preemption import evicted, small_node
@@ -19,15 +19,6 @@ from tests.support.gangs import group, member
 from tests.support.presence import present
 from tests.support.recording_claim_writer import RecordingClaimWriter
 from tests.support.scheduling import Rig
-
-
-def full(nodes: str = "a") -> tuple[Rig, RecordingClaimWriter]:
-    """Return a scheduler that preempts for devices, with nodes of one device, which a pod of priority 0 uses."""
-    made, writer = served(devices=True)
-    for name in nodes:
-        report(made, writer, small_node(name, 8), slice_of([device("d0")], node=name))
-        report(made, writer, held(f"of-{name}", "d0", f"v-{name}", pool=name), holder(f"v-{name}", name, f"of-{name}"))
-    return made, writer
 
 
 def create(made: Rig, writer: RecordingClaimWriter, name: str, priority: int) -> None:
@@ -45,13 +36,6 @@ def gang_member(made: Rig, writer: RecordingClaimWriter, priority: int) -> Pod:
 
 def devices_of(made: Rig) -> NominatedDevices:
     return present(made.scheduler.cycles.freed.devices)
-
-
-def free(made: Rig, writer: RecordingClaimWriter, node: str = "a") -> None:
-    """End the pod that uses the device of a node."""
-    name = f"of-{node}"
-    made.scheduler.feed.pod_deleted(holder(f"v-{node}", node, name))
-    deallocate(made, writer, name)
 
 
 async def test_a_gang_counts_by_the_priority_of_its_group() -> None:

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from tests.support.device_preemption import deallocate, end_victims, held, holder, idle, pending, served, shared_by_two
+from tests.support.device_preemption import (
+    deallocate,
+    end_victims,
+    free,
+    gang_without_devices,
+    held,
+    holder,
+    idle,
+    pending,
+    served,
+    shared_by_two,
+)
 from tests.support.devices import claim, device, exactly, slice_of, with_group
 from tests.support.gang_devices import claimant, gang, report
 from tests.support.gang_preemption import evicted, small_node
@@ -219,19 +230,12 @@ async def test_no_devices_are_held_for_a_nominated_pod_whose_profile_does_not_pr
 
 
 async def test_freed_devices_are_held_for_the_members_of_a_gang() -> None:
-    made, writer = served(devices=True)
-    gang(made, 2)
-    for name in ("a", "b"):
-        report(made, writer, small_node(name, 4), slice_of([device("d0")], node=name))
-        report(made, writer, held(f"c-{name}", "d0", f"v-{name}", pool=name), holder(f"v-{name}", name, f"c-{name}"))
-    for number in range(2):
-        report(made, writer, *claimant(f"train-{number}", exactly("r"), priority=2, requests={"cpu": "100m"}))
+    made, writer = gang_without_devices(devices=True)
     async with made.running():
         await idle(made)
         assert evicted(made) == {"v-a", "v-b"}
         for name in ("a", "b"):
-            made.scheduler.feed.pod_deleted(holder(f"v-{name}", name, f"c-{name}"))
-            deallocate(made, writer, f"c-{name}")
+            free(made, writer, name)
         for number in range(3):
             report(made, writer, claim(exactly("r"), name=f"low-{number}"))
             report(made, writer, pending(f"low-{number}", f"low-{number}", priority=1))
