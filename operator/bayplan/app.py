@@ -26,6 +26,7 @@ from bayplan.configuration.configuration_file import RunConfiguration
 from bayplan.kube.credentials import from_kubeconfig, from_service_account
 from bayplan.kube.leader_election import LeaderElection, LeadershipLostError, other_leader
 from bayplan.kube.served_apis import CLAIMS
+from bayplan.kube.timing import wait_at_most
 from bayplan.process.garbage_collection import CollectorPause
 from bayplan.profiles.profile_sources import INITIAL_PROFILES
 from bayplan.settings.operator_settings import Settings, runs_in_cluster
@@ -136,9 +137,7 @@ class Operator:
         """Start the HTTP server when scheduling leaves time for it, or at its deadline."""
         server = self._parts.http
         if server is not None:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_SERVE_SECONDS):
-                    await self._may_serve.wait()
+            await wait_at_most(self._may_serve, _SERVE_SECONDS)
             await server.start()
             log.info("Serving /livez, /readyz and /metrics on port %d", server.port)
             if self._settings.serve_page:

@@ -5,7 +5,6 @@ The numbers of pods of a plan are those of the present state and of the moves th
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
@@ -20,12 +19,9 @@ from bayplan.page.page_sources import PageSources, Panel, Turns
 from bayplan.profiles.profile_status import ProfileReading
 from bayplan.profiles.revision_store import StoredRevision
 from bayplan.profiles.rollback import changes, unified_diff
-from bayplan.rebalancing.plan_documents import NodePodCounts
+from bayplan.rebalancing.plan_documents import NodePodCounts, node_changes
 from bayplan.reservations.reservation_list import ListedReservation
 from bayplan.resources.resource_model import format_time
-from scheduler_core.rebalance.movable_pods import counts_for_node
-from scheduler_core.snapshot.node_columns import NodeColumns
-from scheduler_core.snapshot.pod_info import NO_ROW
 
 # -- profiles ---------------------------------------------------------------------------------------------------------
 
@@ -261,25 +257,8 @@ class PlansPanel(Panel):
             return Plans()
         found = list[ShownPlan]()
         for state in plan_states(self._sources.plans(), _MOVES):
-            nodes = _changes(self._sources.scheduler.context.cache.columns, state)
+            moves = () if state.phase in _ENDED else (each for each in state.moves if each.state in _TO_BE_MADE)
+            nodes = node_changes(self._sources.scheduler.context.cache.columns, moves, _NODES)
             found.append(ShownPlan(state, nodes, f"kubectl get rebalanceplan {state.name} -o yaml"))
             await turns.pause_if_due()
         return Plans(tuple(found), is_served=True)
-
-
-def _changes(nodes: NodeColumns, state: PlanState) -> tuple[NodePodCounts, ...]:
-    change = Counter[str]()
-    for move in () if state.phase in _ENDED else state.moves:
-        if move.state in _TO_BE_MADE:
-            change[move.source] -= 1
-            change[move.target] += 1
-    return tuple(
-        NodePodCounts(name, pods, max(pods + change[name], 0))
-        for name in sorted(change)[:_NODES]
-        for pods in (_pods_on(nodes, name),)
-    )
-
-
-def _pods_on(nodes: NodeColumns, name: str) -> int:
-    row = nodes.row_of(name)
-    return 0 if row == NO_ROW else sum(map(counts_for_node, nodes.pods[row].values()))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
-from bayplan.introspection.status_model import LeftAlone
+from bayplan.introspection.status_model import LeftAlone, PlannedMoveState
 from bayplan.texts.document_formats import counted
 from scheduler_core.dry_run_assembly import plan_search
 from scheduler_core.errors import QuantityError
@@ -26,6 +26,7 @@ from scheduler_core.rebalance.requests import (
 )
 from scheduler_core.scheduler import Scheduler
 from scheduler_core.snapshot.node_columns import NodeColumns
+from scheduler_core.snapshot.pod_info import NO_ROW
 
 _NAMED = 5
 """Pods that are named for each reason."""
@@ -134,7 +135,7 @@ def plan_document(
         ),
         cost=plan.cost,
         room=tuple(MemberRoom(each.info.key, each.info.uid, each.node_name) for each in plan.room),
-        nodes=_node_changes(scheduler.context.cache.columns, moves),
+        nodes=node_changes(scheduler.context.cache.columns, moves),
         left_alone=_left_alone(plan.left),
         missing_nodes=plan.missing,
         reason=plan.reason or None,
@@ -190,13 +191,20 @@ def _headline(objective: Objective, plan: RebalancePlan) -> str:
             return f"gang {objective.gang} would fit after {moves}"
 
 
-def _node_changes(nodes: NodeColumns, moves: tuple[PlannedMove, ...]) -> tuple[NodePodCounts, ...]:
-    change: Counter[str] = Counter()
+def node_changes(
+    nodes: NodeColumns, moves: Iterable[PlannedMove | PlannedMoveState], limit: int | None = None
+) -> tuple[NodePodCounts, ...]:
+    """Return the first nodes by name whose pods the moves change; one that does not exist any more has no pods."""
+    change = Counter[str]()
     for move in moves:
-        change[move.target] += 1
         change[move.source] -= 1
-    before = {name: sum(map(counts_for_node, nodes.pods[nodes.row_of(name)].values())) for name in change}
-    return tuple(NodePodCounts(name, before[name], before[name] + change[name]) for name in sorted(change))
+        change[move.target] += 1
+    found = []
+    for name in sorted(change)[:limit]:
+        row = nodes.row_of(name)
+        before = 0 if row == NO_ROW else sum(map(counts_for_node, nodes.pods[row].values()))
+        found.append(NodePodCounts(name, before, max(before + change[name], 0)))
+    return tuple(found)
 
 
 def _left_alone(left: Mapping[str, str]) -> tuple[LeftAlone, ...]:
