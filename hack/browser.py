@@ -134,6 +134,7 @@ class Browser:
         try:
             WebDriverWait(self.driver, WAIT_SECONDS, 0.05).until(lambda _: condition())
         except Exception as error:
+            # Of the wait, or of the condition, which may read an element that the page replaces.
             raise AssertionError(
                 f"not within {WAIT_SECONDS:.0f} s: {what if isinstance(what, str) else what()}"
             ) from error

@@ -228,6 +228,7 @@ class BayplanGroups:
             else:
                 self._validate(key, body)
         except Exception:
+            # Of the sink or the observer, whatever it is: the other groups are handled all the same.
             self._unhandled.add(key)
             log.exception("Handling PodGroup %s failed; it is handled again with the next list", key)
         else:

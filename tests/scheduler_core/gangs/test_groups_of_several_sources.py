@@ -106,7 +106,6 @@ async def test_labels_of_two_apis(cluster: Rig) -> None:
 
 
 KEY = GroupKey(GroupSource.VOLCANO, "default", "train")
-NATIVE_KEY = GroupKey(GroupSource.NATIVE, "default", "job")
 
 
 def cluster(*, is_on: bool = True) -> Rig:
@@ -164,7 +163,7 @@ async def test_with_a_native_group(*, is_basic: bool) -> None:
     """A native group of the basic policy does not count; with one that is a gang, the pod is held."""
     made = cluster()
     made.scheduler.group_feed.group_changed(PodGroup(KEY, "u", 1))
-    native = PodGroup(NATIVE_KEY, "uid-of-job", 1, waits_for_gated=True, priority=0, is_basic=is_basic)
+    native = PodGroup(NATIVE, "uid-of-job", 1, waits_for_gated=True, priority=0, is_basic=is_basic)
     made.scheduler.group_feed.group_changed(native)
     await settle(made, annotated(made, "a", native="job"))
     made.clock.advance(2.0)

@@ -167,6 +167,7 @@ class UndeliveredChanges(Generic[T]):
             else:
                 sink.on_update(old, new)
         except Exception:
+            # Of the sink, whatever it is: the watch must continue with the other objects.
             _logger.exception("Handling %s %s failed; it is delivered again", self._path, key)
             self._failed(self._undelivered(key, old, new))
         finally:
@@ -189,6 +190,7 @@ class UndeliveredChanges(Generic[T]):
         try:
             handle(shown, reason)
         except Exception:
+            # As above.
             _logger.exception("Handling %s %s failed; it is delivered again", self._path, key)
             self._unreadable_failed(key)
         finally:
