@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,6 @@ from tests.support.gangs import settle
 from tests.support.page_world import PageWorld
 from tests.support.presence import present
 from tests.support.scheduling import rig
-from tests.support.tables import table
 
 HOSTILE = (
     "x<img src=http://127.0.0.1:9/i onerror=document.title=1><script>document.title=2</script>\"'&amp;\u202eevil\x1b[2J"
@@ -131,23 +129,26 @@ REPORTS = {
 SCRIPTS = [{"type": "importmap"}, {"type": "application/json", "id": "documents"}, {"type": "module"}]
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Path:
-    """Return a file with the objects of the cluster."""
-    path = tmp_path / "cluster.yaml"
-    path.write_text(yaml.safe_dump_all(OBJECTS))
-    return path
-
-
-@table(
-    "make, summary",
-    ("simulate", simulation_report, "pods"),
-    ("explain", explanation_report, ""),
-    ("diff", comparison_report, "pods"),
+SCRIPTS_OF_OTHERS = (
+    "<script>document.title='run'</script>"
+    "<script src=\"data:text/javascript,document.title='run'\"></script>"
+    "<img src=http://127.0.0.1:9/i onerror=\"document.title='run'\">"
 )
-def test_a_report_begins_with_its_origin(cluster: Path, make: Callable[[Path], str], summary: str) -> None:
+in_every_report = pytest.mark.parametrize("name", REPORTS)
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Return the report of each command on a file with the objects of the cluster."""
+    path = tmp_path_factory.mktemp("reports") / "cluster.yaml"
+    path.write_text(yaml.safe_dump_all(OBJECTS))
+    return {name: make(path) for name, make in REPORTS.items()}
+
+
+@pytest.mark.parametrize(("name", "summary"), [("simulate", "pods"), ("explain", ""), ("diff", "pods")])
+def test_a_report_begins_with_its_origin(pages: dict[str, str], name: str, summary: str) -> None:
     """Date, command and cluster, and a summary, are before the tables, also without scripts."""
-    page = make(cluster)
+    page = pages[name]
     facts = present(re.search(r'<p class="report-facts">(.*?)</p>', page))
     assert re.search(r"written: 20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ; command: bayplan ", facts[1])
     assert "bayplan: " in facts[1]
@@ -158,57 +159,50 @@ def test_a_report_begins_with_its_origin(cluster: Path, make: Callable[[Path], s
     assert page.index('class="report-facts"') < page.index('class="tables"')
 
 
-def test_the_report_of_a_status_begins_with_profiles_and_summary(cluster: Path) -> None:
+def test_the_report_of_a_status_begins_with_profiles_and_summary(pages: dict[str, str]) -> None:
     """The profiles have their revisions, and the summary counts the pods that wait."""
-    page = operator_report(cluster)
+    page = pages["status"]
     assert re.search(r"profiles: default-scheduler revision \w+", page)
     assert '<p class="report-summary">Scheduling; pods that wait: 1 unschedulable</p>' in page
 
 
-@pytest.mark.parametrize("make", REPORTS.values(), ids=REPORTS.keys())
-def test_hostile_names_are_text(cluster: Path, make: Callable[[Path], str]) -> None:
+@in_every_report
+def test_hostile_names_are_text(pages: dict[str, str], name: str) -> None:
     """A report has only elements of tables and text and its own scripts, and shows the name escaped."""
-    page = Elements(make(cluster))
+    page = Elements(pages[name])
     known = {"html", "head", "meta", "title", "style", "body", "main", "section", "h1", "h2", "h3", "p", "span"}
     assert page.names <= known | {"div", "table", "thead", "tbody", "tr", "th", "td", "script", "noscript", "header"}
     assert page.scripts == SCRIPTS
     assert ESCAPED in page.text
 
 
-@pytest.mark.parametrize("make", REPORTS.values(), ids=REPORTS.keys())
-def test_documents_cannot_end_their_element(cluster: Path, make: Callable[[Path], str]) -> None:
+@in_every_report
+def test_documents_cannot_end_their_element(pages: dict[str, str], name: str) -> None:
     """The embedded JSON is ASCII without "<", and its strings are escaped."""
-    found = present(re.search(r'id="documents">(.*?)</script>', make(cluster), re.DOTALL))
+    found = present(re.search(r'id="documents">(.*?)</script>', pages[name], re.DOTALL))
     assert found[1].isascii()
     assert "<" not in found[1]
     assert ESCAPED in str(json.loads(found[1])["work"][0]["name"])
 
 
-@pytest.mark.parametrize("make", REPORTS.values(), ids=REPORTS.keys())
-def test_a_browser_shows_a_report_without_requests(cluster: Path, make: Callable[[Path], str], tmp_path: Path) -> None:
+@in_every_report
+def test_a_browser_shows_a_report_without_requests(pages: dict[str, str], name: str, tmp_path: Path) -> None:
     """A report opened from a file causes no request and no violation of its policy."""
     file = tmp_path / "report.html"
-    file.write_text(make(cluster), encoding="utf-8")
+    file.write_text(pages[name], encoding="utf-8")
     opened = open_file(file, tmp_path)
     assert (opened.console, opened.requests) == ([], [])
     assert ESCAPED in Elements(opened.dom).text
 
 
-@pytest.mark.parametrize("make", REPORTS.values(), ids=REPORTS.keys())
-@table(
-    "markup",
-    ("inline", "<script>document.title='run'</script>"),
-    ("data", "<script src=\"data:text/javascript,document.title='run'\"></script>"),
-    ("handler", "<img src=http://127.0.0.1:9/i onerror=\"document.title='run'\">"),
-)
-def test_a_report_runs_only_its_own_scripts(
-    cluster: Path, make: Callable[[Path], str], markup: str, tmp_path: Path
-) -> None:
-    """The content security policy blocks scripts of unescaped markup."""
+@in_every_report
+def test_a_report_runs_only_its_own_scripts(pages: dict[str, str], name: str, tmp_path: Path) -> None:
+    """The content security policy blocks each script of unescaped markup: inline, as data, and as a handler."""
     file = tmp_path / "report.html"
-    file.write_text(make(cluster).replace("</section>", f"{markup}</section>"), encoding="utf-8")
+    file.write_text(pages[name].replace("</section>", f"{SCRIPTS_OF_OTHERS}</section>"), encoding="utf-8")
     opened = open_file(file, tmp_path)
-    assert opened.console
+    for blocked in ("Executing inline script ", "Loading the script 'data:", "Executing inline event handler "):
+        assert any(each.startswith(blocked) for each in opened.console)
     assert all("Content Security Policy" in each for each in opened.console)
     assert opened.requests == []
     assert "<title>run" not in opened.dom

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 from bayplan.fit.room_search import FitDryRun
+from bayplan.kueue import fit_checks
 from bayplan.kueue.fit_checks import HOLD_SECONDS, FitChecks, StateWrite
 from bayplan.kueue.workloads import AdmissionCheck, ResourceFlavor, Workload, labels_of
 from bayplan.process.copies import BackgroundDocuments
@@ -237,6 +238,11 @@ class Kueue:
                 return
             await asyncio.sleep(0.01)
         raise AssertionError(f"the condition does not hold; written: {self.written}, held: {self.held}")
+
+
+@pytest.fixture(autouse=True)
+def _frequent_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fit_checks, "_LOOK_SECONDS", 0.05)
 
 
 @pytest.fixture

@@ -24,10 +24,10 @@ async def main():
     liveness.start()
     await asyncio.sleep(0.01)
     stand_still()
-    for _ in range(100):
+    for _ in range(60):
         await asyncio.sleep({limit} / 50)
     liveness.stop()
-    time.sleep({limit} * 2)
+    time.sleep({limit} * 1.6)
 
 asyncio.run(main())
 print("done")

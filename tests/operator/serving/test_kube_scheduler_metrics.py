@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 
 import pytest
@@ -98,10 +99,15 @@ def filling_pod(node_name: str) -> Pod:
     return pod(f"fills-{node_name}", node_name=node_name, requests={"cpu": "3"}, priority=1)
 
 
+@pytest.fixture(scope="module")
+def families() -> dict[str, Metric]:
+    return scrape(asyncio.run(used_rig()))
+
+
 @pytest.mark.parametrize("expected", FAMILIES, ids=lambda each: each.name)
-async def test_family_equals_that_of_kube_scheduler(expected: Family) -> None:
+def test_family_equals_that_of_kube_scheduler(families: dict[str, Metric], expected: Family) -> None:
     """The type, the label names and the buckets of a family equal kube-scheduler's."""
-    family = scrape(await used_rig())[expected.name]
+    family = families[expected.name]
     assert family.type == expected.kind
     assert labels_of(family) == {expected.labels}
     bounds = {sample.labels["le"] for sample in family.samples if "le" in sample.labels}
@@ -109,9 +115,8 @@ async def test_family_equals_that_of_kube_scheduler(expected: Family) -> None:
     assert all(not bound.endswith(".0") for bound in bounds)
 
 
-async def test_attempts_are_counted() -> None:
+def test_attempts_are_counted(families: dict[str, Metric]) -> None:
     """Each attempt is counted with its result and duration, and each bound pod with its number of attempts."""
-    families = scrape(await used_rig())
     for result, count in (("scheduled", 10), ("unschedulable", 2), ("error", 0)):
         labels = {"profile": "default-scheduler", "result": result}
         assert value(families, "scheduler_schedule_attempts", "scheduler_schedule_attempts_total", **labels) == count
@@ -123,9 +128,8 @@ async def test_attempts_are_counted() -> None:
     assert value(families, name, f"{name}_count", attempts="1") == 10
 
 
-async def test_preemptions_are_counted() -> None:
+def test_preemptions_are_counted(families: dict[str, Metric]) -> None:
     """Preemption attempts count calls of DefaultPreemption, and victims count those of executed preemptions."""
-    families = scrape(await used_rig())
     assert value(families, "scheduler_preemption_attempts", "scheduler_preemption_attempts_total") == 2
     name = "scheduler_preemption_victims"
     assert (value(families, name, f"{name}_count"), value(families, name, f"{name}_sum")) == (1, 1)
@@ -133,9 +137,8 @@ async def test_preemptions_are_counted() -> None:
     assert value(families, name, f"{name}_total", result="success") == 1
 
 
-async def test_plugin_evaluations_are_counted() -> None:
+def test_plugin_evaluations_are_counted(families: dict[str, Metric]) -> None:
     """PreFilter counts pods that were not skipped, Filter and Score count nodes, and an uncalled plugin has 0."""
-    families = scrape(await used_rig())
     name = "scheduler_plugin_evaluation"
     counted = {
         (sample.labels["extension_point"], sample.labels["plugin"]): sample.value for sample in families[name].samples
@@ -146,9 +149,8 @@ async def test_plugin_evaluations_are_counted() -> None:
     assert counted["Filter", "NodePorts"] == 0
 
 
-async def test_extension_points_are_counted() -> None:
+def test_extension_points_are_counted(families: dict[str, Metric]) -> None:
     """An extension point is counted once for each cycle that ran it, by status."""
-    families = scrape(await used_rig())
     name = "scheduler_framework_extension_point_duration_seconds"
 
     def count(point: str, status: str) -> float:
@@ -164,9 +166,8 @@ async def test_extension_points_are_counted() -> None:
     assert (count("PostFilter", "Unschedulable"), count("PostFilter", "Success")) == (1, 1)
 
 
-async def test_plugins_are_timed_in_one_cycle_of_ten() -> None:
+def test_plugins_are_timed_in_one_cycle_of_ten(families: dict[str, Metric]) -> None:
     """Plugins are timed in one cycle of ten, chosen deterministically."""
-    families = scrape(await used_rig())
     name = "scheduler_plugin_execution_duration_seconds"
     labels = {"plugin": "DefaultBinder", "extension_point": "Bind", "status": "Success"}
     assert value(families, name, f"{name}_count", **labels) == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -15,7 +15,7 @@ from bayplan.kube.watches.informer import Informer, InformerOptions, Resource, l
 from scheduler_core.errors import ClusterWriteError, ForbiddenError
 from scheduler_core.model.pod import Pod
 from tests.operator.kube.conftest import InstantClock
-from tests.support.background import AwaitedState
+from tests.support.background import AwaitedState, running
 from tests.support.fake_api import (
     Disconnect,
     FakeApi,
@@ -81,34 +81,39 @@ EXPIRED = watch_event("ERROR", {"code": 410, "reason": "Expired", "message": "to
 HANG = Hang()
 
 
-@asynccontextmanager
-async def run_informer(
-    connection: ApiConnection, clock: InstantClock, sink: RecordingSink, options: InformerOptions | None = None
-) -> AsyncIterator[Informer[Pod]]:
-    """Run an informer until the block ends."""
-    informer = Informer(connection, Resource(PODS), Pod, sink, clock, options=options or InformerOptions(seed=1))
-    task = asyncio.create_task(informer.run())
-    try:
-        yield informer
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
+class World:
+    """API server with pods, and an informer of them that calls a recording sink."""
+
+    def __init__(self, api: FakeApi, connection: ApiConnection, clock: InstantClock) -> None:
+        self.api = api
+        self.connection = connection
+        self.clock = clock
+        self.sink = RecordingSink()
+
+    def serve(self, *responses: Response | Stream) -> None:
+        """Script the responses to the requests of the informer."""
+        self.api.on("GET", PODS, *responses)
+
+    @asynccontextmanager
+    async def running(
+        self, options: InformerOptions | None = None, resource: Resource | None = None
+    ) -> AsyncIterator[Informer[Pod]]:
+        """Run an informer until the block ends."""
+        options = options or InformerOptions(seed=1)
+        informer = Informer(self.connection, resource or Resource(PODS), Pod, self.sink, self.clock, options=options)
+        async with running(informer.run()):
+            yield informer
 
 
 @pytest.fixture
-def sink() -> RecordingSink:
-    return RecordingSink()
+def world(api: FakeApi, connection: ApiConnection, clock: InstantClock) -> World:
+    return World(api, connection, clock)
 
 
-async def test_streamed_list_then_watch(
-    api: FakeApi, connection: ApiConnection, clock: InstantClock, sink: RecordingSink
-) -> None:
+async def test_streamed_list_then_watch(world: World) -> None:
     """The initial events are the list; the same stream continues as the watch."""
     gate = asyncio.Event()
-    api.on(
-        "GET",
-        PODS,
+    world.serve(
         Stream(
             added("a", 1),
             added("b", 2),
@@ -120,16 +125,16 @@ async def test_streamed_list_then_watch(
             HANG,
         ),
     )
-    async with run_informer(connection, clock, sink) as informer:
-        await sink.until_called("synced")
-        assert sink.calls == ["+a@1", "+b@2", "synced"]
+    async with world.running() as informer:
+        await world.sink.until_called("synced")
+        assert world.sink.calls == ["+a@1", "+b@2", "synced"]
         assert informer.resource_version == "5"
         gate.set()
-        await sink.until_called("+c@8")
-        assert sink.calls[3:] == ["a@1>6", "-b@2", "+c@8"]
+        await world.sink.until_called("+c@8")
+        assert world.sink.calls[3:] == ["a@1>6", "-b@2", "+c@8"]
         assert sorted(informer.known) == ["n/a", "n/c"]
         assert (informer.resource_version, informer.synced, informer.restarts) == ("8", True, 0)
-    [seen] = api.received
+    [seen] = world.api.received
     assert seen.query["sendInitialEvents"] == "true"
     assert seen.query["resourceVersionMatch"] == "NotOlderThan"
     assert seen.query["allowWatchBookmarks"] == "true"
@@ -137,24 +142,22 @@ async def test_streamed_list_then_watch(
 
 
 @pytest.mark.parametrize("cut", [pytest.param(size, id=f"{size}-byte-chunks") for size in (7, 64, 1000)])
-async def test_chunks_cut_objects_anywhere(
-    api: FakeApi, connection: ApiConnection, clock: InstantClock, sink: RecordingSink, cut: int
-) -> None:
+async def test_chunks_cut_objects_anywhere(world: World, cut: int) -> None:
     """Objects are decoded wherever the server cuts its chunks."""
     text = added("a", 1) + added("b", 2) + bookmark(3, end=True) + watch_event("MODIFIED", pod("a", 4))
     chunks: list[Step] = [text[at : at + cut] for at in range(0, len(text), cut)]
-    api.on("GET", PODS, Stream(*chunks, HANG))
-    async with run_informer(connection, clock, sink):
-        await sink.until_called("a@1>4")
-    assert sink.calls == ["+a@1", "+b@2", "synced", "a@1>4"]
+    world.serve(Stream(*chunks, HANG))
+    async with world.running():
+        await world.sink.until_called("a@1>4")
+    assert world.sink.calls == ["+a@1", "+b@2", "synced", "a@1>4"]
 
 
-async def test_huge_object(api: FakeApi, connection: ApiConnection, clock: InstantClock, sink: RecordingSink) -> None:
+async def test_huge_object(world: World) -> None:
     """An object of 20 MiB is read, far above the stream reader's line limit."""
     huge = added("huge", 1, spec={"nodeSelector": {"k": "x" * (20 << 20)}})
-    api.on("GET", PODS, Stream(huge, bookmark(2, end=True), HANG))
-    async with run_informer(connection, clock, sink) as informer:
-        await sink.until_called("synced")
+    world.serve(Stream(huge, bookmark(2, end=True), HANG))
+    async with world.running() as informer:
+        await world.sink.until_called("synced")
         assert len(informer.known["n/huge"].spec.node_selector["k"]) == 20 << 20
 
 
@@ -165,27 +168,21 @@ async def test_huge_object(api: FakeApi, connection: ApiConnection, clock: Insta
     ("disconnect-inside-an-object", (added("lost", 9)[:40], Disconnect())),
     ("malformed-json", (b'{"type":"ADDED","object":{"x\n',)),
 )
-async def test_resumes_at_the_last_version(
-    api: FakeApi, connection: ApiConnection, clock: InstantClock, sink: RecordingSink, end: tuple[Step, ...]
-) -> None:
+async def test_resumes_at_the_last_version(world: World, end: tuple[Step, ...]) -> None:
     """A new stream starts at the last version, bookmarks included, and repeats no event."""
-    api.on("GET", PODS, Stream(added("a", 1), bookmark(5, end=True), bookmark(8), *end), Stream(added("b", 9), HANG))
-    async with run_informer(connection, clock, sink) as informer:
-        await sink.until_called("+b@9")
+    world.serve(Stream(added("a", 1), bookmark(5, end=True), bookmark(8), *end), Stream(added("b", 9), HANG))
+    async with world.running() as informer:
+        await world.sink.until_called("+b@9")
         assert (informer.restarts, informer.relists) == (1, 0)
-    assert sink.calls == ["+a@1", "synced", "+b@9"]
-    assert api.received[1].query["resourceVersion"] == "8"
-    assert "sendInitialEvents" not in api.received[1].query
+    assert world.sink.calls == ["+a@1", "synced", "+b@9"]
+    assert world.api.received[1].query["resourceVersion"] == "8"
+    assert "sendInitialEvents" not in world.api.received[1].query
 
 
 @table("expired", ("error-event", Stream(EXPIRED)), ("http", error_response(410, "too old")))
-async def test_expired_version_relists_the_difference(
-    api: FakeApi, connection: ApiConnection, clock: InstantClock, sink: RecordingSink, expired: Any
-) -> None:
+async def test_expired_version_relists_the_difference(world: World, expired: Any) -> None:
     """After HTTP 410 the new list is compared with the stored objects, and only the differences are delivered."""
-    api.on(
-        "GET",
-        PODS,
+    world.serve(
         Stream(added("same", 1), added("changed", 2), added("gone", 3), added("reborn", 4), bookmark(5, end=True)),
         expired,
         Stream(
@@ -197,74 +194,58 @@ async def test_expired_version_relists_the_difference(
             HANG,
         ),
     )
-    async with run_informer(connection, clock, sink) as informer:
-        await sink.until_called("-gone@3")
+    async with world.running() as informer:
+        await world.sink.until_called("-gone@3")
         assert informer.relists == 1
-    assert sink.calls[:5] == ["+same@1", "+changed@2", "+gone@3", "+reborn@4", "synced"]
-    assert sink.calls[5:] == ["changed@2>20", "-reborn@4", "+reborn@21", "+new@22", "-gone@3"]
+    assert world.sink.calls[:5] == ["+same@1", "+changed@2", "+gone@3", "+reborn@4", "synced"]
+    assert world.sink.calls[5:] == ["changed@2>20", "-reborn@4", "+reborn@21", "+new@22", "-gone@3"]
 
 
-async def test_interrupted_list_starts_over(
-    api: FakeApi, connection: ApiConnection, clock: InstantClock, sink: RecordingSink
-) -> None:
+async def test_interrupted_list_starts_over(world: World) -> None:
     """A streamed list that breaks is requested again; synced is called once, after the complete one."""
-    api.on(
-        "GET",
-        PODS,
+    world.serve(
         Stream(added("a", 1), added("gone", 2), Disconnect()),
         Stream(added("a", 1), added("b", 3), bookmark(4, end=True), HANG),
     )
-    async with run_informer(connection, clock, sink):
-        await sink.until_called("synced")
-    assert sink.calls == ["+a@1", "+gone@2", "+b@3", "-gone@2", "synced"]
+    async with world.running():
+        await world.sink.until_called("synced")
+    assert world.sink.calls == ["+a@1", "+gone@2", "+b@3", "-gone@2", "synced"]
 
 
-async def test_a_server_without_streamed_lists_is_read_in_pages(
-    api: FakeApi, connection: ApiConnection, clock: InstantClock, sink: RecordingSink
-) -> None:
+async def test_a_server_without_streamed_lists_is_read_in_pages(world: World) -> None:
     """A server without streamed lists is read in pages, then watched from the list's version."""
-    api.on(
-        "GET",
-        PODS,
+    world.serve(
         error_response(422, "sendInitialEvents is forbidden"),
         page(7, pod("a", 1), token="next"),
         page(7, pod("b", 2)),
         Stream(added("c", 8), HANG),
     )
-    async with run_informer(connection, clock, sink, InformerOptions(page_limit=1)):
-        await sink.until_called("+c@8")
-    assert sink.calls == ["+a@1", "+b@2", "synced", "+c@8"]
-    assert [seen.query.get("continue") for seen in api.received[1:3]] == [None, "next"]
-    assert api.received[1].query["limit"] == "1"
-    assert api.received[3].query["resourceVersion"] == "7"
+    async with world.running(InformerOptions(page_limit=1)):
+        await world.sink.until_called("+c@8")
+    assert world.sink.calls == ["+a@1", "+b@2", "synced", "+c@8"]
+    assert [seen.query.get("continue") for seen in world.api.received[1:3]] == [None, "next"]
+    assert world.api.received[1].query["limit"] == "1"
+    assert world.api.received[3].query["resourceVersion"] == "7"
 
 
-async def test_expired_page_starts_the_list_over(
-    api: FakeApi, connection: ApiConnection, clock: InstantClock, sink: RecordingSink
-) -> None:
+async def test_expired_page_starts_the_list_over(world: World) -> None:
     """A 410 between pages starts over without the token; the difference is delivered."""
-    api.on(
-        "GET",
-        PODS,
+    world.serve(
         error_response(400, "unknown parameter"),
         page(7, pod("a", 1), pod("gone", 2), token="next"),
         error_response(410, "the token expired"),
         page(9, pod("a", 1), pod("b", 3)),
         Stream(HANG),
     )
-    async with run_informer(connection, clock, sink):
-        await sink.until_called("synced")
-    assert sink.calls == ["+a@1", "+gone@2", "+b@3", "-gone@2", "synced"]
-    assert "continue" not in api.received[3].query
+    async with world.running():
+        await world.sink.until_called("synced")
+    assert world.sink.calls == ["+a@1", "+gone@2", "+b@3", "-gone@2", "synced"]
+    assert "continue" not in world.api.received[3].query
 
 
-async def test_unreadable_object_is_skipped(
-    api: FakeApi, connection: ApiConnection, clock: InstantClock, sink: RecordingSink, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_unreadable_object_is_skipped(world: World, caplog: pytest.LogCaptureFixture) -> None:
     """An object that cannot be decoded is logged and counted; the stream continues, and its deletion is delivered."""
-    api.on(
-        "GET",
-        PODS,
+    world.serve(
         Stream(
             added("bad", 1, spec={"priority": "high"}),
             added("a", 2),
@@ -275,73 +256,61 @@ async def test_unreadable_object_is_skipped(
             HANG,
         ),
     )
-    async with run_informer(connection, clock, sink) as informer:
-        await sink.until_called("+b@6")
+    async with world.running() as informer:
+        await world.sink.until_called("+b@6")
         assert (informer.decode_errors, informer.restarts) == (3, 0)
-    assert sink.calls == ["+a@2", "synced", "-a@2", "+b@6"]
+    assert world.sink.calls == ["+a@2", "synced", "-a@2", "+b@6"]
     assert "n/bad cannot be decoded" in caplog.text
 
 
-async def test_sink_error_does_not_end_the_stream(
-    api: FakeApi, connection: ApiConnection, clock: InstantClock, sink: RecordingSink, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_sink_error_does_not_end_the_stream(world: World, caplog: pytest.LogCaptureFixture) -> None:
     """An exception in the sink is logged and counted, and the stream continues."""
-    sink.failing = "+a@1"
-    api.on("GET", PODS, Stream(added("a", 1), added("b", 2), bookmark(3, end=True), HANG))
-    async with run_informer(connection, clock, sink) as informer:
-        await sink.until_called("synced")
+    world.sink.failing = "+a@1"
+    world.serve(Stream(added("a", 1), added("b", 2), bookmark(3, end=True), HANG))
+    async with world.running() as informer:
+        await world.sink.until_called("synced")
         assert (informer.sink_errors, informer.restarts) == (1, 0)
     assert "the sink has a bug" in caplog.text
 
 
-async def test_frozen_server_is_detected(
-    api: FakeApi, connection: ApiConnection, clock: InstantClock, sink: RecordingSink
-) -> None:
+async def test_frozen_server_is_detected(world: World) -> None:
     """When a watch is silent for longer than the idle limit, it is opened again at the last version."""
-    api.on("GET", PODS, Stream(added("a", 1), bookmark(2, end=True), HANG), Stream(added("b", 3), HANG))
-    async with run_informer(connection, clock, sink, InformerOptions(idle_seconds=0.1)):
-        await sink.until_called("+b@3")
-    assert api.received[1].query["resourceVersion"] == "2"
+    world.serve(Stream(added("a", 1), bookmark(2, end=True), HANG), Stream(added("b", 3), HANG))
+    async with world.running(InformerOptions(idle_seconds=0.1)):
+        await world.sink.until_called("+b@3")
+    assert world.api.received[1].query["resourceVersion"] == "2"
 
 
-async def test_errors_back_off(
-    api: FakeApi, connection: ApiConnection, clock: InstantClock, sink: RecordingSink
-) -> None:
+async def test_errors_back_off(world: World) -> None:
     """A server that returns errors is called after growing, jittered delays up to the maximum."""
-    api.on("GET", PODS, error_response(500, "no"))
-    async with run_informer(connection, clock, sink, InformerOptions(seed=1)):
-        await api.until(lambda: len(api.received) == 12)
+    world.serve(error_response(500, "no"))
+    async with world.running():
+        await world.api.until(lambda: len(world.api.received) == 12)
     steps = [min(0.2 * 2**n, 30.0) for n in range(11)]
-    assert all(step / 2 <= slept <= step for step, slept in zip(steps, clock.slept, strict=False))
-    assert len(clock.slept) >= 11
+    assert all(step / 2 <= slept <= step for step, slept in zip(steps, world.clock.slept, strict=False))
+    assert len(world.clock.slept) >= 11
 
 
-async def test_streams_that_end_at_once_back_off(
-    api: FakeApi, connection: ApiConnection, clock: InstantClock, sink: RecordingSink
-) -> None:
+async def test_streams_that_end_at_once_back_off(world: World) -> None:
     """A server that accepts every watch and ends it at once is called after growing delays."""
-    api.on("GET", PODS, Stream(bookmark(1, end=True)), Stream())
-    async with run_informer(connection, clock, sink, InformerOptions(seed=1)):
-        await api.until(lambda: len(api.received) == 10)
-    assert clock.slept[7] > 5.0
+    world.serve(Stream(bookmark(1, end=True)), Stream())
+    async with world.running():
+        await world.api.until(lambda: len(world.api.received) == 10)
+    assert world.clock.slept[7] > 5.0
 
 
-async def test_backoff_starts_over_after_a_success(
-    api: FakeApi, connection: ApiConnection, clock: InstantClock, sink: RecordingSink
-) -> None:
+async def test_backoff_starts_over_after_a_success(world: World) -> None:
     """Delays that grew during an outage are short again after a stream that delivered an event."""
     failures = [error_response(503, "away")] * 5
-    api.on(
-        "GET", PODS, *failures, Stream(added("a", 1), bookmark(2, end=True)), error_response(503, "away"), Stream(HANG)
-    )
-    async with run_informer(connection, clock, sink, InformerOptions(seed=1)):
-        await api.until(lambda: len(api.received) == 8)
-    assert clock.slept[4] > 1.0
-    assert clock.slept[5] <= 0.2
-    assert sink.calls == ["+a@1", "synced"]
+    world.serve(*failures, Stream(added("a", 1), bookmark(2, end=True)), error_response(503, "away"), Stream(HANG))
+    async with world.running():
+        await world.api.until(lambda: len(world.api.received) == 8)
+    assert world.clock.slept[4] > 1.0
+    assert world.clock.slept[5] <= 0.2
+    assert world.sink.calls == ["+a@1", "synced"]
 
 
-async def test_a_burst_yields_to_other_tasks(api: FakeApi, connection: ApiConnection, clock: InstantClock) -> None:
+async def test_a_burst_yields_to_other_tasks(world: World) -> None:
     """While a burst of events is processed, other tasks run every few milliseconds."""
 
     class SlowSink(RecordingSink):
@@ -351,7 +320,7 @@ async def test_a_burst_yields_to_other_tasks(api: FakeApi, connection: ApiConnec
                 pass
             super().on_add(obj)
 
-    sink = SlowSink()
+    sink = world.sink = SlowSink()
     most_between_turns = 0
 
     async def other() -> None:
@@ -363,24 +332,20 @@ async def test_a_burst_yields_to_other_tasks(api: FakeApi, connection: ApiConnec
             before = len(sink.calls)
 
     burst = b"".join(added(f"p{n}", n + 1) for n in range(200))
-    api.on("GET", PODS, Stream(burst + bookmark(9000, end=True), HANG))
-    async with run_informer(connection, clock, sink):
+    world.serve(Stream(burst + bookmark(9000, end=True), HANG))
+    async with world.running():
         await other()
     assert len(sink.calls) == 201
     assert most_between_turns <= 8
 
 
-async def test_selectors_are_sent(api: FakeApi, connection: ApiConnection, clock: InstantClock) -> None:
+async def test_selectors_are_sent(world: World) -> None:
     """Field and label selectors are sent with every request."""
-    api.on("GET", PODS, Stream(HANG))
-    resource = Resource(PODS, "status.phase!=Failed", "app=x")
-    task = asyncio.create_task(Informer(connection, resource, Pod, RecordingSink(), clock).run())
-    await api.until(lambda: bool(api.received))
-    task.cancel()
-    with suppress(asyncio.CancelledError):
-        await task
-    assert api.received[0].query["fieldSelector"] == "status.phase!=Failed"
-    assert api.received[0].query["labelSelector"] == "app=x"
+    world.serve(Stream(HANG))
+    async with world.running(resource=Resource(PODS, "status.phase!=Failed", "app=x")):
+        await world.api.until(lambda: bool(world.api.received))
+    assert world.api.received[0].query["fieldSelector"] == "status.phase!=Failed"
+    assert world.api.received[0].query["labelSelector"] == "app=x"
 
 
 def list_page(*names: Any, token: str = "") -> Response:

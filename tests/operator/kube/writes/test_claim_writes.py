@@ -16,7 +16,6 @@ from scheduler_core.errors import ConflictError, NotFoundError
 from scheduler_core.model.devices import DELETE_PROTECTION, ClaimConsumer, ResourceClaim
 from scheduler_core.model.pod import ExtendedResourceClaimStatus, ExtendedResourceRequest
 from scheduler_core.plugins.dynamic_resources.pod_claims import claim_in_memory, with_requests
-from scheduler_core.ports import ClaimWriter
 from tests.support.builders import pod
 from tests.support.devices import DRIVER, allocated_claim, claim, exactly, with_meta
 from tests.support.fake_api import FakeApi, Response, error_response
@@ -46,12 +45,6 @@ def allocated() -> ResourceClaim:
     dated = replace(found.status.allocation, allocation_timestamp=STAMP)
     consumer = ClaimConsumer("pods", "p", "uid-of-p")
     return replace(found, status=replace(found.status, allocation=dated, reserved_for=(consumer,)))
-
-
-async def test_implements_the_port(writes: ClaimWrites) -> None:
-    """ClaimWrites implements the core's port; mypy checks the signatures at this assignment."""
-    port: ClaimWriter = writes
-    assert port is writes
 
 
 @table(

@@ -12,7 +12,7 @@ from bayplan.kube.writes.cluster_writer import KubeWriter, WriterOptions
 
 from scheduler_core.errors import NotFoundError, ServerUnavailableError
 from scheduler_core.model.pod import PodCondition
-from scheduler_core.ports import Binding, ClusterWriter, Event, ObjectReference, PodDeletion, PodStatusPatch
+from scheduler_core.ports import Binding, Event, ObjectReference, PodDeletion, PodStatusPatch
 from tests.operator.kube.conftest import InstantClock
 from tests.support.devices import allocated_claim
 from tests.support.fake_api import FakeApi, Response, error_response
@@ -37,12 +37,6 @@ async def writer(api: FakeApi, connection: ApiConnection, clock: InstantClock) -
 
 def methods(api: FakeApi) -> list[str]:
     return [f"{seen.method} {seen.path.rsplit('/', 1)[1]}" for seen in api.received]
-
-
-async def test_implements_the_port(writer: KubeWriter) -> None:
-    """KubeWriter implements the core's port; mypy checks the signatures at this assignment."""
-    port: ClusterWriter = writer
-    assert port is writer
 
 
 async def test_patch_in_flight_goes_before_the_bind(api: FakeApi, writer: KubeWriter) -> None:

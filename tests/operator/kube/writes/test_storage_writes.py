@@ -7,7 +7,6 @@ from bayplan.kube.http.connection import ApiConnection
 from bayplan.kube.writes.claim_writes import StorageWrites
 
 from scheduler_core.errors import ConflictError, NotFoundError
-from scheduler_core.ports import StorageWriter
 from tests.support.fake_api import FakeApi, Response, error_response
 from tests.support.storage import claim, volume
 from tests.support.tables import table
@@ -21,12 +20,6 @@ BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
 @pytest.fixture
 def writes(connection: ApiConnection) -> StorageWrites:
     return StorageWrites(connection, 5.0)
-
-
-async def test_implements_the_port(writes: StorageWrites) -> None:
-    """StorageWrites implements the core's port; mypy checks the signatures at this assignment."""
-    port: StorageWriter = writes
-    assert port is writes
 
 
 async def test_volume_is_bound_to_its_claim(api: FakeApi, writes: StorageWrites) -> None:
