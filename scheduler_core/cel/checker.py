@@ -6,6 +6,7 @@ Literals that types do not restrict, such as patterns, are validated afterwards.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import count
 from typing import cast
 
 from scheduler_core.cel import extensions, kubernetes_functions, standard_functions
@@ -13,7 +14,7 @@ from scheduler_core.cel import syntax_tree as ast
 from scheduler_core.cel import value_types as kinds
 from scheduler_core.cel.extensions import check_format, compile_pattern
 from scheduler_core.cel.overloads import Function, Overload, function, merged
-from scheduler_core.cel.problems import EvaluationError, InvalidExpressionError, Problems
+from scheduler_core.cel.problems import InvalidExpressionError, Problems
 from scheduler_core.cel.standard_functions import parse_duration, parse_timestamp
 from scheduler_core.cel.value_types import Substitutions, Type, is_dyn, list_of, map_of, optional_of, substitute
 from scheduler_core.cel.values import TypeValue, Uint
@@ -87,7 +88,7 @@ class _Checker:
         self._problems = problems
         self.substitutions: Substitutions = {}
         self._scopes: list[dict[str, Type]] = []
-        self._variables = 0
+        self._variables = count()
 
     def check(self, node: ast.Node) -> Type:
         # A node that occurs twice is checked once, else nested optMap calls would take exponential time.
@@ -112,8 +113,7 @@ class _Checker:
         return self._map(node) if type(node) is ast.MapLiteral else self._struct(cast("ast.StructLiteral", node))
 
     def _new_variable(self) -> Type:
-        self._variables += 1
-        return Type("param", f"_var{self._variables - 1}")
+        return Type("param", f"_var{next(self._variables)}")
 
     def _resolved(self, node: ast.Node) -> Type:
         return substitute(self.substitutions, self.check(node))
@@ -168,7 +168,7 @@ class _Checker:
             result = found or kinds.ERROR
         elif target.kind == "param":
             self._assignable(kinds.DYN, target)
-        elif not kinds.is_dyn_or_error(target):
+        elif not is_dyn(target) and target != kinds.ERROR:
             self._problems.report(offset, f"type '{target}' does not support field selection")
         return optional_of(result) if was_optional or optional else result
 
@@ -286,8 +286,7 @@ class _Checker:
         self.check(node.iter_range)
         accumulator = self.check(node.initial)
         iterated = self._resolved(node.iter_range)
-        self._scopes.append({node.accumulator: accumulator})
-        self._scopes.append(self._loop_variables(node, iterated))
+        self._scopes += [{node.accumulator: accumulator}, self._loop_variables(node, iterated)]
         self.check(node.condition)
         self._require(node.condition, kinds.BOOL)
         self.check(node.step)
@@ -325,7 +324,8 @@ class _Checker:
 
 def validate_literals(tree: ast.Node, problems: Problems) -> None:
     """Record literals in a checked tree that are invalid where they stand."""
-    exempt = _below_format(tree)
+    formats = [each for each in ast.descendants(tree) if type(each) is ast.Call and each.function == "format"]
+    exempt = {id(inner) for call in formats for inner in ast.descendants(call)}
     for node in ast.descendants(tree):
         if type(node) is ast.Call:
             _validate_call(node, problems)
@@ -333,15 +333,6 @@ def validate_literals(tree: ast.Node, problems: Problems) -> None:
             _validate_list(node, problems)
         elif type(node) is ast.MapLiteral and id(node) not in exempt:
             _validate_map(node, problems)
-
-
-def _below_format(tree: ast.Node) -> set[int]:
-    return {
-        id(inner)
-        for node in ast.descendants(tree)
-        if type(node) is ast.Call and node.function == "format"
-        for inner in ast.descendants(node)
-    }
 
 
 def _element_type(node: ast.Node, *, optional: bool) -> Type:
@@ -373,32 +364,20 @@ def _validate_map(node: ast.MapLiteral, problems: Problems) -> None:
         first = first or found
 
 
-def _is_pattern(text: str) -> bool:
-    try:
-        compile_pattern(text)
-    except EvaluationError:
-        return False
-    return True
-
-
 _VALIDATORS: dict[str, Callable[[str], bool]] = {
     "duration": lambda text: parse_duration(text) is not None,
     "timestamp": lambda text: parse_timestamp(text) is not None,
-    "matches": _is_pattern,
+    "matches": kubernetes_functions.parses(compile_pattern),
 }
 
 
 def _validate_call(node: ast.Call, problems: Problems) -> None:
     argument = node.args[0] if node.args else None
     if node.function == "format" and type(node.target) is ast.Literal and type(argument) is ast.ListLiteral:
-        _validate_format(node, node.target.value, argument, problems)
+        names = [cast("Type", element.type).name for element in argument.elements]
+        message, index = check_format(cast("str", node.target.value), names)
+        if message:
+            problems.report(argument.elements[index].offset if index >= 0 else node.offset, message)
     valid = _VALIDATORS.get(node.function)
     if valid and type(argument) is ast.Literal and type(argument.value) is str and not valid(argument.value):
         problems.report(argument.offset, f"invalid {node.function} argument")
-
-
-def _validate_format(node: ast.Call, template: object, arguments: ast.ListLiteral, problems: Problems) -> None:
-    if type(template) is str:
-        message, index = check_format(template, [cast("Type", element.type).name for element in arguments.elements])
-        if message:
-            problems.report(arguments.elements[index].offset if index >= 0 else node.offset, message)

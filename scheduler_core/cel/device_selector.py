@@ -19,7 +19,7 @@ from scheduler_core.cel.evaluation import Run, compile_tree
 from scheduler_core.cel.kubernetes_functions import parse_quantity, parse_semver
 from scheduler_core.cel.overloads import Frame
 from scheduler_core.cel.parser import parse
-from scheduler_core.cel.problems import AbortedError, EvaluationError, InvalidExpressionError, Problems, TooComplexError
+from scheduler_core.cel.problems import AbortedError, EvaluationError, InvalidExpressionError, Problems
 from scheduler_core.cel.syntax_tree import Call, Node, Reads, attribute_reads
 from scheduler_core.cel.value_types import Type
 from scheduler_core.cel.values import (
@@ -87,14 +87,13 @@ class DeviceFacts:
     @cached_property
     def variable(self) -> Mapping:
         """The variable ``device``; raises EvaluationError if a version or quantity is invalid."""
-        return StringKeyMapping(
-            {
-                "driver": self.driver,
-                "allowMultipleAllocations": self.allow_multiple_allocations,
-                "attributes": self._domains({name: _attribute(name, v) for name, v in self.attributes.items()}),
-                "capacity": self._domains({name: parse_quantity(text) for name, text in self.capacity.items()}),
-            }
-        )
+        fields: dict[str, Any] = {
+            "driver": self.driver,
+            "allowMultipleAllocations": self.allow_multiple_allocations,
+            "attributes": self._domains({name: _attribute(name, v) for name, v in self.attributes.items()}),
+            "capacity": self._domains({name: parse_quantity(text) for name, text in self.capacity.items()}),
+        }
+        return StringKeyMapping(fields)
 
     def _domains(self, values: dict[str, Any]) -> DomainMapping:
         domains = DomainMapping()
@@ -165,7 +164,8 @@ class DeviceSelector(_Expression):
         value = _native(result)
         if type(value) is bool:
             return value, cost
-        problem = _unsupported_conversion(type_name(result) if type(result) is TypeValue else type_name(value))
+        name = type_name(result if type(result) is TypeValue else value)
+        problem = _CONVERSION_ERRORS.get(name, f"type conversion error from '{name.rpartition('.')[2]}' to 'bool'")
         raise SelectorRuntimeError(f"CEL result of type {type_name(result)} could not be converted to bool: {problem}")
 
 
@@ -241,10 +241,6 @@ _CONVERSION_ERRORS = {
 }
 
 
-def _unsupported_conversion(name: str) -> str:
-    return _CONVERSION_ERRORS.get(name, f"type conversion error from '{name.rpartition('.')[2]}' to 'bool'")
-
-
 def _require_bool(kind: Type) -> None:
     if kind.kind not in ("bool", "dyn"):
         raise InvalidExpressionError(f"must evaluate to bool or the unknown type, not {kind.native_text()}")
@@ -317,7 +313,7 @@ def _compiled(
             for part in parts(tree):
                 run, slots = compile_tree(part)
                 found.append((part, (_deep_recursion()(run) if deep else run, slots, attribute_reads(part))))
-    except (InvalidExpressionError, TooComplexError) as error:
+    except InvalidExpressionError as error:
         raise SelectorCompileError(str(error)) from None
     return found
 

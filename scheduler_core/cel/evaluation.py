@@ -8,26 +8,16 @@ operator, because they count towards the cost. ``overloads.Frame`` enforces the 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from scheduler_core.cel import syntax_tree as ast
 from scheduler_core.cel.checker import FUNCTIONS
 from scheduler_core.cel.extensions import compile_pattern
-from scheduler_core.cel.overloads import (
-    ERROR_VALUE,
-    IDENTIFIER_COST,
-    LIST_COST,
-    MAP_COST,
-    CallCost,
-    Frame,
-    Implementation,
-    Overload,
-    equality_cost,
-    inequality_cost,
-)
+from scheduler_core.cel.overloads import ERROR_VALUE, LIST_COST, CallCost, Frame, Implementation, Overload
 from scheduler_core.cel.problems import AbortedError, EvaluationError, InvalidExpressionError
-from scheduler_core.cel.standard_functions import equal, require_hashable
+from scheduler_core.cel.standard_functions import require_hashable
 from scheduler_core.cel.value_types import Type
 from scheduler_core.cel.values import MAX_INT, MISSING, NONE, Mapping, Optional, Uint, go_text, go_type, type_name
 
@@ -35,6 +25,7 @@ _CONVERSIONS = frozenset({"bool", "bytes", "double", "duration", "dyn", "int", "
 _PARSERS = frozenset({"quantity", "semver"})
 _SEARCHES = frozenset({"find", "findAll", "matches"})
 _PRIMITIVES = frozenset({bool, float, int, str, Uint})
+_IDENTIFIER_COST, _MAP_COST = 1, 30
 Run = Callable[[Frame], Any]
 
 
@@ -187,14 +178,21 @@ class _Plan:
 def compile_tree(tree: ast.Node) -> tuple[Run, int]:
     """Return a function that evaluates a checked tree, and the number of slots of its frame."""
     planner = _Planner()
-    plan = planner.plan(tree)
-    return plan.run, planner.slots.count
+    return planner.plan(tree).run, planner.slots
 
 
 class _Planner:
+    """Plans of the nodes of a tree, and the slots of the frame for the variables of nested comprehensions."""
+
     def __init__(self) -> None:
-        self.slots = Slots()
+        self.slots = 0
+        self._open: list[tuple[str, int]] = []
         self._plans: dict[int, _Plan] = {}
+
+    def _open_slot(self, name: str) -> int:
+        self._open.append((name, self.slots))
+        self.slots += 1
+        return self.slots - 1
 
     def plan(self, node: ast.Node) -> _Plan:
         known = self._plans.get(id(node))
@@ -223,7 +221,8 @@ class _Planner:
             raise InvalidExpressionError(f"program instantiation failed: reference to undefined type: {node.name}")
         if node.is_global:
             return _attribute(Attribute(lambda frame: frame.device, is_device=True))
-        return _attribute(Attribute(self.slots.reader(node.name)))
+        slot = next(slot for name, slot in reversed(self._open) if name == node.name)
+        return _attribute(Attribute(_reader(slot)))
 
     def _select(self, node: ast.Select) -> _Plan:
         if node.resolved is not None:
@@ -249,8 +248,6 @@ class _Planner:
             return _Plan(_logical(args[0].run, args[1].run, decisive=name == "_||_"))
         if name == "_?_:_":
             return _attribute(Attribute(args[0].run, choices=(args[1].base, args[2].base)))
-        if name in ("_==_", "_!=_"):
-            return _Plan(_equality(args[0].run, args[1].run, negated=name == "_!=_"))
         if name in ast.SELECTIONS:
             return self._index(args[0], args[1], optional=name != "_[_]")
         if name in ("or", "orValue"):
@@ -280,15 +277,14 @@ class _Planner:
 
     def _comprehension(self, node: ast.Comprehension) -> _Plan:
         initial, iter_range = self.plan(node.initial), self.plan(node.iter_range).run
-        slots = self.slots
-        accumulator = slots.open(node.accumulator)
-        variables = [slots.open(name) for name in (node.iter_var, node.iter_var2) if name]
+        accumulator = self._open_slot(node.accumulator)
+        variables = [self._open_slot(name) for name in (node.iter_var, node.iter_var2) if name]
         condition = self.plan(node.condition)
         is_met = None if condition.constant is True else condition.run
         iterate = _iteration(variables, accumulator, is_met, self._step(node, accumulator))
-        slots.close(len(variables))
+        del self._open[-len(variables) :]
         result = self.plan(node.result).run
-        slots.close(1)
+        del self._open[-1]
 
         def evaluate(frame: Frame) -> Any:
             iterated = iter_range(frame)
@@ -296,9 +292,9 @@ class _Planner:
             if iterated != ():
                 iterate(frame, iterated)
             value = frame.slots[accumulator]
-            if type(value) is _Growing:
-                frame.add_work(len(value.elements))
-                frame.slots[accumulator] = tuple(value.elements)
+            if type(value) is list:
+                frame.add_work(len(value))
+                frame.slots[accumulator] = tuple(value)
             frame.charge(0)
             return result(frame)
 
@@ -307,23 +303,22 @@ class _Planner:
     def _step(self, node: ast.Comprehension, accumulator: int) -> Run:
         """Return the step; a list or map that it accumulates grows in place."""
         step = node.step
-        if type(step) is ast.Call and step.function == "_?_:_" and self._accumulates(step.args[1], node):
-            grown = Attribute(self._accumulation(cast("ast.Call", step.args[1]), accumulator))
-            condition, unchanged = self.plan(step.args[0]).run, self.plan(step.args[2]).base
-            return _attribute(Attribute(condition, choices=(grown, unchanged))).run
-        if self._accumulates(step, node):
-            return self._accumulation(cast("ast.Call", step), accumulator)
-        return self.plan(step).run
+        if type(step) is ast.Call and step.function == "_?_:_":
+            grown = self._grown(step.args[1], node, accumulator)
+            if grown is not None:
+                condition, unchanged = self.plan(step.args[0]).run, self.plan(step.args[2]).base
+                return _attribute(Attribute(condition, choices=(Attribute(grown), unchanged))).run
+        return self._grown(step, node, accumulator) or self.plan(step).run
 
-    def _accumulates(self, step: ast.Node, node: ast.Comprehension) -> bool:
-        if type(step) is not ast.Call or step.function not in ACCUMULATING or not step.args:
-            return False
+    def _grown(self, step: ast.Node, node: ast.Comprehension, accumulator: int) -> Run | None:
+        """Return how a step adds to the list or map of a macro in place, None for another step."""
+        if type(step) is not ast.Call or step.function not in _ADDITIONS or not step.args:
+            return None
         target, initial = step.args[0], type(node.initial)
         named = type(target) is ast.Ident and target.name == node.accumulator and target.name.startswith("@")
-        return named and initial in (ast.ListLiteral, ast.MapLiteral)
-
-    def _accumulation(self, step: ast.Call, accumulator: int) -> Run:
-        return _accumulation(accumulator, [self.plan(arg).run for arg in step.args[1:]], ACCUMULATING[step.function])
+        if not named or initial not in (ast.ListLiteral, ast.MapLiteral):
+            return None
+        return _accumulation(accumulator, [self.plan(arg).run for arg in step.args[1:]], _ADDITIONS[step.function])
 
 
 # -- constants and attributes ---------------------------------------------------------------------------------------
@@ -342,14 +337,14 @@ def _attribute(attribute: Attribute) -> _Plan:
         try:
             return resolve(frame)
         finally:
-            frame.cost += IDENTIFIER_COST
+            frame.cost += _IDENTIFIER_COST
 
     return _Plan(evaluate, attribute=attribute)
 
 
 def _presence_test(attribute: Attribute) -> _Plan:
     resolve = attribute.resolver()
-    refund = IDENTIFIER_COST if attribute.choices else 0
+    refund = _IDENTIFIER_COST if attribute.choices else 0
 
     def evaluate(frame: Frame) -> Any:
         value = resolve(frame)
@@ -425,7 +420,7 @@ def _map_builder(entries: list[tuple[Run, Run, bool]]) -> Run:
                 except TypeError:
                     raise EvaluationError(f"unsupported key type in map: {type_name(key)}") from None
         finally:
-            frame.charge(MAP_COST)
+            frame.charge(_MAP_COST)
         return built
 
     return evaluate
@@ -441,12 +436,12 @@ def _planned(name: str, overloads: tuple[Overload, ...], args: list[Run], *, con
     cost = function.cost if one is None or one.cost is None else one.cost
     candidates = [each for each in (function.overloads if one is None else overloads) if each.run is not None]
     run = function.run
-    if run is None and len(candidates) == 1 and (constant_pattern or not function.guarded):
+    if run is None and len(candidates) == 1 and constant_pattern:
         run = candidates[0].run
     if run is None:
         run = _dispatcher(name, candidates)
     is_binary = len(args) == 2 and not constant_pattern and (one is not None or function.run is not None)
-    return _binary(args[0], args[1], run, cost) if is_binary else _sequence(args, run, cost)
+    return _binary(args[0], args[1], run, cost, _STRINGS.get(name)) if is_binary else _sequence(args, run, cost)
 
 
 def _dispatcher(name: str, overloads: list[Overload]) -> Implementation:
@@ -503,7 +498,11 @@ def _sequence(args: list[Run], run: Implementation, cost: CallCost) -> Run:
     return evaluate
 
 
-def _binary(left: Run, right: Run, run: Implementation, cost: CallCost) -> Run:
+_STRINGS = {"_==_": True, "_!=_": False}
+"""Result for equal strings, which are compared without a call because most comparisons are between strings."""
+
+
+def _binary(left: Run, right: Run, run: Implementation, cost: CallCost, if_equal: bool | None = None) -> Run:
     fixed, price = _split(cost)
 
     def evaluate(frame: Frame) -> Any:
@@ -511,50 +510,20 @@ def _binary(left: Run, right: Run, run: Implementation, cost: CallCost) -> Run:
         try:
             one = left(frame)
             two = right(frame)
+            if if_equal is not None and type(one) is str and type(two) is str:
+                frame.cost += (min(len(one), len(two)) + 9) // 10
+                return (one == two) is if_equal
             result = run(one, two, frame)
         except EvaluationError:
             if one is ERROR_VALUE:
-                two = _value_or_error(right, frame)
+                with suppress(EvaluationError):
+                    two = right(frame)
             frame.charge(fixed if price is None else price((one, two), ERROR_VALUE))
             raise
         frame.cost += fixed if price is None else price((one, two), result)
         if frame.cost > frame.cost_to_check:
             frame.check()
         return result
-
-    return evaluate
-
-
-def _value_or_error(run: Run, frame: Frame) -> Any:
-    try:
-        return run(frame)
-    except EvaluationError:
-        return ERROR_VALUE
-
-
-def _equality(left: Run, right: Run, *, negated: bool) -> Run:
-    cost = inequality_cost if negated else equality_cost
-
-    def evaluate(frame: Frame) -> bool:
-        one = two = ERROR_VALUE
-        try:
-            one = left(frame)
-            two = right(frame)
-        except EvaluationError:
-            if one is ERROR_VALUE:
-                two = _value_or_error(right, frame)
-            frame.charge(cost(one, two))
-            raise
-        if type(one) is str and type(two) is str:
-            frame.cost += (min(len(one), len(two)) + 9) // 10
-            return bool(one == two) is not negated
-        frame.charge(cost(one, two))
-        try:
-            return equal(one, two, frame) is not negated
-        except EvaluationError:
-            if negated:
-                return True
-            raise
 
     return evaluate
 
@@ -597,87 +566,55 @@ def _membership(run: Run, elements: tuple[Any, ...], overloads: tuple[Overload, 
         return _constant(False)
     if any(type(element) not in _PRIMITIVES for element in elements):
         return _Plan(_planned("@in", overloads, [run, lambda _frame: elements]))
-    members = {_member(element) for element in elements}
+    members = Mapping()
+    for element in elements:
+        members.insert(element, element)
 
     def evaluate(frame: Frame) -> bool:
         found = run(frame)
         if type(found) not in _PRIMITIVES:
             require_hashable(found)
             return False
-        return _member(found) in members
+        return members.find(found) is not MISSING
 
     return _Plan(evaluate)
 
 
-def _member(value: Any) -> Any:
-    return ("bool", value) if type(value) is bool else value
-
-
 # -- comprehensions, into which CEL's macros expand ------------------------------------------------------------------
+
+# The slot of an accumulator contains its value, the error of its last step or initial value, or what follows; a list of
+# Python is one that its comprehension still appends to, because CEL's lists are tuples.
 
 
 @dataclass(slots=True, eq=False)
 class _Unread:
-    """An accumulator whose initial value has not been read yet."""
+    """An initial value that has not been read yet."""
 
     initial: Run
 
 
-@dataclass(slots=True, eq=False)
-class _Growing:
-    """A list that its comprehension still appends to."""
+def _reader(slot: int) -> Run:
+    def read(frame: Frame) -> Any:
+        value = frame.slots[slot]
+        if type(value) is _Unread:
+            try:
+                value = frame.slots[slot] = value.initial(frame)
+            except EvaluationError as error:
+                frame.slots[slot] = error
+                raise
+            return value
+        if isinstance(value, EvaluationError):
+            raise value
+        return tuple(value) if type(value) is list else value
 
-    elements: list[Any]
-
-
-@dataclass(slots=True, eq=False)
-class _Failed:
-    """An accumulator whose initial value failed, or whose last step did."""
-
-    error: EvaluationError
-
-
-class Slots:
-    """Assignment of the variables of nested comprehensions to slots of the frame."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._open: list[tuple[str, int]] = []
-
-    def open(self, name: str) -> int:
-        self._open.append((name, self.count))
-        self.count += 1
-        return self.count - 1
-
-    def close(self, number: int) -> None:
-        """End the scope of the *number* variables opened last."""
-        del self._open[-number:]
-
-    def reader(self, name: str) -> Run:
-        """Return a function that reads the variable *name* of the innermost scope."""
-        slot = next(slot for known, slot in reversed(self._open) if known == name)
-
-        def read(frame: Frame) -> Any:
-            value = frame.slots[slot]
-            if type(value) is _Unread:
-                try:
-                    value = frame.slots[slot] = value.initial(frame)
-                except EvaluationError as error:
-                    frame.slots[slot] = _Failed(error)
-                    raise
-                return value
-            if type(value) is _Failed:
-                raise value.error
-            return tuple(value.elements) if type(value) is _Growing else value
-
-        return read
+    return read
 
 
 def _start(initial: _Plan) -> Any:
     if initial.constant is MISSING:
         return _Unread(initial.run)
     if initial.constant == ():
-        return _Growing([])
+        return []
     if type(initial.constant) is Mapping and not len(initial.constant):
         return Mapping()
     return initial.constant
@@ -703,7 +640,7 @@ def _iteration(
             try:
                 slots[accumulator] = step(frame)
             except EvaluationError as error:
-                slots[accumulator] = _Failed(error)
+                slots[accumulator] = error
             frame.charge(0)
 
     return iterate
@@ -725,8 +662,8 @@ def _accumulation(accumulator: int, args: list[Run], add: Callable[[Any, Sequenc
 
     def step(frame: Frame) -> Any:
         current = frame.slots[accumulator]
-        frame.cost += IDENTIFIER_COST
-        failed = current.error if type(current) is _Failed else None
+        frame.cost += _IDENTIFIER_COST
+        failed = current if isinstance(current, EvaluationError) else None
         values: list[Any] = []
         try:
             # Like the reference, which evaluates both operands of an operator, but stops at the first failed argument.
@@ -745,8 +682,8 @@ def _accumulation(accumulator: int, args: list[Run], add: Callable[[Any, Sequenc
 
 def _append(current: Any, values: Sequence[Any], frame: Frame) -> Any:
     (elements,) = values
-    if type(current) is _Growing:
-        current.elements.extend(elements)
+    if type(current) is list:
+        current.extend(elements)
         return current
     frame.add_work(len(current))
     return (*current, *elements)
@@ -771,4 +708,4 @@ def _insert_new(target: Mapping, key: Any, value: Any) -> None:
 
 
 # What adds to the accumulator of a macro, by the function of its step.
-ACCUMULATING: dict[str, Callable[[Any, Sequence[Any], Frame], Any]] = {"_+_": _append, "cel.@mapInsert": _insert}
+_ADDITIONS: dict[str, Callable[[Any, Sequence[Any], Frame], Any]] = {"_+_": _append, "cel.@mapInsert": _insert}

@@ -16,11 +16,9 @@ import re2
 
 from scheduler_core.cel.overloads import (
     COST_LIMIT,
-    KINDS,
     REGEX,
     TRAVERSAL,
     Frame,
-    Function,
     Implementation,
     first,
     flattened,
@@ -36,17 +34,7 @@ from scheduler_core.cel.overloads import (
 )
 from scheduler_core.cel.problems import CostLimitError, EvaluationError
 from scheduler_core.cel.standard_functions import ORDERED, add, compare, contains, equal, no_overload, to_string
-from scheduler_core.cel.values import (
-    MISSING,
-    NONE,
-    Duration,
-    Mapping,
-    Optional,
-    Timestamp,
-    Uint,
-    go_float,
-    type_name,
-)
+from scheduler_core.cel.values import MISSING, NONE, Duration, Mapping, Optional, Timestamp, Uint, go_float, type_name
 
 # -- regular expressions, matched in time linear in the text --------------------------------------------------------
 
@@ -123,8 +111,7 @@ def _searched(text: Any, pattern: str, frame: Frame) -> Any:
 
 
 def _find(text: Any, pattern: Any, frame: Frame) -> str:
-    match = _searched(text, pattern, frame).search(text)
-    return "" if match is None else str(match.group())
+    return next(iter(_find_all(text, pattern, 1, frame)), "")
 
 
 def _find_all(text: Any, pattern: Any, *rest: Any) -> tuple[str, ...]:
@@ -239,10 +226,8 @@ def _clause(template: str, start: int) -> tuple[str, int, int]:
     if verb is None:
         raise EvaluationError(f"{prefix}error while parsing precision: could not find end of precision specifier")
     if digits == "":
-        reason = 'strconv.Atoi: parsing "": invalid syntax'
-        raise EvaluationError(
-            f"{prefix}error while parsing precision: error while converting precision to integer: {reason}"
-        )
+        reason = 'error while converting precision to integer: strconv.Atoi: parsing "": invalid syntax'
+        raise EvaluationError(f"{prefix}error while parsing precision: {reason}")
     precision = _DEFAULT_PRECISION if digits is None else int(digits[:_MAX_DIGITS])
     if precision > _MAX_PRECISION:
         raise EvaluationError(f"{prefix}precision {precision} exceeds maximum allowed precision {_MAX_PRECISION}")
@@ -550,25 +535,20 @@ def _includes_all(elements: Any, wanted: Any, frame: Frame) -> bool:
     return all(contains(elements, element, frame) for element in wanted)
 
 
-def _by_kind(name: str, result: str, run: Implementation) -> Function:
-    signatures = "; ".join([f"list({kind}).() -> {result.format(kind)}" for kind in KINDS])
-    return function(name, signatures, run, traversed)
+def _of_lists(result: str) -> str:
+    """Return the signatures of a method of lists of ordered types, whose *result* has ``{}`` for the type."""
+    return "; ".join([f"list({kind}).() -> {result.format(kind)}" for kind in _KINDS])
 
 
+_KINDS = ("int", "uint", "double", "bool", "duration", "timestamp", "string", "bytes")
 _TWO_LISTS = "(list(T), list(T)) -> bool"
-_SORTED = "; ".join([f"list({kind}).() -> list({kind})" for kind in KINDS])
-_SORTED_BY = " | ".join([f"list(T).(list({kind}))" for kind in KINDS])
+_SORTED_BY = " | ".join([f"list(T).(list({kind}))" for kind in _KINDS])
 
 FUNCTIONS = [
     function("charAt", "string.(int) -> string", _char_at),
-    *[
-        function(name, "string.(string) -> bool", _strings_only(run), exact=cost, guarded=False)
-        for name, run, cost in (
-            ("contains", str.__contains__, searched(0.0, TRAVERSAL)),
-            ("endsWith", str.endswith, second(TRAVERSAL)),
-            ("startsWith", str.startswith, second(TRAVERSAL)),
-        )
-    ],
+    operator("contains", "string.(string) -> bool", _strings_only(str.__contains__), searched(0.0, TRAVERSAL)),
+    operator("endsWith", "string.(string) -> bool", _strings_only(str.endswith), second(TRAVERSAL)),
+    operator("startsWith", "string.(string) -> bool", _strings_only(str.startswith), second(TRAVERSAL)),
     function("find", "string.(string) -> string", _find, REGEX),
     function("findAll", "string.(string) | string.(string, int) -> list(string)", _find_all, REGEX),
     function("format", "string.(list(dyn)) -> string", _format, exact=first(TRAVERSAL)),
@@ -576,7 +556,7 @@ FUNCTIONS = [
     function("join", "list(string).() | list(string).(string) -> string", _join, joined),
     function("lastIndexOf", "string.(string) | string.(string, int) -> int", _last_index_of, traversed),
     function("lowerAscii", "string.() -> string", lambda text, _frame: text.translate(_LOWER), first(TRAVERSAL)),
-    function("matches", "(string, string) | string.(string) -> bool", _matches, exact=REGEX, guarded=False),
+    operator("matches", "(string, string) | string.(string) -> bool", _matches, REGEX),
     function(
         "replace", "string.(string, string) | string.(string, string, int) -> string", _replace, first(2 * TRAVERSAL)
     ),
@@ -595,29 +575,27 @@ FUNCTIONS = [
     operator("@sortByAssociatedKeys", f"{_SORTED_BY} -> list(T)", _sort_by, self_compared(1)),
     function("distinct", "list(T).() -> list(T)", _distinct, self_compared(0)),
     function("first", "list(V).() -> optional(V)", lambda items, _frame: Optional(items[0]) if items else NONE),
-    function(
-        "flatten", "list(list(T)).() -> list(T); list(dyn).(int) -> list(dyn)", _flatten, flattened, guarded=False
-    ),
+    operator("flatten", "list(list(T)).() -> list(T); list(dyn).(int) -> list(dyn)", _flatten, flattened),
     function(
         "includes", "dyn.(dyn) -> bool", lambda a, b, f: _index(a if type(a) is tuple else (a,), b, f) >= 0, traversed
     ),
     function("indexOf", "list(A).(A) -> int", _index, traversed),
-    _by_kind("isSorted", "bool", _is_sorted),
+    function("isSorted", _of_lists("bool"), _is_sorted, traversed),
     function("last", "list(V).() -> optional(V)", lambda items, _frame: Optional(items[-1]) if items else NONE),
     function("lastIndexOf", "list(A).(A) -> int", lambda a, b, f: _index(a, b, f, step=-1), traversed),
     function("lists.range", "(int) -> list(int)", _range, result_list),
-    _by_kind("max", "{}", _extreme("max", 1)),
-    _by_kind("min", "{}", _extreme("min", -1)),
+    function("max", _of_lists("{}"), _extreme("max", 1), traversed),
+    function("min", _of_lists("{}"), _extreme("min", -1), traversed),
     function("optional.unwrap", "(list(optional(V))) -> list(V)", _unwrap),
     function("reverse", "list(T).() -> list(T)", lambda elements, _frame: elements[::-1], result_list),
     function("sets.contains", _TWO_LISTS, _includes_all, sets(1)),
     function("sets.equivalent", _TWO_LISTS, lambda a, b, f: _includes_all(a, b, f) and _includes_all(b, a, f), sets(2)),
     function("sets.intersects", _TWO_LISTS, lambda a, b, f: any(contains(b, each, f) for each in a), sets(1)),
     function("slice", "list(T).(int, int) -> list(T)", _slice, result_list),
-    operator("sort", _SORTED, _sort, self_compared(0)),
-    function("sum", "list(int).() -> int", _sum(0), traversed),
-    function("sum", "list(uint).() -> uint", _sum(Uint(0)), traversed),
-    function("sum", "list(double).() -> double", _sum(0.0), traversed),
-    function("sum", "list(duration).() -> duration", _sum(Duration(0)), traversed),
+    operator("sort", _of_lists("list({})"), _sort, self_compared(0)),
+    *[
+        function("sum", f"list({kind}).() -> {kind}", _sum(zero), traversed)
+        for kind, zero in (("int", 0), ("uint", Uint(0)), ("double", 0.0), ("duration", Duration(0)))
+    ],
     function("unwrapOpt", "list(optional(V)).() -> list(V)", _unwrap),
 ]

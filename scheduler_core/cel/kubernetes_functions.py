@@ -282,12 +282,8 @@ def _parse_ip(text: str, _frame: Frame | None = None) -> IpAddress:
 def _reason(text: str) -> str:
     """Return why Go's ``netip.ParseAddr`` rejects a text; for IPv6 without detail."""
     first = next((char for char in text if char in ".:%"), "")
-    if first == "%":
-        return "missing IPv6 address"
-    return _ipv4_reason(text) if first == "." else "unable to parse IP"
-
-
-def _ipv4_reason(text: str) -> str:
+    if first != ".":
+        return "missing IPv6 address" if first == "%" else "unable to parse IP"
     field = ""
     fields = 0
     for index, char in enumerate(text):
@@ -310,9 +306,10 @@ def _ipv4_reason(text: str) -> str:
     return "IPv4 address too short"
 
 
-def _parse_cidr(text: str, _frame: Frame | None = None) -> Cidr:
+def _cidr(text: str, _frame: Frame) -> Cidr:
     address_text, slash, length = text.rpartition("/")
-    failed = f"network address parse error during conversion from string: netip.ParsePrefix({go_quoted(text)}): "
+    prefix = "network address parse error during conversion from string: "
+    failed = f"{prefix}{prefix}netip.ParsePrefix({go_quoted(text)}): "
     if not slash:
         raise EvaluationError(f"{failed}no '/'")
     try:
@@ -326,15 +323,8 @@ def _parse_cidr(text: str, _frame: Frame | None = None) -> Cidr:
     if int(length) > address.max_prefixlen:
         raise EvaluationError(f"{failed}prefix length out of range")
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
-        raise EvaluationError(f"IPv4-mapped IPv6 address {go_quoted(text)} is not allowed")
+        raise EvaluationError(f"{prefix}IPv4-mapped IPv6 address {go_quoted(text)} is not allowed")
     return Cidr(address, int(length))
-
-
-def _cidr(text: str, _frame: Frame) -> Cidr:
-    try:
-        return _parse_cidr(text)
-    except EvaluationError as error:
-        raise EvaluationError(f"network address parse error during conversion from string: {error}") from None
 
 
 def _contains_ip(cidr: Cidr, address: IpAddress, _frame: Frame) -> bool:
@@ -352,7 +342,8 @@ def _contains_ip_text(cidr: Cidr, text: str, frame: Frame) -> bool:
     return _contains_ip(cidr, address, frame)
 
 
-def _contains_cidr(cidr: Cidr, other: Cidr, frame: Frame) -> bool:
+def _contains_cidr(cidr: Cidr, inner: Cidr | str, frame: Frame) -> bool:
+    other = _cidr(inner, frame) if isinstance(inner, str) else inner
     return cidr.length <= other.length and _contains_ip(cidr, IpAddress(other.address), frame)
 
 
@@ -369,10 +360,9 @@ def _is_global_unicast(ip: IpAddress, _frame: Frame) -> bool:
 
 
 def _is_link_local_multicast(ip: IpAddress, _frame: Frame) -> bool:
-    address = ip.address
-    if isinstance(address, IPv4Address):
-        return int(address) >> 8 == int(IPv4Address("224.0.0.0")) >> 8
-    packed = address.packed
+    packed = ip.address.packed
+    if ip.address.version == 4:
+        return packed.startswith(bytes([224, 0, 0]))
     return packed[0] == 0xFF and packed[1] & 0x0F == 0x02
 
 
@@ -440,12 +430,6 @@ def _query(url: Url, _frame: Frame) -> Mapping:
     return Mapping({key: tuple(found) for key, found in values.items()})
 
 
-_CONTAINS_IP = cidr_contains(parsed=False, masked=False)
-_CONTAINS_CIDR = cidr_contains(parsed=False, masked=True)
-_CONTAINS_IP_TEXT = cidr_contains(parsed=True, masked=False)
-_CONTAINS_CIDR_TEXT = cidr_contains(parsed=True, masked=True)
-
-
 # -- named formats ----------------------------------------------------------------------------------------------------
 
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
@@ -497,11 +481,8 @@ def _qualified_name(text: str) -> tuple[str, ...]:
     if "/" in prefix:
         rule = _key("/")[0]
         return (f"a valid label key {rule} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')",)
-    problems = []
-    if slash:
-        problems += [
-            f"prefix part {message}" for message in (_key_prefix(prefix) if prefix else ("must be non-empty",))
-        ]
+    of_prefix = _key_prefix(prefix) if prefix else ("must be non-empty",)
+    problems = [f"prefix part {message}" for message in of_prefix if slash]
     if not name:
         problems.append("name part must be non-empty")
     return (*problems, *[f"name part {message}" for message in _key(name)])
@@ -546,6 +527,7 @@ _FORMATS: dict[str, NamedFormat] = {
     "datetime": NamedFormat("datetime", 71, _only_if(parse_timestamp, "invalid datetime")),
 }
 
+_CONTAINS_CIDR = cidr_contains(masked=True)
 
 FUNCTIONS = [
     function("quantity", "(string) -> Quantity", lambda text, _frame: parse_quantity(text), first(TRAVERSAL)),
@@ -585,19 +567,21 @@ FUNCTIONS = [
     function("isLinkLocalMulticast", "IP.() -> bool", _is_link_local_multicast),
     function("isGlobalUnicast", "IP.() -> bool", _is_global_unicast),
     function("cidr", "(string) -> CIDR", _cidr, first(TRAVERSAL)),
-    function("isCIDR", "(string) -> bool", parses(_parse_cidr), first(TRAVERSAL)),
+    function("isCIDR", "(string) -> bool", parses(_cidr), first(TRAVERSAL)),
     function("string", "(IP) -> string", lambda ip, _frame: str(ip.address)),
     function("string", "(CIDR) -> string", lambda cidr, _frame: f"{cidr.address}/{cidr.length}"),
     function("masked", "CIDR.() -> CIDR", _masked),
     function("prefixLength", "CIDR.() -> int", lambda cidr, _frame: cidr.length),
-    function("containsIP", "CIDR.(string) -> bool", _contains_ip_text, _CONTAINS_IP, exact=_CONTAINS_IP_TEXT),
-    function("containsIP", "CIDR.(IP) -> bool", _contains_ip, _CONTAINS_IP),
+    function(
+        "containsIP", "CIDR.(string) -> bool", _contains_ip_text, cidr_contains(), exact=cidr_contains(parsed=True)
+    ),
+    function("containsIP", "CIDR.(IP) -> bool", _contains_ip, cidr_contains()),
     function(
         "containsCIDR",
         "CIDR.(string) -> bool",
-        lambda a, b, f: _contains_cidr(a, _cidr(b, f), f),
+        _contains_cidr,
         _CONTAINS_CIDR,
-        exact=_CONTAINS_CIDR_TEXT,
+        exact=cidr_contains(parsed=True, masked=True),
     ),
     function("containsCIDR", "CIDR.(CIDR) -> bool", _contains_cidr, _CONTAINS_CIDR),
     function("url", "(string) -> URL", parse_url, first(TRAVERSAL)),

@@ -19,7 +19,7 @@ from scheduler_core.cel.values import KUBERNETES_TYPES, MISSING, Duration, Mappi
 from scheduler_core.step_counter import StepCounter
 
 COST_LIMIT = 1_000_000
-IDENTIFIER_COST, LIST_COST, MAP_COST = 1, 10, 30
+LIST_COST = 10
 TRAVERSAL = 0.1
 # Steps that evaluation does beside those that the reference's cost counts, such as copies of lists.
 _MAX_WORK = 30_000_000
@@ -81,7 +81,6 @@ class Frame:
 CallCost = int | Callable[[Sequence[Any], Any], int]
 """The cost of a call, or a function of its arguments and result."""
 
-
 ERROR_VALUE: Any = type("ErrorValue", (), {"__slots__": ()})()
 """Stands for an argument or result whose evaluation failed."""
 
@@ -99,14 +98,6 @@ def _inner_size(value: Any) -> int:
 
 def _allocated(elements: float) -> int:
     return int(elements) + 1 + LIST_COST
-
-
-def equality_cost(left: Any, right: Any) -> int:
-    return 1 if isinstance(left, KUBERNETES_TYPES) else inequality_cost(left, right)
-
-
-def inequality_cost(left: Any, right: Any) -> int:
-    return ceil(min(_inner_size(left), _inner_size(right)) * TRAVERSAL)
 
 
 def first(factor: float) -> CallCost:
@@ -129,7 +120,12 @@ REGEX = searched(1.0, 0.25)
 
 def smaller(args: Sequence[Any], _result: Any) -> int:
     """Return the cost of a comparison up to the end of the smaller argument."""
-    return inequality_cost(args[0], args[1])
+    return ceil(min(_inner_size(args[0]), _inner_size(args[1])) * TRAVERSAL)
+
+
+def equated(args: Sequence[Any], result: Any) -> int:
+    """Return the cost of ``==``."""
+    return 1 if isinstance(args[0], KUBERNETES_TYPES) else smaller(args, result)
 
 
 def concatenated(args: Sequence[Any], _result: Any) -> int:
@@ -158,15 +154,13 @@ def _traversal(value: Any) -> int:
     return 1
 
 
-def cidr_contains(*, parsed: bool, masked: bool) -> CallCost:
+def cidr_contains(*, parsed: bool = False, masked: bool = False) -> CallCost:
     """Return the cost of a test if a CIDR contains an address, or a CIDR (*masked*), which may be *parsed* first."""
 
     def cost(args: Sequence[Any], _result: Any) -> int:
-        width = _size(args[0])
-        total = ceil((width + width) * TRAVERSAL)
-        if masked:
-            total += ceil(width * TRAVERSAL) + 1
-        return total + ceil(_size(args[1]) * TRAVERSAL) if parsed else total
+        width, text_size = _size(args[0]), _size(args[1]) if parsed else 0
+        mask = ceil(width * TRAVERSAL) + 1 if masked else 0
+        return ceil(2 * width * TRAVERSAL) + mask + ceil(text_size * TRAVERSAL)
 
     return cost
 
@@ -212,8 +206,6 @@ def self_compared(index: int) -> CallCost:
 
 Implementation = Callable[..., Any]
 """Takes the evaluated arguments and the frame."""
-KINDS = ("int", "uint", "double", "bool", "duration", "timestamp", "string", "bytes")
-"""Types with an order, as elements of lists."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -247,7 +239,6 @@ class Function:
     rows: tuple[tuple[str, Implementation | None, CallCost | None], ...]
     run: Implementation | None = None
     cost: CallCost = 1
-    guarded: bool = True
 
     @cached_property
     def overloads(self) -> tuple[Overload, ...]:
@@ -269,7 +260,6 @@ def function(
     cost: CallCost = 1,
     *,
     exact: CallCost | None = None,
-    guarded: bool = True,
 ) -> Function:
     """Return a row of the table; rows of one name follow each other.
 
@@ -277,7 +267,7 @@ def function(
         signatures: Signatures such as ``(int) -> bool; string.(int) | string.() -> string``.
         exact: The cost of a call if one of these overloads is the only one that matches by type.
     """
-    return Function(name, ((signatures, run, exact),), cost=cost, guarded=guarded)
+    return Function(name, ((signatures, run, exact),), cost=cost)
 
 
 def operator(name: str, signatures: str, run: Implementation, exact: CallCost | None = None) -> Function:

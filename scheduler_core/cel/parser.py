@@ -7,11 +7,11 @@ which makes deep nesting an error.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import Any, NamedTuple, NoReturn
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 from scheduler_core.cel import syntax_tree as ast
-from scheduler_core.cel.problems import Problems
+from scheduler_core.cel.problems import InvalidExpressionError, Problems
 from scheduler_core.cel.values import MAX_INT, MAX_UINT, MIN_INT, Uint
 
 # -- macros, whose expansion carries the position of the macro call, as in cel-go ------------------------------------
@@ -42,9 +42,8 @@ def expand(offset: int, function: str, args: list[ast.Node], target: ast.Node | 
 
 def _has(offset: int, operand: ast.Node) -> ast.Node:
     if type(operand) is not ast.Select:
-        raise MacroError(
-            operand.offset if type(operand) is not ast.Ident else offset, "invalid argument to has() macro"
-        )
+        place = offset if type(operand) is ast.Ident else operand.offset
+        raise MacroError(place, "invalid argument to has() macro")
     return ast.Select(offset, operand.operand, operand.field, test_only=True)
 
 
@@ -226,6 +225,8 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE,
 )
+# The content of a string that does not end, up to the end of its line or to an invalid escape.
+_UNENDED = re.compile(rf"(?:{_ESCAPE}|[^\\\r\n])*")
 _KEYWORDS = {"in", "true", "false", "null"}
 
 
@@ -255,8 +256,8 @@ def _tokenize(problems: Problems) -> list[_Token]:
         if kind != "blank":
             tokens.append(_Token(kind, value, offset))
         offset = match.end()
-    tokens.append(_Token("<EOF>", "<EOF>", len(text)))
-    return tokens
+    # Twice, so that each token that the parser is at has one behind it.
+    return [*tokens, *[_Token("<EOF>", "<EOF>", len(text))] * 2]
 
 
 def _unrecognized_end(text: str, offset: int) -> int:
@@ -265,12 +266,9 @@ def _unrecognized_end(text: str, offset: int) -> int:
     if char in "\"'":
         if text.startswith(char * 3, offset):
             return len(text)
-        index = offset + 1
-        while index < len(text) and text[index] not in "\r\n":
-            if text[index] == "\\" and not re.compile(_ESCAPE).match(text, index):
-                return min(index + 2, len(text))
-            index += 2 if text[index] == "\\" else 1
-        return min(index + 1, len(text)) if index < len(text) else len(text)
+        content = _UNENDED.match(text, offset + 1)
+        end = len(text) if content is None else content.end()
+        return min(end + (2 if text[end : end + 1] == "\\" else 1), len(text))
     # An operator of two characters that lacks its second one takes the character after it along.
     return min(offset + (2 if char in "=|&" else 1), len(text))
 
@@ -288,8 +286,6 @@ _SIMPLE_ESCAPES = {
 _MAX_CODE_POINT = 0x10FFFF
 _SURROGATES = range(0xD800, 0xE000)
 _ESCAPED = re.compile(r"\\(u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[xX][0-9a-fA-F]{2}|[0-3][0-7][0-7]|.)", re.DOTALL)
-
-
 _KEYWORD_VALUES = {"true": True, "false": False, "null": None}
 _MAX_DIGITS = 100
 
@@ -302,7 +298,7 @@ def _literal_value(kind: str, text: str, sign: str) -> Any:
     """Return the value of a literal after *sign*. Raises _LiteralError: it exceeds its type, or is invalid."""
     if kind in ("NUM_INT", "NUM_UINT"):
         unsigned = kind == "NUM_UINT"
-        number = _integer("", text[:-1]) if unsigned else _integer(sign, text)
+        number = _integer(sign, text.rstrip("uU"))
         if not (0 <= number <= MAX_UINT if unsigned else MIN_INT <= number <= MAX_INT):
             raise _LiteralError(f"invalid {'uint' if unsigned else 'int'} literal")
         return Uint(number) if unsigned else number
@@ -361,7 +357,7 @@ _RELATIONS = {
 }  # fmt: skip
 _ADDITIONS = {"+": "_+_", "-": "_-_"}
 _MULTIPLICATIONS = {"*": "_*_", "/": "_/_", "%": "_%_"}
-_LITERALS = ("NUM_INT", "NUM_UINT", "NUM_FLOAT", "STRING", "BYTES", "true", "false", "null")
+_LITERALS = ("NUM_INT", "NUM_UINT", "NUM_FLOAT", "STRING", "BYTES", *_KEYWORD_VALUES)
 _NO_STARTS = ("<EOF>", ")", "]", "}", ",", ":", "?", "*", "/", "%", "+", "in")
 
 
@@ -371,18 +367,9 @@ def _starts(extra: str = "") -> str:
     return f"{{'[', '{{', '(', {extra}'.', '-', '!', {literals}, IDENTIFIER}}"
 
 
-class _SyntaxError(Exception):
-    pass
-
-
 def parse(problems: Problems) -> ast.Node:
     """Parse the expression of *problems*. Raises InvalidExpressionError: it is not CEL, or nested too deeply."""
-    parser = _Parser(problems, _tokenize(problems))
-    try:
-        tree = parser.parse()
-    except _SyntaxError:
-        problems.raise_if_any()
-        raise
+    tree = _Parser(problems, _tokenize(problems)).parse()
     problems.raise_if_any()
     return tree
 
@@ -394,54 +381,58 @@ class _Parser:
         self._problems = problems
         self._tokens = tokens
         self._index = 0
-        self._token = tokens[0]
         self._depths = {"expr": 0, "relation": 0, "calc": 0, "member": 0}
 
     def parse(self) -> ast.Node:
         tree = self._expr()
         if self._token.kind != "<EOF>":
-            adjective = "extraneous" if self._tokens[self._index + 1].kind == "<EOF>" else "mismatched"
+            adjective = "extraneous" if self._following == "<EOF>" else "mismatched"
             raise self._error(f"{adjective} input '{self._token.text}' expecting <EOF>")
         return tree
 
-    def _advance(self) -> _Token:
-        token = self._token
-        self._index += 1
-        self._token = self._tokens[self._index] if self._index < len(self._tokens) else token
-        return token
+    @property
+    def _token(self) -> _Token:
+        return self._tokens[self._index]
 
-    def _error(self, message: str) -> _SyntaxError:
+    @property
+    def _following(self) -> str:
+        return self._tokens[self._index + 1].kind
+
+    def _advance(self) -> _Token:
+        self._index += 1
+        return self._tokens[self._index - 1]
+
+    def _error(self, message: str) -> InvalidExpressionError:
         self._problems.report(self._token.offset, f"Syntax error: {message}")
-        return _SyntaxError(message)
+        return self._problems.error()
 
     def _expect(self, kind: str, expecting: str) -> _Token:
         if self._token.kind == kind:
             return self._advance()
         if expecting == f"'{kind}'" != "':'" and self._token.kind == "<EOF>":
             raise self._error(f"missing {expecting} at '<EOF>'")
-        following = self._tokens[min(self._index + 1, len(self._tokens) - 1)].kind
-        adjective = "extraneous" if kind != ":" and f"'{following}'" in expecting else "mismatched"
+        adjective = "extraneous" if kind != ":" and f"'{self._following}'" in expecting else "mismatched"
         raise self._error(f"{adjective} input '{self._token.text}' expecting {expecting}")
 
-    def _no_alternative(self, dot: _Token) -> _SyntaxError:
+    def _no_alternative(self, dot: _Token) -> InvalidExpressionError:
         end = self._token.offset + (0 if self._token.kind == "<EOF>" else len(self._token.text))
         return self._error(f"no viable alternative at input '{self._problems.text[dot.offset : end]}'")
 
     def _enter(self, rule: str) -> None:
         self._depths[rule] += 1
-        if self._depths[rule] > _MAX_DEPTH:
-            self._too_deep(f"expression recursion limit exceeded: {_MAX_DEPTH}")
+        self._require_depth(self._depths[rule], f"expression recursion limit exceeded: {_MAX_DEPTH}")
 
-    def _too_deep(self, message: str) -> NoReturn:
-        self._problems.report(-1, message)
-        raise _SyntaxError("too deep")
+    def _require_depth(self, depth: int, message: str) -> None:
+        if depth > _MAX_DEPTH:
+            self._problems.report(-1, message)
+            raise self._problems.error()
 
     def _expr(self) -> ast.Node:
         self._enter("expr")
-        condition = self._logical("||", "_||_")
+        condition = self._or()
         if self._token.kind == "?":
             operator = self._advance()
-            if_true = self._logical("||", "_||_")
+            if_true = self._or()
             self._expect(":", "':'")
             if_false = self._expr()
             parts = [condition, if_true, if_false]
@@ -449,15 +440,18 @@ class _Parser:
         self._depths["expr"] -= 1
         return condition
 
-    def _logical(self, symbol: str, function: str) -> ast.Node:
-        term = self._logical("&&", "_&&_") if symbol == "||" else self._relation()
-        if self._token.kind != symbol:
-            return term
-        terms, offsets = [term], []
+    def _or(self) -> ast.Node:
+        return self._logical("||", self._and)
+
+    def _and(self) -> ast.Node:
+        return self._logical("&&", self._relation)
+
+    def _logical(self, symbol: str, operand: Callable[[], ast.Node]) -> ast.Node:
+        terms, offsets = [operand()], []
         while self._token.kind == symbol:
             offsets.append(self._advance().offset)
-            terms.append(self._logical("&&", "_&&_") if symbol == "||" else self._relation())
-        return _balanced(function, terms, offsets, 0, len(offsets) - 1)
+            terms.append(operand())
+        return _balanced(f"_{symbol}_", terms, offsets, 0, len(offsets) - 1) if offsets else terms[0]
 
     def _relation(self) -> ast.Node:
         return self._chain(_RELATIONS, "relation", self._calc)
@@ -487,14 +481,12 @@ class _Parser:
     def _nested(self, node: ast.Node, *parts: ast.Node) -> ast.Node:
         """Return *node*, one level above its parts; the reference limits these levels, too."""
         node.depth = 1 + max(part.depth for part in parts)
-        if node.depth > _MAX_DEPTH:
-            self._too_deep("max recursion depth exceeded")
+        self._require_depth(node.depth, "max recursion depth exceeded")
         return node
 
     def _unary(self) -> ast.Node:
         kind, _, offset = self._token
-        following = self._tokens[self._index + 1].kind if kind == "-" else ""
-        if kind not in ("!", "-") or following in ("NUM_INT", "NUM_FLOAT"):
+        if kind not in ("!", "-") or (kind == "-" and self._following in ("NUM_INT", "NUM_FLOAT")):
             return self._member()
         count = 0
         while self._accept(kind):
@@ -511,12 +503,10 @@ class _Parser:
                 node = self._selection(node)
             elif kind == "[":
                 operator = self._advance()
-                optional = self._accept("?")
+                function = "_[?_]" if self._accept("?") else "_[_]"
                 index = self._expr()
                 self._expect("]", "']'")
-                node = self._nested(
-                    ast.Call(operator.offset, "_[?_]" if optional else "_[_]", [node, index]), node, index
-                )
+                node = self._nested(ast.Call(operator.offset, function, [node, index]), node, index)
             else:
                 break
         self._depths["member"] -= 1
@@ -548,18 +538,16 @@ class _Parser:
         return self._nested(ast.Select(dot.offset, operand, name), operand)
 
     def _arguments(self) -> list[ast.Node]:
-        args: list[ast.Node] = []
         if self._accept(")"):
-            return args
+            return []
         if self._token.kind in _NO_STARTS:
             expecting = _starts("')', ")
             raise self._error(f"mismatched input '{self._token.text}' expecting {expecting}")
-        while True:
+        args = [self._expr()]
+        while self._accept(","):
             args.append(self._expr())
-            if self._accept(")"):
-                return args
-            if not self._accept(","):
-                self._expect(")", "')'")
+        self._expect(")", "')'")
+        return args
 
     def _call(self, offset: int, function: str, args: list[ast.Node], target: ast.Node | None) -> ast.Node:
         try:
@@ -591,22 +579,19 @@ class _Parser:
         opening = self._advance()
         elements: list[ast.Node] = []
         optional: set[int] = set()
-
-        def element() -> None:
-            if self._accept("?"):
+        for is_optional in self._items("]"):
+            if is_optional:
                 optional.add(len(elements))
             elements.append(self._expr())
-
-        self._items("]", element)
         return _above(ast.ListLiteral(opening.offset, elements, frozenset(optional)), elements)
 
-    def _items(self, closing: str, parse_item: Callable[[], None]) -> None:
-        """Parse items between commas, of which one may follow the last item or stand alone."""
+    def _items(self, closing: str) -> Iterator[bool]:
+        """Yield before each item whether it is optional; a comma may follow the last item or stand alone."""
         if self._accept(","):
             self._expect(closing, f"'{closing}'")
             return
         while not self._accept(closing):
-            parse_item()
+            yield self._accept("?")
             if self._accept(closing):
                 return
             self._expect(",", f"{{'{closing}', ','}}")
@@ -621,14 +606,10 @@ class _Parser:
 
     def _entries(self, *, struct: bool) -> list[ast.Entry]:
         entries: list[ast.Entry] = []
-
-        def entry() -> None:
-            optional = self._accept("?")
+        for optional in self._items("}"):
             key = self._field_name() if struct else self._expr()
             colon = self._expect(":", "':'")
             entries.append(ast.Entry(colon.offset, key, self._expr(), optional=optional))
-
-        self._items("}", entry)
         return entries
 
     def _named(self) -> ast.Node:
@@ -656,31 +637,25 @@ class _Parser:
             index += 2
         if self._tokens[index].kind != "{":
             return None
-        while self._index < index:
-            self._advance()
+        self._index = index
         opening = self._advance()
         return ast.StructLiteral(opening.offset, dot + ".".join(names), self._entries(struct=True))
 
     def _literal(self) -> ast.Node:
-        token = self._advance()
-        kind, text, offset = token
-        sign = ""
-        if kind == "-":
-            sign = "-"
-            kind, text, _ = self._advance()
+        token = self._token
+        sign = "-" if self._accept("-") else ""
+        kind, text, _ = self._advance()
         if kind in _LITERALS:
             try:
-                return ast.Literal(offset, _literal_value(kind, text, sign))
+                return ast.Literal(token.offset, _literal_value(kind, text, sign))
             except _LiteralError as error:
-                self._problems.report(offset, str(error))
-                return ast.Literal(offset, None)
+                self._problems.report(token.offset, str(error))
+                return ast.Literal(token.offset, None)
         self._index -= 1
-        self._token = token
         if token.kind == "<EOF>":
             extraneous = self._index > 0 and self._tokens[self._index - 1].kind == "!"
         else:
-            following = self._tokens[min(self._index + 1, len(self._tokens) - 1)].kind
-            extraneous = following not in (*_NO_STARTS, "&&", "||", "==")
+            extraneous = self._following not in (*_NO_STARTS, "&&", "||", "==")
         adjective = "extraneous" if extraneous else "mismatched"
         raise self._error(f"{adjective} input '{token.text}' expecting {_starts()}")
 

@@ -6,15 +6,12 @@ The text of a compile error is cel-go's: position, message, the source line and 
 from __future__ import annotations
 
 from bisect import bisect_right
+from itertools import accumulate
 
 from scheduler_core.errors import SchedulerCoreError
 
 _MAX_SNIPPET = 16_384
 _MAX_REPORTS = 100
-
-
-class TooComplexError(SchedulerCoreError):
-    """An expression or a type in it exceeds a bound of the compiler; nothing is evaluated."""
 
 
 class EvaluationError(SchedulerCoreError):
@@ -33,7 +30,7 @@ class CostLimitError(AbortedError):
 
 
 class InvalidExpressionError(SchedulerCoreError):
-    """An expression does not compile."""
+    """An expression does not compile, or a type in it exceeds a bound of the compiler."""
 
 
 class Problems:
@@ -42,9 +39,7 @@ class Problems:
     def __init__(self, text: str) -> None:
         self.text = text
         self._lines = text.split("\n")
-        self._starts = [0]
-        for line in self._lines[:-1]:
-            self._starts.append(self._starts[-1] + len(line) + 1)
+        self._starts = list(accumulate([len(line) + 1 for line in self._lines[:-1]], initial=0))
         self._reports: list[tuple[tuple[int, int], str]] = []
         """By position: line from 1, and column in code points from 0; line -1 for no position."""
 
@@ -61,13 +56,15 @@ class Problems:
 
     def raise_if_any(self) -> None:
         """Raise an InvalidExpressionError with the problems recorded before, if any."""
-        if not self._reports:
-            return
+        if self._reports:
+            raise self.error()
+
+    def error(self) -> InvalidExpressionError:
         shown = sorted(self._reports[:_MAX_REPORTS], key=lambda report: report[0])
         texts = [self._text(*position, message) for position, message in shown]
         if len(self._reports) > _MAX_REPORTS:
             texts.append(f"{len(self._reports) - _MAX_REPORTS} more errors were truncated")
-        raise InvalidExpressionError("compilation failed: " + "\n".join(texts))
+        return InvalidExpressionError("compilation failed: " + "\n".join(texts))
 
     def _text(self, number: int, column: int, message: str) -> str:
         report = f"ERROR: <input>:{number}:{column + 1}: {message}"

@@ -18,6 +18,7 @@ from scheduler_core.cel.overloads import (
     Function,
     Implementation,
     concatenated,
+    equated,
     first,
     function,
     operator,
@@ -61,18 +62,19 @@ ORDERED = _NUMBERS | {bool, bytes, str, Duration, Timestamp}
 _COMPARISON_WORK = 8
 
 
-def no_overload(name: str, receiver: Any) -> EvaluationError:
-    if type(receiver) in _RECEIVERS:
-        return EvaluationError("no such overload")
-    return EvaluationError(f"no such overload: {name}")
+def no_overload(name: str, receiver: Any, kinds: frozenset[type] = frozenset()) -> EvaluationError:
+    """Return the error of a call whose receiver, or an argument of a receiver of these types, has another type."""
+    return _mismatch() if type(receiver) in kinds | _RECEIVERS else EvaluationError(f"no such overload: {name}")
 
 
 def _mismatch() -> EvaluationError:
     return EvaluationError("no such overload")
 
 
-def _unsupported(name: str, left: Any, kinds: frozenset[type] = _NUMBERS) -> EvaluationError:
-    return _mismatch() if type(left) in kinds else no_overload(name, left)
+def _common_type(name: str, left: Any, right: Any, kinds: frozenset[type] = _NUMBERS) -> type:
+    if type(left) not in kinds or type(right) is not type(left):
+        raise no_overload(name, left, kinds)
+    return type(left)
 
 
 def equal(left: Any, right: Any, frame: Frame) -> bool:
@@ -103,6 +105,13 @@ def equal(left: Any, right: Any, frame: Frame) -> bool:
     if kind is Timestamp:
         return type(right) is Timestamp and left.nanos == right.nanos
     return kind is type(right) and bool(left == right)
+
+
+def _not_equal(left: Any, right: Any, frame: Frame) -> bool:
+    try:
+        return not equal(left, right, frame)
+    except EvaluationError:
+        return True
 
 
 def _equal_elements(left: Any, right: Any, frame: Frame) -> bool:
@@ -196,9 +205,7 @@ def add(left: Any, right: Any, frame: Frame) -> Any:
         if kind is Duration and other is Timestamp:
             return timestamp(left.nanos + right.nanos, right.offset)
         raise _mismatch()
-    if kind not in _ADDABLE or type(right) is not kind:
-        raise _unsupported("_+_", left, _ADDABLE)
-    if kind in _INTEGERS:
+    if _common_type("_+_", left, right, _ADDABLE) in _INTEGERS:
         return checked(kind, int(left) + int(right))
     if kind is not float:
         frame.add_work(len(left) + len(right))
@@ -213,21 +220,18 @@ def _subtract(left: Any, right: Any, _frame: Frame) -> Any:
         if type(right) is Duration:
             return timestamp(left.nanos - right.nanos, left.offset)
         raise _mismatch()
-    if type(left) not in _NUMBERS or type(right) is not type(left):
-        raise _unsupported("_-_", left)
+    kind = _common_type("_-_", left, right)
     return left - right if kind is float else checked(kind, int(left) - int(right))
 
 
 def _multiply(left: Any, right: Any, _frame: Frame) -> Any:
-    if type(left) not in _NUMBERS or type(right) is not type(left):
-        raise _unsupported("_*_", left)
-    return left * right if type(left) is float else checked(type(left), int(left) * int(right))
+    kind = _common_type("_*_", left, right)
+    return left * right if kind is float else checked(kind, int(left) * int(right))
 
 
 def _divide(left: Any, right: Any, _frame: Frame) -> Any:
-    if type(left) not in _NUMBERS or type(right) is not type(left):
-        raise _unsupported("_/_", left)
-    if type(left) is float:
+    kind = _common_type("_/_", left, right)
+    if kind is float:
         if right == 0:
             sign = math.copysign(1, left) * math.copysign(1, right)
             return math.nan if left == 0 or math.isnan(left) else sign * math.inf
@@ -235,18 +239,17 @@ def _divide(left: Any, right: Any, _frame: Frame) -> Any:
     if right == 0:
         raise EvaluationError("division by zero")
     quotient = abs(int(left)) // abs(int(right))
-    return checked(type(left), quotient if (left < 0) == (right < 0) else -quotient)
+    return checked(kind, quotient if (left < 0) == (right < 0) else -quotient)
 
 
 def _modulo(left: Any, right: Any, _frame: Frame) -> Any:
-    if type(left) not in _INTEGERS or type(right) is not type(left):
-        raise _unsupported("_%_", left, _INTEGERS)
+    kind = _common_type("_%_", left, right, _INTEGERS)
     if right == 0:
         raise EvaluationError("modulus by zero")
     if left == MIN_INT and right == -1:
         raise EvaluationError("integer overflow")
     remainder = abs(int(left)) % abs(int(right))
-    return checked(type(left), -remainder if left < 0 else remainder)
+    return checked(kind, -remainder if left < 0 else remainder)
 
 
 def _negate(value: Any, _frame: Frame) -> Any:
@@ -256,7 +259,7 @@ def _negate(value: Any, _frame: Frame) -> Any:
         return -value
     if type(value) is Duration:
         return duration(-value.nanos)
-    raise _mismatch() if type(value) is bool else no_overload("-_", value)
+    raise no_overload("-_", value, frozenset({bool}))
 
 
 def _not(value: Any, _frame: Frame) -> bool:
@@ -322,8 +325,7 @@ def parse_timestamp(text: str) -> Timestamp | None:
     except ValueError:
         return None
     if not year:
-        date_nanos = -(2**62)
-        return Timestamp(date_nanos * NANOS, offset)
+        return Timestamp(-(2**62) * NANOS, offset)
     fraction = int((match[7] or "")[:9].ljust(9, "0"))
     seconds = (date - _EPOCH) // timedelta(seconds=1)
     return Timestamp((seconds - offset) * NANOS + fraction, offset)
@@ -346,8 +348,7 @@ def _local(value: Timestamp, seconds: int) -> datetime:
 
 def timestamp_text(value: Timestamp) -> str:
     """Return a timestamp in RFC 3339 with as many digits of the second as it has."""
-    text = _local(value, value.offset).strftime("%Y-%m-%dT%H:%M:%S")
-    text = text.rjust(19, "0")
+    text = _local(value, value.offset).strftime("%Y-%m-%dT%H:%M:%S").rjust(19, "0")
     nanos = value.nanos % NANOS
     if nanos:
         text += f".{nanos:09d}".rstrip("0")
@@ -360,15 +361,12 @@ def timestamp_text(value: Timestamp) -> str:
 def _zone_seconds(value: Timestamp, zone: str) -> int:
     if ":" not in zone:
         return _named_zone_seconds(value, zone)
-    hours_text, _, minutes_text = zone.partition(":")
-    numbers = []
-    for part in (hours_text, minutes_text):
+    for part in zone.split(":", 1):
         if not _INTEGER.fullmatch(part):
             raise EvaluationError(f'strconv.Atoi: parsing "{part}": invalid syntax')
         if len(part) > _MAX_LENGTH or abs(int(part)) > MAX_INT:
             raise EvaluationError(f'strconv.Atoi: parsing "{part}": value out of range')
-        numbers.append(int(part))
-    hours, minutes = numbers
+    hours, minutes = map(int, zone.split(":", 1))
     if not 0 <= minutes <= 59:
         raise EvaluationError(f"timezone offset minutes out of range [0, 59]: {zone}")
     return (hours * 60 - minutes if zone.startswith("-") else hours * 60 + minutes) * 60
@@ -386,29 +384,18 @@ def _named_zone_seconds(value: Timestamp, zone: str) -> int:
     return int((offset or timedelta()).total_seconds())
 
 
-def _accessor(name: str, field: Callable[[datetime], int], of_duration: int = 0) -> list[Function]:
-    """Return the rows of an accessor of timestamps, and of durations if *of_duration* is the unit to count."""
+def _accessor(name: str, field: Callable[[datetime], int] | None, unit: int = 0) -> list[Function]:
+    """Return the rows of a field of timestamps, None for milliseconds, and of durations in whole *unit* if not 0."""
 
-    def access(value: Timestamp, *rest: Any) -> int:
+    def of_timestamp(value: Timestamp, *rest: Any) -> int:
         seconds = _zone_seconds(value, rest[0]) if len(rest) > 1 else 0
-        return field(_local(value, seconds))
+        return value.nanos % NANOS // unit if field is None else field(_local(value, seconds))
 
-    return _rows(name, access, of_duration)
+    def of_duration(value: Duration, _frame: Frame) -> int:
+        return abs(value.nanos) // unit * (-1 if value.nanos < 0 else 1)
 
-
-def _rows(name: str, access: Callable[..., int], unit: int) -> list[Function]:
-    def part(value: Duration, _frame: Frame) -> int:
-        whole = abs(value.nanos) // unit
-        return -whole if value.nanos < 0 else whole
-
-    of_timestamp = function(name, "timestamp.() | timestamp.(string) -> int", access)
-    return [of_timestamp, function(name, "duration.() -> int", part)] if unit else [of_timestamp]
-
-
-def _milliseconds(value: Timestamp, *rest: Any) -> int:
-    if len(rest) > 1:
-        _zone_seconds(value, rest[0])
-    return value.nanos % NANOS // 1_000_000
+    row = function(name, "timestamp.() | timestamp.(string) -> int", of_timestamp)
+    return [row, function(name, "duration.() -> int", of_duration)] if unit else [row]
 
 
 # -- conversions and optional values ----------------------------------------------------------------------------------
@@ -425,8 +412,8 @@ _MAX_DIGITS = 400
 _NO_TIME = Duration(0)
 
 
-def _failed(source: str, target: str) -> EvaluationError:
-    return EvaluationError(f"type conversion error from '{source}' to '{target}'")
+def _failed(target: str) -> EvaluationError:
+    return EvaluationError(f"type conversion error from 'string' to '{target}'")
 
 
 def _to_int(value: Any, _frame: Frame) -> int:
@@ -443,7 +430,7 @@ def _to_int(value: Any, _frame: Frame) -> int:
     if kind is str:
         if len(value) < _MAX_DIGITS and _INTEGER.fullmatch(value) and MIN_INT <= int(value) <= MAX_INT:
             return int(value)
-        raise _failed("string", "int")
+        raise _failed("int")
     return int(checked(int, int(value)))
 
 
@@ -456,7 +443,7 @@ def _to_uint(value: Any, _frame: Frame) -> Uint:
     if kind is str:
         if len(value) < _MAX_DIGITS and _UNSIGNED.fullmatch(value) and int(value) <= MAX_UINT:
             return Uint(int(value))
-        raise _failed("string", "uint")
+        raise _failed("uint")
     return Uint(checked(Uint, int(value)))
 
 
@@ -468,14 +455,14 @@ def _to_double(value: Any, _frame: Frame) -> float:
                 return real
         elif _SPECIAL_REAL.fullmatch(value):
             return float(value)
-        raise _failed("string", "double")
+        raise _failed("double")
     return float(value)
 
 
 def _to_bool(value: Any, _frame: Frame) -> bool:
     found = _BOOLS.get(value) if type(value) is str else value
     if found is None:
-        raise _failed("string", "bool")
+        raise _failed("bool")
     return bool(found)
 
 
@@ -505,7 +492,7 @@ def _to_duration(value: Any, _frame: Frame) -> Duration:
         return value
     nanos = parse_duration(value)
     if nanos is None:
-        raise _failed("string", "google.protobuf.Duration")
+        raise _failed("google.protobuf.Duration")
     return duration(nanos)
 
 
@@ -516,7 +503,7 @@ def _to_timestamp(value: Any, _frame: Frame) -> Timestamp:
         return timestamp(value * NANOS)
     parsed = parse_timestamp(value)
     if parsed is None:
-        raise _failed("string", "google.protobuf.Timestamp")
+        raise _failed("google.protobuf.Timestamp")
     return timestamp(parsed.nanos, parsed.offset)
 
 
@@ -541,8 +528,8 @@ FUNCTIONS = [
     operator("@in", "(A, list(A)) -> bool", _in, second(1)),
     operator("@in", "(A, map(A, B)) -> bool", _in),
     operator("@not_strictly_false", "(bool) -> bool", lambda value, _frame: value is not False),
-    function("_!=_", "(A, A) -> bool"),
-    function("_==_", "(A, A) -> bool"),
+    operator("_!=_", "(A, A) -> bool", _not_equal, smaller),
+    operator("_==_", "(A, A) -> bool", equal, equated),
     function("_&&_", "(bool, bool) -> bool"),
     function("_||_", "(bool, bool) -> bool"),
     operator("_%_", "(int, int) -> int; (uint, uint) -> uint", _modulo),
@@ -600,5 +587,5 @@ FUNCTIONS = [
     *_accessor("getHours", lambda date: date.hour, 3600 * NANOS),
     *_accessor("getMinutes", lambda date: date.minute, 60 * NANOS),
     *_accessor("getSeconds", lambda date: date.second, NANOS),
-    *_rows("getMilliseconds", _milliseconds, 1_000_000),
+    *_accessor("getMilliseconds", None, 1_000_000),
 ]

@@ -145,8 +145,8 @@ def descendants(tree: Node) -> Iterator[Node]:
 # -- reads of the device --------------------------------------------------------------------------------------------
 
 Reads = frozenset[tuple[str, str]] | None
-_FIELDS = {"attributes", "capacity"}
 _WHOLE = {"driver", "allowMultipleAllocations"}
+"""Fields of the device that are no maps."""
 SELECTIONS = ("_[_]", "_[?_]", "_?._")
 
 
@@ -158,9 +158,13 @@ def attribute_reads(tree: Node) -> Reads:
     """
     usage = _Usage(tree)
     reads: set[tuple[str, str]] = set()
-    for node in descendants(tree):
-        if type(node) is Ident and node.is_global and not _collect(node, usage, reads):
-            return None
+    try:
+        for node in descendants(tree):
+            for key, field in usage.selections(node) if type(node) is Ident and node.is_global else ():
+                for domain, of_domain in usage.selections(field) if key not in _WHOLE else ():
+                    reads.update((domain, name) for name, _ in usage.selections(of_domain))
+    except LookupError:
+        return None
     return frozenset(reads)
 
 
@@ -189,18 +193,18 @@ class _Usage:
         self._bound = {key: name for key, name in bound.items() if names[name] == 1}
         self._idents = {name: [one for one in found if id(one) not in unread] for name, found in idents.items()}
 
-    def selections(self, node: Node) -> list[Node] | None:
-        """Return the nodes that select from *node*; None if it is used in another way, too."""
+    def selections(self, node: Node) -> Iterator[tuple[str, Node]]:
+        """Yield what selects from *node*, by key. Raises LookupError: a key is computed, or there is another use."""
         name = self._bound.get(id(node))
-        if name is None:
-            return self._selections.get(id(node))
-        found: list[Node] = []
-        for ident in self._idents.get(name, []):
-            selections = self.selections(ident)
-            if selections is None:
-                return None
-            found += selections
-        return found
+        if name is not None:
+            for ident in self._idents.get(name, []):
+                yield from self.selections(ident)
+            return
+        for each in self._selections[id(node)]:
+            key = constant_key(each)
+            if key is None:
+                raise LookupError
+            yield key, each
 
 
 def constant_key(node: Node) -> str | None:
@@ -210,27 +214,3 @@ def constant_key(node: Node) -> str | None:
     if type(node) is Call and type(node.args[1]) is Literal and type(node.args[1].value) is str:
         return node.args[1].value
     return None
-
-
-def _collect(device: Node, usage: _Usage, reads: set[tuple[str, str]]) -> bool:
-    """Add what is read through one occurrence of the device; return False if that is not known."""
-    fields = usage.selections(device)
-    if fields is None:
-        return False
-    for field_node in fields:
-        key = constant_key(field_node)
-        if key in _WHOLE:
-            continue
-        domains = usage.selections(field_node) if key in _FIELDS else None
-        if domains is None:
-            return False
-        for domain_node in domains:
-            domain, names = constant_key(domain_node), usage.selections(domain_node)
-            if domain is None or names is None:
-                return False
-            for name_node in names:
-                name = constant_key(name_node)
-                if name is None:
-                    return False
-                reads.add((domain, name))
-    return True

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from functools import cache
 
-from scheduler_core.cel.problems import TooComplexError
+from scheduler_core.cel.problems import InvalidExpressionError
 
 _MAX_NODES = 5_000
 
@@ -31,7 +31,7 @@ class Type:
         self.params = params
         self.size: int = 1 + sum(param.size for param in params)
         if self.size > _MAX_NODES:
-            raise TooComplexError(f"expression type exceeds {_MAX_NODES} nodes")
+            raise InvalidExpressionError(f"expression type exceeds {_MAX_NODES} nodes")
         self._hash = hash((kind, name, params))
 
     def __eq__(self, other: object) -> bool:
@@ -133,10 +133,6 @@ def is_dyn(kind: Type) -> bool:
     return kind.kind in _DYNAMIC
 
 
-def is_dyn_or_error(kind: Type) -> bool:
-    return kind.kind in _DYNAMIC_OR_ERROR
-
-
 def unwrap_optional(kind: Type) -> tuple[Type, bool]:
     return (kind.params[0], True) if kind.name == "optional_type" and kind.kind == "opaque" else (kind, False)
 
@@ -228,8 +224,5 @@ def substitute(known: Substitutions, kind: Type, *, params_to_dyn: bool = False)
     if not kind.params:
         return kind
     params = tuple([substitute(known, param, params_to_dyn=params_to_dyn) for param in kind.params])
-    return (
-        kind
-        if all(one is two for one, two in zip(params, kind.params, strict=True))
-        else Type(kind.kind, kind.name, params)
-    )
+    is_same = all(one is two for one, two in zip(params, kind.params, strict=True))
+    return kind if is_same else Type(kind.kind, kind.name, params)

@@ -138,14 +138,13 @@ class Semver:
 
     def compare(self, other: Semver) -> int:
         """Return -1, 0 or 1 by precedence; build metadata does not count."""
-        left, right = (self.major, self.minor, self.patch), (other.major, other.minor, other.patch)
-        if left != right:
-            return -1 if left < right else 1
-        if not self.prerelease or not other.prerelease:
-            return bool(other.prerelease) - bool(self.prerelease) if self.prerelease != other.prerelease else 0
-        # Numeric identifiers precede others, of which upper case precedes lower case.
-        own, others = ([(type(x) is str, x) for x in version.prerelease] for version in (self, other))
+        own, others = self._precedence(), other._precedence()
         return (own > others) - (own < others)
+
+    def _precedence(self) -> tuple[object, ...]:
+        # A prerelease precedes its release. Numeric identifiers precede others, and upper case precedes lower case.
+        identifiers = [(type(each) is str, each) for each in self.prerelease]
+        return self.major, self.minor, self.patch, not identifiers, identifiers
 
 
 @dataclass(slots=True, eq=False)

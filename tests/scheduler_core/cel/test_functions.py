@@ -9,7 +9,7 @@ AUTHORIZATION = frozenset({
     "reason", "resource", "serviceAccount", "subresource",
 })  # fmt: skip
 PLANNED = frozenset({
-    "_!=_", "_==_", "_&&_", "_||_", "_?_:_", "_?._", "_[?_]", "_[_]", "or", "orValue", "cel.@mapInsert",
+    "_&&_", "_||_", "_?_:_", "_?._", "_[?_]", "_[_]", "or", "orValue", "cel.@mapInsert",
 })  # fmt: skip
 
 
