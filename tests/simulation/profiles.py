@@ -28,6 +28,7 @@ GANGS = validate(
     GangSettings, {"fromOwners": [{"kind": kind} for kind in ("Job", "JobSet", "LeaderWorkerSet", "KueuePodGroup")]}
 )
 """Gangs by owner of the profiles, in the runs that have owners."""
+_RULES = GANGS.rules
 
 
 @lru_cache(maxsize=1)
@@ -57,7 +58,7 @@ def gang_key(pod: Pod) -> GroupKey | None:
     key = group_key_of(pod)
     if key is not None or not (pod.metadata.owner_references or pod.metadata.labels):
         return key
-    found = owner_instance(pod, GANGS.rules)
+    found = owner_instance(pod, _RULES)
     return None if found is None else found.key
 
 
