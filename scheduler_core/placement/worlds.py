@@ -114,6 +114,7 @@ class CycleWorld(World):
 
     def choose(self, attempt: Attempt) -> tuple[str, Diagnosis | None]:
         """Return the node that a cycle without extenders chooses; "" and the diagnosis if none is feasible."""
+        # First, because a step may end a slice: nothing that another task could change is read before it.
         self.steps.spend(_STEPS_OF_REUSE)
         node_name = self.choice.reuse(attempt)
         if node_name:
@@ -134,6 +135,7 @@ class CycleWorld(World):
         except AttemptLimitError:
             raise
         except SchedulerCoreError:
+            # No verdict on a domain: the same error, if it occurs again, is reported with the member that meets it.
             return None
 
     @contextmanager
@@ -187,6 +189,7 @@ class SeatedWorld(World):
             found.placed.append(attempt)
         if self._beyond is not None and len(found.placed) >= needed:
             seated, domain = {queued.uid for queued, _ in self._seats}, found.where
+            # Set back below: the result names the domain of the plan.
             found.where = self._beyond
             yield from super().fill(instance, found, [each for each in members if each.uid not in seated], needed)
             found.where = domain
