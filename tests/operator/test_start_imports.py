@@ -9,7 +9,8 @@ from pathlib import Path
 
 import bayplan
 import pytest
-import yaml
+
+from tests.support.manifests import write_kubeconfig
 
 _PROGRAM = """
 import asyncio, pathlib, sys
@@ -20,19 +21,12 @@ print("\\n".join(sys.modules))
 """
 _MODULES = 1000
 """Maximum number of modules, about 2 % above the current number."""
-_KUBECONFIG = {
-    "current-context": "main",
-    "contexts": [{"name": "main", "context": {"cluster": "main", "user": "main"}}],
-    "clusters": [{"name": "main", "cluster": {"server": "https://127.0.0.1:1"}}],
-    "users": [{"name": "main", "user": {"token": "abc"}}],
-}
 
 
 @pytest.fixture(scope="module")
 def imported(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     """Return the modules that `bayplan run` imports before it connects with a token of a kubeconfig."""
-    path: Path = tmp_path_factory.mktemp("start") / "kubeconfig"
-    path.write_text(yaml.safe_dump(_KUBECONFIG))
+    path = write_kubeconfig(tmp_path_factory.mktemp("start") / "kubeconfig", "https://127.0.0.1:1", {"token": "abc"})
     command = [sys.executable, "-c", _PROGRAM, str(path)]
     found = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
     return set(found.stdout.split())

@@ -1,6 +1,9 @@
-"""Builders of Bayplan's custom resources as the API server returns them; specs may be invalid."""
+"""Builders of Bayplan's custom resources as the API server returns them, with valid or invalid specs; a kubeconfig."""
 
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 Manifest = dict[str, Any]
 
@@ -15,6 +18,20 @@ def plugin_config_manifest(
 ) -> Manifest:
     """Return a PluginConfig; ``age`` is its creation time in minutes, other keywords are metadata fields."""
     return _manifest("PluginConfig", name, {"plugin": plugin, "args": args or {}}, metadata)
+
+
+def write_kubeconfig(path: Path, server: str, user: Manifest | None = None, **cluster: Any) -> Path:
+    """Write a kubeconfig with one cluster, user and context, and return its path."""
+    content = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "main",
+        "contexts": [{"name": "main", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": server, **cluster}}],
+        "users": [{"name": "u", "user": user or {}}],
+    }
+    path.write_text(yaml.safe_dump(content))
+    return path
 
 
 def most_allocated() -> Manifest:

@@ -75,7 +75,6 @@ def test_every_difference_has_a_reason(change: Change, reasons: tuple[str, str])
 
 
 def test_equal_profiles_exit_with_0() -> None:
-    """Equal profiles exit with 0."""
     result = run("spread", "spread")
     assert (result.exit_code, result.stdout.splitlines()[0]) == (0, "10 pending pods decided on 6 nodes: no difference")
 

@@ -16,6 +16,7 @@ from bayplan.texts.document_formats import printable
 from click.testing import CliRunner, Result
 
 from tests.support.fake_api import FakeApi, Response
+from tests.support.manifests import write_kubeconfig
 from tests.support.tables import table
 
 HOSTILE = "a\x1b[2J\x1b]0;owned\x07\x7f\x9b31m\u202eb\u2028\rc\nFORGED"
@@ -134,12 +135,7 @@ async def api() -> AsyncIterator[FakeApi]:
 )
 async def test_texts_in_the_cluster(api: FakeApi, tmp_path: Path, args: list[str]) -> None:
     """Control characters in objects of the cluster are escaped."""
-    kubeconfig = tmp_path / "kubeconfig"
-    cluster = {"name": "c", "cluster": {"server": api.base_url}}
-    context = {"name": "x", "context": {"cluster": "c", "user": "u"}}
-    users = [{"name": "u", "user": {}}]
-    written = {"clusters": [cluster], "contexts": [context], "users": users, "current-context": "x"}
-    kubeconfig.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "Config", **written}))
+    kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", api.base_url)
     result = await asyncio.to_thread(CliRunner().invoke, bayplan, [*args, f"--kubeconfig={kubeconfig}"])
     assert "FORGED" in result.stdout + result.stderr, result.output
     assert is_safe(result), result.output

@@ -14,6 +14,7 @@ from bayplan.cli import bayplan
 from click.testing import CliRunner, Result
 
 from tests.support.fake_api import FakeApi, Response
+from tests.support.manifests import write_kubeconfig
 from tests.support.tables import table
 
 LIST = "/apis/bayplan.dev/v1alpha1/nodereservations"
@@ -111,14 +112,7 @@ async def api() -> AsyncIterator[FakeApi]:
 
 async def send(api: FakeApi, directory: Path, *options: str) -> Result:
     """Run the command on the server."""
-    kubeconfig = directory / "kubeconfig"
-    written = {
-        "clusters": [{"name": "c", "cluster": {"server": api.base_url}}],
-        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-        "users": [{"name": "u", "user": {}}],
-        "current-context": "x",
-    }
-    kubeconfig.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "Config", **written}))
+    kubeconfig = write_kubeconfig(directory / "kubeconfig", api.base_url)
     return await asyncio.to_thread(reserve, *options, f"--kubeconfig={kubeconfig}")
 
 

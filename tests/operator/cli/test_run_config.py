@@ -133,7 +133,6 @@ def test_the_completed_configuration_is_printed(write_config: Write) -> None:
 
 @pytest.mark.parametrize("field", ["deviceSelection: BestFit", "gangSearchSteps: 7"])
 def test_args_that_only_bayplan_has_are_printed_if_they_are_set(write_config: Write, field: str) -> None:
-    """Args that only Bayplan has are printed if they are set."""
     name, _, value = field.partition(": ")
     args = {"name": "DynamicResources", "args": {name: yaml.safe_load(value)}}
     changed = run(

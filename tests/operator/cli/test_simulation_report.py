@@ -125,7 +125,6 @@ def test_flags_reach_the_report(flag: str) -> None:
 
 
 def test_causes_beyond_the_limit_are_counted() -> None:
-    """Causes beyond the limit are counted."""
     pods = tuple(PodPlacement("ns", f"p-{n}", "p", Verdict.ERROR, "", f"failure {n:03d}", 1) for n in range(60))
     lines = as_table(result_with(pods)).splitlines()
     assert "40 more causes, of 40 pods, are in -o json" in lines

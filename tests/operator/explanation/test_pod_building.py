@@ -191,7 +191,6 @@ def test_a_bound_pod_is_explained_as_if_it_were_scheduled_now() -> None:
 
 
 def test_an_assumed_pod_is_reported_as_being_bound() -> None:
-    """An assumed pod is reported as being bound."""
     waiting = pod("fresh")
     made = rig_with(node("n"), waiting)
     assert made.decide() is not None

@@ -139,7 +139,6 @@ def test_text_of_a_feasible_pod() -> None:
     ("number", "example.com/gpu", 2, "2"),
 )
 def test_amounts_are_written_as_kubernetes_quantities(resource: str, amount: int, text: str) -> None:
-    """Amounts are written as Kubernetes quantities."""
     assert amount_text(resource, amount) == text
 
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from aiohttp import web
 from bayplan.kube.credentials import from_kubeconfig
 from bayplan.kube.http.connection import ApiConnection, ApiRequest, ConnectionOptions, Lane
@@ -21,6 +20,7 @@ from bayplan.kube.http.connection import ApiConnection, ApiRequest, ConnectionOp
 from hack.controlplane.certificates import Authority, KeyPair, KeyType
 from scheduler_core.errors import ClusterWriteError
 from tests.operator.kube.conftest import InstantClock
+from tests.support.manifests import write_kubeconfig
 from tests.support.tables import table
 
 LANES = [Lane.READS, Lane.WRITES, Lane.BINDS, Lane.LEASES]
@@ -98,13 +98,7 @@ class ClientFiles:
                 entry[f"{key}-data"] = base64.b64encode((self._directory / file).read_bytes()).decode()
             else:
                 entry[key] = str(self._directory / file)
-        content = {
-            "current-context": "main",
-            "contexts": [{"name": "main", "context": {"cluster": "c", "user": "u"}}],
-            "clusters": [{"name": "c", "cluster": cluster}],
-            "users": [{"name": "u", "user": user}],
-        }
-        self.kubeconfig.write_text(yaml.safe_dump(content))
+        write_kubeconfig(self.kubeconfig, user=user, **cluster)
 
 
 @pytest.fixture

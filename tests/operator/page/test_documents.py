@@ -167,7 +167,6 @@ async def test_long_dry_runs_are_delayed_while_pods_wait(world: PageWorld) -> No
 
 
 async def test_groups_beyond_the_limit_are_counted(world: PageWorld) -> None:
-    """Groups beyond the limit are counted."""
     world.add(*(pod(f"stranger-{number}", scheduler_name=f"s{number}") for number in range(5)))
     found = await PendingPanel(world.sources, shown=2).build(world.turns)
     assert (len(found.groups), found.omitted, found.total) == (2, 3, 5)

@@ -101,7 +101,6 @@ def test_a_full_disk_ends_the_record(tmp_path: Path, caplog: pytest.LogCaptureFi
 
 
 def test_a_directory_without_records_is_an_error(tmp_path: Path) -> None:
-    """A directory without records is an error."""
     with pytest.raises(RecordError, match=r"no file \*\.bpr in this directory"):
         open_record(tmp_path)
     with pytest.raises(RecordError, match="cannot be read"):

@@ -50,7 +50,6 @@ def test_profile_config_is_complete() -> None:
 
 
 def test_inline_and_referenced_args_have_the_same_revision() -> None:
-    """Inline args and referenced args have the same revision."""
     inline = profile(pluginConfig=[{"name": "NodeResourcesFit", "args": most_allocated()}])
     referring = profile(pluginConfigRefs=[{"name": "pack"}])
     entry = PluginConfig(name="NodeResourcesFit", args=most_allocated())

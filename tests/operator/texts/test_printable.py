@@ -36,7 +36,6 @@ def test_a_line_break_cannot_forge_a_record() -> None:
 
 
 def test_escaped_json_decodes_to_the_same_text() -> None:
-    """Escaped JSON decodes to the same text."""
     escaped = printable_json(json.dumps({"a": HOSTILE}, ensure_ascii=False))
     assert json.loads(escaped) == {"a": HOSTILE}
     assert printable(escaped) == escaped
