@@ -21,24 +21,26 @@ from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.errors import ConfigError
 from scheduler_core.framework.registry import Registry
 from scheduler_core.model.pod import Pod
-from scheduler_core.ports import Clock
+from scheduler_core.ports import ClusterWriter
 from scheduler_core.recording import record_entries as entries
 from scheduler_core.recording.object_types import ObjectTypes
 from scheduler_core.recording.record_file import RecordError, RecordHeader
 from scheduler_core.recording.recorded_ports import (
     DEVICES,
     GROUPS,
+    HEALING,
+    HELD_ROOMS,
     PODS,
+    ROOMS,
     STORAGE,
+    UPDATED,
     WORKLOADS,
     LastDelivered,
     RecordedPort,
     RecordedProcesses,
     RecordedWriter,
     record_feed,
-    record_rooms,
     recorded_extenders,
-    replay_room,
 )
 from scheduler_core.recording.recorder import Recorder
 from scheduler_core.recording.replayed_input import RecordedInput, ReplayedTiming
@@ -51,9 +53,25 @@ _OF_TASKS = (entries.Step, entries.Answered, entries.SliceOver, entries.SearchMo
 """Entries that tasks of the scheduler consume, besides decisions."""
 
 
-def recorded_ports(recorder: Recorder, clock: Clock, ports: SchedulerPorts) -> SchedulerPorts:
+def recorded_scheduler(
+    recorder: Recorder,
+    writer: ClusterWriter,
+    options: SchedulerOptions,
+    registry: Registry,
+    defaults: Plugins | None = None,
+    *,
+    ports: SchedulerPorts,
+) -> Scheduler:
+    """Return a scheduler whose input and decisions are recorded."""
+    writer, ports = RecordedWriter(writer, recorder), recorded_ports(recorder, ports)
+    scheduler = Scheduler(recorder, writer, options, registry, defaults, ports=ports)
+    record_feeds(recorder, scheduler)
+    return scheduler
+
+
+def recorded_ports(recorder: Recorder, ports: SchedulerPorts) -> SchedulerPorts:
     """Return ports whose answers are recorded."""
-    made: Any = {"journal": recorder, "timing": clock}
+    made: Any = {"journal": recorder, "timing": recorder.clock}
     for name in ("storage", "claims"):
         port = getattr(ports, name)
         if port is not None:
@@ -67,10 +85,9 @@ def recorded_ports(recorder: Recorder, clock: Clock, ports: SchedulerPorts) -> S
 
 def record_feeds(recorder: Recorder, scheduler: Scheduler) -> None:
     """Record the calls of a scheduler's feeds, and of what holds room; call it before anything uses them."""
-    recorder.objects = ObjectTypes(scheduler.decoded)
+    recorder.objects = _objects_of(scheduler)
     for name, feed in feeds_of(scheduler).items():
         record_feed(recorder, name, feed)
-    record_rooms(recorder, scheduler.reservations, scheduler.healing)
 
 
 def header_of(options: SchedulerOptions, ports: SchedulerPorts, registry: Registry, version: str) -> RecordHeader:
@@ -124,9 +141,13 @@ def replay_of(
         ports["make_extender"] = recorded_extenders(lambda _, __: None, recorded)
     writer, options = RecordedWriter(None, recorded), options_of(header)
     scheduler = Scheduler(recorded, writer, options, registry, defaults, ports=SchedulerPorts(**ports))
-    recorded.objects = ObjectTypes(scheduler.decoded)
+    recorded.objects = _objects_of(scheduler)
     recorded.move = scheduler.cycles.assumed.move
     return recorded, scheduler, Replay(recorded, scheduler)
+
+
+def _objects_of(scheduler: Scheduler) -> ObjectTypes:
+    return ObjectTypes(scheduler.decoded, scheduler.reservations.held, scheduler.context.cache.columns)
 
 
 def feeds_of(scheduler: Scheduler) -> Mapping[str, Any]:
@@ -137,6 +158,9 @@ def feeds_of(scheduler: Scheduler) -> Mapping[str, Any]:
         STORAGE: scheduler.storage_feed,
         DEVICES: scheduler.device_feed,
         WORKLOADS: scheduler.workload_feed,
+        ROOMS: scheduler.reservations,
+        HELD_ROOMS: scheduler.reservations.held,
+        HEALING: scheduler.healing,
     }
     return feeds | scheduler.declared_feeds
 
@@ -268,11 +292,6 @@ class Replay:
             case entries.SearchEnded():
                 ended, recorded.on_search_ended = recorded.on_search_ended, None
                 self._call(entry, ended, entry.result)
-            case entries.RoomHeld() | entries.RoomChanged():
-                scheduler = self._scheduler
-                replay_room(entry, recorded.objects, scheduler.reservations, scheduler.context.cache.columns)
-            case entries.LossRestored():
-                self._scheduler.healing.restore_all([(entry.gang, entry.loss)])
             case entries.Begun():
                 self._running = asyncio.get_running_loop().create_task(self._scheduler.run())
             case entries.Ended():
@@ -320,14 +339,15 @@ class Replay:
                 "plugins that were installed when the record was written"
             )
         args = self._arguments(entry, last)
-        last.delivered(entry.method, args[-1])
-        getattr(feed, entry.method)(*args)
+        last.delivered(entry.method, args)
+        # Other decisions than the recorded ones may have ended room that is released.
+        if entry.feed != ROOMS or args != [None]:
+            getattr(feed, entry.method)(*args)
 
     def _arguments(self, entry: entries.Fed, last: LastDelivered) -> list[Any]:
         objects = self._recorded.objects
-        args = [objects.value(content) for content in entry.args[:-1]]
-        if args != [None]:
-            return [*args, objects.value(entry.args[-1])]
+        if entry.method not in UPDATED or entry.args[0][0]:
+            return [objects.value(content) for content in entry.args]
         # The old version is the one that was delivered last; the new one names it.
         old = last.find(objects.named(entry.args[-1]))
         return [old, objects.changed(old, entry.args[-1])]

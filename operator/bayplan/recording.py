@@ -6,6 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,12 +17,11 @@ from msgspec.structs import replace
 import bayplan
 from bayplan.kube.timing import SystemClock
 from bayplan.settings.operator_settings import Settings
+from scheduler_core import record_assembly
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.framework.registry import Registry
 from scheduler_core.ports import ClusterWriter
-from scheduler_core.record_assembly import header_of, record_feeds, recorded_ports
 from scheduler_core.recording.record_file import Frame, RecordError, RecordHeader, RecordReader, frame_of, start_of_file
-from scheduler_core.recording.recorded_ports import RecordedWriter
 from scheduler_core.recording.recorder import Recorder
 from scheduler_core.scheduler import Scheduler, SchedulerOptions, SchedulerPorts
 
@@ -149,14 +149,6 @@ class RecordDirectory:
         return int(self._wall().astimezone(UTC).timestamp() * _MICROSECONDS)
 
 
-def open_directory(settings: Settings, header: RecordHeader, wall: Callable[[], datetime]) -> RecordDirectory:
-    """Return the directory of the settings. Raises ConfigError: it cannot be written to."""
-    assert settings.record is not None
-    return RecordDirectory(
-        Path(settings.record), header, settings.record_mebibytes * _MEBIBYTE, settings.record_age, wall
-    )
-
-
 @dataclass
 class RecordFiles:
     """The files of a run, in order."""
@@ -191,9 +183,12 @@ def open_record(path: Path) -> RecordFiles:
         if not found:
             raise RecordError(f"{path}: no file *{SUFFIX} in this directory; name that of `bayplan run --record`")
         path = found[-1]
-    header = _header(path)
-    beside = sorted(path.parent.glob(f"*{SUFFIX}"))
-    parts = {each.part: name for name in {*beside, path} if (each := _header_or_none(name)) and each.run == header.run}
+    header, parts = _header(path), {}
+    for name in {*path.parent.glob(f"*{SUFFIX}"), path}:
+        with suppress(RecordError):
+            each = _header(name)
+            if each.run == header.run:
+                parts[each.part] = name
     order = [parts[part] for part in sorted(parts)]
     missing = [part for part in range(max(parts) + 1) if part not in parts]
     if missing:
@@ -202,13 +197,6 @@ def open_record(path: Path) -> RecordFiles:
             "recordMebibytes or recordAge, or copy all parts into one directory"
         )
     return RecordFiles(_header(order[0]), order)
-
-
-def _header_or_none(path: Path) -> RecordHeader | None:
-    try:
-        return _header(path)
-    except RecordError:
-        return None
 
 
 def _header(path: Path) -> RecordHeader:
@@ -222,15 +210,14 @@ def _header(path: Path) -> RecordHeader:
 class Recording:
     """The record of a process."""
 
-    def __init__(self, recorder: Recorder, directory: RecordDirectory, clock: SystemClock) -> None:
+    def __init__(self, recorder: Recorder, directory: RecordDirectory) -> None:
         self._recorder = recorder
         self._directory = directory
-        self._clock = clock
 
     async def run(self) -> None:
         """Write what was recorded to the file twice a second, until cancelled."""
         while True:
-            await self._clock.sleep(FLUSH_SECONDS)
+            await self._recorder.clock.sleep(FLUSH_SECONDS)
             self._recorder.flush()
 
     def close(self) -> None:
@@ -238,28 +225,19 @@ class Recording:
         self._directory.close()
 
 
-@dataclass(frozen=True, slots=True)
-class Unrecorded:
-    """Parts of a scheduler, as it would have them without a record."""
-
-    clock: SystemClock
-    writer: ClusterWriter
-    options: SchedulerOptions
-    registry: Registry
-    ports: SchedulerPorts
-
-
-def recorded_scheduler(settings: Settings, parts: Unrecorded) -> tuple[Scheduler, Recording]:
-    """Return a scheduler whose input and decisions are recorded, and the record."""
-    header = header_of(parts.options, parts.ports, parts.registry, bayplan.__version__)
-    directory = open_directory(settings, header, parts.clock.wall)
-    recorder = Recorder(parts.clock, directory)
-    scheduler = Scheduler(
-        recorder,
-        RecordedWriter(parts.writer, recorder),
-        parts.options,
-        parts.registry,
-        ports=recorded_ports(recorder, parts.clock, parts.ports),
-    )
-    record_feeds(recorder, scheduler)
-    return scheduler, Recording(recorder, directory, parts.clock)
+def recorded_scheduler(
+    settings: Settings,
+    clock: SystemClock,
+    writer: ClusterWriter,
+    options: SchedulerOptions,
+    registry: Registry,
+    *,
+    ports: SchedulerPorts,
+) -> tuple[Scheduler, Recording]:
+    """Return a recorded scheduler, and its record; raise ConfigError if the directory cannot be written to."""
+    path, header = Path(settings.record or ""), record_assembly.header_of(options, ports, registry, bayplan.__version__)
+    max_bytes = settings.record_mebibytes * _MEBIBYTE
+    directory = RecordDirectory(path, header, max_bytes, settings.record_age, clock.wall)
+    recorder = Recorder(clock, directory)
+    scheduler = record_assembly.recorded_scheduler(recorder, writer, options, registry, ports=ports)
+    return scheduler, Recording(recorder, directory)

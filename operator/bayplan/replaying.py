@@ -28,24 +28,6 @@ from scheduler_core.shadows.shadow import Shadow
 _MICROSECONDS = 1_000_000
 
 
-class Moment:
-    """The scheduler when the replay has reached a decision; it can be looked at until the replay goes on or ends."""
-
-    def __init__(self, scheduler: Scheduler, replay: Replay) -> None:
-        self._scheduler = scheduler
-        self._replay = replay
-
-    def explain_pod(self, namespace: str, name: str) -> Explanation | None:
-        """Explain a pod; None if it does not exist at this moment."""
-        pod = self._replay.pod(namespace, name)
-        return None if pod is None else explain_pod(self._scheduler, pod)
-
-    def explain_gang(self, namespace: str, name: str) -> GangExplanation | None:
-        """Explain a gang; None if it does not exist at this moment."""
-        gang = named_gang(self._scheduler.context, namespace, name)
-        return None if gang is None else explain_gang(self._scheduler, gang)
-
-
 @dataclass(frozen=True, slots=True)
 class ReplayOptions:
     """Options of a replay.
@@ -87,17 +69,28 @@ class ReplayResult:
     shadow: Shadow | None = None
 
 
-class _Stop:
-    """Explains a pod when its decision was computed, before anything else happens."""
+class Moment:
+    """The scheduler when the replay has reached a decision; it can be looked at until the replay goes on or ends."""
 
-    def __init__(self, options: ReplayOptions, result: ReplayResult, moment: Moment) -> None:
+    def __init__(self, scheduler: Scheduler, run: Replay, options: ReplayOptions, result: ReplayResult) -> None:
+        self._scheduler = scheduler
+        self._run = run
         self._options = options
         self._result = result
-        self._moment = moment
         self._seen = 0
 
+    def explain_pod(self, namespace: str, name: str) -> Explanation | None:
+        """Explain a pod; None if it does not exist at this moment."""
+        pod = self._run.pod(namespace, name)
+        return None if pod is None else explain_pod(self._scheduler, pod)
+
+    def explain_gang(self, namespace: str, name: str) -> GangExplanation | None:
+        """Explain a gang; None if it does not exist at this moment."""
+        gang = named_gang(self._scheduler.context, namespace, name)
+        return None if gang is None else explain_gang(self._scheduler, gang)
+
     def decided(self, decision: Decision) -> bool:
-        """Count a decision; return whether the replay ends with it."""
+        """Count a decision, and explain its pod if the replay ends with it; return whether it does."""
         result = self._result
         result.placed += isinstance(decision, Placed)
         result.rejected += isinstance(decision, Rejected)
@@ -107,9 +100,9 @@ class _Stop:
         if self._seen < self._options.attempt:
             return False
         result.decision = decision
-        result.explanation = self._moment.explain_pod(*decision.pod.split("/", 1))
+        result.explanation = self.explain_pod(*decision.pod.split("/", 1))
         if self._options.look is not None:
-            self._options.look(self._moment, result.explanation)
+            self._options.look(self, result.explanation)
         return True
 
 
@@ -122,7 +115,7 @@ def replay(record: RecordFiles, options: ReplayOptions) -> ReplayResult:
     result = ReplayResult()
     entries = _entries(record, options, result)
     recorded, scheduler, run = replay_of(record.header, entries, installed_plugins())
-    recorded.on_decision = _Stop(options, result, Moment(scheduler, run)).decided
+    recorded.on_decision = Moment(scheduler, run, options, result).decided
     if options.profile:
         result.shadow = _shadow(scheduler, options.profile)
     try:

@@ -245,19 +245,14 @@ def _core(settings: Settings, cluster: _Cluster, configuration: RunConfiguration
     )
     registry = in_tree_registry()
     registry.load_entry_points()
-    recording = None
+    recording, core_options = None, _scheduler_options(settings, cluster.gates, configuration)
     if settings.record is None:
-        scheduler = Scheduler(
-            clock, writer, _scheduler_options(settings, cluster.gates, configuration), registry, ports=ports
-        )
+        scheduler = Scheduler(clock, writer, core_options, registry, ports=ports)
     else:
         # Imported here because most processes record nothing, and every module costs start-up time.
-        from bayplan.recording import Unrecorded, recorded_scheduler  # noqa: PLC0415
+        from bayplan.recording import recorded_scheduler  # noqa: PLC0415
 
-        unrecorded = Unrecorded(
-            clock, writer, _scheduler_options(settings, cluster.gates, configuration), registry, ports
-        )
-        scheduler, recording = recorded_scheduler(settings, unrecorded)
+        scheduler, recording = recorded_scheduler(settings, clock, writer, core_options, registry, ports=ports)
     if attempts is not None:
         GangAttempts(scheduler.context.queue.gangs, attempts, clock)
     readiness = Readiness((PROFILES_READ, SCHEDULER_STARTED))

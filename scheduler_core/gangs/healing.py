@@ -131,21 +131,23 @@ class Healing:
 
     def restore_all(self, losses: Iterable[tuple[GroupKey, RecordedLoss]]) -> int:
         """Hold the room of members again that were lost before the process started; return of how many."""
-        count = 0
-        for key, recorded in losses:
-            try:
-                count += self.restore(key, recorded)
-            except Exception:
-                # The others are held again all the same, and scheduling starts.
-                log.exception(
-                    "Room of the lost member %s of group %s is not held again because of a bug; please report it",
-                    recorded.name,
-                    key,
-                )
-        return count
+        return sum([self.restore(key, recorded) for key, recorded in losses])
 
     def restore(self, key: GroupKey, recorded: RecordedLoss) -> bool:
-        """Hold the room of a member again that was lost before the process started; return whether it is held.
+        """Hold the room of a member again that was lost before the process started; return whether it is held."""
+        try:
+            return self._restore(key, recorded)
+        except Exception:
+            # The others are held again all the same, and scheduling starts.
+            log.exception(
+                "Room of the lost member %s of group %s is not held again because of a bug; please report it",
+                recorded.name,
+                key,
+            )
+            return False
+
+    def _restore(self, key: GroupKey, recorded: RecordedLoss) -> bool:
+        """Hold the room again.
 
         The lost pod is not known any more, so that the room is that of its replacement, or of a member that is like it.
         Its devices are not known: other pods with claims do not get the node. Call it when all pods are known.

@@ -484,8 +484,10 @@ class HeldRooms:
                         yield uid
 
     def extend(self, uid: str, until: float | None) -> None:
-        """Set the clock time at which the room of a holder ends; None for no limit."""
-        self._by_uid[uid].until = until
+        """Set the clock time at which the room of a holder, if any, ends; None for no limit."""
+        room = self._by_uid.get(uid)
+        if room is not None:
+            room.until = until
 
     def set_priority(self, uid: str, priority: int) -> None:
         """Set the priority of a holder's room, if any, and activate the pods that a lower one no longer blocks."""

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from scheduler_core.errors import Problem
 from scheduler_core.framework.object_reads import DecodedTypes
-from scheduler_core.gangs.held_room import SLOT_CLASSES, HeldPod, HeldRoom, Holder, OwnPods, Terms
+from scheduler_core.gangs.held_room import SLOT_CLASSES, HeldPod, HeldRoom, HeldRooms, Holder, OwnPods, Terms
 from scheduler_core.model import devices, pod_group, storage, workloads
 from scheduler_core.model.devices import (
     NO_DATA,
@@ -30,6 +30,7 @@ from scheduler_core.model.meta import AnnotatedMeta
 from scheduler_core.model.pod import ExtendedResourceClaimStatus, Pod, PodSpec
 from scheduler_core.model.pod_group import GroupKey
 from scheduler_core.ports import ExtenderVerdict, NodeVictims
+from scheduler_core.queueing.gang_members import RecordedLoss
 from scheduler_core.recording.record_entries import Content
 from scheduler_core.recording.record_file import RecordError
 from scheduler_core.snapshot.node_columns import NodeColumns
@@ -40,20 +41,25 @@ _TYPES: tuple[type[Any], ...] = (
     devices.DeviceTaintRule, workloads.Namespace, workloads.Service, workloads.ReplicationController,
     workloads.ReplicaSet, workloads.StatefulSet, workloads.PodDisruptionBudget, pod_group.PodGroup,
     pod_group.CompositePodGroup, pod_group.GroupKey, pod_group.GroupSource, ExtenderVerdict,
-    ExtendedResourceClaimStatus, str,
+    ExtendedResourceClaimStatus, RecordedLoss, str, int, float,
 )  # fmt: skip
-_PROBLEMS, _SCORES, _VICTIMS, _NONE = "problems", "scores", "victims", ""
+_PROBLEMS, _SCORES, _VICTIMS, _NONE, _HELD = "problems", "scores", "victims", "", "held"
 _SAME_SPEC = "pod"
 _HASHED = b"sha256:"
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 class ObjectTypes:
-    """Names of types."""
+    """Names of types; room that is held now is named by the UID of its holder.
 
-    def __init__(self, decoded: DecodedTypes) -> None:
+    Args:
+        held, nodes: Required for records with room.
+    """
+
+    def __init__(self, decoded: DecodedTypes, held: HeldRooms | None = None, nodes: NodeColumns | None = None) -> None:
+        self._held, self._nodes = cast("HeldRooms", held), cast("NodeColumns", nodes)
         kinds: dict[str, Any] = {each.__name__: each for each in _TYPES}
-        kinds |= {"Pod": decoded.pod, "Node": decoded.node}
+        kinds |= {"Pod": decoded.pod, "Node": decoded.node, _HELD: str, HeldRoomContent.__name__: HeldRoomContent}
         kinds |= {_PROBLEMS: tuple[Problem, ...], _SCORES: dict[str, int], _VICTIMS: dict[str, NodeVictims]}
         kinds |= {kind.path: kind.struct for kind in decoded.kinds}
         self._paths = {kind.struct: kind.path for kind in decoded.kinds}
@@ -79,6 +85,11 @@ class ObjectTypes:
             return _VICTIMS if is_victims else _SCORES, cast("msgspec.Raw", dict(value))
         elif kind in {list, tuple}:
             return _PROBLEMS, cast("msgspec.Raw", value)
+        elif isinstance(value, HeldRoom):
+            uid = value.holder.uid
+            if self._held.held_now(uid) is value:
+                return _HELD, cast("msgspec.Raw", uid)
+            return HeldRoomContent.__name__, cast("msgspec.Raw", content_of(value, self))
         return self._paths.get(kind) or kind.__name__, cast("msgspec.Raw", value)
 
     def change(self, old: Any, new: Any) -> Content:
@@ -113,9 +124,12 @@ class ObjectTypes:
                 "plugins that were installed when the record was written"
             )
         try:
-            return decoder.decode(raw)
+            found = decoder.decode(raw)
         except msgspec.DecodeError as error:
             raise RecordError(f"the record contains an invalid {name}: {error}") from error
+        if name == _HELD:
+            return self._held.held_now(found)
+        return room_of(found, self, self._nodes) if isinstance(found, HeldRoomContent) else found
 
 
 def redacted(shown: Any) -> Any:
@@ -141,8 +155,7 @@ def _redacted_claim(claim: ResourceClaim) -> ResourceClaim:
         claim = replace(claim, spec=replace(claim.spec, devices=replace(devices, config=config)))
     allocation = status.allocation
     if allocation is not None and allocation.devices.config:
-        allocated = replace(allocation.devices, config=without_parameters(allocation.devices.config))
-        status = replace(status, allocation=replace(allocation, devices=allocated))
+        status = replace(status, allocation=_without_parameters(allocation))
     if status.devices:
         status = replace(status, devices=tuple(map(_without_data, status.devices)))
     return claim if status is claim.status else replace(claim, status=status)
@@ -211,18 +224,18 @@ class HeldRoomContent(msgspec.Struct, frozen=True, array_like=True, gc=False):
     settled: tuple[str, ...]
 
 
+_OF_OWN_PODS = ("namespace", "labels", "owner_uid", "group", "owner", "are_new")
+_OF_TERMS = ("prefers_slots", "is_admitted", "follows_group")
+"""Fields of :class:`OwnPods` and :class:`Terms` that a record has as they are."""
+
+
 def content_of(room: HeldRoom, objects: ObjectTypes) -> HeldRoomContent:
     """Return what is recorded of room that is about to be held."""
     holder, own, terms, reservation = room.holder, room.holder.pods, room.terms, room.reservation
     return HeldRoomContent(
         holder=(holder.kind, holder.namespace, holder.name, holder.uid),
-        namespace=own.namespace,
-        labels=own.labels,
-        owner_uid=own.owner_uid,
-        group=own.group,
-        owner=own.owner,
+        **{name: getattr(own, name) for name in _OF_OWN_PODS},
         slot_class=SLOT_CLASSES.index(own.slot_class),
-        are_new=own.are_new,
         pods=tuple(
             HeldPodContent(
                 objects.content(slot.info.pod),
@@ -236,9 +249,7 @@ def content_of(room: HeldRoom, objects: ObjectTypes) -> HeldRoomContent:
         priority=reservation.priority,
         in_the_way=tuple(sorted(terms.in_the_way)),
         until=room.until,
-        prefers_slots=terms.prefers_slots,
-        is_admitted=terms.is_admitted,
-        follows_group=terms.follows_group,
+        **{name: getattr(terms, name) for name in _OF_TERMS},
         settles_itself=terms.on_end is not None,
         settled=tuple(sorted(room.settled)),
     )
@@ -246,28 +257,16 @@ def content_of(room: HeldRoom, objects: ObjectTypes) -> HeldRoomContent:
 
 def room_of(content: HeldRoomContent, objects: ObjectTypes, nodes: NodeColumns) -> HeldRoom:
     """Return the room of a record. Raises RecordError: a pod cannot be decoded."""
-    own = OwnPods(
-        content.namespace,
-        content.labels,
-        content.owner_uid,
-        content.group,
-        owner=content.owner,
-        slot_class=SLOT_CLASSES[content.slot_class],
-        are_new=content.are_new,
-    )
+    fields = {name: getattr(content, name) for name in _OF_OWN_PODS}
+    own = OwnPods(**fields, slot_class=SLOT_CLASSES[content.slot_class])
     pods = []
     for each in content.pods:
         info = nodes.compile_pod(objects.value(each.pod))
         info.priority = each.priority
         pods.append(HeldPod(info, each.slot_class, each.node_name, each.devices))
-    terms = Terms(
-        frozenset(content.in_the_way),
-        content.until,
-        content.prefers_slots,
-        content.is_admitted,
-        content.follows_group,
-        _ignore if content.settles_itself else None,
-    )
+    on_end = _ignore if content.settles_itself else None
+    fields = {name: getattr(content, name) for name in _OF_TERMS}
+    terms = Terms(frozenset(content.in_the_way), content.until, on_end=on_end, **fields)
     room = HeldRoom(Holder(*content.holder, own), pods, nodes, terms)
     room.reservation.priority = content.priority
     room.settled.update(content.settled)

@@ -13,8 +13,6 @@ from typing import cast
 import msgspec
 
 from scheduler_core import errors
-from scheduler_core.model.pod_group import GroupKey
-from scheduler_core.queueing.gang_members import RecordedLoss
 
 _ARGUMENTS = {
     errors.BoundElsewhereError: ("reason", "node_name"),
@@ -156,33 +154,11 @@ class SearchEnded(_Entry, frozen=True, tag=20):
     result: bytes | None
 
 
-class RoomHeld(_Entry, frozen=True, tag=21):
-    """A caller outside the core holds room, which a type of its own encodes."""
-
-    room: msgspec.Raw
-
-
-class RoomChanged(_Entry, frozen=True, tag=22):
-    """A caller outside the core ends or changes the room of a holder, by the name of the method, or settles all."""
-
-    method: str
-    uid: str = ""
-    value: float | None = None
-
-
-class LossRestored(_Entry, frozen=True, tag=23):
-    """The room of a lost member is held again at the start; the loss is as its status has it."""
-
-    gang: GroupKey
-    loss: RecordedLoss
-
-
 Decision = Placed | Rejected | Evicted | Wrote
 DECISIONS = (Placed, Rejected, Evicted, Wrote)
 Entry = (
     Fed | Step | TimerFired | Answered | Deleted | Readings | Building | Activating | Withdrawing | Begun | Ended
     | Placed | Rejected | Evicted | Wrote | Suspended | Resumed | SliceOver | SearchMoved | SearchEnded
-    | RoomHeld | RoomChanged | LossRestored
 )  # fmt: skip
 
 

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn, cast
-
-import msgspec
+from typing import Any, NoReturn, TypeVar, cast
 
 from scheduler_core.config.profile_config import Extender
 from scheduler_core.cycle.failure_handler import FAILED_SCHEDULING
-from scheduler_core.gangs.healing import Healing
-from scheduler_core.gangs.held_room import HeldRoom
-from scheduler_core.gangs.reservation_lifecycle import GangReservations
 from scheduler_core.model.pod import Pod
 from scheduler_core.ports import (
     Binding,
@@ -26,15 +21,16 @@ from scheduler_core.ports import (
     StorageWriter,
 )
 from scheduler_core.recording import record_entries as entries
-from scheduler_core.recording.object_types import HeldRoomContent, ObjectTypes, content_of, room_of
 from scheduler_core.recording.recorder import WRITER, Recorder
 from scheduler_core.recording.replayed_input import RecordedInput
-from scheduler_core.snapshot.node_columns import NodeColumns
 
-_UPDATED = ("pod_updated", "node_updated", "updated")
+T = TypeVar("T")
+
+UPDATED = ("pod_updated", "node_updated", "updated")
 _KEPT: entries.Content = ("", cast("Any", None))
 
 PODS, GROUPS, STORAGE, DEVICES, WORKLOADS = "pods", "groups", "storage", "devices", "workloads"
+ROOMS, HELD_ROOMS, HEALING = "rooms", "heldRooms", "healing"
 _OBJECTS = ("added", "updated", "deleted", "unreadable")
 _PODS = ("pod_added", "pod_updated", "pod_deleted", "node_added", "node_updated", "node_deleted")
 FEED_METHODS: Mapping[str, tuple[str, ...]] = {
@@ -43,8 +39,14 @@ FEED_METHODS: Mapping[str, tuple[str, ...]] = {
     STORAGE: _OBJECTS,
     DEVICES: (*_OBJECTS, "withhold", "expect_lists"),
     WORKLOADS: _OBJECTS,
+    ROOMS: ("hold", "release"),
+    HELD_ROOMS: ("end", "extend", "set_priority", "settle"),
+    HEALING: ("restore",),
 }
-"""Methods of each feed; that of a declared kind is named by the path of the kind and has the methods of storage."""
+"""Methods of each feed; that of a declared kind is named by the path of the kind and has the methods of storage.
+
+The last three are called by those outside the core who hold room for pods, and change and end it.
+"""
 
 
 class LastDelivered:
@@ -60,14 +62,14 @@ class LastDelivered:
     def named(self, kind: str, namespace: str, name: str) -> Any:
         return self._objects.get((kind, namespace, name))
 
-    def delivered(self, method: str, shown: Any) -> None:
-        """Store an object that was delivered, or drop one whose deletion was."""
-        if not hasattr(shown, "metadata"):
+    def delivered(self, method: str, args: Sequence[Any]) -> None:
+        """Store the object of a call, or drop it if its deletion was delivered."""
+        if not args or not hasattr(args[-1], "metadata"):
             return
         if method.endswith("deleted"):
-            self._objects.pop(_key(shown), None)
+            self._objects.pop(_key(args[-1]), None)
         else:
-            self._objects[_key(shown)] = shown
+            self._objects[_key(args[-1])] = args[-1]
 
 
 def _key(shown: Any) -> tuple[str, str, str]:
@@ -86,79 +88,24 @@ def record_feed(recorder: Recorder, name: str, feed: Any) -> None:
 
 
 def _recorded(
-    recorder: Recorder, last: LastDelivered, name: tuple[str, str], call: Callable[..., None]
-) -> Callable[..., None]:
+    recorder: Recorder, last: LastDelivered, name: tuple[str, str], call: Callable[..., T]
+) -> Callable[..., T]:
     method = name[1]
-    is_update = method in _UPDATED
+    is_update = method in UPDATED
 
-    def recorded(*args: Any) -> None:
+    def recorded(*args: Any) -> T:
         if recorder.is_inside or not recorder.is_recording:
-            call(*args)
-            return
+            return call(*args)
         objects = recorder.objects
         if is_update and last.find(args[0]) is args[0]:
             encoded: tuple[entries.Content, ...] = (_KEPT, objects.change(*args))
         else:
             encoded = tuple(map(objects.content, args))
         recorder.write(entries.Fed(*name, encoded))
-        last.delivered(method, args[-1])
-        recorder.inside(call, *args)
+        last.delivered(method, args)
+        return recorder.inside(call, *args)
 
     return recorded
-
-
-def record_rooms(recorder: Recorder, reservations: GangReservations, healing: Healing) -> None:
-    """Record the calls of callers outside the core that hold, change and end room for pods."""
-    held: Any = reservations.held
-
-    def replaced(part: Any, method: str, entry: Callable[..., entries.Entry | None]) -> None:
-        call = getattr(part, method)
-
-        def recorded(*args: Any) -> Any:
-            if not recorder.is_inside and recorder.is_recording and (made := entry(*args)) is not None:
-                recorder.write(made)
-                return recorder.inside(call, *args)
-            return call(*args)
-
-        setattr(part, method, recorded)
-
-    def released(room: HeldRoom) -> entries.Entry | None:
-        # Other room of the same holder is not released.
-        uid = room.holder.uid
-        return entries.RoomChanged("release", uid) if held.held_now(uid) is room else None
-
-    replaced(reservations, "hold", lambda room: entries.RoomHeld(cast("Any", content_of(room, recorder.objects))))
-    replaced(reservations, "release", released)
-    replaced(held, "end", lambda uid: entries.RoomChanged("end", uid))
-    replaced(held, "extend", lambda uid, until: entries.RoomChanged("extend", uid, until))
-    replaced(held, "set_priority", lambda uid, priority: entries.RoomChanged("set_priority", uid, priority))
-    replaced(held, "settle", lambda: entries.RoomChanged("settle"))
-    replaced(healing, "restore", entries.LossRestored)
-
-
-def replay_room(
-    entry: entries.RoomHeld | entries.RoomChanged,
-    objects: ObjectTypes,
-    reservations: GangReservations,
-    nodes: NodeColumns,
-) -> None:
-    """Hold, change or end room as recorded. Raises RecordError: a pod cannot be decoded."""
-    held = reservations.held
-    if isinstance(entry, entries.RoomHeld):
-        reservations.hold(room_of(msgspec.json.decode(entry.room, type=HeldRoomContent), objects, nodes))
-        return
-    room = held.held_now(entry.uid)
-    match entry.method:
-        case "settle":
-            held.settle()
-        case "release" if room is not None:
-            reservations.release(room)
-        case "end":
-            held.end(entry.uid)
-        case "extend" if room is not None:
-            held.extend(entry.uid, entry.value)
-        case "set_priority":
-            held.set_priority(entry.uid, int(entry.value or 0))
 
 
 Record = Recorder | RecordedInput
@@ -262,6 +209,6 @@ def recorded_extenders(
 
     def make_recorded(scheduler_name: str, extender: Extender) -> ExtenderClient:
         client: Any = make(scheduler_name, extender)
-        return RecordedPort(client, record, record.ports.next_extender()) if record.is_building else client
+        return RecordedPort(client, record, record.next_extender()) if record.is_building else client
 
     return make_recorded

@@ -8,9 +8,9 @@ recorded run is the same as one that is not recorded.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Coroutine, Generator, Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol, TypeVar
 from uuid import uuid4
@@ -33,7 +33,8 @@ _MOST_READINGS = 4096
 """Readings without another entry, as in a long search, before they are written."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
-WRITER = "writer"
+WRITER, TIMERS = "writer", "timers"
+_TASKS, _EXTENDERS, _INSTANCES = "tasks", "extenders", "instances"
 
 
 class RecordSink(Protocol):
@@ -47,20 +48,34 @@ class RecordSink(Protocol):
         """Take encoded entries, each with a comma behind it; the buffer is cleared afterwards."""
 
 
-@dataclass(slots=True)
-class TaskSteps:
-    """A task of the scheduler: its number, and whether it is within a port, whose steps are not the core's."""
-
-    number: int
-    in_port: bool = False
-
-
 class TaskWork(Coroutine[Any, Any, T]):
-    """Coroutine of a task; it is not a generator, so that its start by a cancellation is a step."""
+    """Coroutine of a task of the scheduler; it is not a generator, so that its start by a cancellation is a step.
 
-    def __init__(self, work: Coroutine[Any, Any, T], steps: TaskSteps) -> None:
+    Args:
+        step: Called for each step, with the value that the work receives.
+
+    Attributes:
+        in_port: Whether the task is within a port, whose steps are not the core's.
+    """
+
+    def __init__(self, work: Coroutine[Any, Any, T], number: int, step: Callable[[TaskWork[Any], Any], Any]) -> None:
+        self.number = number
+        self.in_port = False
         self._work = work
-        self._steps = steps
+        self._step = step
+        self._thrown: tuple[Any, ...] = ()
+
+    def send(self, value: Any) -> Any:
+        return self._step(self, value)
+
+    def throw(self, *thrown: Any) -> Any:
+        """Continue with an exception, at once or with the next step."""
+        self._thrown = thrown
+        return self._step(self, None)
+
+    def proceed(self, value: Any) -> Any:
+        thrown, self._thrown = self._thrown, ()
+        return self._work.throw(*thrown) if thrown else self._work.send(value)
 
     def close(self) -> None:
         """End without a step."""
@@ -71,35 +86,44 @@ class TaskWork(Coroutine[Any, Any, T]):
         return self._work.__await__()
 
 
-class PortNumbers:
-    """Numbers of calls and of clients of extenders, the same in a record and in its replay.
+class NumberedJournal(Journal):
+    """Journal whose tasks, timers, calls of ports and clients of extenders have the same numbers in a replay.
 
     A task of its own calls each client, and its start is not ordered. Calls are therefore counted for each port.
     """
 
-    def __init__(self) -> None:
-        self._calls: Counter[str] = Counter()
-        self._extenders = 0
-
-    def next_call(self, port: str) -> str:
-        number = self._calls[port]
-        self._calls[port] = number + 1
-        return f"{port}{number}"
-
-    def next_extender(self) -> str:
-        self._extenders += 1
-        return f"extender{self._extenders}."
-
-
-class Recorder(Journal):
-    """Journal and clock of a recorded core; *is_inside* while the core runs, whose calls of feeds are no input."""
-
     objects: ObjectTypes
     follows_binds = True
 
-    def __init__(self, clock: Clock, sink: RecordSink) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self.decisions = 0
+        self._current: TaskWork[Any] | None = None
+        self._numbers: Counter[str] = Counter()
+
+    def _next(self, of: str) -> int:
+        self._numbers[of] += 1
+        return self._numbers[of] - 1
+
+    def next_call(self, port: str) -> str:
+        return f"{port}{self._next(port)}"
+
+    def next_extender(self) -> str:
+        return f"extender{self._next(_EXTENDERS) + 1}."
+
+    def steps(self, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+        return TaskWork(work, self._next(_TASKS), self.step)
+
+    @abstractmethod
+    def step(self, task: TaskWork[Any], value: Any) -> Any:
+        """Let a task continue."""
+
+
+class Recorder(NumberedJournal):
+    """Journal and clock of a recorded core; *is_inside* while the core runs, whose calls of feeds are no input."""
+
+    def __init__(self, clock: Clock, sink: RecordSink) -> None:
+        super().__init__()
+        self.clock = clock
         self.is_building = False
         self._sink: RecordSink | None = sink
         self._encode = msgspec.json.Encoder().encode_into
@@ -108,11 +132,8 @@ class Recorder(Journal):
         self._microseconds: list[int] = []
         self._uids: list[str] = []
         self._readings: tuple[list[Any], ...] = (self._seconds, self._microseconds, self._uids)
-        self._current: TaskSteps | None = None
         self.is_inside = False
-        self.ports = PortNumbers()
-        self._tasks = self._timers = self._instances = 0
-        self._numbers: WeakKeyDictionary[FrameworkInstance, int] = WeakKeyDictionary()
+        self._instances: WeakKeyDictionary[FrameworkInstance, int] = WeakKeyDictionary()
 
     # -- entries ------------------------------------------------------------------------------------------------
 
@@ -154,7 +175,7 @@ class Recorder(Journal):
     # -- readings -----------------------------------------------------------------------------------------------
 
     def now(self) -> float:
-        seconds = self._clock.now()
+        seconds = self.clock.now()
         if self._sink is not None:
             self._seconds.append(seconds)
             if len(self._seconds) == _MOST_READINGS:
@@ -164,13 +185,13 @@ class Recorder(Journal):
         return seconds
 
     def wall(self) -> datetime:
-        wall = self._clock.wall()
+        wall = self.clock.wall()
         if self._sink is not None:
             self._microseconds.append((wall - EPOCH) // _MICROSECOND)
         return wall
 
     async def sleep(self, seconds: float) -> None:
-        await self._clock.sleep(seconds)
+        await self.clock.sleep(seconds)
 
     def new_uid(self) -> str:
         uid = str(uuid4())
@@ -180,29 +201,29 @@ class Recorder(Journal):
 
     # -- order of what the core does -----------------------------------------------------------------------------
 
-    def steps(self, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
-        number, self._tasks = self._tasks, self._tasks + 1
-        return RecordedWork(work, TaskSteps(number), self)
-
-    def step(self, steps: TaskSteps, proceed: Callable[[Any], Any], value: Any) -> Any:
+    def step(self, task: TaskWork[Any], value: Any) -> Any:
         """Let a task continue, and record that unless it is within a port."""
-        if not steps.in_port:
-            self.write(entries.Step(steps.number))
-        self._current, self.is_inside = steps, not steps.in_port
+        if not task.in_port:
+            self.write(entries.Step(task.number))
+        self._current, self.is_inside = task, not task.in_port
         try:
-            return proceed(value)
+            return task.proceed(value)
         finally:
             self._current, self.is_inside = None, False
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
         """Set a timer that records that it fires."""
-        number, self._timers = self._timers, self._timers + 1
+        number = self._next(TIMERS)
+        return self.clock.call_later(seconds, self._noted(lambda: entries.TimerFired(number), callback))
 
-        def fired() -> None:
-            self.write(entries.TimerFired(number))
-            self.inside(callback)
+    def _noted(self, entry: Callable[..., entries.Entry], callback: Callable[..., None]) -> Callable[..., None]:
+        """Return a callback of the core whose calls are recorded first, as entries with its arguments."""
 
-        return self._clock.call_later(seconds, fired)
+        def noted(*args: Any) -> None:
+            self.write(entry(*args))
+            self.inside(callback, *args)
+
+        return noted
 
     def inside(self, callback: Callable[..., T], *args: Any) -> T:
         """Call a function of the core, within which calls of feeds are no input."""
@@ -219,18 +240,17 @@ class Recorder(Journal):
         self.write(decision)
 
     def deletion(self, done: Callable[[Exception | None], None]) -> Callable[[Exception | None], None]:
-        number = self.ports.next_call(WRITER)
+        number = self.next_call(WRITER)
 
-        def recorded(outcome: Exception | None) -> None:
+        def deleted(outcome: Exception | None) -> entries.Deleted:
             error = ("", self.objects.content(None)) if outcome is None else entries.encoded_error(outcome)
-            self.write(entries.Deleted(number, *error))
-            self.inside(done, outcome)
+            return entries.Deleted(number, *error)
 
-        return recorded
+        return self._noted(deleted, done)
 
     async def answered(self, port: str, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Make a call of a port, and record its outcome when the task continues."""
-        number, steps = self.ports.next_call(port), self._current
+        number, steps = self.next_call(port), self._current
         self.is_inside = False
         if steps is not None:
             steps.in_port = True
@@ -246,7 +266,7 @@ class Recorder(Journal):
         self.write(entries.Answered(number, "", self.objects.content(value)))
         return value
 
-    def _continues(self, steps: TaskSteps | None) -> None:
+    def _continues(self, steps: TaskWork[Any] | None) -> None:
         if steps is not None:
             steps.in_port, self.is_inside = False, True
 
@@ -288,12 +308,7 @@ class Recorder(Journal):
 
     def search_ended(self, done: Callable[[bytes | None], None]) -> Callable[[bytes | None], None]:
         """Return a callback that records the result of a search in another process."""
-
-        def ended(result: bytes | None) -> None:
-            self.write(entries.SearchEnded(result))
-            self.inside(done, result)
-
-        return ended
+        return self._noted(entries.SearchEnded, done)
 
     def suspending(self) -> None:
         self.write(entries.Suspended())
@@ -305,15 +320,14 @@ class Recorder(Journal):
         self.is_building = config is not None
         if config is None:
             return
-        self._instances += 1
         text = public_config(config).model_dump_json(by_alias=True, exclude_unset=True)
-        self.write(entries.Building(self._instances, text, config.revision()))
+        self.write(entries.Building(self._next(_INSTANCES), text, config.revision()))
 
     def built(self, instance: FrameworkInstance) -> None:
-        self._numbers[instance] = self._instances
+        self._instances[instance] = self._numbers[_INSTANCES] - 1
 
     def activating(self, instances: Iterable[FrameworkInstance]) -> None:
-        self.write(entries.Activating(tuple(self._numbers[each] for each in instances)))
+        self.write(entries.Activating(tuple(self._instances[each] for each in instances)))
 
     def withdrawing(self, name: str) -> None:
         self.write(entries.Withdrawing(name))
@@ -325,20 +339,6 @@ class Recorder(Journal):
 def placement(attempt: Attempt) -> entries.Placed:
     info, profile = attempt.info, attempt.instance.name
     return entries.Placed(info.key, info.uid, attempt.node_name, profile, attempt.queued.attempts)
-
-
-class RecordedWork(TaskWork[T]):
-    """Coroutine of a task, whose steps are recorded."""
-
-    def __init__(self, work: Coroutine[Any, Any, T], steps: TaskSteps, recorder: Recorder) -> None:
-        super().__init__(work, steps)
-        self._recorder = recorder
-
-    def send(self, value: Any) -> Any:
-        return self._recorder.step(self._steps, self._work.send, value)
-
-    def throw(self, *thrown: Any) -> Any:
-        return self._recorder.step(self._steps, lambda fault: self._work.throw(*fault), thrown)
 
 
 def public_config(config: ProfileConfig) -> ProfileConfig:

@@ -18,10 +18,8 @@ import msgspec
 from msgspec.structs import replace
 
 from scheduler_core.cycle.attempt import Attempt
-from scheduler_core.cycle.journal import Journal
 from scheduler_core.recording import record_entries as entries
-from scheduler_core.recording.object_types import ObjectTypes
-from scheduler_core.recording.recorder import EPOCH, WRITER, PortNumbers, TaskSteps, TaskWork, placement
+from scheduler_core.recording.recorder import EPOCH, TIMERS, WRITER, NumberedJournal, TaskWork, placement
 
 T = TypeVar("T")
 
@@ -35,7 +33,7 @@ class ReplayDifference:
     computed: entries.Entry | None
 
 
-class RecordedInput(Journal):
+class RecordedInput(NumberedJournal):
     """The entries of a record in order, and the journal of the core that replays them.
 
     Changes of profiles need no note: the driver has consumed their entries. Shadows of a replay are not the recorded
@@ -53,13 +51,12 @@ class RecordedInput(Journal):
         timers, deletions: Callbacks by the number of the timer, and by the call.
     """
 
-    objects: ObjectTypes
     # Slices end where the record has it, which is looked up in each step.
     slice_steps = 1
-    is_building = follows_binds = True
+    is_building = True
 
     def __init__(self, record: Iterable[entries.Entry]) -> None:
-        self.decisions = 0
+        super().__init__()
         self.changed: list[ReplayDifference] = []
         self.difference: ReplayDifference | None = None
         self.is_closed = self.is_paused = False
@@ -76,22 +73,19 @@ class RecordedInput(Journal):
         self._uids: deque[str] = deque()
         self._readings: tuple[deque[Any], ...] = (self._seconds, self._microseconds, self._uids)
         self.last_seconds, self.last_wall = 0.0, EPOCH
-        self._current: TaskSteps | None = None
-        self.ports = PortNumbers()
-        self._tasks = self._timers = 0
         self.head: entries.Entry | None = None
-        self._next()
+        self._read()
 
     # -- entries ------------------------------------------------------------------------------------------------
 
     def take(self) -> entries.Entry | None:
         """Consume the next entry, whose readings are then current."""
         taken = self.head
-        self._next()
+        self._read()
         self._announce()
         return taken
 
-    def _next(self) -> None:
+    def _read(self) -> None:
         for each in self._readings:
             each.clear()
         self.head = next(self._entries, None)
@@ -119,7 +113,7 @@ class RecordedInput(Journal):
     def decided(self, decision: entries.Decision) -> None:
         if self.is_over:
             return
-        if self.head == decision or _is_equal(self.head, decision):
+        if _comparable(self.head) == _comparable(decision):
             self.decisions += 1
         elif _has_same_effect(self.head, decision):
             self.changed.append(ReplayDifference(self.decisions, self.head, decision))
@@ -142,7 +136,7 @@ class RecordedInput(Journal):
 
     async def answered(self, port: str, call: Callable[[], Any]) -> Any:
         """Wait for the recorded answer of a call, which is not made, and return it or raise its exception."""
-        number = self.ports.next_call(port)
+        number = self.next_call(port)
         steps = self._current
         if steps is not None:
             steps.in_port = True
@@ -168,7 +162,7 @@ class RecordedInput(Journal):
 
     def deletion(self, done: Callable[[Exception | None], None]) -> Callable[[Exception | None], None]:
         """Store the callback of a deletion until its outcome is the next entry."""
-        self.deletions[self.ports.next_call(WRITER)] = done
+        self.deletions[self.next_call(WRITER)] = done
         return done
 
     # -- clock --------------------------------------------------------------------------------------------------
@@ -185,7 +179,7 @@ class RecordedInput(Journal):
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> ReplayedTimer:
         """Keep a callback until its timer is the next entry."""
-        number, self._timers = self._timers, self._timers + 1
+        number = self._next(TIMERS)
         self.timers[number] = callback
         return ReplayedTimer(self.timers, number)
 
@@ -196,22 +190,19 @@ class RecordedInput(Journal):
 
     # -- journal ------------------------------------------------------------------------------------------------
 
-    def steps(self, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
-        """Return a coroutine that does the same work, each step when it is the next entry."""
-        number, self._tasks = self._tasks, self._tasks + 1
-        return ReplayedWork(work, TaskSteps(number), self)
-
-    def may_continue(self, steps: TaskSteps) -> bool:
-        """Return whether a task may continue: the next entry is its step, or it is within a port."""
-        is_next = isinstance(self.head, entries.Step) and self.head.task == steps.number
-        return steps.in_port or (is_next and not self.is_paused)
-
-    def step(self, steps: TaskSteps, proceed: Callable[[], Any]) -> Any:
-        self._current = steps
-        if not steps.in_port:
+    def step(self, task: TaskWork[Any], value: Any) -> Any:
+        """Let a task continue if the next entry is its step, or it is within a port; else let it wait for its step."""
+        is_next = isinstance(self.head, entries.Step) and self.head.task == task.number
+        if not task.in_port and (self.is_paused or not is_next):
+            if self.is_closed:
+                task.close()
+                raise asyncio.CancelledError
+            return next(self.wait(task.number).__await__())
+        self._current = task
+        if not task.in_port:
             self.take()
         try:
-            return proceed()
+            return task.proceed(None)
         finally:
             self._current = None
 
@@ -261,11 +252,9 @@ class RecordedInput(Journal):
             self.differ(computed)
 
 
-def _is_equal(recorded: entries.Entry | None, computed: entries.Decision) -> bool:
-    """Return whether two decisions are equal whose contents are encoded and decoded."""
-    if not (isinstance(recorded, entries.Wrote) and isinstance(computed, entries.Wrote)):
-        return False
-    return recorded.method == computed.method and _encoded(recorded) == _encoded(computed)
+def _comparable(entry: entries.Entry | None) -> Any:
+    """Return an entry with contents as they are encoded."""
+    return msgspec.json.decode(msgspec.json.encode(entry)) if isinstance(entry, entries.Wrote) else entry
 
 
 def _has_same_effect(recorded: entries.Entry | None, computed: entries.Decision) -> bool:
@@ -273,37 +262,6 @@ def _has_same_effect(recorded: entries.Entry | None, computed: entries.Decision)
     if not (isinstance(recorded, entries.Rejected) and isinstance(computed, entries.Rejected)):
         return False
     return (recorded.uid, recorded.profile) == (computed.uid, computed.profile)
-
-
-def _encoded(decision: entries.Wrote) -> Any:
-    return msgspec.json.decode(msgspec.json.encode(decision))
-
-
-class ReplayedWork(TaskWork[T]):
-    """Coroutine of a task that continues when its step is the next entry."""
-
-    def __init__(self, work: Coroutine[Any, Any, T], steps: TaskSteps, recorded: RecordedInput) -> None:
-        super().__init__(work, steps)
-        self._recorded = recorded
-        self._thrown: tuple[Any, ...] = ()
-
-    def send(self, value: Any) -> Any:
-        return self._proceed()
-
-    def throw(self, *thrown: Any) -> Any:
-        """Continue with an exception, or wait for the step and continue with it then."""
-        self._thrown = thrown
-        return self._proceed()
-
-    def _proceed(self) -> Any:
-        recorded, work = self._recorded, self._work
-        if not recorded.may_continue(self._steps):
-            if recorded.is_closed:
-                work.close()
-                raise asyncio.CancelledError
-            return next(recorded.wait(self._steps.number).__await__())
-        thrown, self._thrown = self._thrown, ()
-        return recorded.step(self._steps, lambda: work.throw(*thrown) if thrown else work.send(None))
 
 
 @dataclass(frozen=True, slots=True)

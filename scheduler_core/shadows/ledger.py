@@ -8,7 +8,7 @@ own earlier choices in place of those of the live profile. Then the ledger start
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 
 import numpy as np
@@ -186,28 +186,24 @@ class ShadowLedger:
         return True
 
     def _measure(self, *, carried: bool) -> StateFigures:
-        pods = self._period.pods.values()
-        placed = (each.node_name if carried else each.live_node for each in pods)
-        kinds = Counter(each.requests for each in pods)
-        return _measure(self._nodes, kinds, [name for name in placed if self._nodes.row_of(name) != NO_ROW])
-
-
-def _measure(nodes: NodeColumns, kinds: Mapping[Requests, int], placed: Sequence[str]) -> StateFigures:
-    alive = np.flatnonzero(nodes.alive)
-    requested, allocatable = nodes.requested[:, alive], nodes.allocatable[:, alive]
-    columns = {name: column for column in range(len(allocatable)) if (name := nodes.resources.keys[column])}
-    balances = {name: imbalance(requested[column], allocatable[column]) for name, column in columns.items()}
-    amounts = np.maximum(allocatable - requested, 0)
-    free = {name: amounts[column] for name, column in columns.items()}
-    slots = nodes.allowed_pods[alive] > nodes.pod_count[alive]
-    known = [(requests, count) for requests, count in kinds.items() if all(name in free for name, _ in requests)]
-    return StateFigures(
-        empty_nodes=int((nodes.pod_count[alive] == 0).sum()),
-        imbalance={name: value for name, value in balances.items() if value is not None},
-        unusable=unusable_shares(free, slots, known),
-        zone_skew=_zone_skew(nodes, placed),
-        placed=len(placed),
-    )
+        pods, nodes = self._period.pods.values(), self._nodes
+        names = (each.node_name if carried else each.live_node for each in pods)
+        placed = [name for name in names if nodes.row_of(name) != NO_ROW]
+        alive = np.flatnonzero(nodes.alive)
+        requested, allocatable = nodes.requested[:, alive], nodes.allocatable[:, alive]
+        columns = {name: column for column in range(len(allocatable)) if (name := nodes.resources.keys[column])}
+        balances = {name: imbalance(requested[column], allocatable[column]) for name, column in columns.items()}
+        amounts = np.maximum(allocatable - requested, 0)
+        free = {name: amounts[column] for name, column in columns.items()}
+        slots = nodes.allowed_pods[alive] > nodes.pod_count[alive]
+        kinds = Counter(each.requests for each in pods if all(name in free for name, _ in each.requests))
+        return StateFigures(
+            empty_nodes=int((nodes.pod_count[alive] == 0).sum()),
+            imbalance={name: value for name, value in balances.items() if value is not None},
+            unusable=unusable_shares(free, slots, list(kinds.items())),
+            zone_skew=_zone_skew(nodes, placed),
+            placed=len(placed),
+        )
 
 
 def _zone_skew(nodes: NodeColumns, placed: Iterable[str]) -> int | None:

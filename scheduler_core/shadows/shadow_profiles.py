@@ -158,35 +158,36 @@ class ShadowProfiles:
             shadow.live_revision = revision
 
     def _is_skipped(self, shadow: Shadow, pod: DecidedPod) -> bool:
-        reason = pod.skipped
-        if not reason and not shadow.samples(pod):
+        if pod.skipped:
+            reason = pod.skipped
+        elif not shadow.samples(pod):
             reason = NOT_SAMPLED
-        elif not reason and shadow.paused_until > self.clock.now():
+        elif shadow.paused_until > self.clock.now():
             reason = PAUSED
-        elif not reason and not shadow.settings.calls_extenders and shadow.has_interested_extender(pod):
+        elif not shadow.settings.calls_extenders and shadow.has_interested_extender(pod):
             reason = HAS_EXTENDERS
-        if reason:
-            shadow.record.skipped[reason] += 1
-        return bool(reason)
+        else:
+            return False
+        shadow.record.skipped[reason] += 1
+        return True
 
     # -- deciding -----------------------------------------------------------------------------------------------
 
     async def _compare(self, pods: Sequence[DecidedPod], plan: Mapping[str, list[int]]) -> None:
         """Compare while nothing else changes the state; the caller suspends other changes."""
         known = self._comparable_from(pods)
-        chosen: dict[str, set[int]] = {}
-        for shadow in self:
-            places = plan.get(shadow.name, [])
-            # Scores can be compared only while the revision that decided is still live.
-            chosen[shadow.name] = {
-                place
-                for place in places
-                if place >= known and self.profiles.get(pods[place].profile) is pods[place].instance
-            }
-            changed = len(places) - len(chosen[shadow.name])
-            if changed:
-                shadow.record.skipped[STATE_CHANGED] += changed
-        await self.comparison.run(pods, [(shadow, made) for shadow in self if (made := chosen[shadow.name])])
+        # Scores can be compared only while the revision that decided is still live.
+        live = {
+            place for place in range(known, len(pods)) if self.profiles.get(pods[place].profile) is pods[place].instance
+        }
+        chosen = []
+        for shadow, places in [(shadow, plan[shadow.name]) for shadow in self if shadow.name in plan]:
+            made = live.intersection(places)
+            if len(made) < len(places):
+                shadow.record.skipped[STATE_CHANGED] += len(places) - len(made)
+            if made:
+                chosen.append((shadow, made))
+        await self.comparison.run(pods, chosen)
 
     def _comparable_from(self, pods: Sequence[DecidedPod]) -> int:
         """Return the place from which on nothing but the decided pods changed the state."""
@@ -266,7 +267,6 @@ class ShadowChoice:
             return ShadowDecision(message=gated)
         with self._attempt(instance, pod) as attempt:
             task = asyncio.get_running_loop().create_task(self.extended.choose(attempt))
-            # Not task.cancel itself, which returns a value.
             timer = self.clock.call_later(seconds, partial(_cancel, task))
             try:
                 with self.steps.dry_run():

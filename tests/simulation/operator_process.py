@@ -269,7 +269,7 @@ class OperatorProcess:
         )
         recorder = Recorder(clock, record)
         recorder.slice_steps = ports.journal.slice_steps
-        writer, ports = RecordedWriter(self.writer, recorder), recorded_ports(recorder, clock, ports)
+        writer, ports = RecordedWriter(self.writer, recorder), recorded_ports(recorder, ports)
         return make_scheduler(recorder, writer, self.ledger, options, ports), recorder
 
     def _make_writer(self, bind_limit: int) -> WatchedWriter:

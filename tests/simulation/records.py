@@ -13,8 +13,9 @@ from msgspec.structs import replace
 from scheduler_core.framework.registry import Registry
 from scheduler_core.in_tree import in_tree_registry
 from scheduler_core.record_assembly import ReplayLoop, header_of, replay_of
-from scheduler_core.recording.record_entries import Entry, RoomHeld
+from scheduler_core.recording.record_entries import Entry, Fed
 from scheduler_core.recording.record_file import RecordHeader, RecordReader, frame_of, start_of_file
+from scheduler_core.recording.recorded_ports import ROOMS
 from scheduler_core.recording.replayed_input import ReplayDifference
 from scheduler_core.scheduler_options import SchedulerOptions, SchedulerPorts
 from tests.simulation.api_server import ApiServer
@@ -101,7 +102,8 @@ def replay_process(content: bytes, name: str = "record") -> tuple[int, ReplayDif
 
 def holds_room(content: bytes) -> bool:
     """Return whether a record contains room that is held for pods that do not exist yet."""
-    return any(isinstance(entry, RoomHeld) for entry in _entries(RecordReader(io.BytesIO(content), "record")))
+    entries = _entries(RecordReader(io.BytesIO(content), "record"))
+    return any(isinstance(entry, Fed) and (entry.feed, entry.method) == (ROOMS, "hold") for entry in entries)
 
 
 def _entries(reader: RecordReader) -> Iterator[Entry]:

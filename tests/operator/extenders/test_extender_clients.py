@@ -30,7 +30,7 @@ from scheduler_core.errors import ConfigError, ExtenderError
 from scheduler_core.in_tree import in_tree_registry
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
-from scheduler_core.record_assembly import header_of, record_feeds, recorded_ports
+from scheduler_core.record_assembly import header_of, recorded_scheduler
 from scheduler_core.recording.recorded_ports import RecordedPort
 from scheduler_core.recording.recorder import Recorder
 from scheduler_core.runtime.framework_instance import FrameworkInstance
@@ -147,11 +147,11 @@ async def test_the_states_have_the_order_of_the_profile(world: World) -> None:
 async def test_the_states_are_shown_while_decisions_are_recorded(world: World, tmp_path: Path) -> None:
     """The states of extenders are reported while decisions are recorded."""
     ports = SchedulerPorts(make_extender=world.clients.make)
-    header = header_of(SchedulerOptions(), ports, in_tree_registry(), "1.0")
+    options, registry = SchedulerOptions(), in_tree_registry()
+    header = header_of(options, ports, registry, "1.0")
     directory = RecordDirectory(tmp_path, header, 1 << 20, 3600.0, lambda: datetime.now(UTC))
     recorder = Recorder(world.clock, directory)
-    world.scheduler = Scheduler(recorder, RecordingWriter(), ports=recorded_ports(recorder, world.clock, ports))
-    record_feeds(recorder, world.scheduler)
+    world.scheduler = recorded_scheduler(recorder, RecordingWriter(), options, registry, ports=ports)
     instance = world.build(extender("http://b"))
     assert isinstance(instance.extenders[0].client, RecordedPort)
     assert extender_states(instance) == (ExtenderReading("http://b", CircuitState.CLOSED, "", None),)

@@ -12,10 +12,9 @@ from bayplan.simulation.memory_cluster import MemoryCluster, SimulatedClock
 
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.in_tree import in_tree_registry
-from scheduler_core.record_assembly import header_of, record_feeds, recorded_ports
-from scheduler_core.recording.recorded_ports import RecordedWriter
+from scheduler_core.record_assembly import header_of, recorded_scheduler
 from scheduler_core.recording.recorder import Recorder
-from scheduler_core.scheduler import Scheduler, SchedulerOptions, SchedulerPorts
+from scheduler_core.scheduler import SchedulerOptions, SchedulerPorts
 from tests.support.builders import node, pod
 from tests.support.devices import claim, device, device_class, exactly, slice_of, using
 
@@ -30,14 +29,7 @@ async def _run(path: Path, nodes: int, pods: int, version: str, *, has_clients: 
     header = header_of(options, ports, registry, version)
     directory = RecordDirectory(path, header, 64 * MEBIBYTE, 3600.0, lambda: datetime.now(UTC))
     recorder = Recorder(clock, directory)
-    scheduler = Scheduler(
-        recorder,
-        RecordedWriter(world, recorder),
-        options,
-        registry,
-        ports=recorded_ports(recorder, clock, ports),
-    )
-    record_feeds(recorder, scheduler)
+    scheduler = recorded_scheduler(recorder, world, options, registry, ports=ports)
     scheduler.activate([scheduler.build(ProfileConfig(scheduler_name="default-scheduler"))])
     world.watch(scheduler.feed)
     for number in range(nodes):
@@ -72,9 +64,7 @@ async def _run_long_searches(path: Path, *, is_explained: bool) -> int:
         path, header_of(options, ports, registry, "1.0"), 64 * MEBIBYTE, 3600.0, lambda: datetime.now(UTC)
     )
     recorder = Recorder(clock, directory)
-    writer = RecordedWriter(world, recorder)
-    scheduler = Scheduler(recorder, writer, options, registry, ports=recorded_ports(recorder, clock, ports))
-    record_feeds(recorder, scheduler)
+    scheduler = recorded_scheduler(recorder, world, options, registry, ports=ports)
     scheduler.activate([scheduler.build(ProfileConfig(scheduler_name="default-scheduler"))])
     world.watch(scheduler.feed)
     scheduler.feed.node_added(node("n0", allocatable={"cpu": "64", "memory": "256Gi", "pods": "500"}))

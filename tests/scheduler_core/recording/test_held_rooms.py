@@ -27,10 +27,9 @@ from scheduler_core.model.meta import OwnerReference
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, GroupSource
 from scheduler_core.queueing.gang_members import RecordedLoss
-from scheduler_core.record_assembly import ReplayLoop, header_of, record_feeds, recorded_ports, replay_of
+from scheduler_core.record_assembly import ReplayLoop, header_of, recorded_scheduler, replay_of
 from scheduler_core.recording.object_types import ObjectTypes, content_of
 from scheduler_core.recording.record_file import RecordReader
-from scheduler_core.recording.recorded_ports import RecordedWriter
 from scheduler_core.recording.recorder import Recorder
 from scheduler_core.scheduler import Scheduler, SchedulerOptions, SchedulerPorts
 from tests.simulation.records import ProcessRecord
@@ -53,15 +52,7 @@ def recorded() -> tuple[Rig, Recorder, ProcessRecord]:
     clock, options, ports, registry = VirtualClock(), SchedulerOptions(seed=5), SchedulerPorts(), in_tree_registry()
     record = ProcessRecord(header_of(options, ports, registry, "1.0"))
     recorder, writer = Recorder(clock, record), RecordingWriter()
-    scheduler = Scheduler(
-        recorder,
-        RecordedWriter(writer, recorder),
-        options,
-        registry,
-        default_plugins(),
-        ports=recorded_ports(recorder, clock, ports),
-    )
-    record_feeds(recorder, scheduler)
+    scheduler = recorded_scheduler(recorder, writer, options, registry, default_plugins(), ports=ports)
     made = with_pod_groups(Rig(scheduler, clock, writer))
     made.add(small_node("a", 8))
     return made, recorder, record
