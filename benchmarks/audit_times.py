@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from hack.controlplane.audit_log import GrowingAuditLog
+from hack.controlplane.accounts import GrowingAuditLog
 
 _CREATED = 201
 _POLL_SECONDS = 0.1

@@ -33,7 +33,7 @@ from benchmarks.charts import LineChart, draw_lines
 from benchmarks.core_drain import Measured, Size, measure
 from benchmarks.core_memory import Memory, in_own_process
 from benchmarks.device_workloads import CORE_DEVICE_WORKLOADS, DEVICE_WORKLOADS
-from benchmarks.harness import ResultLines, add_output, command_line, grouped, report, table
+from benchmarks.harness import ResultLines, add_output, command_line, grouped, report, table, table_of
 from benchmarks.workloads import WORKLOADS, Workload
 
 _WITH_DEVICES = (*DEVICE_WORKLOADS, *CORE_DEVICE_WORKLOADS)
@@ -73,7 +73,7 @@ def _cases(arguments: argparse.Namespace) -> Iterator[tuple[Workload, Size]]:
         for workload in (*WORKLOADS, *_WITH_DEVICES):
             if workload in default if names is None else workload.name in names:
                 pods = min(arguments.pods, workload.at_most(nodes))
-                if workload.name == "preemption":
+                if workload.preempts:
                     pods = min(pods, arguments.preempting)
                 for repetition in range(1, arguments.repetitions + 1):
                     yield workload, Size(nodes, pods, occupied, repetition)
@@ -107,24 +107,20 @@ def cases(results: Sequence[Measured]) -> list[Case]:
 
 
 def medians(found: Sequence[Case]) -> Table:
-    columns = ("nodes", "bound pods", "tried", "bound", "take in µs", "decide µs", "bind µs", "pods/s", "spread", "n")
-    made = table("The core alone, medians; spread of the rates", ["workload"], columns)
-    for each in found:
-        rates = [one.rate for one in each.runs]
-        made.add_row(
-            each.workload,
-            f"{each.nodes:,}",
-            f"{each.occupied:,}",
-            f"{each.runs[0].pods:,}",
-            f"{each.runs[0].bound:,}",
-            f"{each.median(lambda one: one.taken_in_us):,.0f}",
-            f"{each.median(lambda one: one.decided_us):,.0f}",
-            f"{each.median(lambda one: one.bound_us):,.0f}",
-            f"{each.rate:,.0f}",
-            f"{min(rates):,.0f}-{max(rates):,.0f}",
-            f"{len(rates)}",
-        )
-    return made
+    columns: Mapping[str, Callable[[Case], object]] = {
+        "workload": lambda each: each.workload,
+        "nodes": lambda each: f"{each.nodes:,}",
+        "bound pods": lambda each: f"{each.occupied:,}",
+        "tried": lambda each: f"{each.runs[0].pods:,}",
+        "bound": lambda each: f"{each.runs[0].bound:,}",
+        "take in µs": lambda each: f"{each.median(lambda one: one.taken_in_us):,.0f}",
+        "decide µs": lambda each: f"{each.median(lambda one: one.decided_us):,.0f}",
+        "bind µs": lambda each: f"{each.median(lambda one: one.bound_us):,.0f}",
+        "pods/s": lambda each: f"{each.rate:,.0f}",
+        "spread": lambda each: f"{min(one.rate for one in each.runs):,.0f}-{max(one.rate for one in each.runs):,.0f}",
+        "n": lambda each: len(each.runs),
+    }
+    return table_of("The core alone, medians; spread of the rates", found, columns)
 
 
 def growth(found: Sequence[Case]) -> Table:
@@ -159,12 +155,14 @@ def _median_of_part(case: Case, name: str, of: Callable[[Measured], Mapping[str,
 
 
 def memory_table(found: Sequence[Memory]) -> Table:
-    heads = ("nodes", "bound pods", "KiB a node", "KiB a bound pod", "whole process MiB")
-    made = table("Memory, each measured in its own process", (), heads)
-    for each in found:
-        numbers = (f"{each.node_kib:.1f}", f"{each.pod_kib:.1f}", f"{each.whole_mib:,.0f}")
-        made.add_row(f"{each.nodes:,}", f"{each.pods:,}", *numbers)
-    return made
+    columns: Mapping[str, Callable[[Memory], object]] = {
+        "nodes": lambda each: f"{each.nodes:,}",
+        "bound pods": lambda each: f"{each.pods:,}",
+        "KiB a node": lambda each: f"{each.node_kib:.1f}",
+        "KiB a bound pod": lambda each: f"{each.pod_kib:.1f}",
+        "whole process MiB": lambda each: f"{each.whole_mib:,.0f}",
+    }
+    return table_of("Memory, each measured in its own process", found, columns, 0)
 
 
 def show(results: Sequence[Measured], memory: Sequence[Memory]) -> None:

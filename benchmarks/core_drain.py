@@ -51,6 +51,7 @@ class Measured:
         occupied: Pods bound beforehand in addition to those of the workload.
         points: µs per pod by extension point, from the scheduler's own metrics.
         plugins: µs per run by ``point/plugin``, from the few cycles in which plugins are timed.
+        victims: Evicted pods.
     """
 
     workload: str
@@ -65,6 +66,7 @@ class Measured:
     created: int = 0
     points: dict[str, float] = field(default_factory=dict)
     plugins: dict[str, float] = field(default_factory=dict)
+    victims: int = 0
 
     @property
     def rate(self) -> float:
@@ -110,13 +112,12 @@ def device_object(path: str, document: Document) -> DeviceObject:
     return decoded
 
 
-def scheduler_with(
-    workload: Workload, nodes: int, pods: int, occupied: int = 0, settings: PreemptionSettings | None = None
-) -> tuple[Scheduler, MemoryCluster]:
+def scheduler_with(workload: Workload, nodes: int, pods: int, occupied: int = 0) -> tuple[Scheduler, MemoryCluster]:
     """Return a scheduler with the nodes and their pods in its cache, and the cluster that it writes to."""
     cluster = MemoryCluster()
     scheduler = Scheduler(SystemClock(), cluster, ports=SchedulerPorts(claims=cluster.claims))
-    profile = ProfileConfig(scheduler_name=SCHEDULER_NAME, preemption=settings or PreemptionSettings())
+    preemption = PreemptionSettings(devices=workload.frees_devices)
+    profile = ProfileConfig(scheduler_name=SCHEDULER_NAME, preemption=preemption)
     scheduler.activate([scheduler.build(profile)])
     for number in range(nodes):
         scheduler.feed.node_added(decoded_node(node(number)))
@@ -203,6 +204,7 @@ async def measure(workload: Workload, size: Size, profiler: AbstractContextManag
         cluster.add_pod(each)
     _, bound_before, _, _ = await drain(scheduler, cluster, churn=workload.churn)
     before = parts_of(scheduler.context.metrics)
+    cluster.events.clear()
     gc.collect()
     gc.freeze()
     taking = Clocked()
@@ -214,7 +216,7 @@ async def measure(workload: Workload, size: Size, profiler: AbstractContextManag
     gc.unfreeze()
     after = parts_of(scheduler.context.metrics)
     expected = workload.bound_of(pods)
-    if bound + bound_before != expected and workload.name != "preemption":
+    if bound + bound_before != expected and not workload.preempts:
         raise RuntimeError(f"{workload.name}: {bound + bound_before} of {expected} pods were bound; use more nodes")
     count = pods - warm
     return Measured(
@@ -230,6 +232,7 @@ async def measure(workload: Workload, size: Size, profiler: AbstractContextManag
         count,
         between(before.points, after.points, count),
         between(before.plugins, after.plugins),
+        sum(event.reason == "Preempted" for event in cluster.events),
     )
 
 

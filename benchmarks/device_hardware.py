@@ -166,12 +166,15 @@ def allocated(nodes: int, claims: int, uses: Sequence[Sequence[Document]]) -> Ob
             namespace=NAMESPACE,
             finalizers=[_FINALIZER],
         )
-        results = [{"driver": DRIVER, "pool": name, "request": CLASS, **device} for device in devices]
-        only = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name]}]}
-        document["status"] = {
-            "allocation": {"devices": {"results": results}, "nodeSelector": {"nodeSelectorTerms": [only]}}
-        }
+        document["status"] = allocation(name, devices)
         yield CLAIMS_PATH, document
+
+
+def allocation(node_name: str, devices: Sequence[Document]) -> Document:
+    """Return the status of a claim that is allocated devices of a node; ``request`` is the class unless given."""
+    results = [{"driver": DRIVER, "pool": node_name, "request": CLASS, **device} for device in devices]
+    only = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node_name]}]}
+    return {"allocation": {"devices": {"results": results}, "nodeSelector": {"nodeSelectorTerms": [only]}}}
 
 
 def gpu_uses(devices: int) -> list[list[Document]]:

@@ -17,13 +17,15 @@ from itertools import chain
 
 from benchmarks import device_hardware as hardware
 from benchmarks.device_hardware import CLASS, DEVICES_PER_NODE, DRIVER, INDEX, LINK, PCI_ROOT, Objects
-from benchmarks.workloads import Document, Workload, pod
+from benchmarks.workloads import PREEMPTING, Document, Workload, node, placed, pod
 
 RESOURCE_CLASSES = 25
 PODS_PER_CLAIM = 5
 _LARGE = f'device.capacity["{DRIVER}"].memory.compareTo(quantity("40Gi")) >= 0'
 _SHAREABLE, _SHARES, _BANDWIDTH = 4, 4, "2500M"
 """Shareable devices of a node, claims that share one, and the bandwidth of each claim."""
+_FULL_DEVICES = 4
+"""Devices of a node that is full of devices, each used by one pod."""
 _NETWORK_SLACK = 100
 """Network-attached devices that no pod of the backlog uses."""
 
@@ -195,7 +197,52 @@ DEVICE_WORKLOADS = (
 )
 """In the order of the tables."""
 
+
+def _held(number: int) -> Document:
+    """Make a pod of low priority that uses a device of a full node."""
+    document = placed(number, node(number // _FULL_DEVICES)["metadata"]["name"], cpu_milli=1, memory_mib=1)
+    document["spec"]["resourceClaims"] = [{"name": CLASS, "resourceClaimName": f"held-{number:06d}"}]
+    return document
+
+
+def _held_claim(number: int) -> tuple[str, Document]:
+    """Make the claim of such a pod, with its allocation."""
+    owner, node_name = _held(number)["metadata"]["name"], node(number // _FULL_DEVICES)["metadata"]["name"]
+    path, document = hardware.claim(number, exactly())
+    document["metadata"]["name"] = f"held-{number:06d}"
+    device = {"request": f"{CLASS}-0", "device": f"gpu-{number % _FULL_DEVICES}"}
+    document["status"] = hardware.allocation(node_name, [device])
+    document["status"]["reservedFor"] = [{"resource": "pods", "name": owner, "uid": f"uid-of-{owner}"}]
+    return path, document
+
+
+def _preempting(name: str, count: int) -> Workload:
+    """Make a workload whose pods preempt the holders of some devices each."""
+
+    def others(nodes: int, pods: int) -> Objects:
+        held = map(_held_claim, range(nodes * _FULL_DEVICES))
+        claims = (hardware.claim(number, exactly(count=count)) for number in range(pods))
+        return chain(hardware.classes(), hardware.gpus(nodes, _FULL_DEVICES), held, claims)
+
+    def preemptor(number: int) -> Document:
+        claims = [{"name": CLASS, "resourceClaimName": hardware.claim_name(number)}]
+        return pod(number, {**PREEMPTING, "resourceClaims": claims}, cpu_milli=1)
+
+    return Workload(
+        name,
+        f"each pod preempts the holders of {count} devices",
+        preemptor,
+        before=lambda nodes, _pods: map(_held, range(nodes * _FULL_DEVICES)),
+        others=others,
+        at_most=lambda nodes: nodes,
+        preempts=True,
+        frees_devices=True,
+    )
+
+
 CORE_DEVICE_WORKLOADS = (
+    _preempting("preemption-device", 1),
+    _preempting("preemption-devices", _FULL_DEVICES),
     replace(
         _claimed(
             "device-impossible",
@@ -209,7 +256,7 @@ CORE_DEVICE_WORKLOADS = (
         bound_of=lambda _pods: 0,
     ),
 )
-"""Workloads of the core alone: kube-scheduler's search times out on every node."""
+"""Workloads of the core alone: kube-scheduler frees no devices, and its search times out on every node."""
 
 
 def shared_devices(claims: Sequence[Document]) -> list[str]:

@@ -175,14 +175,14 @@ def _cases(arguments: argparse.Namespace) -> Iterator[tuple[Workload, int, int]]
     default = _WITH_DEVICES if arguments.devices else WORKLOADS
     for workload in (*WORKLOADS, *_WITH_DEVICES):
         if workload in default if names is None else workload.name in names:
-            pods = 1000 if workload.name == "preemption" else arguments.pods
+            pods = 1000 if workload.preempts else arguments.pods
             yield workload, arguments.nodes, min(pods, workload.at_most(arguments.nodes))
     if names is None and not arguments.devices:
         basic = WORKLOADS[0]
         yield from ((basic, nodes, min(pods, arguments.pods)) for nodes, pods in _SMALLER)
 
 
-def _prepared(workload: Workload, nodes: int, pods: int) -> PreparedCluster:
+def prepared(workload: Workload, nodes: int, pods: int) -> PreparedCluster:
     first = min(pods, workload.in_flight or pods)
     backlog = itertools.chain(workload.before(nodes, pods), map(workload.pod, range(first)))
     return PreparedCluster(nodes, backlog, workload.others(nodes, pods))
@@ -190,7 +190,7 @@ def _prepared(workload: Workload, nodes: int, pods: int) -> PreparedCluster:
 
 def run(cases: Sequence[tuple[Workload, int, int]], repetitions: int, lines: ResultLines[Drain]) -> list[Drain]:
     for workload, nodes, pods in cases:
-        with _prepared(workload, nodes, pods) as cluster:
+        with prepared(workload, nodes, pods) as cluster:
             lines.complete(
                 (
                     (
@@ -223,7 +223,7 @@ def main() -> None:
         arguments.nodes, arguments.pods, arguments.repetitions = 1000, 1000, 1
     if arguments.profile is not None:
         workload, nodes, pods = next(_cases(arguments))
-        with _prepared(workload, nodes, pods) as cluster:
+        with prepared(workload, nodes, pods) as cluster:
             drain(cluster, workload, BAYPLAN, (nodes, pods, 1), arguments.profile)
         return
     lines = ResultLines(arguments.show or arguments.results, Drain)

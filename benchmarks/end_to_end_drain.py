@@ -1,9 +1,15 @@
-"""Runs one scheduler on one backlog on a real API server, measures it, and checks every placement."""
+"""Runs one scheduler on one backlog on a real API server, measures it, and checks every placement.
+
+The load is that of all processes: if they together use all processors, the rate depends on all of them, not on the
+scheduler alone.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -11,17 +17,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
-from bayplan.kube.http.connection import ApiConnection, ApiRequest
+from bayplan.kube.http.connection import MERGE_PATCH, ApiConnection, ApiRequest
+from msgspec.structs import replace
 
 from benchmarks.audit_times import AuditTimes
 from benchmarks.device_hardware import CLAIMS_PATH
 from benchmarks.device_workloads import shared_devices
 from benchmarks.placements import violations
-from benchmarks.pod_turnover import PodTurnover
 from benchmarks.prepared import PreparedCluster, connected
-from benchmarks.server_load import MACHINE, WALL, answered_requests, busy_seconds, difference
-from benchmarks.workloads import NAMESPACE, NODES_PATH, PODS_PATH, SCHEDULER_NAME, Workload
-from hack.controlplane.controllers import start_kube_controller_manager
+from benchmarks.workloads import NAMESPACE, NODES_PATH, PODS_PATH, SCHEDULER_NAME, Document, Workload, encoded
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.probes import free_port
 from hack.controlplane.processes import Process
@@ -39,6 +43,17 @@ _SETTLED_SECONDS = 5.0
 """Seconds without a bind after which a run ends, if not all pods fit."""
 _CONTROLLERS = ("--controllers=resourceclaim-controller,garbage-collector-controller",)
 _SCHEDULED_EVENTS = f"/api/v1/namespaces/{NAMESPACE}/events?fieldSelector=reason%3DScheduled"
+
+MACHINE, BENCHMARK, WALL = "machine", "benchmark", "seconds"
+_REQUESTS = re.compile(r"^apiserver_request_total\{(.*)\} (\S+)$", re.MULTILINE)
+_LABEL = re.compile(r'(\w+)="([^"]*)"')
+_CLOCK_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+_BUSY_FIELDS = (0, 1, 2, 5, 6)
+"""Fields in the first line of /proc/stat: user, nice, system, irq and softirq, without idle and iowait."""
+_REQUEST_SECONDS = 60.0
+_NOW = json.dumps(
+    {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0, "propagationPolicy": "Background"}
+).encode()
 
 
 class _EventMeta(msgspec.Struct, gc=False):
@@ -144,7 +159,7 @@ def drain(
             process = start_scheduler(plane, scheduler, SCHEDULER_NAME)
         else:
             process = start_bayplan(plane, SCHEDULER_NAME, free_port(), profile_to)
-        controllers = [start_kube_controller_manager(plane, _CONTROLLERS)] if workload.has_templates else []
+        controllers = [plane.start_kube_controller_manager(_CONTROLLERS)] if workload.has_templates else []
         turnover = PodTurnover(workload, pods) if workload.churn or workload.in_flight else None
         watch = _Watch(plane, (process, *controllers), turnover)
         asyncio.run(watch.until_reported(workload.bound_of(pods)))
@@ -257,3 +272,99 @@ async def _checked(plane: ControlPlane, workload: Workload, pods: int) -> list[s
         ]
         claims = json.loads(await connection.request(ApiRequest("GET", CLAIMS_PATH, timeout=120.0)))["items"]
     return violations(workload, nodes, placed, pods) + shared_devices(claims)
+
+
+# -- load of the servers ----------------------------------------------------------------------------------------------
+
+
+def answered_requests(plane: ControlPlane) -> Counter[str]:
+    """Return the requests so far by verb, resource and subresource, without watches."""
+    return requests_of(plane.kubectl("get", "--raw=/metrics"))
+
+
+def requests_of(metrics: str) -> Counter[str]:
+    """Return the requests by kind, for example ``PATCH resourceclaims/status``, from the API server's metrics."""
+    found: Counter[str] = Counter()
+    for text, count in _REQUESTS.findall(metrics):
+        labels = dict(_LABEL.findall(text))
+        if labels["verb"] != "WATCH":
+            resource = "/".join(filter(None, (labels["resource"], labels["subresource"])))
+            found[f"{labels['verb']} {resource or 'other'}"] += int(float(count))
+    return found
+
+
+def busy_seconds(processes: Sequence[Process]) -> dict[str, float]:
+    """Return CPU seconds so far of processes, this process and the machine, and the time in seconds."""
+    own = time.process_time()
+    return {
+        **{process.name: process.cpu_seconds() for process in processes},
+        BENCHMARK: own,
+        MACHINE: _machine_seconds(),
+        WALL: time.monotonic(),
+    }
+
+
+def _machine_seconds() -> float:
+    fields = Path("/proc/stat").read_text().partition("\n")[0].split()[1:]
+    return sum(int(fields[index]) for index in _BUSY_FIELDS) / _CLOCK_TICKS_PER_SECOND
+
+
+def difference(later: Mapping[str, float], earlier: Mapping[str, float]) -> dict[str, float]:
+    return {name: round(value - earlier.get(name, 0.0), 3) for name, value in later.items()}
+
+
+# -- pods that are replaced -------------------------------------------------------------------------------------------
+
+
+class PodTurnover:
+    """Deletions and creations of one run.
+
+    Args:
+        workload: The workload. For churn, half of the bound pods are deleted; with a number of pods in flight, all are
+            deleted, and the next one is created for each.
+
+    Attributes:
+        keeps_up: Whether each bound pod is replaced at once.
+    """
+
+    def __init__(self, workload: Workload, pods: int) -> None:
+        self.requests: Counter[str] = Counter()
+        self.keeps_up = workload.in_flight > 0
+        self._workload = workload
+        self._pods = pods
+        self._deleted = 0
+        self._created = workload.in_flight or pods
+
+    async def replace(self, connection: ApiConnection, bound: Sequence[str]) -> None:
+        """Replace pods.
+
+        Args:
+            bound: Names of the pods bound so far, in order.
+        """
+        last = len(bound) if self._workload.in_flight else len(bound) // 2
+        numbers = [int(name.rpartition("-")[2]) for name in bound[self._deleted : last]]
+        self._deleted += len(numbers)
+        await asyncio.gather(*(self._replace(connection, number) for number in numbers))
+
+    async def _replace(self, connection: ApiConnection, number: int) -> None:
+        await self._delete(connection, self._workload.pod(number))
+        if self._created < self._pods:
+            document = self._workload.pod(self._created)
+            self._created += 1
+            await self._send(connection, "POST pods", ApiRequest("POST", PODS_PATH, encoded(document)))
+
+    async def _delete(self, connection: ApiConnection, pod: Document) -> None:
+        """Delete a pod, and then its claims that are not of a template, as the controller of claims would."""
+        name = pod["metadata"]["name"]
+        await self._send(connection, "DELETE pods", ApiRequest("DELETE", f"{PODS_PATH}/{name}", _NOW))
+        for claim in pod["spec"].get("resourceClaims", ()):
+            if "resourceClaimName" in claim:
+                path = f"{CLAIMS_PATH}/{claim['resourceClaimName']}"
+                no_finalizers = encoded({"metadata": {"finalizers": None}})
+                await self._send(connection, "DELETE resourceclaims", ApiRequest("DELETE", path))
+                patch = ApiRequest("PATCH", path, no_finalizers, content_type=MERGE_PATCH)
+                await self._send(connection, "PATCH resourceclaims", patch)
+
+    async def _send(self, connection: ApiConnection, kind: str, request: ApiRequest) -> None:
+        self.requests[kind] += 1
+        await connection.request(replace(request, timeout=_REQUEST_SECONDS))

@@ -22,7 +22,7 @@ import statistics
 import sys
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -40,7 +40,7 @@ from bayplan.simulation.memory_cluster import MemoryCluster
 from prometheus_client import CollectorRegistry
 from rich.console import Console
 
-from benchmarks.harness import add_output, command_line, report, table
+from benchmarks.harness import add_output, command_line, percentile, report, table_of
 from benchmarks.long_searches import SCHEDULER_NAME, scheduler_in
 from scheduler_core.model.pod_group import POD_GROUP_LABELS, GroupSource
 from scheduler_core.ports import Binding, Event
@@ -272,8 +272,7 @@ async def _measure(run: Run, port: int, name: str, case: Case, arguments: argpar
 
 def _percentiles(values: list[float]) -> tuple[float, float]:
     """Return p50 and p99."""
-    ordered = sorted(values)
-    return round(statistics.median(ordered), 1), round(ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))], 1)
+    return round(statistics.median(values), 1), round(percentile(sorted(values), 0.99), 1)
 
 
 def _lost(pairs: Iterator[tuple[float, float]]) -> float:
@@ -309,6 +308,20 @@ async def _run(arguments: argparse.Namespace) -> list[Measured]:
     return found
 
 
+_COLUMNS: Mapping[str, Callable[[Measured], object]] = {
+    "case": lambda each: each.case,
+    "requests": lambda each: each.requests,
+    "p50 ms": lambda each: each.p50,
+    "p99 ms": lambda each: each.p99,
+    "copy CPU p50": lambda each: each.copy_p50,
+    "p99": lambda each: each.copy_p99,
+    "binds/s alone": lambda each: f"{each.binds:,.0f}",
+    "binds/s lost": lambda each: f"{each.lost_by_wall} %",
+    "by CPU time": lambda each: f"{each.lost_by_cpu} %",
+    "verdicts": lambda each: ", ".join(each.verdicts),
+}
+
+
 def main() -> None:
     parser = command_line(__doc__, nodes=5000, members=1000, pairs=5, seconds=10.0)
     parser.add_argument("--cases", default=",".join(_cases(0)), help="the cases to measure, separated by commas")
@@ -321,36 +334,11 @@ def main() -> None:
     # On a busy machine cycles take long by wall-clock time.
     logging.getLogger("scheduler_core").setLevel(logging.ERROR)
     found = asyncio.run(_run(arguments))
-    report(arguments.output, found, lambda: show(found))
-
-
-def show(found: list[Measured]) -> None:
-    columns = [
-        "requests",
-        "p50 ms",
-        "p99 ms",
-        "copy CPU p50",
-        "p99",
-        "binds/s alone",
-        "binds/s lost",
-        "by CPU time",
-        "verdicts",
-    ]
-    shown = table("Fit requests beside a backlog", ["case"], columns)
-    for each in found:
-        shown.add_row(
-            each.case,
-            str(each.requests),
-            str(each.p50),
-            str(each.p99),
-            str(each.copy_p50),
-            str(each.copy_p99),
-            f"{each.binds:,.0f}",
-            f"{each.lost_by_wall} %",
-            f"{each.lost_by_cpu} %",
-            ", ".join(each.verdicts),
-        )
-    Console(width=150).print(shown)
+    report(
+        arguments.output,
+        found,
+        lambda: Console(width=150).print(table_of("Fit requests beside a backlog", found, _COLUMNS)),
+    )
 
 
 if __name__ == "__main__":

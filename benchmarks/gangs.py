@@ -27,17 +27,14 @@ from pathlib import Path
 from typing import Any
 
 from rich import box
-from rich.console import Console
 
 from benchmarks.gangs_drain import GangBacklog, GangDrain, drain
-from benchmarks.harness import ResultLines, add_output, command_line, grouped, report, table
+from benchmarks.harness import ResultLines, add_output, command_line, grouped, report, table, wide_console
 from hack.controlplane.schedulers import BAYPLAN, KUBE_SCHEDULER
 
 PUBLISHED_GANGS, PUBLISHED_SIZE, PUBLISHED_NODES = (1000, 2000, 3000), 3, 5000
 
 
-_WIDTH = 140
-"""Width of the table if the output is not a terminal."""
 COUNTED: Mapping[str, tuple[str, Callable[[GangDrain], float]]] = {
     "pods/s": (".0f", lambda one: one.rate),
     "CPU ms/pod": (".2f", lambda one: one.cpu_ms_per_pod),
@@ -114,7 +111,7 @@ def show(drains: Sequence[GangDrain]) -> None:
         if each["ratios"]:
             ratio_text = ", ".join(f"{each['ratios'][name]:.2f} x {words}" for name, words in _COMPARED.items())
             ratios.append(f"{of}, {BAYPLAN} / {KUBE_SCHEDULER}: {ratio_text}")
-    console = Console(width=None if sys.stdout.isatty() else _WIDTH)
+    console = wide_console(140)
     console.print(made)
     for line in ratios:
         console.print(line, highlight=False, soft_wrap=True)

@@ -12,7 +12,6 @@ import json
 import re
 import ssl
 import time
-import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -21,12 +20,13 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from benchmarks import workloads
 from benchmarks.audit_times import AuditTimes
 from benchmarks.prepared import connected, create_all
 from benchmarks.workloads import NAMESPACE, NODES_PATH, PODS_PATH, SCHEDULER_NAME, Document, encoded
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.native_groups import native_groups
-from hack.controlplane.probes import LOOPBACK, free_port
+from hack.controlplane.probes import LOOPBACK, fetch, free_port
 from hack.controlplane.processes import Process
 from hack.controlplane.schedulers import BAYPLAN, start_bayplan, start_kube_scheduler
 from hack.controlplane.servers import Options
@@ -55,19 +55,10 @@ class GangBacklog:
 
 
 def node(number: int) -> Document:
-    """Make a node of scheduler_perf's default size."""
-    name = f"scheduler-perf-{number:05d}"
-    amounts = {"cpu": "4", "memory": "32Gi", "pods": "110"}
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
-        "status": {
-            "capacity": amounts,
-            "allocatable": amounts,
-            "conditions": [{"type": "Ready", "status": "True"}],
-        },
-    }
+    """Make a node of scheduler_perf's default size; it has no zone."""
+    document = workloads.node(number, cpu="4", memory="32Gi")
+    del document["metadata"]["labels"][workloads.ZONE]
+    return document
 
 
 def group(number: int, size: int) -> Document:
@@ -80,23 +71,12 @@ def group(number: int, size: int) -> Document:
 
 
 def members(backlog: GangBacklog) -> Iterator[Document]:
-    container = {
-        "name": "pause",
-        "image": "registry.k8s.io/pause:3.10",
-        "resources": {"requests": {"cpu": "100m", "memory": "100Mi"}},
-    }
     for number in range(backlog.pods):
-        gang = number // backlog.size
-        yield {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": f"{gang_name(gang)}-{number % backlog.size}", "namespace": NAMESPACE},
-            "spec": {
-                "schedulerName": SCHEDULER_NAME,
-                "schedulingGroup": {"podGroupName": gang_name(gang)},
-                "containers": [container],
-            },
-        }
+        name = gang_name(number // backlog.size)
+        spec = {"schedulingGroup": {"podGroupName": name}}
+        document = workloads.pod(number, spec, cpu_milli=100, memory_mib=100)
+        document["metadata"] = {"name": f"{name}-{number % backlog.size}", "namespace": NAMESPACE}
+        yield document
 
 
 def gang_name(number: int) -> str:
@@ -204,7 +184,9 @@ def start(plane: ControlPlane, scheduler: str, profile_to: Path | None) -> tuple
     """
     if scheduler == BAYPLAN:
         port = free_port()
-        return start_bayplan(plane, SCHEDULER_NAME, port, profile_to), lambda: scrape_bayplan(port)
+        return start_bayplan(plane, SCHEDULER_NAME, port, profile_to), lambda: fetch(
+            f"http://{LOOPBACK}:{port}/metrics"
+        )
     process = start_kube_scheduler(plane, SCHEDULER_NAME, [GATES, SCRAPE_FLAG])
     return process, lambda: scrape_kube_scheduler(process)
 
@@ -290,8 +272,6 @@ ALGORITHM = "scheduler_podgroup_scheduling_algorithm_duration_seconds"
 SCRAPE_FLAG = "--authorization-always-allow-paths=/readyz,/livez,/healthz,/metrics"
 """Flag that allows scrapes of kube-scheduler without authentication."""
 
-_TIMEOUT_SECONDS = 30.0
-
 
 @dataclass(frozen=True, slots=True)
 class GroupAttempts:
@@ -323,18 +303,8 @@ def group_attempts(text: str) -> GroupAttempts:
     return GroupAttempts(int(total(ATTEMPT, "_count")), mean_ms(ATTEMPT), mean_ms(ALGORITHM))
 
 
-def scrape_bayplan(port: int) -> str:
-    return _get(f"http://{LOOPBACK}:{port}/metrics")
-
-
 def scrape_kube_scheduler(process: Process) -> str:
     """Read the metrics of kube-scheduler, which must have been started with :data:`SCRAPE_FLAG`."""
     flags = dict(re.findall(r"--([a-z-]+)=(\S*)", " ".join(process.command.argv)))
     trusted = ssl.create_default_context(cafile=str(Path(flags["cert-dir"]) / "kube-scheduler.crt"))
-    return _get(f"https://{LOOPBACK}:{flags['secure-port']}/metrics", trusted)
-
-
-def _get(url: str, trusted: ssl.SSLContext | None = None) -> str:
-    with urllib.request.urlopen(url, timeout=_TIMEOUT_SECONDS, context=trusted) as answer:  # noqa: S310 - of this machine
-        body: bytes = answer.read()
-    return body.decode()
+    return fetch(f"https://{LOOPBACK}:{flags['secure-port']}/metrics", trusted)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import statistics
 import sys
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import msgspec
+from rich.console import Console
 from rich.table import Table
 
 from hack.controlplane.schedulers import BAYPLAN, KUBE_SCHEDULER
@@ -47,14 +49,10 @@ def add_output(parser: argparse.ArgumentParser, results: str | None = None, *, s
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
 
 
-def print_json(document: object) -> None:
-    print(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
-
-
 def report(output: str, document: object, show: Callable[[], None]) -> None:
     """Print the document as JSON if ``--output`` is json, else show tables."""
     if output == "json":
-        print_json(document)
+        print(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
     else:
         show()
 
@@ -194,5 +192,26 @@ def table(title: str, names: Iterable[str], numbers: Iterable[str], **style: Any
     return made
 
 
+def table_of(
+    title: str, rows: Iterable[T], columns: Mapping[str, Callable[[T], object]], names: int = 1, **style: Any
+) -> Table:
+    """Return a table with a row for each of *rows*; the first columns are *names*, the others numbers."""
+    heads = list(columns)
+    made = table(title, heads[:names], heads[names:], **style)
+    for each in rows:
+        made.add_row(*(str(cell(each)) for cell in columns.values()))
+    return made
+
+
+def wide_console(width: int) -> Console:
+    """Return a console of the terminal's width, or of this width if the output is not a terminal."""
+    return Console() if sys.stdout.isatty() else Console(width=width)
+
+
 def median_of(values: Sequence[float], form: str) -> str:
     return f"{statistics.median(values):{form}} ({min(values):{form}} to {max(values):{form}})"
+
+
+def percentile(ascending: Sequence[float], share: float) -> float:
+    """Return a percentile: the lowest value that at least this share of the values does not exceed."""
+    return ascending[max(0, math.ceil(share * len(ascending)) - 1)]

@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import itertools
-import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +25,7 @@ from bayplan.kube.http.connection import ApiRequest
 from rich.console import Console
 
 from benchmarks.audit_times import AuditTimes
-from benchmarks.harness import Comparison, ResultLines, add_output, command_line, compared, report, table
+from benchmarks.harness import Comparison, ResultLines, add_output, command_line, compared, percentile, report, table
 from benchmarks.prepared import PreparedCluster, connected
 from benchmarks.workloads import PODS_PATH, SCHEDULER_NAME, WORKLOADS, encoded
 from hack.controlplane.launcher import ControlPlane
@@ -99,11 +98,6 @@ def measure(cluster: PreparedCluster, scheduler: str, load: tuple[int, int, int]
     waits = sorted(1000 * (at - times.created[name]) for name, at in times.bound.items() if name not in warm)
     cpu_ms = 1000 * cpu / count
     return Latency(scheduler, rate, count, statistics.median(waits), percentile(waits, 0.99), cpu_ms, nodes, repetition)
-
-
-def percentile(ascending: Sequence[float], share: float) -> float:
-    """Return a percentile: the lowest value that at least this share of the values does not exceed."""
-    return ascending[max(0, math.ceil(share * len(ascending)) - 1)]
 
 
 def run(arguments: argparse.Namespace) -> list[Latency]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -27,7 +27,7 @@ from bayplan.rebalancing.plan_documents import plan_document
 from bayplan.simulation.memory_cluster import MemoryCluster
 from rich.console import Console
 
-from benchmarks.harness import add_output, command_line, report, table
+from benchmarks.harness import add_output, command_line, percentile, report, table_of
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.model.pod import Pod
@@ -206,7 +206,7 @@ class Run:
         wall, cpu = (sorted(1000 * each[index] for each in self.world.delays) for index in (0, 1))
 
         def at(values: list[float], share: float) -> float:
-            return round(values[min(len(values) - 1, int(share * len(values)))], 1) if values else 0.0
+            return round(percentile(values, share), 1) if values else 0.0
 
         longest = round(1000 * self.longest_turn, 1)
         forks = [each.longest_fork_seconds for each in (self.searches, self.documents) if each is not None]
@@ -357,6 +357,21 @@ CASES: dict[str, tuple[str, Case]] = {
 }
 
 
+_COLUMNS: Mapping[str, Callable[[Delays], object]] = {
+    "case": lambda each: each.case,
+    "seconds": lambda each: each.seconds,
+    "pods": lambda each: each.pods,
+    "wall p50": lambda each: each.wall_p50,
+    "wall p99": lambda each: each.wall_p99,
+    "CPU p50": lambda each: each.cpu_p50,
+    "CPU p99": lambda each: each.cpu_p99,
+    "longest turn (CPU)": lambda each: each.longest_turn,
+    "longest fork": lambda each: each.longest_fork,
+    "used": lambda each: each.used,
+    "outdated": lambda each: each.outdated,
+}
+
+
 def main() -> None:
     parser = command_line(__doc__, nodes=5000, members=1000, explained=700, devices=4, moves=1000)
     parser.add_argument("--cases", default=",".join(CASES), help="the cases to measure, separated by commas")
@@ -369,21 +384,11 @@ def main() -> None:
         if cases - {_PLAN} if is_full else _PLAN in cases:
             for in_background in (True, False):
                 found += asyncio.run(_run(sizes, in_background=in_background, is_full=is_full))
-    report(arguments.output, found, lambda: show(found))
-
-
-def show(found: list[Delays]) -> None:
-    columns = ["seconds", "pods", "wall p50", "wall p99", "CPU p50", "CPU p99", "longest turn (CPU)", "longest fork"]
-    columns += ["used", "outdated"]
-    shown = table("Delays of other pods in milliseconds", ["case"], columns)
-    for each in found:
-        shown.add_row(*_row(each))
-    Console(width=150).print(shown)
-
-
-def _row(each: Delays) -> tuple[str, ...]:
-    fields = (each.case, each.seconds, each.pods, each.wall_p50, each.wall_p99, each.cpu_p50, each.cpu_p99)
-    return (*map(str, fields), *map(str, (each.longest_turn, each.longest_fork, each.used, each.outdated)))
+    report(
+        arguments.output,
+        found,
+        lambda: Console(width=150).print(table_of("Delays of other pods in milliseconds", found, _COLUMNS)),
+    )
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import aiohttp
@@ -39,10 +39,9 @@ from bayplan.serving.served_page import PageAccess, PageEndpoints
 from bayplan.simulation.memory_cluster import MemoryCluster
 from prometheus_client import CollectorRegistry
 from rich.console import Console
-from rich.table import Table
 
 from benchmarks.core_drain import decoded_node, decoded_pod
-from benchmarks.harness import DEFAULT_FOLDER, ResultLines, command_line
+from benchmarks.harness import DEFAULT_FOLDER, ResultLines, command_line, table_of
 from benchmarks.workloads import SCHEDULER_NAME, Document, node, placed, pod
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.metrics.attempt_reports import AttemptHistory
@@ -247,11 +246,22 @@ async def _read(url: str, viewers: int, warm_up: float, seconds: float) -> tuple
     return first / max(viewers, 1), rate / max(viewers, 1)
 
 
+_COLUMNS: Mapping[str, Callable[[Result], object]] = {
+    "viewers": lambda each: each.viewers,
+    "changes/s": lambda each: f"{each.changes_per_second:,.1f}",
+    "CPU %": lambda each: f"{each.cpu_percent:,.1f}",
+    "documents %": lambda each: f"{each.page_percent:,.1f}",
+    "first bytes": lambda each: f"{each.first_bytes:,.1f}",
+    "bytes/s per viewer": lambda each: f"{each.bytes_per_second:,.1f}",
+    "longest turn ms": lambda each: f"{each.longest_ms:,.1f}",
+}
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given[:1] == [_VIEWER]:
-        found = asyncio.run(_read(given[1], int(given[2]), float(given[3]), float(given[4])))
-        sys.stdout.write(json.dumps(found))
+        received = asyncio.run(_read(given[1], int(given[2]), float(given[3]), float(given[4])))
+        sys.stdout.write(json.dumps(received))
         return 0
     parser = command_line(__doc__, nodes=5000, pods=50_000, seconds=30.0)
     parser.add_argument("--viewers", default="0,1,10", help="Numbers of viewers, separated by commas")
@@ -261,22 +271,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.quick:
         options.nodes, options.pods, options.seconds = 500, 5000, 5.0
     counts = [int(each) for each in options.viewers.split(",")]
-    table = Table(
-        "viewers", "changes/s", "CPU %", "documents %", "first bytes", "bytes/s per viewer", "longest turn ms"
-    )
-    lines = ResultLines(options.results, Result)
-    for each in asyncio.run(measure(options.nodes, options.pods, counts, options.seconds)):
-        lines.add(each)
-        numbers = (
-            each.changes_per_second,
-            each.cpu_percent,
-            each.page_percent,
-            each.first_bytes,
-            each.bytes_per_second,
-            each.longest_ms,
-        )
-        table.add_row(str(each.viewers), *(f"{number:,.1f}" for number in numbers))
-    Console().print(table)
+    found = asyncio.run(measure(options.nodes, options.pods, counts, options.seconds))
+    for each in found:
+        ResultLines(options.results, Result).add(each)
+    Console().print(table_of("", found, _COLUMNS, len(_COLUMNS)))
     return 0
 
 

@@ -17,7 +17,7 @@ import time
 from functools import partial
 from pathlib import Path
 
-from benchmarks.end_to_end import _prepared
+from benchmarks.end_to_end import prepared
 from benchmarks.end_to_end_drain import Drain, drain
 from benchmarks.harness import command_line
 from benchmarks.workloads import SCHEDULER_NAME, WORKLOADS
@@ -36,7 +36,7 @@ def main() -> int:
     given = parser.parse_args()
     workload = WORKLOADS[0]
     found: dict[str, list[Drain]] = {"without": [], "with": []}
-    with tempfile.TemporaryDirectory() as place, _prepared(workload, given.nodes, given.pods) as cluster:
+    with tempfile.TemporaryDirectory() as place, prepared(workload, given.nodes, given.pods) as cluster:
         records = Path(place)
         for repetition in range(1, given.repetitions + 1):
             turn = given.nodes, given.pods, repetition

@@ -25,7 +25,7 @@ import os
 import random
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -35,14 +35,19 @@ import msgspec
 from bayplan.simulation.memory_cluster import MemoryCluster, SimulatedClock
 from bayplan_example_plugins.gpu_shares.args import GPU_MILLI, GpuSharesArgs
 from rich import box
-from rich.console import Console
 
-from benchmarks.harness import ResultLines, UnreadableResultsError, add_output, command_line, report, table
-from benchmarks.packing.arrivals import sampled
+from benchmarks.harness import (
+    ResultLines,
+    UnreadableResultsError,
+    add_output,
+    command_line,
+    report,
+    table_of,
+    wide_console,
+)
 from benchmarks.packing.replay import SCHEDULER_NAME, Replay, node_document, pod_document, scheduled
-from benchmarks.packing.trace import NODES_FILE, PODS_FILE, Trace, TraceError, TraceNode, TracePod, read_trace
+from benchmarks.packing.trace import NODES_FILE, PODS_FILE, Trace, TraceError, TraceNode, TracePod, read_trace, sampled
 from hack.controlplane.api_client import ApiClient, Manifest
-from hack.controlplane.controllers import start_kube_controller_manager
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.peers import run_descheduler
 from hack.controlplane.schedulers import BAYPLAN, KUBE_SCHEDULER, start_scheduler
@@ -171,7 +176,7 @@ def descheduled(cluster: Cluster, scheduler: str, threshold: int, rounds: int) -
     with ControlPlane() as plane, ApiClient(plane) as api:
         by_kind = _create(api, cluster)
         start_scheduler(plane, scheduler, SCHEDULER_NAME, PACKS)
-        start_kube_controller_manager(plane, _CONTROLLERS)
+        plane.start_kube_controller_manager(_CONTROLLERS)
         evictions, began = 0, time.monotonic()
         for _ in range(rounds):
             before = {each["metadata"]["uid"] for each in api.items(_PODS)}
@@ -332,23 +337,22 @@ def _scheduler_with(cluster: Cluster) -> Scheduler:
 WAYS = (KUBE_SCHEDULER, BAYPLAN, PLAN)
 
 
+_COLUMNS: Mapping[str, Callable[[Outcome], object]] = {
+    "way": lambda each: each.way,
+    "seed": lambda each: each.seed,
+    "GPUs free in one piece": lambda each: f"{each.free_before:,} -> {each.free_after:,}",
+    "recovered": lambda each: f"{each.free_after - each.free_before:,}",
+    "evictions": lambda each: f"{each.evictions:,}",
+    "GPUs per eviction": lambda each: f"{each.per_eviction:.2f}",
+    "pending": lambda each: f"{each.pending:,}",
+    "seconds": lambda each: f"{each.seconds:,.1f}",
+    "load": lambda each: f"{each.load:g}",
+}
+
+
 def show(outcomes: Sequence[Outcome]) -> None:
-    columns = ("GPUs free in one piece", "recovered", "evictions", "GPUs per eviction", "pending", "seconds", "load")
-    made = table("", ["way", "seed"], columns, box=box.SIMPLE_HEAD)
-    for each in outcomes:
-        made.add_row(
-            each.way,
-            str(each.seed),
-            f"{each.free_before:,} -> {each.free_after:,}",
-            f"{each.free_after - each.free_before:,}",
-            f"{each.evictions:,}",
-            f"{each.per_eviction:.2f}",
-            f"{each.pending:,}",
-            f"{each.seconds:,.1f}",
-            f"{each.load:g}",
-        )
-    console = Console() if sys.stdout.isatty() else Console(width=140)
-    console.print(made)
+    console = wide_console(140)
+    console.print(table_of("", outcomes, _COLUMNS, 2, box=box.SIMPLE_HEAD))
     first = outcomes[0]
     console.print(
         f"{first.nodes:,} nodes with {first.capacity_gpus:,} GPUs; {first.pods:,} pods request "

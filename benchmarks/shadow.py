@@ -22,9 +22,9 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.end_to_end import prepared
 from benchmarks.end_to_end_drain import Drain, drain
 from benchmarks.harness import DEFAULT_FOLDER, ResultLines, command_line, grouped
-from benchmarks.prepared import PreparedCluster
 from benchmarks.workloads import SCHEDULER_NAME, WORKLOADS
 from hack.controlplane.api_client import status_of
 from hack.controlplane.launcher import ControlPlane
@@ -78,8 +78,7 @@ class _Shadowed:
 
 def run(nodes: int, pods: int, budgets: Sequence[int], repetitions: int, results: ResultLines[Result]) -> list[Result]:
     workload, found = WORKLOADS[0], list[Result]()
-    backlog = itertools.chain(workload.before(nodes, pods), map(workload.pod, range(pods)))
-    with PreparedCluster(nodes, backlog, workload.others(nodes, pods)) as cluster:
+    with prepared(workload, nodes, pods) as cluster:
         for repetition, budget in itertools.product(range(1, repetitions + 1), (0, *budgets)):
             shadowed = _Shadowed(budget)
             size = (nodes, pods, repetition)

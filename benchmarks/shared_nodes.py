@@ -10,25 +10,23 @@ Results depend on the load of the machine, which is reported: compare runs at eq
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import tempfile
 import time
-import urllib.request
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
 
-from benchmarks.harness import ResultLines, UnreadableResultsError, add_output, command_line, report
-from hack.controlplane import binaries, probes
+from benchmarks.harness import ResultLines, UnreadableResultsError, add_output, command_line, report, table_of
+from benchmarks.workloads import NODES_PATH, PODS_PATH, Document, node, pod
+from hack.controlplane import probes
 from hack.controlplane.accounts import overcommitted
-from hack.controlplane.api_client import ApiClient, Manifest
+from hack.controlplane.api_client import ApiClient
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.schedulers import BAYPLAN, KUBE_SCHEDULER, start_bayplan, start_kube_scheduler
 from hack.controlplane.servers import Options
@@ -40,8 +38,6 @@ PAIRS = (BAYPLAN, KUBE_SCHEDULER)
 SLOTS = 8
 """Pods for which a node has room."""
 _FIRST, _SECOND = "first", "second"
-_NAMESPACE = "default"
-_PODS = f"/api/v1/namespaces/{_NAMESPACE}/pods"
 _QUIET_SECONDS = 3.0
 _LIMIT_SECONDS = 240.0
 
@@ -69,23 +65,14 @@ class Outcome:
     load: float
 
 
-def node(number: int) -> Manifest:
-    """Return a node with room for :data:`SLOTS` pods."""
-    amounts = {"cpu": str(SLOTS), "memory": "64Gi", "pods": "110"}
-    status = {"capacity": amounts, "allocatable": amounts, "conditions": [{"type": "Ready", "status": "True"}]}
-    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"node-{number:04d}"}, "status": status}
+def _node(number: int) -> Document:
+    return node(number, cpu=str(SLOTS), memory="64Gi")
 
 
-def pods(first: int, count: int) -> Iterator[Manifest]:
+def _backlog(first: int, count: int) -> Iterator[Document]:
     """Yield pods of one CPU for the two schedulers in turn."""
     for number in range(first, first + count):
-        container = {"name": "main", "image": "pause", "resources": {"requests": {"cpu": "1"}}}
-        yield {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": f"pod-{number:06d}", "namespace": _NAMESPACE},
-            "spec": {"schedulerName": (_FIRST, _SECOND)[number % 2], "containers": [container]},
-        }
+        yield pod(number, {"schedulerName": (_FIRST, _SECOND)[number % 2]}, cpu_milli=1000)
 
 
 def share(plane: ControlPlane, beside: str, situation: str, nodes: int, repetition: int = 0) -> Outcome:
@@ -95,28 +82,28 @@ def share(plane: ControlPlane, beside: str, situation: str, nodes: int, repetiti
         plane: A control plane without nodes, pods and schedulers; it is not cleaned up.
     """
     port = probes.free_port()
-    with closing(ApiClient(plane)) as api:
+    with ApiClient(plane) as api:
         room = nodes * SLOTS
         if situation != BACKLOG:
-            api.create_all(node(number) for number in range(nodes))
+            api.create_all(_node(number) for number in range(nodes))
         start_kube_scheduler(plane, _SECOND)
         if beside == BAYPLAN:
             start_bayplan(plane, _FIRST, port)
         else:
-            _start_another_kube_scheduler(plane, _FIRST)
+            start_kube_scheduler(plane, _FIRST, program="another-kube-scheduler")
         if situation == ARRIVALS:
             for first in range(0, room + room // 2, 2 * SLOTS):
-                api.create_all(pods(first, 2 * SLOTS))
+                api.create_all(_backlog(first, 2 * SLOTS))
         elif situation == BACKLOG:
-            api.create_all(pods(0, 2 * room))
+            api.create_all(_backlog(0, 2 * room))
             for number in range(nodes):
-                api.create(node(number))
+                api.create(_node(number))
         else:
-            api.create_all(pods(0, 2 * room))
+            api.create_all(_backlog(0, 2 * room))
             _until_quiet(api, room)
             _replace(api, room // 4, 2 * room)
         _until_quiet(api, room)
-        listed = api.items(_PODS)
+        listed = api.items(PODS_PATH)
         used = Counter(pod["spec"]["nodeName"] for pod in listed if pod["spec"].get("nodeName"))
         by_scheduler = Counter(pod["spec"]["schedulerName"] for pod in listed if pod["spec"].get("nodeName"))
         return Outcome(
@@ -124,7 +111,7 @@ def share(plane: ControlPlane, beside: str, situation: str, nodes: int, repetiti
             situation,
             nodes,
             repetition,
-            len(overcommitted(api.items("/api/v1/nodes"), listed)),
+            len(overcommitted(api.items(NODES_PATH), listed)),
             sum(max(0, count - SLOTS) for count in used.values()),
             _reported(port) if beside == BAYPLAN else -1,
             (by_scheduler[_FIRST], by_scheduler[_SECOND]),
@@ -134,11 +121,10 @@ def share(plane: ControlPlane, beside: str, situation: str, nodes: int, repetiti
 
 def _replace(api: ApiClient, count: int, next_number: int) -> None:
     """Delete bound pods one by one, so that both schedulers compete for each place, and create as many."""
-    bound = [pod for pod in api.items(_PODS) if pod["spec"].get("nodeName")]
-    for number, pod in enumerate(bound[:count]):
-        api.delete({**pod, "apiVersion": "v1", "kind": "Pod"}, grace_seconds=0)
-        for each in pods(next_number + number, 1):
-            api.create(each)
+    bound = [pod for pod in api.items(PODS_PATH) if pod["spec"].get("nodeName")]
+    for number, each in enumerate(bound[:count]):
+        api.delete({**each, "apiVersion": "v1", "kind": "Pod"}, grace_seconds=0)
+        api.create_all(_backlog(next_number + number, 1))
 
 
 def _until_quiet(api: ApiClient, room: int) -> None:
@@ -149,84 +135,33 @@ def _until_quiet(api: ApiClient, room: int) -> None:
         if time.monotonic() > deadline:
             raise TimeoutError(f"{bound} pods are bound after {_LIMIT_SECONDS:g} s; there is room for {room}")
         time.sleep(0.2)
-        count = sum(1 for pod in api.items(_PODS) if pod["spec"].get("nodeName"))
+        count = sum(1 for pod in api.items(PODS_PATH) if pod["spec"].get("nodeName"))
         if count != bound:
             bound, since = count, time.monotonic()
 
 
 def _reported(port: int) -> int:
     """Return the pods of rivals that have overcommitted nodes, according to Bayplan's metrics."""
-    with closing(urllib.request.urlopen(f"http://{probes.LOOPBACK}:{port}/metrics", timeout=30)) as answer:
-        lines = answer.read().decode().splitlines()
-    return sum(
-        int(float(line.rpartition(" ")[2])) for line in lines if line.startswith("bayplan_rival_overcommits_total{")
-    )
+    lines = probes.fetch(f"http://{probes.LOOPBACK}:{port}/metrics").splitlines()
+    own = [line for line in lines if line.startswith("bayplan_rival_overcommits_total{")]
+    return sum(int(float(line.rpartition(" ")[2])) for line in own)
 
 
-def _start_another_kube_scheduler(plane: ControlPlane, name: str) -> None:
-    directory = plane.state_dir / "another-kube-scheduler"
-    directory.mkdir()
-    config, port = directory / "config.yaml", probes.free_port()
-    document = {
-        "apiVersion": "kubescheduler.config.k8s.io/v1",
-        "kind": "KubeSchedulerConfiguration",
-        "leaderElection": {"leaderElect": False},
-        "clientConnection": {"kubeconfig": str(plane.kubeconfig), "qps": 50_000, "burst": 100_000},
-        "profiles": [{"schedulerName": name}],
-    }
-    config.write_text(json.dumps(document))
-    program = binaries.resolve([KUBE_SCHEDULER], plane.options.kubernetes)[KUBE_SCHEDULER]
-    flags = (
-        f"--config={config}",
-        f"--authentication-kubeconfig={plane.kubeconfig}",
-        f"--authorization-kubeconfig={plane.kubeconfig}",
-        f"--bind-address={probes.LOOPBACK}",
-        f"--secure-port={port}",
-        f"--cert-dir={directory}",
-    )
-    certificate = directory / "kube-scheduler.crt"
-    plane.start_program(
-        "another-kube-scheduler", [str(program), *flags], lambda: probes.https_ok(port, "/readyz", certificate)
-    )
+def _measured(beside: str, situation: str, nodes: int, repetition: int) -> Outcome:
+    with tempfile.TemporaryDirectory() as folder, ControlPlane(Options(state_dir=Path(folder) / "plane")) as plane:
+        return share(plane, beside, situation, nodes, repetition)
 
 
-def _measured(beside: str, situation: str, nodes: int, repetition: int) -> Callable[[], Outcome]:
-    def run() -> Outcome:
-        with tempfile.TemporaryDirectory() as folder, ControlPlane(Options(state_dir=Path(folder) / "plane")) as plane:
-            return share(plane, beside, situation, nodes, repetition)
-
-    return run
-
-
-def _key(outcome: Outcome) -> tuple[str, str, int, int]:
-    return outcome.beside, outcome.situation, outcome.nodes, outcome.repetition
-
-
-def _line(outcome: Outcome) -> str:
-    return (
-        f"{outcome.beside} beside kube-scheduler, {outcome.situation}: {outcome.pods_too_many} pods too many on "
-        f"{outcome.overcommitted_nodes} nodes, load {outcome.load}"
-    )
-
-
-def show(outcomes: Iterable[Outcome]) -> None:
-    table = Table(
-        "beside kube-scheduler", "situation", "nodes", "pods too many", "on nodes", "reported", "bound", "load"
-    )
-    for each in outcomes:
-        reported = "-" if each.reported < 0 else str(each.reported)
-        bound = " + ".join(map(str, each.bound))
-        table.add_row(
-            each.beside,
-            each.situation,
-            str(each.nodes),
-            str(each.pods_too_many),
-            str(each.overcommitted_nodes),
-            reported,
-            bound,
-            f"{each.load:g}",
-        )
-    Console().print(table)
+_COLUMNS: Mapping[str, Callable[[Outcome], object]] = {
+    "beside kube-scheduler": lambda each: each.beside,
+    "situation": lambda each: each.situation,
+    "nodes": lambda each: each.nodes,
+    "pods too many": lambda each: each.pods_too_many,
+    "on nodes": lambda each: each.overcommitted_nodes,
+    "reported": lambda each: "-" if each.reported < 0 else each.reported,
+    "bound": lambda each: " + ".join(map(str, each.bound)),
+    "load": lambda each: f"{each.load:g}",
+}
 
 
 def main() -> None:
@@ -236,16 +171,24 @@ def main() -> None:
     add_output(parser, "shared-nodes.jsonl")
     arguments = parser.parse_args()
     turns = [
-        ((beside, situation, arguments.nodes, repetition), _measured(beside, situation, arguments.nodes, repetition))
+        (turn, partial(_measured, *turn))
         for repetition in range(arguments.repetitions)
         for situation in arguments.situation or SITUATIONS
         for beside in arguments.beside or PAIRS
+        for turn in [(beside, situation, arguments.nodes, repetition)]
     ]
     try:
-        outcomes = ResultLines(arguments.results, Outcome).complete(turns, _key, _line)
+        outcomes = ResultLines(arguments.results, Outcome).complete(
+            turns,
+            lambda each: (each.beside, each.situation, each.nodes, each.repetition),
+            lambda each: (
+                f"{each.beside} beside kube-scheduler, {each.situation}: {each.pods_too_many} pods too many on "
+                f"{each.overcommitted_nodes} nodes, load {each.load}"
+            ),
+        )
     except UnreadableResultsError as error:
         sys.exit(str(error))
-    report(arguments.output, outcomes, lambda: show(outcomes))
+    report(arguments.output, outcomes, lambda: Console().print(table_of("", outcomes, _COLUMNS, len(_COLUMNS))))
 
 
 if __name__ == "__main__":

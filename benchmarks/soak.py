@@ -13,10 +13,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import statistics
 import sys
 import tempfile
 import time
-import urllib.request
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,13 +30,12 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import workloads
-from benchmarks.harness import add_output, command_line, report
-from benchmarks.latency import percentile
+from benchmarks.harness import add_output, command_line, percentile, report
 from benchmarks.soak_load import Load, Plan
 from hack.controlplane import accounts
 from hack.controlplane.api_client import ApiClient
 from hack.controlplane.launcher import ControlPlane
-from hack.controlplane.probes import LOOPBACK, free_port
+from hack.controlplane.probes import LOOPBACK, fetch, free_port
 from hack.controlplane.schedulers import start_bayplan
 from hack.controlplane.servers import STAGES, Options
 from scheduler_core.model.pod import Pod
@@ -95,10 +94,8 @@ class Sample:
 
 
 def take(port: int, seconds: float, live: int) -> Sample:
-    with urllib.request.urlopen(f"http://{LOOPBACK}:{port}/metrics", timeout=10) as answer:
-        text = answer.read().decode()
     values: dict[str, list[tuple[dict[str, str], float]]] = {}
-    for family in text_string_to_metric_families(text):
+    for family in text_string_to_metric_families(fetch(f"http://{LOOPBACK}:{port}/metrics")):
         for sample in family.samples:
             values.setdefault(sample.name, []).append((sample.labels, sample.value))
 
@@ -131,10 +128,7 @@ def rss_slope(samples: Sequence[Sample], after_seconds: float) -> float | None:
     points = [(sample.seconds / 60.0, sample.rss_mib) for sample in samples if sample.seconds >= after_seconds]
     if len(points) < 2:
         return None
-    mean_x = sum(x for x, _ in points) / len(points)
-    mean_y = sum(y for _, y in points) / len(points)
-    spread = sum((x - mean_x) ** 2 for x, _ in points)
-    return sum((x - mean_x) * (y - mean_y) for x, y in points) / spread
+    return statistics.linear_regression(*zip(*points, strict=True)).slope
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,8 @@ CREATED_BEFORE = "bound"
 UNSCHEDULABLE_EVERY = 5
 PREEMPTING_PRIORITY = 1000
 PRIORITY_CLASS = "bench-preempting"
+PREEMPTING = {"priority": PREEMPTING_PRIORITY, "priorityClassName": PRIORITY_CLASS}
+"""Fields of the spec of a pod that preempts others."""
 _FULL_CPUS = 30
 _SELECTOR = {"matchLabels": {"app": APP}}
 
@@ -125,6 +127,8 @@ class Workload:
         churn: Whether a bound pod is deleted for each pod that is bound.
         in_flight: Maximum number of waiting pods: each bound pod is deleted, and then the next one is created. 0 for
             all pods at once.
+        preempts: Whether each pod preempts others, and so is attempted twice; fewer of these pods are measured.
+        frees_devices: Whether the profile allows preemption to free devices.
         has_templates: Whether kube-controller-manager runs, which creates and deletes claims of templates.
     """
 
@@ -137,6 +141,8 @@ class Workload:
     at_most: Callable[[int], int] = field(default=lambda nodes: 100 * nodes)
     churn: bool = False
     in_flight: int = 0
+    preempts: bool = False
+    frees_devices: bool = False
     has_templates: bool = False
 
 
@@ -166,11 +172,10 @@ WORKLOADS = (
     Workload(
         "preemption",
         "each pod preempts a pod of lower priority",
-        lambda number: pod(
-            number, {"priority": PREEMPTING_PRIORITY, "priorityClassName": PRIORITY_CLASS}, cpu_milli=10_000
-        ),
+        lambda number: pod(number, PREEMPTING, cpu_milli=10_000),
         before=_full,
         at_most=lambda nodes: nodes,
+        preempts=True,
     ),
     Workload(
         "unschedulable",

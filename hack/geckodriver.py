@@ -13,6 +13,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from hack.controlplane.binaries import user_cache
+
 VERSION = "0.37.1"
 _BUILD_SECONDS = 3600.0
 
@@ -30,7 +32,7 @@ def geckodriver() -> Path:
     installed = shutil.which("geckodriver")
     if installed is not None:
         return Path(installed)
-    base = Path(os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")) / "bayplan"
+    base = user_cache()
     directory = base / f"geckodriver-{VERSION}"
     program = directory / "geckodriver"
     if not program.is_file():

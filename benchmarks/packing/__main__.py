@@ -18,25 +18,76 @@ import argparse
 import logging
 import statistics
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from bayplan_example_plugins.gpu_shares import GpuShares
+from bayplan_example_plugins.gpu_shares.args import GpuSharesArgs, Policy, TypicalPod
 from rich import box
-from rich.console import Console
 
-from benchmarks.harness import ResultLines, UnreadableResultsError, add_output, command_line, grouped, print_json, table
-from benchmarks.packing.arrivals import in_order, sampled, typical_pods
-from benchmarks.packing.profiles import PROFILES, PUBLISHED, profile
+from benchmarks.harness import (
+    ResultLines,
+    UnreadableResultsError,
+    add_output,
+    command_line,
+    grouped,
+    report,
+    table,
+    wide_console,
+)
 from benchmarks.packing.replay import Outcome, Replay, replay
-from benchmarks.packing.trace import NODES_FILE, PODS_FILE, Trace, TraceError, TracePod, read_trace
+from benchmarks.packing.trace import (
+    NODES_FILE,
+    PODS_FILE,
+    Trace,
+    TraceError,
+    TracePod,
+    in_order,
+    read_trace,
+    sampled,
+    typical_pods,
+)
 
 _DRAWN, _IN_ORDER = "drawn", "trace"
 
+PUBLISHED = {
+    Policy.RANDOM.value: 86.3,
+    Policy.DOT_PRODUCT.value: 90.6,
+    Policy.CLUSTERING.value: 91.7,
+    Policy.PACKING.value: 91.8,
+    Policy.BEST_FIT.value: 92.9,
+    Policy.FRAGMENTATION.value: 95.2,
+}
+"""Allocated GPUs in percent by policy: Weng et al. (USENIX ATC 2023), default trace, 100 % arrived load."""
 
-_WIDTH = 140
-"""Width of the table if the output is not a terminal."""
+_SPREAD, _MOST_ALLOCATED = "default", "most-allocated"
+PROFILES = (_SPREAD, _MOST_ALLOCATED, *PUBLISHED)
+
+
+def profile(name: str, expected: Sequence[TypicalPod]) -> Mapping[str, Any]:
+    """Return the spec of a SchedulerProfile.
+
+    Args:
+        name: One of :data:`PROFILES`.
+
+    Returns:
+        ``default``: the default scores of Bayplan. ``most-allocated``: NodeResourcesFit alone, MostAllocated over CPU,
+        memory and GPUs. In both, GpuShares filters and assigns GPUs. Else the score of GpuShares alone.
+    """
+    policy = Policy.UNSCORED if name in (_SPREAD, _MOST_ALLOCATED) else Policy(name)
+    args = GpuSharesArgs(policy=policy, workload=tuple(expected) if policy is Policy.FRAGMENTATION else ())
+    plugins: dict[str, Any] = {"multiPoint": {"enabled": [{"name": GpuShares.name}]}}
+    configs = [{"name": GpuShares.name, "args": args.document()}]
+    if name == _MOST_ALLOCATED:
+        resources = [{"name": each, "weight": 1} for each in ("cpu", "memory", args.resource)]
+        strategy = {"type": "MostAllocated", "resources": resources}
+        configs.append({"name": "NodeResourcesFit", "args": {"scoringStrategy": strategy}})
+    if name != _SPREAD:
+        scored = "NodeResourcesFit" if name == _MOST_ALLOCATED else GpuShares.name
+        plugins["score"] = {"enabled": [{"name": scored}], "disabled": [{"name": "*"}]}
+    return {"plugins": plugins, "pluginConfig": configs}
 
 
 def summary(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
@@ -80,7 +131,7 @@ def show(outcomes: Sequence[Outcome], *, compare: bool) -> None:
         cells += [f"{row['free_gpus']:.0f}", f"{row['fragmented_gpus']:.0f}", f"{row['pending']:.0f}"]
         cells += [f"{row['pending_gpus']:.0f}", f"{row['decided_us']:.0f}", f"{row['bound_us']:.0f}"]
         made.add_row(row["profile"], *cells)
-    console = Console() if sys.stdout.isatty() else Console(width=_WIDTH)
+    console = wide_console(140)
     console.print(made)
     console.print(
         f"{outcomes[0].capacity_gpus:.0f} GPUs. Fragments: expected fragmentation of the free GPUs, in GPUs. "
@@ -146,11 +197,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     finally:
         logging.disable(logging.NOTSET)
-    if arguments.output == "json":
-        print_json({"outcomes": outcomes, "summary": summary(outcomes)})
-    else:
-        is_published = (arguments.pods, arguments.arrivals, arguments.load) == (PODS_FILE, _DRAWN, 100.0)
-        show(outcomes, compare=is_published)
+    is_published = (arguments.pods, arguments.arrivals, arguments.load) == (PODS_FILE, _DRAWN, 100.0)
+    document = {"outcomes": outcomes, "summary": summary(outcomes)}
+    report(arguments.output, document, lambda: show(outcomes, compare=is_published))
     return 0
 
 

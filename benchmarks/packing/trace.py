@@ -7,11 +7,14 @@ ignored, in any order.
 from __future__ import annotations
 
 import csv
+import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
+
+from bayplan_example_plugins.gpu_shares.args import TypicalPod
 
 NODES_FILE = "openb_node_list_all_node.csv"
 PODS_FILE = "openb_pod_list_default.csv"
@@ -179,3 +182,48 @@ def _rows(file: Path, columns: Sequence[str]) -> Iterator[_Row]:
         raise TraceError(f"{file}: is not UTF-8 text ({error.reason}); use the file of {_SOURCE}") from error
     except OSError as error:
         raise TraceError(f"{file}: cannot be read: {error.strerror}; correct the path or its permissions") from error
+
+
+# -- what arrives -----------------------------------------------------------------------------------------------------
+
+
+def sampled(trace: Trace, seed: int, load: float) -> list[TracePod]:
+    """Sample pods with replacement until they request ``load`` of the GPU capacity, 1 for all of it."""
+    rng = random.Random(seed)
+    return _until_requested(trace, load, iter(lambda: rng.choice(trace.pods), None))
+
+
+def in_order(trace: Trace, load: float) -> list[TracePod]:
+    """Return the pods in the order of their creation, each once, until they request ``load`` of the GPU capacity."""
+    return _until_requested(trace, load, trace.pods)
+
+
+def _until_requested(trace: Trace, load: float, arriving: Iterable[TracePod]) -> list[TracePod]:
+    pods: list[TracePod] = []
+    requested = 0
+    for pod in arriving:
+        if requested >= load * trace.gpu_milli:
+            break
+        requested += pod.gpu_milli
+        pods.append(pod)
+    return pods
+
+
+def typical_pods(pods: Sequence[TracePod], share: float = 0.95) -> tuple[TypicalPod, ...]:
+    """Return the most frequent kinds of pods, by CPU, GPUs and models.
+
+    Args:
+        share: Share of all pods that the kinds have together, at least.
+
+    Returns:
+        The kinds with their numbers as weights, the most frequent one first.
+    """
+    counts = Counter((pod.cpu_milli, pod.gpu_milli, pod.models) for pod in pods)
+    kinds: list[TypicalPod] = []
+    covered = 0
+    for (cpu, gpu, models), count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
+        if covered >= share * len(pods):
+            break
+        covered += count
+        kinds.append(TypicalPod(cpu_milli=cpu, gpu_milli=gpu, models=models, weight=count))
+    return tuple(kinds)

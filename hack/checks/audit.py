@@ -20,6 +20,8 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
+from hack.release.locked_dependencies import uv_program
+
 CANARY = "requests==2.19.0"
 """The canary: it has had known vulnerabilities since 2018 (CVE-2018-18074)."""
 
@@ -143,8 +145,7 @@ def _ask_pip_audit(file: Path) -> Report | None:
 
 
 def _locked() -> str:
-    uv = _ROOT / ".uv" / "bin" / "uv"
-    command = [str(uv) if uv.exists() else "uv", "export", "--frozen", "--quiet", "--all-groups", "--all-extras"]
+    command = [uv_program(), "export", "--frozen", "--quiet", "--all-groups", "--all-extras"]
     command += ["--no-emit-project", "--format=requirements-txt"]
     return subprocess.run(command, capture_output=True, text=True, check=True, cwd=_ROOT).stdout
 

@@ -6,13 +6,13 @@ arithmetic does not share code with a scheduler, so that it detects mistakes in 
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from hack.controlplane.api_client import condition_of, status_of
-from hack.controlplane.audit_log import GrowingAuditLog
 
 Manifest = dict[str, Any]
 
@@ -77,6 +77,32 @@ def bind_responses(events: Iterable[Manifest], namespace: str) -> dict[int, Coun
     return responses
 
 
+class GrowingAuditLog:
+    """One reader of the API server's audit log.
+
+    It continues from its last position: reading the whole file each time would disturb the servers under test.
+
+    Args:
+        path: The file; it may not exist yet.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+
+    def events(self, containing: bytes = b"") -> list[dict[str, Any]]:
+        """Return the events written since the last call, up to the last complete line.
+
+        Args:
+            containing: Skip lines without these bytes, which is much cheaper than to decode them.
+        """
+        with self._path.open("rb") as log:
+            log.seek(self._offset)
+            lines = log.read().split(b"\n")
+        self._offset += sum(len(line) + 1 for line in lines[:-1])
+        return [json.loads(line) for line in lines[:-1] if containing in line]
+
+
 class BindingLog:
     """Successful bindings in the audit log, read as it grows.
 
@@ -89,11 +115,7 @@ class BindingLog:
         self._log = GrowingAuditLog(path)
 
     def read(self) -> int:
-        """Read the lines written since the last call.
-
-        Returns:
-            Number of pods bound so far.
-        """
+        """Read the lines written since the last call; return the number of pods bound so far."""
         for event in self._log.events(b'"subresource":"binding"'):
             if event.get("responseStatus", {}).get("code") == _CREATED:
                 reference = event["objectRef"]

@@ -157,14 +157,10 @@ def selected_minor() -> str:
 
 
 def resolve(names: Sequence[str] = CONTROL_PLANE, minor: str = "") -> dict[str, Path]:
-    """Find each binary; build those that do not exist yet.
+    """Find binaries of `RECIPES`, and build those that do not exist yet; return their absolute paths by name.
 
     Args:
-        names: Keys of `RECIPES`.
         minor: Minor version of Kubernetes; by default the selected one.
-
-    Returns:
-        The absolute path of each executable, by name.
 
     Raises:
         MissingBinary: At least one can neither be found nor built.
@@ -196,13 +192,8 @@ def resolve(names: Sequence[str] = CONTROL_PLANE, minor: str = "") -> dict[str, 
 def cache_dir(name: str = "kube-apiserver", minor: str = "") -> Path:
     """Return the directory for the binaries that this version of the recipe and its module builds.
 
-    Args:
-        name: Key of `RECIPES`; Kubernetes' own binaries and etcd share one directory.
-
-    Returns:
-        The directory, which may not exist yet.
+    It may not exist yet. Kubernetes' own binaries and etcd share one directory.
     """
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     digest = hashlib.sha256()
     recipe = RECIPES[name]
     directory = recipe.directory(minor)
@@ -215,7 +206,12 @@ def cache_dir(name: str = "kube-apiserver", minor: str = "") -> Path:
     digest.update(" ".join([*_go_flags(recipe, minor), *edits, platform.system(), platform.machine()]).encode())
     is_kubernetes = recipe.module == _KUBERNETES_MODULE
     prefix = KUBERNETES_RELEASES[recipe.built_for(minor)] if is_kubernetes else directory.name
-    return Path(base) / "bayplan" / "controlplane" / f"{prefix}-{digest.hexdigest()[:12]}"
+    return user_cache() / "controlplane" / f"{prefix}-{digest.hexdigest()[:12]}"
+
+
+def user_cache() -> Path:
+    """Return the project's folder of the user's cache."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")) / "bayplan"
 
 
 def _from_directories(names: Sequence[str], minor: str) -> dict[str, Path]:
@@ -271,15 +267,10 @@ def _build(names: Sequence[str], reasons: list[str], minor: str) -> dict[str, Pa
 
 
 def _build_one(name: str, path: Path, position: str, minor: str) -> str | None:
-    """Build one binary and move it into the cache in one step.
+    """Build one binary and move it into the cache in one step; return the error, or None.
 
     Args:
-        path: Destination of the binary; it is written atomically.
         position: Shown in the progress line, "2/5".
-        minor: Minor version of Kubernetes; "" for the selected one.
-
-    Returns:
-        The error, or None.
     """
     recipe = RECIPES[name]
     with tempfile.TemporaryDirectory(prefix=".build-", dir=path.parent) as scratch:

@@ -5,9 +5,13 @@ The Deployment's pod itself cannot be used: no container runs on the nodes of th
 
 from __future__ import annotations
 
+import http.client
 import json
+import ssl
 import time
-from collections.abc import Mapping
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +21,8 @@ import yaml
 from hack.controlplane.api_client import ApiClient
 from hack.controlplane.credentials import User, write_kubeconfig, write_secret
 from hack.controlplane.launcher import ControlPlane, ControlPlaneError
-from hack.controlplane.probes import LOOPBACK
+from hack.controlplane.probes import LOOPBACK, free_port
+from hack.controlplane.processes import Process
 
 _GRANT_SECONDS = 120.0  # the bindings take effect once and stay: the limit is for failures, not for slow machines
 _POLL_SECONDS = 0.05
@@ -103,6 +108,29 @@ class InstalledOperator:
     def account(self) -> Account:
         return Account(self.plane, self.namespace, self._pod()["serviceAccountName"])
 
+    def start(
+        self, command: Sequence[str], directory: Path, flags: Sequence[str] = (), env: Mapping[str, str] | None = None
+    ) -> tuple[Process, str]:
+        """Start the process with its service account, and wait until its server is ready.
+
+        Args:
+            command: Program of this host in place of the image's.
+            directory: New directory for its files.
+            flags: Further flags, which win over those of the Deployment.
+
+        Returns:
+            The process and the URL of its server.
+        """
+        kubeconfig, arguments = self.prepared(directory)
+        return start_operator(self.plane, kubeconfig, [*command, *arguments], flags, env)
+
+    def prepared(self, directory: Path) -> tuple[Path, list[str]]:
+        """Write the files of the process to a new directory; return its kubeconfig and its arguments."""
+        directory.mkdir()
+        account = self.account()
+        account.wait_until_granted()
+        return account.write_kubeconfig(directory / "kubeconfig"), self.arguments(directory)
+
     def arguments(self, directory: Path) -> list[str]:
         """Return the container's arguments; the mounted ConfigMap is written to a directory of this host."""
         pod = self._pod()
@@ -122,3 +150,36 @@ class InstalledOperator:
             self.plane.kubectl("get", what, f"--namespace={self.namespace}", "--output=json")
         )
         return found
+
+
+def start_operator(
+    plane: ControlPlane,
+    kubeconfig: Path,
+    command: Sequence[str],
+    flags: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
+) -> tuple[Process, str]:
+    """Start a command of the operator on loopback; return its process and the URL of its server, which is ready."""
+    port = free_port()
+    own = ["--kubeconfig", str(kubeconfig), "--serve-address", f"{LOOPBACK}:{port}", *flags]
+    process = plane.start_program("bayplan", [*command, *own], lambda: bool(_served_by(port)), env)
+    return process, _served_by(port)
+
+
+def _served_by(port: int) -> str:
+    """Return the URL of the operator's server; "" before it is ready."""
+    for server in (f"https://{LOOPBACK}:{port}", f"http://{LOOPBACK}:{port}"):
+        try:
+            with urllib.request.urlopen(f"{server}/readyz", timeout=1, context=any_certificate()) as answer:  # noqa: S310 - loopback
+                if answer.status == http.client.OK:
+                    return server
+        except (urllib.error.URLError, OSError):
+            continue
+    return ""
+
+
+def any_certificate() -> ssl.SSLContext:
+    """Return a context for the operator's certificate, which is self-signed."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context

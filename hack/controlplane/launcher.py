@@ -1,12 +1,14 @@
 """A real control plane on loopback: etcd and kube-apiserver, and on request kwok and kube-scheduler.
 
-It needs nothing but the standard library and PyYAML. It is neither envtest nor kind: the tests stop, freeze and crash
-the API server and etcd one by one and count bindings in the audit log, and they run where no container starts.
+It is neither envtest nor kind: the tests stop, freeze and crash the API server and etcd one by one and count bindings
+in the audit log, and they run where no container starts. `python -m hack.controlplane.launcher up` starts one that
+runs until `down`.
 
     new --start()--> running --stop()--> stopped --start()--> running
     running --stop_apiserver(), stop_etcd()--> degraded --start_etcd(), start_apiserver()--> running
 """
 
+import argparse
 import atexit
 import json
 import os
@@ -16,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -24,11 +27,14 @@ from typing import Any, Self
 import yaml
 
 from hack.controlplane import binaries, probes, processes, servers
+from hack.controlplane.binaries import MissingBinary, UnsupportedRelease
 from hack.controlplane.credentials import User, write_kubeconfig, write_service_account_key, write_tokens
+from hack.controlplane.native_groups import NATIVE_GROUPS
 from hack.controlplane.processes import Command, Process
 from hack.controlplane.servers import STAGES, Layout, Options
 
-TEMPORARY_PREFIX = "bayplan-controlplane-"
+_ROOT = Path(__file__).resolve().parents[2]
+_TEMPORARY_PREFIX = "bayplan-controlplane-"
 _PORT_ATTEMPTS = 3
 _POLL_SECONDS = 0.05
 
@@ -142,56 +148,64 @@ class ControlPlane:
         return process
 
     def stop_etcd(self, *, crash: bool = False) -> None:
-        """Stop etcd; the API server keeps running and answers with errors.
-
-        Args:
-            crash: SIGKILL instead of SIGTERM.
-        """
+        """Stop etcd, by SIGKILL for a crash; the API server keeps running and answers with errors."""
         self._end(self.etcd, crash=crash)
 
     def stop_apiserver(self, *, crash: bool = False) -> None:
-        """Stop kube-apiserver; etcd keeps running.
-
-        Args:
-            crash: SIGKILL instead of SIGTERM.
-        """
+        """Stop kube-apiserver, by SIGKILL for a crash; etcd keeps running."""
         self._end(self.apiserver, crash=crash)
 
-    def start_kwok(self, stages: Sequence[Path] = (STAGES,)) -> Process:
-        """Start kwok over all nodes and wait until it serves."""
+    def start_kwok(self, stages: Sequence[Path] = (STAGES,), port: int = 0) -> Process:
+        """Start kwok over all nodes and wait until it serves, on a free port unless one is given."""
         self._binaries |= binaries.resolve(["kwok"])
 
         def start() -> Process:
-            port = probes.free_port()
-            arguments = servers.kwok_args(self._layout, stages, port)
+            chosen = port or probes.free_port()
+            arguments = servers.kwok_args(self._layout, stages, chosen)
             process = self._spawn("kwok", arguments, env={"KWOK_WORKDIR": str(self.state_dir / "kwok")})
-            self._await(process, lambda: probes.http_ok(port, "/readyz"))
+            self._await(process, lambda: probes.http_ok(chosen, "/readyz"))
             return process
 
         return self._on_free_ports(start)
 
-    def start_kube_scheduler(self, config: Path | None = None, extra_args: Sequence[str] = ()) -> Process:
+    def start_kube_controller_manager(self, extra_args: Sequence[str] = ()) -> Process:
+        """Start kube-controller-manager: Deployments, Jobs, garbage collection and namespace deletion become real.
+
+        No control plane starts it by itself: its controllers would delete what most tests set up by hand, such as pods
+        on nodes that do not exist.
+        """
+        arguments = [*servers.kube_controller_manager_args(self._layout), *extra_args]
+        return self._start_kubernetes_server("kube-controller-manager", arguments, "/healthz")
+
+    def start_kube_scheduler(
+        self, config: Path | None = None, extra_args: Sequence[str] = (), name: str = "kube-scheduler"
+    ) -> Process:
         """Start the reference scheduler as administrator, without leader election, and wait until it is ready.
 
         Args:
             config: A KubeSchedulerConfiguration; its kubeconfig and leader election are set here.
+            name: The process's name; a second process needs another one.
         """
-        self._binaries |= binaries.resolve(["kube-scheduler"], self.options.kubernetes)
         document: dict[str, Any] = yaml.safe_load(config.read_text()) if config else {}
         document.setdefault("apiVersion", "kubescheduler.config.k8s.io/v1")
         document.setdefault("kind", "KubeSchedulerConfiguration")
         document.setdefault("clientConnection", {})["kubeconfig"] = str(self.kubeconfig)
         document.setdefault("leaderElection", {})["leaderElect"] = False
-        completed = self.state_dir / "kube-scheduler.yaml"
+        completed = self.state_dir / f"{name}.yaml"
         completed.write_text(yaml.safe_dump(document))
-        certificates = self._layout.certificates / "kube-scheduler"
-        certificate = certificates / "kube-scheduler.crt"
+        return self._start_kubernetes_server("kube-scheduler", [f"--config={completed}", *extra_args], "/readyz", name)
+
+    def _start_kubernetes_server(self, program: str, arguments: Sequence[str], probe: str, name: str = "") -> Process:
+        """Start a server that serves HTTPS with a certificate of its own, as administrator, on a free port."""
+        name = name or program
+        self._binaries[name] = binaries.resolve([program], self.options.kubernetes)[program]
+        certificates = self._layout.certificates / name
 
         def start() -> Process:
             port = probes.free_port()
-            arguments = servers.kube_scheduler_args(self._layout, completed, certificates, port)
-            process = self._spawn("kube-scheduler", [*arguments, *extra_args])
-            self._await(process, lambda: probes.https_ok(port, "/readyz", certificate))
+            own = servers.secure_args(self._layout, certificates, port)
+            process = self._spawn(name, [*own, *arguments])
+            self._await(process, lambda: probes.https_ok(port, probe, certificates / f"{program}.crt"))
             return process
 
         return self._on_free_ports(start)
@@ -284,7 +298,7 @@ class ControlPlane:
 
     def _make_state_dir(self) -> None:
         if self.options.state_dir is None:
-            root = Path(tempfile.mkdtemp(prefix=TEMPORARY_PREFIX))
+            root = Path(tempfile.mkdtemp(prefix=_TEMPORARY_PREFIX))
         else:
             root = self.options.state_dir.resolve()
             running = [record.name for record in processes.read_records(root) if record.is_running()]
@@ -361,7 +375,98 @@ class ControlPlane:
         sys.stderr.write(f"control plane: logs are in {self._layout.logs}\n")
 
 
-if __name__ == "__main__":
-    from hack.controlplane.commands import main
+# -- command ----------------------------------------------------------------------------------------------------------
 
+
+def main(argv: Sequence[str] | None = None) -> int:
+    arguments = _parser().parse_args(argv)
+    try:
+        if arguments.command == "up":
+            up(arguments.state_dir, audit=arguments.audit, kwok=arguments.kwok, end_command=arguments.end_command)
+        else:
+            down(arguments.state_dir)
+    except (ControlPlaneError, MissingBinary, UnsupportedRelease) as problem:
+        sys.stderr.write(f"{problem}\n")
+        return 1
+    return 0
+
+
+def up(state_dir: Path | None, *, audit: bool = False, kwok: bool = False, end_command: str = "") -> None:
+    """Start a control plane that keeps running, and print how to use and stop it.
+
+    It serves Kubernetes' own PodGroups if the selected release has them. Its state directory has links to
+    kubectl, and to Helm if that was built, in ``bin``.
+    """
+    options = Options(audit=audit, state_dir=state_dir)
+    native = NATIVE_GROUPS.get(binaries.selected_minor())
+    if native is not None:
+        options = replace(options, feature_gates=native.feature_gates, runtime_config=native.runtime_config)
+    with ControlPlane(options, detach=True) as plane:
+        if kwok:
+            plane.start_kwok()
+        link = plane.state_dir / "bin" / "kubectl"
+        link.parent.mkdir(exist_ok=True)
+        for program in (plane.binary("kubectl"), binaries.cache_dir("helm") / "helm"):
+            if program.exists():
+                (link.parent / program.name).unlink(missing_ok=True)
+                (link.parent / program.name).symlink_to(program)
+    print(how_to_use(plane, kubectl=link, end_command=end_command))
+
+
+def how_to_use(plane: ControlPlane, *, kubectl: Path | None = None, end_command: str = "") -> str:
+    """Return how to use a running control plane: kubeconfig, logs, and how to stop it.
+
+    Args:
+        kubectl: Path to print instead of that of the binary.
+        end_command: Command that stops it, in the root of the repository; "" for that of :func:`main`.
+    """
+    down = end_command or f"{sys.executable} -m hack.controlplane.launcher down {plane.state_dir}"
+    lines = [
+        f"The API server is {plane.url}. To use it:",
+        f"  export KUBECONFIG={plane.kubeconfig}",
+        f"  {kubectl or plane.binary('kubectl')} get nodes",
+        f"Logs: {plane.state_dir / 'logs'}",
+        "To end it:",
+        f"  cd {_ROOT} && {down}",
+    ]
+    return "\n".join(lines)
+
+
+def down(state_dir: Path) -> None:
+    """Stop the processes of a control plane, the last started first, and remove a temporary state directory.
+
+    It takes the directory and not pids: the record in the directory identifies the processes even after their pids were
+    reused.
+
+    Raises:
+        ControlPlaneError: There is no record of a control plane in that directory.
+    """
+    if not (state_dir / processes.RECORDS_FILE).exists():
+        raise ControlPlaneError(f"{state_dir} holds no control plane: give the directory that `up` printed")
+    for record in reversed(processes.read_records(state_dir)):
+        ended = processes.end_recorded(record)
+        print(f"{record.name} (pid {record.pid}): {'ended' if ended else 'was not running'}")
+    processes.write_records(state_dir, [])
+    if state_dir.name.startswith(_TEMPORARY_PREFIX):
+        shutil.rmtree(state_dir)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m hack.controlplane.launcher",
+        description="A real control plane.",
+        epilog="The environment variable K8S selects its minor version: K8S=1.36.",
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    starting = commands.add_parser("up", help="Start a control plane that runs until `down`")
+    starting.add_argument("--state-dir", type=Path, help="State directory; a temporary directory by default")
+    starting.add_argument("--kwok", action="store_true", help="Start kwok, which simulates the kubelet of every node")
+    starting.add_argument("--end-command", default="", help="Command to print that stops it; that of `down` by default")
+    starting.add_argument("--audit", action="store_true", help="Write an audit log of pod writes")
+    stopping = commands.add_parser("down", help="Stop a control plane")
+    stopping.add_argument("state_dir", type=Path, help="Its state directory")
+    return parser
+
+
+if __name__ == "__main__":
     sys.exit(main())

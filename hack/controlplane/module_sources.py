@@ -21,11 +21,7 @@ class ModuleSourceError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SourceEdit:
-    """Replacement of each occurrence of a text in one file of a module.
-
-    Args:
-        file: Path in the module.
-    """
+    """Replacement of each occurrence of a text in one file of a module."""
 
     file: str
     old: str
@@ -39,14 +35,11 @@ def go_environment(mode: str = "readonly") -> Mapping[str, str]:
 
 
 def source_of(module: str, requiring: Path) -> Path:
-    """Return the directory of a module in Go's cache; download it if it is missing.
+    """Return the directory of a module in Go's cache; raises as :func:`download` does.
 
     Args:
         module: Path of the module, without a version.
         requiring: Directory of the module that requires it; its `go.sum` verifies the download.
-
-    Raises:
-        ModuleSourceError: Go is missing, or the download failed.
     """
     return Path(download(module, requiring, go_environment())["Dir"])
 

@@ -4,12 +4,11 @@ They come out of a Go module, because the module proxy also provides the rest of
 that the content is what was reviewed. The copies are in the per-user cache.
 """
 
-import os
 import shutil
 import tempfile
 from pathlib import Path
 
-from hack.controlplane.binaries import MissingBinary
+from hack.controlplane.binaries import MissingBinary, user_cache
 from hack.controlplane.module_sources import ModuleSourceError, download, go_environment
 
 _MODULE = "github.com/prometheus-operator/prometheus-operator"
@@ -23,15 +22,12 @@ _REMEDY = "Install Go 1.26 or newer (https://go.dev/dl) with a reachable module 
 
 
 def definitions() -> Path:
-    """Find the definitions, downloading them the first time.
-
-    Returns:
-        A directory that holds :data:`DEFINITIONS`.
+    """Find the definitions, downloading them the first time; return a directory that holds :data:`DEFINITIONS`.
 
     Raises:
         MissingBinary: They are not in the cache and cannot be downloaded.
     """
-    base = Path(os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")) / "bayplan" / "controlplane"
+    base = user_cache() / "controlplane"
     directory = base / f"prometheus-operator-{_VERSION}"
     if all((directory / name).is_file() for name in DEFINITIONS):
         return directory
@@ -48,14 +44,7 @@ def definitions() -> Path:
 
 
 def _download() -> Path:
-    """Download the module with Go.
-
-    Returns:
-        Its directory in Go's cache.
-
-    Raises:
-        MissingBinary: Go is missing, the download fails, or the content has another hash.
-    """
+    """Download the module; return its directory in Go's cache. Another hash is an error."""
     try:
         with tempfile.TemporaryDirectory() as elsewhere:
             module = download(f"{_MODULE}@{_VERSION}", Path(elsewhere), go_environment("mod"))

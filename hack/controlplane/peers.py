@@ -83,7 +83,6 @@ def start_kueue(
     Args:
         configuration: Further fields of its Configuration, such as `{"waitForPodsReady": {"timeout": "5m"}}`. All its
             integrations are enabled that its chart enables, and pods.
-        gates: Names of feature gates to enable.
 
     Raises:
         MissingBinary: It is neither found nor buildable.
@@ -111,11 +110,9 @@ def start_leader_worker_set(plane: ControlPlane, configuration: Mapping[str, Any
 
 
 def start_karpenter(plane: ControlPlane, flags: Sequence[str] = ()) -> Process:
-    """Start Karpenter with its provider of kwok nodes; it adds nodes once a NodePool and a KWOKNodeClass exist.
+    """Start Karpenter with its provider of kwok nodes; raises as :func:`start_kueue` does.
 
-    Raises:
-        MissingBinary: It is neither found nor buildable.
-        ControlPlaneError: It ended or was not ready in time.
+    It adds nodes once a NodePool and a KWOKNodeClass exist.
     """
     program = binaries.resolve(["karpenter"])["karpenter"]
     source = _source("karpenter", "sigs.k8s.io/karpenter")
@@ -135,15 +132,10 @@ def start_karpenter(plane: ControlPlane, flags: Sequence[str] = ()) -> Process:
 
 
 def run_descheduler(plane: ControlPlane, policy: Mapping[str, Any], seconds: float = 120.0) -> str:
-    """Run the descheduler once and return its log.
+    """Run the descheduler once, for at most some seconds, and return its log; raises as :func:`start_kueue` does.
 
     Args:
         policy: Its DeschedulerPolicy, without `apiVersion` and `kind`.
-        seconds: Time after which it is killed.
-
-    Raises:
-        MissingBinary: It is neither found nor buildable.
-        ControlPlaneError: It failed.
     """
     program = binaries.resolve(["descheduler"])["descheduler"]
     directory = Layout(plane.state_dir).certificates / "descheduler"

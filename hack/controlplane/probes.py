@@ -1,7 +1,7 @@
 """Probes for a server that is starting: whether a port is free, and whether an HTTP request succeeds.
 
-It uses http.client because urllib obeys the proxy variables of the environment, which a request to loopback never
-should.
+It uses http.client, and urllib without proxies, because a request to loopback should never obey the proxy variables of
+the environment.
 """
 
 import http.client
@@ -9,12 +9,14 @@ import os
 import secrets
 import socket
 import ssl
+import urllib.request
 from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
 
 LOOPBACK = "127.0.0.1"
 _TIMEOUT_SECONDS = 5.0
+_FETCH_SECONDS = 30.0
 # Linux takes ports from 32768 on for connections and for port 0, so none of them takes these between choice and use.
 _PORTS = range(20_000, 32_000)
 _PORT_ATTEMPTS = 1000
@@ -49,6 +51,14 @@ def _reserve(port: int) -> bool:
     while len(_reserved) > _RESERVATIONS:
         os.close(_reserved.popleft())
     return True
+
+
+def fetch(url: str, trusted: ssl.SSLContext | None = None) -> str:
+    """Return what a server of this machine, such as the metrics of a scheduler, answers to a GET."""
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=trusted))
+    with direct.open(url, timeout=_FETCH_SECONDS) as answer:
+        body: bytes = answer.read()
+    return body.decode()
 
 
 def http_ok(port: int, path: str) -> bool:

@@ -47,7 +47,6 @@ class Command:
     """A program to run.
 
     Args:
-        name: Short name, used for the log file and in messages.
         argv: Absolute path of the program, then its arguments.
         log: File for stdout and stderr; appended to, so a restart keeps the earlier output.
         env: Added to this process's environment.
@@ -181,9 +180,6 @@ class Process:
 def start(command: Command) -> Process:
     """Start a program in its own process group, which ends with this process unless it is detached.
 
-    Returns:
-        Its handle; the program may not be ready yet.
-
     Raises:
         ProcessFailed: The program cannot be executed.
     """
@@ -210,10 +206,7 @@ def start(command: Command) -> Process:
 
 
 def end_recorded(record: Record, grace: float = 5.0) -> bool:
-    """Stop a process that another interpreter started.
-
-    Args:
-        grace: Seconds between SIGTERM and SIGKILL.
+    """Stop a process that another interpreter started; *grace* is the time in seconds from SIGTERM to SIGKILL.
 
     Returns:
         False if it was no longer running, or if its pid now belongs to another process.
@@ -239,11 +232,7 @@ def end_recorded(record: Record, grace: float = 5.0) -> bool:
 
 
 def write_records(directory: Path, records: Sequence[Record]) -> None:
-    """Replace the process record of a state directory.
-
-    Args:
-        records: Processes in the order in which they were started.
-    """
+    """Replace the process record of a state directory, in the order in which the processes were started."""
     scratch = directory / f"{RECORDS_FILE}.new"
     scratch.write_text(json.dumps([asdict(record) for record in records], indent=2))
     scratch.replace(directory / RECORDS_FILE)

@@ -41,13 +41,19 @@ def start_scheduler(
 
 
 def start_kube_scheduler(
-    plane: ControlPlane, name: str, flags: Sequence[str] = (), *, profile: Mapping[str, Any] = MappingProxyType({})
+    plane: ControlPlane,
+    name: str,
+    flags: Sequence[str] = (),
+    *,
+    program: str = KUBE_SCHEDULER,
+    profile: Mapping[str, Any] = MappingProxyType({}),
 ) -> Process:
-    config = plane.state_dir / "kube-scheduler-profile.yaml"
+    """Start kube-scheduler; for ``program`` see :func:`start_bayplan`."""
+    config = plane.state_dir / f"{program}-profile.yaml"
     profiles = [{"schedulerName": name, **profile}]
     document = {"clientConnection": {"qps": 50_000, "burst": 100_000}, "profiles": profiles}
     config.write_text(json.dumps(document))
-    return plane.start_kube_scheduler(config, flags)
+    return plane.start_kube_scheduler(config, flags, program)
 
 
 def start_bayplan(

@@ -37,7 +37,7 @@ class Options:
         apiserver_args: Further flags of kube-apiserver; they come last and win.
         kubernetes: Minor version of Kubernetes; by default that of the environment variable K8S, else the newest.
         state_dir: State directory; a temporary directory by default.
-        ready_seconds: Time limit for each server to become ready, in seconds.
+        ready_seconds: Time limit for each server to become ready.
     """
 
     feature_gates: Mapping[str, bool] = field(default_factory=dict)
@@ -88,11 +88,6 @@ class Layout:
 
 
 def etcd_args(layout: Layout, client_port: int, peer_port: int) -> list[str]:
-    """Return etcd's flags.
-
-    Args:
-        peer_port: Port for other members, of which there are none.
-    """
     client, peer = (f"http://{LOOPBACK}:{port}" for port in (client_port, peer_port))
     return [
         f"--data-dir={layout.root / 'etcd'}",
@@ -156,9 +151,23 @@ def kwok_args(layout: Layout, stages: Sequence[Path], port: int) -> list[str]:
     ]
 
 
-def kube_scheduler_args(layout: Layout, config: Path, certificates: Path, port: int) -> list[str]:
+def kube_controller_manager_args(layout: Layout) -> list[str]:
     return [
-        f"--config={config}",
+        f"--kubeconfig={layout.kubeconfig}",
+        "--leader-elect=false",
+        f"--service-account-private-key-file={layout.service_account_key}",
+        f"--root-ca-file={layout.apiserver_certificate}",
+        # kwok renews no leases and reports a status every five minutes, so silence does not make a node NotReady.
+        "--node-monitor-grace-period=24h",
+        # The default of 20 requests a second is less than what tests with hundreds of pods need.
+        "--kube-api-qps=1000",
+        "--kube-api-burst=2000",
+    ]
+
+
+def secure_args(layout: Layout, certificates: Path, port: int) -> list[str]:
+    """Return the flags by which kube-scheduler and kube-controller-manager serve HTTPS."""
+    return [
         f"--authentication-kubeconfig={layout.kubeconfig}",
         f"--authorization-kubeconfig={layout.kubeconfig}",
         f"--bind-address={LOOPBACK}",

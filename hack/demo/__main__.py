@@ -140,11 +140,10 @@ class ProfileDemo(Demo):
         return sum(int(self._status(_PROFILE, name).get("scheduledTotal", 0)) for name in ("spread", "pack"))
 
     def _bound(self) -> int:
-        return sum(1 for pod in self._items("demo") if pod["spec"].get("nodeName"))
+        return sum(map(bool, self._nodes("demo").values()))
 
     def _pods_per_node(self, selector: str, prefix: str = "") -> Counter[str]:
-        pods = [pod for pod in self._items(selector) if pod["metadata"]["name"].startswith(prefix)]
-        return Counter(pod["spec"]["nodeName"] for pod in pods if pod["spec"].get("nodeName"))
+        return Counter(filter(None, self._nodes(selector, prefix).values()))
 
 
 _TO_TRY = """  kubectl get schedulerprofiles,pluginconfigs
@@ -156,9 +155,5 @@ _PATIENT = ("--timeout=300",)
 _NO_BALANCE = {"score": {"disabled": [{"name": "NodeResourcesBalancedAllocation"}]}}
 
 
-def main() -> int:
-    return perform("make demo", __doc__, ProfileDemo, _TO_TRY)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(perform("make demo", __doc__, ProfileDemo, _TO_TRY))

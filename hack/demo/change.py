@@ -5,7 +5,6 @@ It runs on a real control plane with kubectl.
 
 import re
 import sys
-from collections import Counter
 from typing import Any
 
 from hack.demo import manifests
@@ -60,15 +59,13 @@ class ChangeDemo(Demo):
         screen = self._screen
         screen.step(f"{PODS} pods: the live profile places them, and the shadow decides them again and binds none")
         self._stage.create(manifests.pods("web", LIVE, PODS))
-        self._stage.until("all pods are bound", lambda: len(self._nodes("web")) == PODS)
+        self._stage.until("all pods are bound", lambda: len(self._used("web")) == PODS)
         self._stage.until("the status counts them", lambda: self._found().get("decided") == PODS)
         self._stage.show("get", "schedulerprofiles", "-o", _COLUMNS)
         self._stage.shadow(SHADOW, limit=32)
         self._stage.show("describe", "schedulerprofile", SHADOW, limit=24)
         found = self._found()
-        screen.show(
-            f"the {PODS} pods run on {len(set(self._nodes('web').values()))} nodes, where the live profile put them"
-        )
+        screen.show(f"the {PODS} pods run on {len(set(self._used('web')))} nodes, where the live profile put them")
         if not found["differed"] or found["differed"] != found["otherNode"]:
             raise DemoFailed(f"a shadow that packs should choose other nodes, and reject nothing: {found}")
         differed: int = found["differed"]
@@ -122,19 +119,15 @@ class ChangeDemo(Demo):
     def _place(self, prefix: str) -> int:
         """Create more pods; return how many nodes they use."""
         self._stage.create(manifests.pods(prefix, LIVE, LATER_PODS))
-        self._stage.until("the new pods are bound", lambda: len(self._nodes(prefix)) == LATER_PODS)
-        used = Counter(self._nodes(prefix).values())
+        self._stage.until("the new pods are bound", lambda: len(self._used(prefix)) == LATER_PODS)
+        used = set(self._used(prefix))
         nodes = f"{len(used)} node{'s' * (len(used) > 1)}"
         self._screen.show(f"{LATER_PODS} new pods of the same profile went to {nodes}")
         return len(used)
 
-    def _nodes(self, prefix: str) -> dict[str, str]:
-        pods = self._items(f"demo={LIVE}")
-        return {
-            pod["metadata"]["name"]: pod["spec"]["nodeName"]
-            for pod in pods
-            if pod["metadata"]["name"].startswith(f"{prefix}-") and pod["spec"].get("nodeName")
-        }
+    def _used(self, prefix: str) -> list[str]:
+        """Return the node of each bound pod."""
+        return list(filter(None, self._nodes(f"demo={LIVE}", f"{prefix}-").values()))
 
     def _found(self) -> dict[str, Any]:
         found: dict[str, Any] = self._status(_PROFILE, SHADOW).get("shadow", {})
@@ -149,10 +142,5 @@ _TO_TRY = f"""  kubectl get schedulerprofiles -o wide
   kubectl edit schedulerprofile {SHADOW}         # the comparison starts again
   bayplan promote {SHADOW} --dry-run"""
 
-
-def main() -> int:
-    return perform("make demo-change", __doc__, ChangeDemo, _TO_TRY)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(perform("make demo-change", __doc__, ChangeDemo, _TO_TRY))

@@ -7,10 +7,9 @@ process of the demo, and its ResourceSlices stay if the cluster stays.
 import sys
 
 from hack.controlplane.api_client import status_of
-from hack.controlplane.controllers import start_kube_controller_manager
 from hack.demo import manifests
 from hack.demo.manifests import Document, Model, Workload
-from hack.demo.stage import POD_COLUMNS, POD_GROUPS, Demo, DemoFailed, perform
+from hack.demo.stage import POD_GROUPS, Demo, DemoFailed, perform
 
 LARGE, SMALL = Model("a100", "80Gi"), Model("l4", "24Gi")
 MACHINES = {"gpu-0": LARGE.devices(2), "gpu-1": SMALL.devices(4), "gpu-2": SMALL.devices(4)}
@@ -51,7 +50,7 @@ class DeviceDemo(Demo):
         stage, screen = self._stage, self._screen
         screen.step("Start the operator, kube-controller-manager and a driver with GPUs")
         stage.start_operator()
-        start_kube_controller_manager(stage.plane)
+        stage.plane.start_kube_controller_manager()
         screen.show("kube-controller-manager is ready: it creates a claim for each pod with a template")
         names = [*MACHINES, LATE_MACHINE]
         stage.create(manifests.as_list([*(manifests.node(name) for name in names), manifests.device_class()]))
@@ -70,7 +69,7 @@ class DeviceDemo(Demo):
         self._until_running(TRAIN)
         self._stage.show("get", "resourceclaims")
         self._show_allocations()
-        self._show_pods(TRAIN)
+        self._show_pods(TRAIN.selector)
 
     def _shared(self) -> None:
         screen = self._screen
@@ -78,8 +77,8 @@ class DeviceDemo(Demo):
         self._submit_claimants(SHARED)
         self._until_running(SHARED)
         self._show_allocations()
-        self._show_pods(SHARED)
-        if len(set(self._nodes(SHARED))) != 1:
+        self._show_pods(SHARED.selector)
+        if len(set(self._nodes(SHARED.selector).values())) != 1:
             raise DemoFailed("both pods should run where their device is")
         screen.show("one device, two pods: both run on the node of the device")
 
@@ -90,7 +89,7 @@ class DeviceDemo(Demo):
         self._until_running(EITHER)
         stage.show("get", "resourceclaims")
         self._show_allocations()
-        self._show_pods(EITHER)
+        self._show_pods(EITHER.selector)
         chosen = sorted(result["request"] for claim in self._claims(EITHER) for result in _results(claim))
         if chosen != [f"gpu/{LARGE.name}", f"gpu/{SMALL.name}"]:
             raise DemoFailed(f"one pod should get each alternative, not {chosen}")
@@ -103,7 +102,7 @@ class DeviceDemo(Demo):
         self._submit_claimants(GANG)
         self._until_condition(POD_GROUPS, GANG.name, "Scheduled", "Unschedulable")
         stage.show("get", POD_GROUPS)
-        if any(self._nodes(GANG)) or any(_results(claim) for claim in self._claims(GANG)):
+        if any(self._nodes(GANG.selector).values()) or any(_results(claim) for claim in self._claims(GANG)):
             raise DemoFailed("a gang that does not fit should hold no device")
         stage.show("get", "resourceclaims")
         screen.show("no pod of the gang is bound and none of its claims is allocated. Why?")
@@ -112,7 +111,7 @@ class DeviceDemo(Demo):
         screen.show(f"the driver publishes {len(LATE_DEVICES)} devices on {LATE_MACHINE}, and all pods are bound:")
         self._until_running(GANG)
         self._show_allocations()
-        self._show_pods(GANG)
+        self._show_pods(GANG.selector)
 
     def _impossible(self) -> None:
         stage, screen = self._stage, self._screen
@@ -131,7 +130,7 @@ class DeviceDemo(Demo):
                 raise DemoFailed(f"the explanation should contain: {part}")
         if "claims: " not in stage.status():
             raise DemoFailed("the status should count the claims")
-        if any(self._nodes(IMPOSSIBLE)) or condition["status"] != "False":
+        if any(self._nodes(IMPOSSIBLE.selector).values()) or condition["status"] != "False":
             raise DemoFailed("the pod should wait")
 
     # -- actions and reads --------------------------------------------------------------------------------------------
@@ -142,19 +141,12 @@ class DeviceDemo(Demo):
 
     def _until_running(self, workload: Workload) -> None:
         def run() -> bool:
-            return all(status_of(pod).get("phase") == "Running" for pod in self._items(f"workload={workload.name}"))
+            return all(status_of(pod).get("phase") == "Running" for pod in self._items(workload.selector))
 
         self._stage.until(f"all pods of {workload.name} run", run)
 
     def _show_allocations(self) -> None:
         self._stage.show("get", "resourceclaims", "-o", _CLAIM_COLUMNS)
-
-    def _show_pods(self, workload: Workload) -> None:
-        self._stage.show("get", "pods", "-l", f"workload={workload.name}", "-o", POD_COLUMNS)
-
-    def _nodes(self, workload: Workload) -> list[str]:
-        """Return the node of each pod; "" for a pod that is not bound."""
-        return [pod["spec"].get("nodeName", "") for pod in self._items(f"workload={workload.name}")]
 
     def _claims(self, workload: Workload) -> list[Document]:
         owned = set(workload.pod_names)
@@ -175,10 +167,5 @@ _TO_TRY = f"""  kubectl get resourceclaims,resourceslices
   kubectl delete pod {TRAIN.pod_names[0]}               # its device becomes free
   kubectl explain resourceclaim.spec.devices.requests"""
 
-
-def main() -> int:
-    return perform("make demo-dra", __doc__, DeviceDemo, _TO_TRY)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(perform("make demo-dra", __doc__, DeviceDemo, _TO_TRY))

@@ -225,10 +225,5 @@ _TO_TRY = f"""  kubectl get {POD_GROUPS} -o wide    # with the reason in words
   kubectl describe bpg nightly              # conditions, counts and events
   kubectl explain bpg.spec"""
 
-
-def main() -> int:
-    return perform("make demo-gang", __doc__, GangDemo, _TO_TRY)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(perform("make demo-gang", __doc__, GangDemo, _TO_TRY))

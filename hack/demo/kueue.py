@@ -10,7 +10,6 @@ import sys
 from typing import Any
 
 from hack.controlplane.api_client import condition_of, status_of
-from hack.controlplane.controllers import start_kube_controller_manager
 from hack.controlplane.peers import start_kueue, start_leader_worker_set
 from hack.demo import manifests
 from hack.demo.stage import POD_COLUMNS, POD_GROUPS, ROOT, Demo, DemoFailed, perform
@@ -30,7 +29,11 @@ _CHECK_COLUMNS = (
 )
 _NODE_COLUMNS = r"custom-columns=NODE:.metadata.name,GPUS:.status.allocatable.nvidia\.com/gpu"
 _EVENT_COLUMNS = "custom-columns=REASON:.reason,WORKLOAD:.involvedObject.name,MESSAGE:.message"
-_OF_JOB, _OF_SET = "batch.kubernetes.io/job-name", "leaderworkerset.sigs.k8s.io/name"
+_OF_SET = "leaderworkerset.sigs.k8s.io/name=serve"
+
+
+def _of_job(name: str) -> str:
+    return f"batch.kubernetes.io/job-name={name}"
 
 
 def notebook(name: str) -> manifests.Document:
@@ -64,7 +67,7 @@ class KueueDemo(Demo):
     def _prepare(self) -> None:
         stage, screen = self._stage, self._screen
         screen.step("Kueue, the controller of LeaderWorkerSets, and Bayplan with its admission check")
-        start_kube_controller_manager(stage.plane)
+        stage.plane.start_kube_controller_manager()
         start_leader_worker_set(stage.plane)
         start_kueue(stage.plane)
         screen.show("kube-controller-manager, Kueue and the controller of LeaderWorkerSets are ready")
@@ -83,7 +86,7 @@ class KueueDemo(Demo):
         screen.step("Notebooks without a queue hold 5 GPUs of each node; Kueue alone admits a Job of which no pod fits")
         stage.create(manifests.as_list(map(notebook, NOTEBOOKS)))
         screen.show(f"{NODES} pods created, {NOTEBOOK_GPUS} GPUs each")
-        stage.until("the notebooks are bound", lambda: all(self._nodes(*NOTEBOOKS)))
+        stage.until("the notebooks are bound", self._notebooks_are_bound)
         stage.show("get", "pods", "-o", POD_COLUMNS)
         screen.show(
             f"{NODES * 3} GPUs are free, {NODES} times 3. A user writes only this Job, of 3 workers with 4 GPUs:"
@@ -95,12 +98,12 @@ class KueueDemo(Demo):
         in_other_queue = self._manifest("train").replace("team-a", "unchecked")
         screen.output(stage.plane.kubectl("apply", "-f", "-", input=in_other_queue))
         stage.until("Kueue has admitted the Job", lambda: self._admitted("train") == [True])
-        stage.until("its pods wait", lambda: len(self._pods(_OF_JOB, "train")) == 3)
+        stage.until("its pods wait", lambda: len(self._items(_of_job("train"))) == 3)
         stage.show("get", _WORKLOADS)
         stage.until("the gang was attempted", self._is_unschedulable)
         stage.show("get", POD_GROUPS)
-        self._show_pods(_OF_JOB, "train")
-        if any(self._nodes_of(_OF_JOB, "train")):
+        self._show_pods(_of_job("train"))
+        if any(self._nodes(_of_job("train")).values()):
             raise DemoFailed("no worker should be bound")
         screen.show("admitted, with 12 GPUs of quota, and no pod has a node")
         self._delete("job", "train")
@@ -117,10 +120,10 @@ class KueueDemo(Demo):
         self._show_checks("2 of the 3 members")
         screen.show("a second notebook ends:")
         self._delete("pod", NOTEBOOKS[1])
-        self._until_bound(_OF_JOB, "train", 3)
+        self._until_bound(_of_job("train"), 3)
         stage.show("get", _WORKLOADS)
         stage.show("get", POD_GROUPS)
-        self._show_pods(_OF_JOB, "train")
+        self._show_pods(_of_job("train"))
 
     def _preemption(self) -> None:
         stage, screen = self._stage, self._screen
@@ -128,15 +131,15 @@ class KueueDemo(Demo):
         for name in NOTEBOOKS[2:]:
             self._delete("pod", name)
         self._apply("kueue/sweep")
-        self._until_bound(_OF_JOB, "sweep", 4)
+        self._until_bound(_of_job("sweep"), 4)
         stage.show("get", _WORKLOADS)
         screen.show("28 of 32 GPUs run Jobs of team A, whose quota is 16. Team B submits 2 workers with 8 GPUs each:")
         self._apply("kueue/tune")
-        self._until_bound(_OF_JOB, "tune", 2)
-        stage.until("the Job of team A is suspended", lambda: not self._pods(_OF_JOB, "sweep"))
+        self._until_bound(_of_job("tune"), 2)
+        stage.until("the Job of team A is suspended", lambda: not self._items(_of_job("sweep")))
         stage.show("get", _WORKLOADS)
-        self._show_pods(_OF_JOB, "tune")
-        if any(pod["spec"].get("nodeName") for pod in self._pods(_OF_JOB, "sweep")):
+        self._show_pods(_of_job("tune"))
+        if any(self._nodes(_of_job("sweep")).values()):
             raise DemoFailed("the preempted gang should have no pod")
         preempted = ("events", "--field-selector", "reason=Preempted")
         stage.until("Kueue has an event of it", lambda: bool(stage.get(*preempted)["items"]))
@@ -152,14 +155,14 @@ class KueueDemo(Demo):
         needed = self._needed()
         screen.show("the operator answers, and nothing was created. It starts with one replica:")
         self._apply("kueue/serve")
-        self._until_bound(_OF_SET, "serve", 2)
-        self._show_pods(_OF_SET, "serve")
+        self._until_bound(_OF_SET, 2)
+        self._show_pods(_OF_SET)
         screen.show("it is scaled up, one replica after the other:")
         stage.show("scale", "leaderworkerset", "serve", "--replicas=2")
-        self._until_bound(_OF_SET, "serve", 4)
+        self._until_bound(_OF_SET, 4)
         stage.show("scale", "leaderworkerset", "serve", f"--replicas={REPLICAS}")
         self._show_checks("0 of 2 pods fit now")
-        self._show_pods(_OF_SET, "serve")
+        self._show_pods(_OF_SET)
         if sorted(self._bound_by_replica()) != [0, 2, 2]:
             raise DemoFailed(f"each replica should be bound as a whole, or not at all: {self._bound_by_replica()}")
         screen.show(
@@ -188,11 +191,11 @@ class KueueDemo(Demo):
                 self._show_checks("1 of the 2 members")
                 if sorted(self._bound_by_replica()) != [0, 2, 2]:
                     raise DemoFailed("one new node should not be enough")
-        self._until_bound(_OF_SET, "serve", 2 * REPLICAS)
+        self._until_bound(_OF_SET, 2 * REPLICAS)
         stage.show("get", "nodes", "-o", _NODE_COLUMNS)
         stage.show("get", _WORKLOADS)
         stage.show("get", POD_GROUPS)
-        self._show_pods(_OF_SET, "serve")
+        self._show_pods(_OF_SET)
 
     # -- actions and reads --------------------------------------------------------------------------------------------
 
@@ -203,7 +206,7 @@ class KueueDemo(Demo):
         self._stage.show("delete", kind, name)
         if kind == "job":
             self._stage.until(
-                f"what {name} owned is gone", lambda: not self._pods(_OF_JOB, name) and not self._workloads(name)
+                f"what {name} owned is gone", lambda: not self._items(_of_job(name)) and not self._workloads(name)
             )
 
     def _show_checks(self, text: str) -> None:
@@ -219,21 +222,14 @@ class KueueDemo(Demo):
         self._screen.command("kubectl", *words)
         self._screen.output(shown)
 
-    def _show_pods(self, label: str, name: str) -> None:
-        self._stage.show("get", "pods", "-l", f"{label}={name}", "-o", POD_COLUMNS)
+    def _until_bound(self, selector: str, count: int) -> None:
+        _, _, name = selector.partition("=")
+        self._stage.until(
+            f"{count} pods of {name} are bound", lambda: sum(map(bool, self._nodes(selector).values())) == count
+        )
 
-    def _until_bound(self, label: str, name: str, count: int) -> None:
-        self._stage.until(f"{count} pods of {name} are bound",
-                          lambda: len([each for each in self._nodes_of(label, name) if each]) == count)  # fmt: skip
-
-    def _pods(self, label: str, name: str) -> list[dict[str, Any]]:
-        return self._items(f"{label}={name}")
-
-    def _nodes_of(self, label: str, name: str) -> list[str]:
-        return [pod["spec"].get("nodeName", "") for pod in self._pods(label, name)]
-
-    def _nodes(self, *pods: str) -> list[str]:
-        return [self._stage.get("pod", name)["spec"].get("nodeName", "") for name in pods]
+    def _notebooks_are_bound(self) -> bool:
+        return all(self._stage.get("pod", name)["spec"].get("nodeName") for name in NOTEBOOKS)
 
     def _is_unschedulable(self) -> bool:
         groups = self._stage.get(POD_GROUPS)["items"]
@@ -243,7 +239,7 @@ class KueueDemo(Demo):
     def _bound_by_replica(self) -> list[int]:
         """Return the number of bound pods of each replica."""
         label = "leaderworkerset.sigs.k8s.io/group-index"
-        pods = self._pods(_OF_SET, "serve")
+        pods = self._items(_OF_SET)
         replicas = sorted({pod["metadata"]["labels"][label] for pod in pods})
         bound = [pod["metadata"]["labels"][label] for pod in pods if pod["spec"].get("nodeName")]
         return [bound.count(each) for each in replicas]
@@ -262,10 +258,5 @@ _TO_TRY = f"""  kubectl get {_WORKLOADS},{POD_GROUPS}
   bayplan fit -f examples/kueue/sweep.yaml --offline
   kubectl get {_WORKLOADS} -o yaml    # status.admissionChecks"""
 
-
-def main() -> int:
-    return perform("make demo-kueue", __doc__, KueueDemo, _TO_TRY)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(perform("make demo-kueue", __doc__, KueueDemo, _TO_TRY))

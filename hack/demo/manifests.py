@@ -207,6 +207,10 @@ class Workload:
         return [f"{self.name}-{number}" for number in range(self.pods)]
 
     @property
+    def selector(self) -> str:
+        return f"workload={self.name}"
+
+    @property
     def documents(self) -> list[Document]:
         """Return the claim or template, the PodGroup of a gang, and the pods."""
         spec = {"devices": {"requests": [self.request]}}

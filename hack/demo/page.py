@@ -92,10 +92,5 @@ _TO_TRY = f"""  kubectl get pods,bpg
   kubectl get schedulerprofiles -o wide
   kubectl delete pods -l job={RUNNING.name}      # the gang that waits has room; the page shows it within seconds"""
 
-
-def main() -> int:
-    return perform("make demo PAGE=1", __doc__, PageDemo, _TO_TRY)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(perform("make demo PAGE=1", __doc__, PageDemo, _TO_TRY))

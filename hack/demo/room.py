@@ -7,9 +7,9 @@ The page shows the plan and the reservation. kube-controller-manager replaces po
 """
 
 import sys
+from collections import Counter
 
 from hack.controlplane.api_client import condition_of, status_of
-from hack.controlplane.controllers import start_kube_controller_manager
 from hack.demo import manifests
 from hack.demo.manifests import Model, Workload
 from hack.demo.stage import POD_COLUMNS, POD_GROUPS, ROOT, Demo, DemoFailed, perform
@@ -60,7 +60,7 @@ class RoomDemo(Demo):
         stage, screen = self._stage, self._screen
         screen.step("Start the operator and kube-controller-manager; create nodes with 8 GPUs each")
         stage.start_operator("--feature-gates=NodeReservation=true,RebalancePlan=true", "--serve-page")
-        start_kube_controller_manager(stage.plane)
+        stage.plane.start_kube_controller_manager()
         screen.show("kube-controller-manager is ready: it replaces pods of Deployments and Jobs")
         stage.create(manifests.gpu_nodes(NODES))
         self._apply("profiles/pack")
@@ -77,7 +77,7 @@ class RoomDemo(Demo):
             stage.plane.kubectl("scale", "deployment", "serve", f"--replicas={count}")
             stage.until("a replica is gone", lambda: len(self._items("app=serve")) == count)  # noqa: B023 - called at once
         stage.until("the budget counts them", lambda: self._status("pdb", "serve").get("disruptionsAllowed") == 1)
-        self._show_pods("serve")
+        self._show_app("serve")
         by_node = self._by_node("serve")
         if sorted(by_node.values()) != [LEFT // NODES] * NODES:
             raise DemoFailed(f"the replicas should be spread over all nodes: {by_node}")
@@ -111,8 +111,8 @@ class RoomDemo(Demo):
         stage.show("get", _PLANS, PLAN, "-o", _MOVES)
         stage.until("the gang runs", lambda: len(self._running("train")) == 2)
         stage.show("get", POD_GROUPS)
-        self._show_pods("serve")
-        self._show_pods("train")
+        self._show_app("serve")
+        self._show_app("train")
         if len(before - set(self._running("serve"))) != len(moves) or self._phase() != "Completed":
             raise DemoFailed(f"the pods of {len(moves)} moves should be replaced, and no others")
         return len(moves)
@@ -128,7 +128,7 @@ class RoomDemo(Demo):
         stage.until(
             "its replacement runs", lambda: self._worker()[0] not in ("", lost) and len(self._running("train")) == 2
         )
-        stage.show("get", "pods", "-l", "app=train", "-o", _GPU_COLUMNS)
+        self._show_pods("app=train", columns=_GPU_COLUMNS)
         stage.show("get", "events", "--field-selector", "involvedObject.kind=PodGroup", "-o", _EVENT_COLUMNS)
         if self._worker()[1] != node or len(self._waiting("serve")) != WAITING:
             raise DemoFailed(f"the replacement of {lost} should run on {node}, and the replicas wait")
@@ -151,7 +151,7 @@ class RoomDemo(Demo):
         screen.show("By default preemption frees no devices, as in kube-scheduler. The profile allows it:")
         stage.show("patch", "schedulerprofile", manifests.PACKING, "--type=merge", "-p", _FREES_DEVICES)
         stage.until("the urgent pod runs", lambda: bool(self._running(URGENT.name, "workload")))
-        stage.show("get", "pods", "-l", "workload", "-o", f"{POD_COLUMNS},PRIORITY:.spec.priority")
+        self._show_pods("workload", columns=f"{POD_COLUMNS},PRIORITY:.spec.priority")
         stage.show("get", "resourceclaims", "-o", _CLAIM_COLUMNS)
         stage.show("get", "events", "--field-selector", "reason=Preempted", "-o", _EVENT_COLUMNS)
         if len(self._running(HOLDERS.name, "workload")) != HOLDERS.pods - 1:
@@ -172,8 +172,8 @@ class RoomDemo(Demo):
 
     # -- actions and reads --------------------------------------------------------------------------------------------
 
-    def _show_pods(self, app: str) -> None:
-        self._stage.show("get", "pods", "-l", f"app={app}", "--sort-by=.spec.nodeName", "-o", _GPU_COLUMNS)
+    def _show_app(self, app: str) -> None:
+        self._show_pods(f"app={app}", "--sort-by=.spec.nodeName", columns=_GPU_COLUMNS)
 
     def _running(self, name: str, label: str = "app") -> list[str]:
         return [
@@ -184,11 +184,9 @@ class RoomDemo(Demo):
 
     def _waiting(self, app: str) -> list[str]:
         found = self._items(f"app={app}")
-        return [each["metadata"]["name"] for each in found if self._is_rejected(each)]
-
-    @staticmethod
-    def _is_rejected(pod: manifests.Document) -> bool:
-        return condition_of(pod, "PodScheduled").get("status") == "False"
+        return [
+            each["metadata"]["name"] for each in found if condition_of(each, "PodScheduled").get("status") == "False"
+        ]
 
     def _worker(self) -> tuple[str, str]:
         """Return the running worker of index 0 and its node; "" for none."""
@@ -201,24 +199,15 @@ class RoomDemo(Demo):
     def _phase(self) -> str:
         return str(self._status(_PLANS, PLAN).get("phase", ""))
 
-    def _by_node(self, app: str) -> dict[str, int]:
+    def _by_node(self, app: str) -> Counter[str]:
         """Return the number of bound pods on each node."""
-        found: dict[str, int] = {}
-        for each in self._items(f"app={app}"):
-            node = each["spec"].get("nodeName", "")
-            if node and "deletionTimestamp" not in each["metadata"]:
-                found[node] = found.get(node, 0) + 1
-        return found
+        left = [each for each in self._items(f"app={app}") if "deletionTimestamp" not in each["metadata"]]
+        return Counter(each["spec"]["nodeName"] for each in left if each["spec"].get("nodeName"))
 
 
 _TO_TRY = f"""  kubectl get {POD_GROUPS} -o wide
   bayplan rebalance --dry-run --consolidate
   kubectl scale deployment serve --replicas=4; bayplan rebalance --dry-run --consolidate"""
 
-
-def main() -> int:
-    return perform("make demo-room", __doc__, RoomDemo, _TO_TRY)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(perform("make demo-room", __doc__, RoomDemo, _TO_TRY))

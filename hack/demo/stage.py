@@ -6,11 +6,9 @@ A state that is not reached ends the demo with a non-zero exit code.
 import argparse
 import json
 import os
-import ssl
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,11 +23,9 @@ from hack.browser import Browser, MissingBrowser
 from hack.controlplane import binaries
 from hack.controlplane.api_client import ApiClient, condition_of, status_of
 from hack.controlplane.binaries import MissingBinary
-from hack.controlplane.commands import how_to_use
 from hack.controlplane.device_driver import DeviceDriver
-from hack.controlplane.installed_operator import InstalledOperator
-from hack.controlplane.launcher import ControlPlane, ControlPlaneError
-from hack.controlplane.probes import LOOPBACK, free_port
+from hack.controlplane.installed_operator import InstalledOperator, any_certificate, start_operator
+from hack.controlplane.launcher import ControlPlane, ControlPlaneError, how_to_use
 from hack.controlplane.servers import Options
 from hack.demo import manifests
 
@@ -68,6 +64,7 @@ POD_GROUPS = "podgroups.bayplan.dev"
 POD_COLUMNS = "custom-columns=POD:.metadata.name,STATUS:.status.phase,NODE:.spec.nodeName"
 RELEASE, NAMESPACE = "bayplan", "bayplan-system"
 _BAYPLAN = str(Path(sys.executable).parent / "bayplan")
+_NO_LOCAL_ADDRESS = ("--local-address", "")
 # The cluster reaches each awaited state and stays there, so the limit is for failures alone. It is far beyond what
 # a busy machine needs.
 _WAIT_SECONDS = 300.0
@@ -98,7 +95,8 @@ class Stage:
         """Install the CRDs and start the operator with some flags."""
         self.show("apply", "-f", str(ROOT / "crds"), shown="crds/")
         self.screen.command("bayplan", "run", *flags)
-        self._run_operator(self.plane.kubeconfig, ["run", *flags])
+        command = [_BAYPLAN, "run", *flags]
+        _, self.server = start_operator(self.plane, self.plane.kubeconfig, command, _NO_LOCAL_ADDRESS)
         self.screen.show("ready: watching profiles, nodes and pods")
 
     def install(self, *flags: str) -> None:
@@ -124,21 +122,10 @@ class Stage:
             raise DemoFailed(f"helm install failed: {outcome.stderr.strip()}")
         self.screen.output(outcome.stdout[outcome.stdout.index("NOTES:") :], limit=8)
         self.show("get", "deployment,poddisruptionbudget,serviceaccount,role", "--namespace", NAMESPACE)
-        installed = InstalledOperator(self.plane, NAMESPACE, RELEASE)
-        account = installed.account()
-        account.wait_until_granted()
-        kubeconfig = account.write_kubeconfig(self.plane.state_dir / "operator-kubeconfig")
-        directory = self.plane.state_dir / "operator"
-        directory.mkdir()
         self.screen.show("there is no kubelet: the demo runs the command of the Deployment with its service account")
-        self._run_operator(kubeconfig, installed.arguments(directory))
+        installed = InstalledOperator(self.plane, NAMESPACE, RELEASE)
+        _, self.server = installed.start([_BAYPLAN], self.plane.state_dir / "operator", _NO_LOCAL_ADDRESS)
         self.screen.show("ready: watching profiles, nodes and pods")
-
-    def _run_operator(self, kubeconfig: Path, arguments: Sequence[str]) -> None:
-        port = free_port()
-        flags = ["--kubeconfig", str(kubeconfig), "--serve-address", f"{LOOPBACK}:{port}", "--local-address", ""]
-        self.plane.start_program("bayplan", [_BAYPLAN, *arguments, *flags], lambda: bool(served_by(port)))
-        self.server = served_by(port)
 
     def bayplan(self, *arguments: str, limit: int = 0, unshown: Sequence[str] = (), codes: Sequence[int] = (0,)) -> str:
         """Run `bayplan` as the administrator, print the command and its output, and return the output."""
@@ -190,7 +177,7 @@ class Stage:
     def fetch(self, path: str) -> bytes:
         """Return what the operator's server sends for a path."""
         request = urllib.request.Request(f"{self.server}{path}")  # noqa: S310 - the server of the demo's operator
-        with urllib.request.urlopen(request, timeout=_WAIT_SECONDS, context=_any_certificate()) as answer:  # noqa: S310
+        with urllib.request.urlopen(request, timeout=_WAIT_SECONDS, context=any_certificate()) as answer:  # noqa: S310
             body: bytes = answer.read()
             return body
 
@@ -249,6 +236,14 @@ class Demo(ABC):
         items: list[dict[str, Any]] = self._stage.get("pods", "-l", selector)["items"]
         return items
 
+    def _nodes(self, selector: str, prefix: str = "") -> dict[str, str]:
+        """Return the node of each pod whose name has a prefix, by the pod's name; "" for a pod that is not bound."""
+        nodes = {each["metadata"]["name"]: each["spec"].get("nodeName", "") for each in self._items(selector)}
+        return {name: node for name, node in nodes.items() if name.startswith(prefix)}
+
+    def _show_pods(self, selector: str, *flags: str, columns: str = POD_COLUMNS) -> None:
+        self._stage.show("get", "pods", "-l", selector, *flags, "-o", columns)
+
     def _status(self, kind: str, name: str) -> dict[str, Any]:
         status: dict[str, Any] = status_of(self._stage.get(kind, name))
         return status
@@ -295,23 +290,3 @@ def _start_kwok(plane: ControlPlane, screen: Screen) -> bool:
         screen.show(f"without kwok pods are bound but do not run: {missing}")
         return False
     return True
-
-
-def served_by(port: int) -> str:
-    """Return the URL of the operator's server; "" before it is ready."""
-    context = _any_certificate()
-    for server in (f"https://{LOOPBACK}:{port}", f"http://{LOOPBACK}:{port}"):
-        try:
-            with urllib.request.urlopen(f"{server}/readyz", timeout=1, context=context) as answer:  # noqa: S310 - see above
-                if answer.status == 200:
-                    return server
-        except (urllib.error.URLError, OSError):
-            continue
-    return ""
-
-
-def _any_certificate() -> ssl.SSLContext:
-    """Return a context for the operator's certificate, which is self-signed."""
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    return context

@@ -21,13 +21,13 @@ import yaml
 
 from hack.controlplane import binaries
 from hack.controlplane.binaries import MissingBinary
-from hack.controlplane.controllers import start_kube_controller_manager
 from hack.controlplane.installed_operator import InstalledOperator
 from hack.controlplane.launcher import ControlPlane, ControlPlaneError
-from hack.controlplane.probes import LOOPBACK, free_port, http_ok
+from hack.controlplane.probes import LOOPBACK, free_port
 from hack.controlplane.processes import Process
-from hack.controlplane.servers import STAGES, Layout, Options, kwok_args
-from hack.demo.stage import ROOT, DemoFailed, Screen, served_by
+from hack.controlplane.servers import STAGES, Options
+from hack.demo.stage import ROOT, DemoFailed, Screen
+from hack.release.locked_dependencies import uv_program
 from hack.release.previous_version import NoPreviousVersionError, previous_version
 
 RELEASE, NAMESPACE = "bayplan", "bayplan"
@@ -128,10 +128,8 @@ class Cluster:
         config = self._directory / "forwards.yaml"
         config.write_text(yaml.safe_dump(forwards))
         port = free_port()
-        kwok = str(binaries.resolve(["kwok"])["kwok"])
-        command = [kwok, *kwok_args(Layout(self.plane.state_dir), (STAGES, config), port)]
-        self.plane.start_program("kwok", command, lambda: http_ok(port, "/readyz"))
-        start_kube_controller_manager(self.plane)
+        self.plane.start_kwok((STAGES, config), port)
+        self.plane.start_kube_controller_manager()
         self.plane.start_kube_scheduler()
         self.plane.kubectl("apply", "--filename", str(ROOT / "examples" / "quick-start" / "nodes.yaml"))
         status = {
@@ -148,20 +146,11 @@ class Cluster:
         if self._process is not None:
             self._process.stop()
         self._started += 1
-        directory = self._directory / f"operator-{self._started}"
-        directory.mkdir()
-        installed = InstalledOperator(self.plane, NAMESPACE, RELEASE)
-        account = installed.account()
-        account.wait_until_granted()
-        kubeconfig = account.write_kubeconfig(directory / "kubeconfig")
-        port = free_port()
-        flags = ["--kubeconfig", str(kubeconfig), "--serve-address", f"{LOOPBACK}:{port}"]
-        flags += ["--local-address", f"{LOOPBACK}:{self._port}"]
-        self._process = self.plane.start_program(
-            "bayplan",
-            [*version.command, *installed.arguments(directory), *flags],
-            lambda: bool(served_by(port)),
-            env={"PYTHONPATH": version.python_path} if version.python_path else None,
+        self._process, _ = InstalledOperator(self.plane, NAMESPACE, RELEASE).start(
+            version.command,
+            self._directory / f"operator-{self._started}",
+            ("--local-address", f"{LOOPBACK}:{self._port}"),
+            {"PYTHONPATH": version.python_path} if version.python_path else None,
         )
 
 
@@ -197,8 +186,7 @@ class Transcript:
 
     def _install_wheel(self) -> Version:
         self._screen.step("A wheel in an empty environment, and a simulation without a cluster")
-        uv = next((each for each in (ROOT / ".uv" / "bin" / "uv",) if each.exists()), Path("uv"))
-        (self._programs / "uv").symlink_to(uv)
+        (self._programs / "uv").symlink_to(uv_program())
         names = {f"{self._directory}/": "", str(ROOT) + "/": ""}
         terminal = Terminal(self._screen, [self._programs, self._directory / "venv" / "bin"], names)
         terminal.run(f"uv build --quiet --wheel --out-dir {self._directory}/dist")

@@ -10,10 +10,15 @@ from pathlib import Path
 
 from bayplan.resources.crd_generation import RESOURCES, have_drifted, write_files
 
-from hack.docs.chart_values import chart_readme
-from hack.docs.command_reference import command_page
-from hack.docs.llms_index import llms_index
-from hack.docs.reference_pages import alert_page, plugin_page, resource_page, settings_page
+from hack.docs.reference_pages import (
+    alert_page,
+    chart_readme,
+    command_page,
+    llms_index,
+    plugin_page,
+    resource_page,
+    settings_page,
+)
 
 REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference"
 CHART = "../../charts/bayplan/README.md"

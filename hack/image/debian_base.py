@@ -61,10 +61,7 @@ def base_name() -> str:
 
 
 def base_archive(cache: Path) -> Path:
-    """Build the base unless it is cached.
-
-    Returns:
-        A tar archive of its file system.
+    """Return a tar archive of the base's file system, which is built unless it is cached.
 
     Raises:
         ImageError: debootstrap is missing, the caller is not root, or it failed.

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from hack.controlplane.binaries import user_cache
+
 NAMES = ("docker", "podman", "buildah")
 """In order of preference."""
 
@@ -73,11 +75,7 @@ class Engine:
         return outcome
 
     def build_command(self, *, cached: bool) -> list[str]:
-        """The first words of a build.
-
-        Args:
-            cached: Start from layers of earlier builds.
-        """
+        """Return the first words of a build, which starts from layers of earlier builds if it is *cached*."""
         again = [] if cached else ["--no-cache"]
         if self.name == "docker":
             return ["build", *again]
@@ -121,10 +119,9 @@ def discard(engine: Engine) -> None:
 
 
 def choose(name: str | None = None, storage: Path | None = None) -> Engine:
-    """Find an engine.
+    """Find the requested engine; by default the first installed of `NAMES`.
 
     Args:
-        name: The requested one; the first installed of `NAMES` by default.
         storage: Storage of podman and buildah; a directory of the per-user cache by default.
 
     Raises:
@@ -143,8 +140,7 @@ def choose(name: str | None = None, storage: Path | None = None) -> Engine:
 
 def cache_dir() -> Path:
     """Return the cache of bases and layers: `$XDG_CACHE_HOME/bayplan/image`, or below ``~/.cache``."""
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "bayplan" / "image"
+    return user_cache() / "image"
 
 
 def _daemon_answers(program: str) -> bool:
@@ -157,11 +153,7 @@ def _daemon_answers(program: str) -> bool:
 
 
 def _storage_flags(program: str, given: Path | None) -> tuple[tuple[str, ...], bool]:
-    """Return the flags for a storage, with overlay if it works, otherwise with plain copies.
-
-    Returns:
-        The flags, and whether layers are shared.
-    """
+    """Return flags for a storage with overlay, or with copies if that does not work; and whether layers are shared."""
     storage = given or cache_dir() / "storage"
     for driver in ("overlay", "vfs"):
         root = storage / driver

@@ -127,10 +127,7 @@ def pinned_base() -> str:
 
 
 def choose_base(engine: Engine) -> str:
-    """Return the base image to build on; build one if no registry can be reached.
-
-    Returns:
-        `BASE_IMAGE` of the environment; else the registry's; else one built from Debian's packages.
+    """Return `BASE_IMAGE` of the environment, else the pinned base if its registry is reached, else one that is built.
 
     Raises:
         ImageError: There is no registry, and no base can be built.

@@ -179,11 +179,7 @@ def _files(top: Path, left_out: frozenset[str]) -> Iterator[Path]:
 
 
 def _copy(path: Path, root: Path) -> list[Path]:
-    """Copy a file to the same place below another root; for a link, copy its target as well.
-
-    Returns:
-        The copied files, by their path in the build.
-    """
+    """Copy a file to the same place below another root, with the target of a link; return their paths in the build."""
     copied = []
     for step in _chain(path):
         place = Path(os.path.realpath(step.parent)) / step.name

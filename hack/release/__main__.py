@@ -6,14 +6,11 @@ Every file but the image is built from the commit alone: a second build gives th
 from __future__ import annotations
 
 import argparse
-import gzip
-import io
 import os
 import platform
 import shutil
 import subprocess
 import sys
-import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -23,8 +20,14 @@ from hack.image.engines import ImageError
 from hack.image.image_build import Provenance, pinned_base, provenance, read_archive
 from hack.release import krew_plugin, manifests, statements
 from hack.release.bills_of_materials import as_text, cyclonedx, spdx
-from hack.release.chart_package import packaged, write_oci_layout
-from hack.release.locked_dependencies import ReleaseError, dependencies, exported_bill, license_texts
+from hack.release.chart_package import archived, packaged, write_oci_layout
+from hack.release.locked_dependencies import (
+    ReleaseError,
+    dependencies,
+    exported_bill,
+    license_texts,
+    uv_program,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -125,8 +128,7 @@ def build_distributions(origin: Provenance, directory: Path) -> None:
     Raises:
         ReleaseError: The build fails.
     """
-    local = ROOT / ".uv" / "bin" / "uv"
-    command = [shutil.which("uv") or str(local), "build", "--quiet", f"--out-dir={directory}"]
+    command = [uv_program(), "build", "--quiet", f"--out-dir={directory}"]
     environment = {
         **os.environ,
         "SOURCE_DATE_EPOCH": str(origin.epoch),
@@ -185,15 +187,7 @@ def _read(directory: Path) -> dict[str, bytes]:
 
 
 def _pack(archive: Path, files: Mapping[str, bytes], origin: Provenance) -> None:
-    """Write files as a gzip-compressed archive with fixed order, owners and times; scripts are executable."""
-    content = io.BytesIO()
-    with tarfile.open(fileobj=content, mode="w", format=tarfile.USTAR_FORMAT) as packed:
-        for name in sorted(files):
-            entry = tarfile.TarInfo(name)
-            entry.size, entry.mtime = len(files[name]), origin.epoch
-            entry.mode = 0o755 if files[name].startswith(b"#!") else 0o644
-            packed.addfile(entry, io.BytesIO(files[name]))
-    archive.write_bytes(gzip.compress(content.getvalue(), mtime=origin.epoch))
+    archive.write_bytes(archived(dict(sorted(files.items())), origin))
 
 
 def _tag() -> str:

@@ -10,7 +10,8 @@ import hashlib
 import io
 import json
 import tarfile
-from pathlib import Path, PurePosixPath
+from collections.abc import Mapping
+from pathlib import Path
 
 import yaml
 
@@ -25,15 +26,21 @@ _IGNORED = (".bak", ".orig", ".swp", ".tgz", ".tmp", "~")
 
 
 def packaged(origin: Provenance) -> bytes:
-    """Return the chart with the version of the package, as a gzip-compressed archive that Helm reads."""
-    archive = io.BytesIO()
-    with tarfile.open(fileobj=archive, mode="w", format=tarfile.USTAR_FORMAT) as files:
-        for path in _files(CHART):
-            content = path.read_bytes() if path.name != "Chart.yaml" else chart_metadata(origin).encode()
-            entry = tarfile.TarInfo(str(PurePosixPath("bayplan") / path.relative_to(CHART).as_posix()))
-            entry.size, entry.mode, entry.mtime = len(content), 0o644, origin.epoch
-            files.addfile(entry, io.BytesIO(content))
-    return gzip.compress(archive.getvalue(), mtime=origin.epoch)
+    """Return the chart with the version of the package, as an archive that Helm reads."""
+    files = {f"bayplan/{path.relative_to(CHART).as_posix()}": path.read_bytes() for path in _files(CHART)}
+    return archived({**files, "bayplan/Chart.yaml": chart_metadata(origin).encode()}, origin)
+
+
+def archived(files: Mapping[str, bytes], origin: Provenance) -> bytes:
+    """Return files as a gzip-compressed archive with fixed order, owners and times; scripts are executable."""
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w", format=tarfile.USTAR_FORMAT) as packed:
+        for name, text in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mtime = len(text), origin.epoch
+            entry.mode = 0o755 if text.startswith(b"#!") else 0o644
+            packed.addfile(entry, io.BytesIO(text))
+    return gzip.compress(content.getvalue(), mtime=origin.epoch)
 
 
 def chart_metadata(origin: Provenance) -> str:

@@ -49,15 +49,18 @@ class Dependency:
         return f"pkg:pypi/{self.name}@{self.version}"
 
 
+def uv_program() -> str:
+    """Return the uv on PATH, or the one that `make install` puts into the checkout."""
+    return shutil.which("uv") or str(ROOT / ".uv" / "bin" / "uv")
+
+
 def exported_bill() -> Document:
     """Return uv's CycloneDX document of the lock, whose serial number and time differ each time.
 
     Raises:
         ReleaseError: uv fails.
     """
-    local = ROOT / ".uv" / "bin" / "uv"
-    uv = shutil.which("uv") or str(local)
-    command = [uv, "export", "--frozen", "--no-default-groups", "--format=cyclonedx1.5", "--quiet"]
+    command = [uv_program(), "export", "--frozen", "--no-default-groups", "--format=cyclonedx1.5", "--quiet"]
     command += ["--preview-features=sbom-export"]
     answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if answer.returncode != 0:

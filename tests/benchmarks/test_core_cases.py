@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.device_preemption import CASES as PREEMPTION_CASES
-from benchmarks.device_preemption import DEVICES, measure
+from benchmarks.core_drain import Size, measure
+from benchmarks.device_workloads import CORE_DEVICE_WORKLOADS
 from benchmarks.gang_core import CASES as GANG_CASES
 from benchmarks.gang_core import Case, decide
-from benchmarks.workloads import Workload
+from benchmarks.workloads import WORKLOADS, Workload
 from tests.support.tables import table
 
 
@@ -21,12 +21,15 @@ async def test_a_case_has_its_decision(case: Case) -> None:
     assert decision.wall_seconds > 0
 
 
+PREEMPTING = [each for each in (*WORKLOADS, *CORE_DEVICE_WORKLOADS) if each.preempts]
+
+
 @table(
-    "case, victims",
-    *((each.name, each, victims) for each, victims in zip(PREEMPTION_CASES, (1, 1, DEVICES), strict=True)),
+    "workload, victims",
+    *((each.name, each, victims) for each, victims in zip(PREEMPTING, (1, 1, 4), strict=True)),
 )
-async def test_each_preemptor_evicts_no_more_than_it_needs(case: Workload, victims: int) -> None:
+async def test_each_preemptor_evicts_no_more_than_it_needs(workload: Workload, victims: int) -> None:
     """All preemptors are bound, and each evicts as many pods as hold what it needs."""
-    found = await measure(case, 6, 4, 1)
-    assert found.victims == victims * found.pods
-    assert found.decided_ms > 0
+    found = await measure(workload, Size(6, 5))
+    assert (found.bound, found.victims) == (5, victims * 5)
+    assert found.decided_us > 0

@@ -14,7 +14,7 @@ from benchmarks import device_hardware as hardware
 from benchmarks.core_drain import Size, measure
 from benchmarks.device_hardware import Objects
 from benchmarks.device_workloads import DEVICE_WORKLOADS, IN_FLIGHT, STEADY_DEVICE_WORKLOADS
-from benchmarks.pod_turnover import PodTurnover
+from benchmarks.end_to_end_drain import PodTurnover
 from benchmarks.workloads import PODS_PATH, Document, Workload
 from tests.support.fake_api import FakeApi, Response
 

@@ -11,10 +11,19 @@ from pathlib import Path
 import pytest
 from bayplan_example_plugins.gpu_shares.args import TypicalPod
 
-from benchmarks.packing.__main__ import main
-from benchmarks.packing.arrivals import in_order, sampled, typical_pods
-from benchmarks.packing.profiles import PROFILES
-from benchmarks.packing.trace import NODES_FILE, PODS_FILE, Trace, TraceError, TraceNode, TracePod, read_trace
+from benchmarks.packing.__main__ import PROFILES, main
+from benchmarks.packing.trace import (
+    NODES_FILE,
+    PODS_FILE,
+    Trace,
+    TraceError,
+    TraceNode,
+    TracePod,
+    in_order,
+    read_trace,
+    sampled,
+    typical_pods,
+)
 from tests.support.tables import table
 
 NODE = {"sn": "node-0", "cpu_milli": "32000", "memory_mib": "65536", "gpu": "2", "model": "A"}

@@ -18,8 +18,8 @@ from benchmarks.end_to_end_drain import Drain
 from benchmarks.gangs import summary as gangs_summary
 from benchmarks.gangs import wrong
 from benchmarks.gangs_drain import GangBacklog, GangDrain
-from benchmarks.harness import ResultLines, UnreadableResultsError
-from benchmarks.latency import Latency, percentile
+from benchmarks.harness import ResultLines, UnreadableResultsError, percentile
+from benchmarks.latency import Latency
 from benchmarks.latency import summary as latency_summary
 from benchmarks.startup import longest_gap
 from benchmarks.workloads import Workload, workload_named

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.server_load import busy_seconds, difference, requests_of
+from benchmarks.end_to_end_drain import busy_seconds, difference, requests_of
 from benchmarks.soak import Sample, read_trouble, rss_slope
 from tests.support.tables import table
 

@@ -81,12 +81,7 @@ class Release:
 
     def operator(self, directory: Path) -> OperatorProcess:
         """Return the operator of the Deployment under its service account; its files are written to *directory*."""
-        directory.mkdir()
-        installed = InstalledOperator(self.plane, _NAMESPACE, "bayplan")
-        account = installed.account()
-        account.wait_until_granted()
-        kubeconfig = account.write_kubeconfig(directory / "kubeconfig")
-        command, *flags = installed.arguments(directory)
+        kubeconfig, (command, *flags) = InstalledOperator(self.plane, _NAMESPACE, "bayplan").prepared(directory)
         assert command == "run"
         return OperatorProcess(kubeconfig, directory / "operator.log", flags, secure=True)
 

@@ -127,12 +127,7 @@ class Rollout:
     def _start(self, sources: Path) -> OperatorProcess:
         self.started += 1
         directory = self.directory / f"replica-{self.started}"
-        directory.mkdir()
-        installed = InstalledOperator(self.plane, _NAMESPACE, "bayplan")
-        account = installed.account()
-        account.wait_until_granted()
-        kubeconfig = account.write_kubeconfig(directory / "kubeconfig")
-        _, *flags = installed.arguments(directory)
+        kubeconfig, (_, *flags) = InstalledOperator(self.plane, _NAMESPACE, "bayplan").prepared(directory)
         process = OperatorProcess(kubeconfig, directory / "operator.log", flags, secure=True, sources=sources)
         self.stack.enter_context(process)
         process.start()

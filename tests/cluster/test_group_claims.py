@@ -7,7 +7,6 @@ from functools import partial
 import pytest
 
 from hack.controlplane.api_client import status_of
-from hack.controlplane.controllers import start_kube_controller_manager
 from hack.controlplane.device_driver import devices_of
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.native_groups import NATIVE_GROUPS
@@ -23,7 +22,8 @@ OPERATOR_FLAGS = ("--feature-gates=DRAWorkloadResourceClaims=true",)
 plane = own_plane(
     ControlPlane.start_kwok,
     partial(
-        start_kube_controller_manager, flags=["--feature-gates=GenericWorkload=true,DRAWorkloadResourceClaims=true"]
+        ControlPlane.start_kube_controller_manager,
+        extra_args=["--feature-gates=GenericWorkload=true,DRAWorkloadResourceClaims=true"],
     ),
     options=GROUPS.options,
 )

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from hack.controlplane.controllers import start_kube_controller_manager
 from hack.controlplane.launcher import ControlPlane
 
 pytestmark = [pytest.mark.cluster, pytest.mark.kwok, pytest.mark.controllers]
@@ -20,7 +19,7 @@ def plane() -> Iterator[ControlPlane]:
     """Start a control plane with kwok, the controllers and one node."""
     with ControlPlane() as plane:
         plane.start_kwok()
-        start_kube_controller_manager(plane)
+        plane.start_kube_controller_manager()
         amounts = {"cpu": "4", "memory": "8Gi", "pods": "110"}
         apply(plane, "default", "Node", NODE, status={"capacity": amounts, "allocatable": amounts})
         plane.kubectl("wait", f"node/{NODE}", "--for=condition=Ready", "--timeout=60s")

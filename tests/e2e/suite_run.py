@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from hack.controlplane.binaries import resolve
-from hack.controlplane.controllers import start_kube_controller_manager
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.probes import free_port
 from hack.controlplane.schedulers import BAYPLAN, start_bayplan, start_kube_scheduler
@@ -52,7 +51,7 @@ def run_suite(scheduler: str, directory: Path, arguments: Sequence[str] = ()) ->
     suite = resolve(["e2e"])["e2e"]
     with ControlPlane() as plane, log.open("wb") as sink:
         plane.start_kwok()
-        start_kube_controller_manager(plane)
+        plane.start_kube_controller_manager()
         for number in range(NODES):
             plane.kubectl("create", "--filename=-", input=json.dumps(_node(number)))
         if scheduler == BAYPLAN:

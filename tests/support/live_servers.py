@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from hack.controlplane.controllers import start_kube_controller_manager
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.schedulers import await_definitions, install_crds
 from hack.controlplane.servers import Options
@@ -21,7 +20,7 @@ from tests.support.namespaces import new_namespace
 from tests.support.operator_process import OperatorProcess
 
 Step = Callable[[ControlPlane], object]
-CONTROLLERS: tuple[Step, ...] = (ControlPlane.start_kwok, start_kube_controller_manager)
+CONTROLLERS: tuple[Step, ...] = (ControlPlane.start_kwok, ControlPlane.start_kube_controller_manager)
 """Steps of a control plane whose pods run and end, and whose workloads have pods."""
 SCHEDULER_PLUGINS_GROUPS = Path(__file__).with_name("scheduler-plugins-podgroups.yaml")
 VOLCANO_GROUPS = Path(__file__).with_name("volcano-podgroups.yaml")
