@@ -514,7 +514,11 @@ class DynamicResources(
         if attempt is None or not attempt.claims:
             return
         attempt.drop_consumers()
-        devices, binder = self.handle.nodes.devices, None if is_task_cancelled() else self._binder()
+        devices, binder = self.handle.nodes.devices, self._binder()
+        if binder is not None:
+            binder.end_writes(attempt)
+        if is_task_cancelled():
+            binder = None
         for index, claim in enumerate(attempt.claims):
             is_extended = attempt.extended_claim is not None and index == len(attempt.claims) - 1
             uid = attempt.extended_claim.metadata.uid if is_extended and attempt.extended_claim else claim.metadata.uid

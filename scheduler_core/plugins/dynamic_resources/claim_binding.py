@@ -38,7 +38,7 @@ from scheduler_core.model.devices import (
 )
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import ExtendedResourceClaimStatus, ExtendedResourceRequest, Pod
-from scheduler_core.plugins.dynamic_resources.node_allocation import PodDevices
+from scheduler_core.plugins.dynamic_resources.node_allocation import AllocationWrite, PodDevices
 from scheduler_core.plugins.dynamic_resources.pod_claims import (
     NAME_IN_MEMORY,
     has_binding_conditions,
@@ -187,19 +187,27 @@ class ClaimBinder:
             removed=lambda found: _without_consumer(found, pod),
         )
 
-    async def settle(
-        self, held: ResourceClaim, claim: ResourceClaim, pod: PodInfo, write: asyncio.Future[ResourceClaim]
-    ) -> None:
+    def end_writes(self, attempt: PodDevices) -> None:
+        """End the writes of allocations that PreBind has begun and not ended; this can be repeated if it raises."""
+        for uid, write in list(attempt.writes.items()):
+            if write.task is None or _has_failed(write.task):
+                self._devices.end_allocation(uid, writer_of(attempt.pod.pod))
+            else:
+                what = "settle the outcome of the allocation of resource claim"
+                self._devices.turns.start(what, write.claim, self._settle(write, write.task, attempt.pod))
+            del attempt.writes[uid]
+
+    async def _settle(self, write: AllocationWrite, task: asyncio.Future[ResourceClaim], pod: PodInfo) -> None:
         """Await a write of an allocation that PreBind no longer awaits; until then, no other pod gets its devices.
 
         The pod's reservation is ended, and the pod is activated, since its next attempt needs the outcome.
         """
         writer = writer_of(pod.pod)
         try:
-            written = await self._outcome(claim, write)
+            written = await self._outcome(write.claim, task)
         finally:
             in_flight = self._devices.in_flight_of(writer)
-            self._devices.end_allocation(held.metadata.uid, writer)
+            self._devices.end_allocation(write.held.metadata.uid, writer)
             self._devices.report_freed(in_flight)
         if written is not None and is_reserved_for(written, pod.pod):
             self.drop_reservation(written, pod.pod)
@@ -309,6 +317,12 @@ class ClaimBinder:
                 continue
             return found if found.metadata.uid == claim.metadata.uid else None
         return None
+
+
+def _has_failed(write: asyncio.Future[ResourceClaim]) -> bool:
+    """Return whether a write has failed for certain."""
+    fault = write.exception() if write.done() and not write.cancelled() else None
+    return fault is not None and not isinstance(fault, UNKNOWN_OUTCOMES)
 
 
 def writer_of(pod: Pod) -> str:
@@ -421,7 +435,7 @@ class PodBinding:
         """Bind a claim; the devices of a new allocation stay in use until the outcome of its write is known.
 
         If PreBind is cancelled, or cannot determine the outcome, the write may still take effect when Unreserve has
-        freed the devices. kube-scheduler v1.37.1 frees them.
+        freed the devices. kube-scheduler v1.37.1 frees them. Unreserve ends every write that this method has not ended.
 
         Args:
             held: The claim as it is in flight; a claim for extended resources gets another UID when it is created.
@@ -429,19 +443,14 @@ class PodBinding:
         bind = self._binder.bind(self._attempt.consumer(index), claim, allocation)
         if allocation is None:
             return await bind
-        write, name = self._handle.spawn(bind), writer_of(self._pod)
+        uid, name = held.metadata.uid, writer_of(self._pod)
         self._devices.begin_allocation(held, allocation, name)
-        try:
-            claim = await asyncio.shield(write)
-        except (asyncio.CancelledError, *UNKNOWN_OUTCOMES):
-            settling = self._binder.settle(held, claim, self._attempt.pod, write)
-            self._devices.turns.start("settle the outcome of the allocation of resource claim", claim, settling)
-            raise
-        except BaseException:
-            self._devices.end_allocation(held.metadata.uid, name)
-            raise
-        self._devices.end_allocation(held.metadata.uid, name)
-        return claim
+        write = self._attempt.writes[uid] = AllocationWrite(held, claim)
+        write.task = self._handle.spawn(bind)
+        written = await asyncio.shield(write.task)
+        self._devices.end_allocation(uid, name)
+        del self._attempt.writes[uid]
+        return written
 
     async def wait_for_drivers(self, timeout_seconds: float) -> None:
         """Wait until all binding conditions are true; raise DeviceError if a driver failed, or the timeout expired."""

@@ -10,6 +10,7 @@ Follows kube-scheduler v1.37.1, ``plugins/dynamicresources/dynamicresources.go``
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from datetime import datetime
@@ -199,6 +200,20 @@ class NodeSearch(Struct):
         return None
 
 
+class AllocationWrite(Struct):
+    """A write of a new allocation that PreBind has begun and not ended.
+
+    Attributes:
+        held: The claim as it is in flight.
+        claim: The claim that is written; that for extended resources gets another UID when it is created.
+        task: The write; None if it could not be started.
+    """
+
+    held: ResourceClaim
+    claim: ResourceClaim
+    task: asyncio.Task[ResourceClaim] | None = None
+
+
 class PodDevices(Struct):
     """The claims of a pod within one attempt.
 
@@ -214,6 +229,7 @@ class PodDevices(Struct):
         searches: Searches of Filter, by the extended resources that nodes provide through devices.
         reserved_extended: What stands for the extended resources on the node of Reserve; None before, or for nothing.
         is_found: Whether the devices on the only node to evaluate are known, so that Filter does not search them.
+        writes: Writes of allocations, by the UID of the claim in flight, that Unreserve ends if PreBind does not.
     """
 
     pod: PodInfo
@@ -232,6 +248,7 @@ class PodDevices(Struct):
     assumed_consumers: list[tuple[str, str]] = field(default_factory=list)
     reserved_extended: ExtendedClaim | None = None
     is_found: bool = False
+    writes: dict[str, AllocationWrite] = field(default_factory=dict)
     _requests: dict[frozenset[str], ExtendedClaim] = field(default_factory=dict)
     _allocators: dict[str, Allocator] = field(default_factory=dict)
 
@@ -251,7 +268,8 @@ class PodDevices(Struct):
 
     def drop_consumers(self) -> None:
         while self.assumed_consumers:
-            self.nodes.devices.drop_consumer(*self.assumed_consumers.pop())
+            self.nodes.devices.drop_consumer(*self.assumed_consumers[-1])
+            self.assumed_consumers.pop()
 
     def to_allocate(self) -> list[int]:
         """Return the indices of the claims whose status has no allocation."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import pytest
@@ -18,10 +19,14 @@ from tests.support.builders import node, pod
 from tests.support.columns import columns
 from tests.support.devices import claim, device, device_class, exactly, slice_of, using
 from tests.support.handles import FakeHandle
+from tests.support.injected_errors import raising
 from tests.support.presence import present
 from tests.support.recording_claim_writer import RecordingClaimWriter
 from tests.support.tables import table
 from tests.support.virtual_clock import AutoAdvanceClock
+
+_UNUSED_COROUTINES = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+"""An exception at the call that receives a coroutine leaves the coroutine unused."""
 
 USER = using(pod("p", namespace="ns", uid="uid-of-p"), "c0")
 
@@ -123,3 +128,63 @@ async def test_a_write_with_an_unknown_outcome(problem: ClusterWriteError, is_wr
     world.writer.reads.set()
     await until(lambda: world.handle.activated == [world.info])
     assert world.other_pod_gets_the_device() is not is_written
+
+
+async def _one_error(world: World, owner: object, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run PreBind and Unreserve of an allocation that is written, with an exception at a call of PreBind."""
+    world.writer.writes.set()
+    world.writer.reads.set()
+    errors: list[BaseException] = [KeyError("once")]
+    monkeypatch.setattr(owner, method, raising(errors, getattr(owner, method)))
+    with suppress(KeyError):
+        assert not (await world.plugin.pre_bind(world.state, world.info, "n0")).is_success
+    assert not errors
+    world.plugin.unreserve(world.state, world.info, "n0")
+
+
+async def test_an_exception_after_the_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The allocation is no longer in flight, and the written reservation of the pod is removed."""
+    world = World()
+    await _one_error(world, world.devices, "end_allocation", monkeypatch)
+    await until(lambda: world.handle.activated == [world.info])
+    stored = world.writer.claims["ns/c0"]
+    assert stored.status.allocation is not None
+    assert stored.status.reserved_for == ()
+    assert world.devices.in_flight("c0") is None
+
+
+@_UNUSED_COROUTINES
+@pytest.mark.parametrize("method", ["spawn", "begin_allocation"])
+async def test_an_exception_before_the_write(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is written, and the device is free."""
+    world = World()
+    owner = world.handle if method == "spawn" else world.devices
+    await _one_error(world, owner, method, monkeypatch)
+    assert "write_allocation" not in world.writer.calls
+    assert world.devices.in_flight("c0") is None
+    assert world.other_pod_gets_the_device()
+
+
+@_UNUSED_COROUTINES
+async def test_an_exception_when_the_outcome_is_to_be_settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unreserve is called once more and settles the outcome; meanwhile no other pod gets the device."""
+    world = World()
+    start = raising([KeyError("once")], world.devices.turns.start)
+    monkeypatch.setattr(world.devices.turns, "start", start)
+    with pytest.raises(KeyError):
+        await world.interrupted()
+    assert not world.other_pod_gets_the_device()
+    world.plugin.unreserve(world.state, world.info, "n0")
+    world.writer.writes.set()
+    await until(lambda: world.handle.activated == [world.info])
+    assert world.devices.in_flight("c0") is None
+
+
+def test_an_exception_when_consumers_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unreserve is called once more and drops them; a full claim would reject other pods permanently."""
+    world = World()
+    monkeypatch.setattr(world.devices, "drop_consumer", raising([KeyError("once")], world.devices.drop_consumer))
+    with pytest.raises(KeyError):
+        world.plugin.unreserve(world.state, world.info, "n0")
+    world.plugin.unreserve(world.state, world.info, "n0")
+    assert not world.devices._assumed_consumers
