@@ -187,17 +187,14 @@ class ClusterSteps:
         return pod
 
     def _delete_any(self, rng: random.Random, number: int) -> None:
-        del number
         self._delete(rng, lambda pod: pod.metadata.deletion_timestamp is None)
 
     def _delete_in_flight(self, rng: random.Random, number: int) -> None:
-        del number
         reserved = self._supervisor.reserved_nodes()
         if self._delete(rng, lambda pod: pod.metadata.uid in reserved and not pod.spec.node_name) is not None:
             self._counts.add("pod deleted during its attempt")
 
     def _recreate(self, rng: random.Random, number: int) -> None:
-        del number
         old = self._delete(rng, lambda pod: not pod.spec.node_name)
         if old is not None:
             name = old.metadata.name
@@ -205,7 +202,6 @@ class ClusterSteps:
             self._server.put(PODS, cluster_objects.pod(rng, name, self._server.new_uid(name)))
 
     def _finish(self, rng: random.Random, number: int) -> None:
-        del number
         for pod in self._running():
             if happens(rng, 0.3):
                 self._server.put(PODS, replace(pod, status=replace(pod.status, phase="Succeeded")))
@@ -229,7 +225,6 @@ class ClusterSteps:
         self._server.put(PODS, pod)
 
     def _lift_gate(self, rng: random.Random, number: int) -> None:
-        del number
         gated = [pod for pod in self._pending() if pod.spec.scheduling_gates]
         if gated:
             pod = one_of(rng, gated)
@@ -237,7 +232,6 @@ class ClusterSteps:
             self._server.put(PODS, replace(pod, spec=replace(pod.spec, scheduling_gates=())))
 
     def _open_label_gate(self, rng: random.Random, number: int) -> None:
-        del number
         closed = [pod for pod in self._pending() if pod.metadata.labels.get(GATE_LABEL) == "closed"]
         if closed:
             pod = one_of(rng, closed)
@@ -245,7 +239,6 @@ class ClusterSteps:
             self._server.put(PODS, replace(pod, metadata=replace(pod.metadata, labels=labels)))
 
     def _shrink_pod(self, rng: random.Random, number: int) -> None:
-        del number
         pods = [pod for pod in self._running() if requests_of(pod)[0] >= 300]
         if pods:
             pod = one_of(rng, pods)
@@ -277,7 +270,6 @@ class ClusterSteps:
         self._context.controllers.collect(node.metadata.name, node.metadata.uid)
 
     def _delete_node_in_use(self, rng: random.Random, number: int) -> None:
-        del number
         used = set(self._supervisor.reserved_nodes().values())
         nodes = [node for node in self._server.objects(NODES) if node.metadata.name in used]
         if nodes and len(self._server.objects(NODES)) > 1:
@@ -294,7 +286,6 @@ class ClusterSteps:
         self._put_node(replace(node, status=replace(node.status, allocatable=amounts)))
 
     def _close_node(self, rng: random.Random, number: int) -> None:
-        del number
         node = one_of(rng, self._server.objects(NODES))
         self._counts.add("node cordoned or tainted")
         if happens(rng, 0.5):
@@ -303,13 +294,11 @@ class ClusterSteps:
             self._put_node(replace(node, spec=replace(node.spec, taints=(*node.spec.taints, TAINT))))
 
     def _open_nodes(self, rng: random.Random, number: int) -> None:
-        del number
         for node in self._server.objects(NODES):
             if (node.spec.unschedulable or node.spec.taints) and happens(rng, 0.7):
                 self._put_node(replace(node, spec=replace(node.spec, unschedulable=False, taints=())))
 
     def _relabel(self, rng: random.Random, number: int) -> None:
-        del number
         node = one_of(rng, self._server.objects(NODES))
         labels = {HOST: node.metadata.name}
         if happens(rng, 0.9):
@@ -325,11 +314,9 @@ class ClusterSteps:
     # -- rival and faults ----------------------------------------------------------------------------------------
 
     def _change_budget(self, rng: random.Random, number: int) -> None:
-        del number
         self._server.put(BUDGETS, cluster_objects.budget(one_of(rng, APPS), rng.randrange(3)))
 
     def _rival(self, rng: random.Random, number: int, *, fits: bool) -> None:
-        del number
         pods = [pod for pod in self._pending() if not pod.spec.scheduling_gates and not has_claims(pod)]
         if pods:
             self._bind_as_rival(rng, one_of(rng, pods), fits=fits)
@@ -356,7 +343,6 @@ class ClusterSteps:
         return rejection_reason(pod, node, others)
 
     def _delete_profile(self, rng: random.Random, number: int) -> None:
-        del number
         name = one_of(rng, PROFILES)
         if self._supervisor.delete_profile(name):
             self._network.loop.call_later(0.5 + 5.0 * rng.random(), self._supervisor.create_profile, name)
@@ -371,12 +357,10 @@ class ClusterSteps:
 
     def _stall_watch(self, rng: random.Random, number: int) -> None:
         """Stall a watch, mostly briefly, sometimes for longer than a bound pod may stay unconfirmed."""
-        del number
         seconds = 25.0 + 25.0 * rng.random() if happens(rng, 0.15) else 15.0 * rng.random() ** 2
         self._network.stall(one_of(rng, _WATCHED), seconds)
 
     def _fail_binds(self, rng: random.Random, number: int) -> None:
-        del number
         self._network.arm("bind", one_of(rng, _BIND_FAULTS), rng.randrange(1, 3))
 
     def _fail_volumes(self, rng: random.Random, number: int) -> None:

@@ -41,7 +41,6 @@ class CustomResources:
 
     def respond(self, method: str, path: str, document: Any, client: str) -> Response:
         """Respond to a read, or to a write of a status."""
-        del client
         body = replaced_status(method, path, self.bodies, document)
         if not isinstance(body, dict):
             return body

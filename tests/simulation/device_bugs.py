@@ -43,7 +43,6 @@ def _unknown_outcome_fails(original: Original) -> Original:
 
 
 async def _deleted_without_event(plugin: DynamicResources, claim: Any, pod: Any, binder: ClaimBinder) -> None:
-    del plugin, pod
     await binder.delete(claim)
 
 

@@ -74,7 +74,6 @@ class DeviceContention:
             self._server.put(PODS, each)
 
     def _arm_removal(self, rng: random.Random, number: int) -> None:
-        del number
         self._removals += one_of(rng, (2, 3))
 
     def _only_user(self, claim: ResourceClaim) -> Pod | None:

@@ -116,7 +116,6 @@ class DeviceSteps:
             self._server.put(PODS, device_objects.with_extended_resource(pod, 2 if happens(rng, 0.25) else 1))
 
     def _create_shared(self, rng: random.Random, number: int) -> None:
-        del number
         missing = [name for name in _NAMED if self._api.claim(name) is None]
         if missing:
             name = one_of(rng, missing)
@@ -124,7 +123,6 @@ class DeviceSteps:
             self._server.put(RESOURCE_CLAIMS, device_objects.claim(name, self._server.new_uid(name), spec))
 
     def _delete_claim(self, rng: random.Random, number: int) -> None:
-        del number
         used = {name for pod in self._server.pods() if not pod.is_terminal for name in claim_names(pod)}
         claims = [claim for claim in self._api.claims() if claim.metadata.name in used]
         if claims:
@@ -156,7 +154,6 @@ class DeviceSteps:
             self._server.put(SLICES, new)
 
     def _replace_some(self, rng: random.Random, number: int) -> None:
-        del number
         self._replace(one_of(rng, self._server.objects(NODES)).metadata.name, 2.0 * rng.random())
 
     def _replace(self, node_name: str, delay: float) -> None:
@@ -164,7 +161,6 @@ class DeviceSteps:
         self._publish(node_name, delay)
 
     def _withdraw_some(self, rng: random.Random, number: int) -> None:
-        del number
         self._withdraw(one_of(rng, self._server.objects(NODES)).metadata.name, 1.0 + 8.0 * rng.random())
 
     def _withdraw(self, node_name: str, seconds: float) -> None:
@@ -177,7 +173,6 @@ class DeviceSteps:
         self._network.loop.call_later(seconds, self._publish, node_name)
 
     def _delete_class(self, rng: random.Random, number: int) -> None:
-        del number
         classes = self._server.objects(DEVICE_CLASSES)
         if classes:
             deleted = one_of(rng, classes)
@@ -187,21 +182,17 @@ class DeviceSteps:
     # -- faults -------------------------------------------------------------------------------------------------
 
     def _fail_writes(self, rng: random.Random, number: int) -> None:
-        del number
         self._network.arm("claim", one_of(rng, _WRITE_FAULTS), rng.randrange(1, 3))
 
     def _stall(self, rng: random.Random, number: int) -> None:
-        del number
         self._network.stall(one_of(rng, _WATCHED), 15.0 * rng.random() ** 2)
 
     def _kill(self, claim: ResourceClaim) -> None:
-        del claim
         self._counts.add("operator killed after an allocation")
         self._supervisor.kill()
 
     def _arm_change(self, rng: random.Random, number: int) -> None:
         change = one_of(rng, (self._delete, self._touch, self._change_devices, self._delete_node, self._delete_pod))
-        del number
 
         def strike(claim: ResourceClaim) -> None:
             self._counts.add("devices changed after an allocation")

@@ -36,7 +36,6 @@ class ModelExtender:
 
     async def filter(self, pod: Pod, node_names: Sequence[str]) -> ExtenderVerdict:
         """Accept the nodes with a zone."""
-        del pod
         await self._answer()
         left = tuple(name for name in node_names if self._accepts(name))
         return ExtenderVerdict(left, {name: "the node has no zone" for name in node_names if name not in left})
@@ -48,7 +47,6 @@ class ModelExtender:
 
     async def preempt(self, pod: Pod, victims: Mapping[str, NodeVictims]) -> Mapping[str, NodeVictims]:
         """Accept the candidates with a zone."""
-        del pod
         await self._answer()
         return {name: given for name, given in victims.items() if self._accepts(name)}
 

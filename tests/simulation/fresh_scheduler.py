@@ -46,7 +46,6 @@ class _UncheckedLedger(ReservationLedger):
 
     def inject_fault(self, uid: str) -> bool:
         """Return false: no fault is injected."""
-        del uid
         return False
 
 

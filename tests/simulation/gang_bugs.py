@@ -31,7 +31,6 @@ from tests.simulation.planted_bugs import Bug, Original, _patched, _replaced, _s
 
 
 async def _no_barrier(self: GangBindBarrier, uid: str) -> Status:
-    del self, uid
     return SUCCESS
 
 

@@ -180,7 +180,6 @@ class GangJobs:
             self._server.put(PODS, pod)
 
     def _changed(self, change: Change) -> None:
-        del change
         if self.jobs and not self._is_sync_due:
             self._is_sync_due = True
             self._loop.call_later(_SYNC_SECONDS, self._sync)

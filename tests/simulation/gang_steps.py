@@ -140,7 +140,6 @@ class GangSteps:
 
     def _delete_gang(self, rng: random.Random, number: int) -> None:
         """Delete a job with its members, and mostly also its group."""
-        del number
         job = self._job(rng)
         if job is None:
             return
@@ -149,7 +148,6 @@ class GangSteps:
         self.jobs.end(job)
 
     def _resize(self, rng: random.Random, number: int) -> None:
-        del number
         job = self._job(rng)
         if job is not None:
             job.size = max(1, job.size + one_of(rng, (-1, 1, 2)))
@@ -162,7 +160,6 @@ class GangSteps:
         return one_of(rng, groups) if groups else None
 
     def _change_min_member(self, rng: random.Random, number: int) -> None:
-        del number
         group = self._group(rng)
         if group is not None:
             min_member = max(1, group.min_member + one_of(rng, (-2, -1, 1)))
@@ -171,7 +168,6 @@ class GangSteps:
 
     def _change_priority(self, rng: random.Random, number: int) -> None:
         """Set the priority to that of the members or another one, or unset it."""
-        del number
         job = self._job(rng)
         group = None if job is None else self._groups.objects.get(job.key)
         if job is not None and group is not None:
@@ -180,7 +176,6 @@ class GangSteps:
 
     def _recreate_group(self, rng: random.Random, number: int) -> None:
         """Delete a group and mostly create it again; members without a group wait."""
-        del number
         group = self._group(rng)
         if group is None:
             return
@@ -211,21 +206,18 @@ class GangSteps:
         self._server.delete_pod(pod.metadata.name)
 
     def _delete_waiting(self, rng: random.Random, number: int) -> None:
-        del number
         reserved_nodes = self._supervisor.reserved_nodes()
         pod = self._some_member(rng, lambda pod: not pod.spec.node_name and pod.metadata.uid not in reserved_nodes)
         if pod is not None:
             self._delete(pod, "gang member deleted while it waits")
 
     def _delete_running(self, rng: random.Random, number: int) -> None:
-        del number
         pod = self._some_member(rng, lambda pod: bool(pod.spec.node_name) and not pod.is_terminal)
         if pod is not None:
             self._delete(pod, "gang member deleted while it runs")
 
     def _lose(self, rng: random.Random, number: int) -> None:
         """Delete or fail one member of a group that heals, while another one runs."""
-        del number
         counts = Counter(gang_key(pod) for pod in self._server.pods() if _runs(pod))
         healing = {key for key, group in self._groups.objects.items() if group.hold_seconds and counts[key] > 1}
         pod = self._some_member(rng, lambda pod: _runs(pod) and gang_key(pod) in healing)
@@ -248,7 +240,6 @@ class GangSteps:
                 self._server.put(PODS, altered(each, status=altered(each.status, phase=phase)))
 
     def _lift_gates(self, rng: random.Random, number: int) -> None:
-        del number
         pod = self._some_member(rng, lambda pod: bool(pod.spec.scheduling_gates))
         if pod is None:
             return
@@ -262,7 +253,6 @@ class GangSteps:
 
     def _arm_member_deletion(self, rng: random.Random, number: int) -> None:
         """Delete a member of the next gang that is scheduled, before the member is bound."""
-        del number
         seconds, share = one_of(rng, (0.0, 0.01, 0.05, 1.0, 3.0)), rng.random()
         self._on_placed.append(lambda uid: self._delete_one_placed(uid, seconds, share))
 
@@ -280,12 +270,10 @@ class GangSteps:
                 self._delete(found[int(share * len(found))], "gang member deleted before its bind")
 
     def _arm_bind_faults(self, rng: random.Random, number: int) -> None:
-        del number
         fault, count = one_of(rng, _BIND_FAULTS), rng.randrange(1, 3)
         self._on_placed.append(lambda _: self._network.arm("bind", fault, count))
 
     def _arm_operator_kill(self, rng: random.Random, number: int) -> None:
-        del rng, number
         self._kills = 1
 
 

@@ -57,7 +57,6 @@ class HealingChecks:
         self.context.queue.gangs.on_healing.append(self._reported)
 
     def _reported(self, gang: Gang, outcome: HealingOutcome) -> None:
-        del gang
         self._reports.append(outcome.message)
         if outcome.reason in _COUNTED:
             self.ledger.count(_COUNTED[outcome.reason])

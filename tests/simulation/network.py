@@ -366,7 +366,6 @@ class ModelConnection(ApiConnection):
         self, path: str, params: tuple[tuple[str, str], ...], idle_seconds: float
     ) -> AsyncIterator[aiohttp.StreamReader]:
         """Open a watch."""
-        del idle_seconds
         without_gates = await self._network.open(path, dict(params))
         try:
             yield cast("aiohttp.StreamReader", without_gates)

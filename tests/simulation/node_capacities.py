@@ -24,7 +24,6 @@ class NodeCapacities:
         server.collection(NODES).listeners.append(self._changed)
 
     def _changed(self, change: Change) -> None:
-        del change
         for name, node in self._server.collection(NODES).objects.items():
             capacities = self._since.setdefault(name, [])
             capacity = capacity_of(node)

@@ -98,7 +98,6 @@ class NodeReservations(CustomResources):
             self._server.put(PODS, cluster_objects.with_requests(made, cpu))
 
     def _delete_any(self, rng: random.Random, number: int) -> None:
-        del number
         if self.bodies:
             self.remove(one_of(rng, sorted(self.bodies)))
 

@@ -128,7 +128,6 @@ class OwnerSteps:
 
         Some changes are received after the changes of the pods.
         """
-        del number
         workload = self._some(rng, ("Job", "LeaderWorkerSet"))
         if workload is None:
             return
@@ -146,7 +145,6 @@ class OwnerSteps:
             self.owners.recreate_units(workload)
 
     def _suspend(self, rng: random.Random, number: int) -> None:
-        del number
         workload = self._some(rng, ("Job", "JobSet"))
         if workload is not None:
             self._counts.add("owner suspended or resumed")
@@ -157,7 +155,6 @@ class OwnerSteps:
             self.owners.put(workload)
 
     def _delete(self, rng: random.Random, number: int) -> None:
-        del number
         workload = self._some(rng)
         if workload is not None:
             self._counts.add("owner deleted")
@@ -183,7 +180,6 @@ class OwnerSteps:
         return one_of(rng, keys) if keys else None
 
     def _delete_group(self, rng: random.Random, number: int) -> None:
-        del number
         key = self._group(rng)
         if key is not None:
             self._counts.add("PodGroup of an owner deleted")
@@ -191,7 +187,6 @@ class OwnerSteps:
 
     def _edit_group(self, rng: random.Random, number: int) -> None:
         """Change minMember, which the operator reverts unless the label was removed first."""
-        del number
         key = self._group(rng)
         if key is None:
             return
@@ -202,11 +197,9 @@ class OwnerSteps:
         self.owned.edit(key, {"minMember": max(1, size + one_of(rng, (-1, 1)))})
 
     def _fail_writes(self, rng: random.Random, number: int) -> None:
-        del number
         self._network.arm("group", one_of(rng, _WRITE_FAULTS), rng.randrange(1, 3))
 
     def _arm_kill(self, rng: random.Random, number: int) -> None:
-        del rng, number
         self._kills = 1
 
     def _created(self) -> None:

@@ -66,18 +66,15 @@ class ReservationRecorder(ReservePlugin, PostBindPlugin):
 
     def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
         """Record a reservation."""
-        del state
         self.ledger.reserved(pod, node_name)
         return SUCCESS
 
     def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
         """Remove a reservation."""
-        del state
         self.ledger.unreserved(pod, node_name)
 
     def post_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
         """Record a bind."""
-        del state
         self.ledger.bound(pod, node_name)
 
 
@@ -100,7 +97,6 @@ class FaultInjector(ReservePlugin, PermitPlugin, PreBindPlugin, PostBindPlugin):
 
     def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
         """Reject the pod or raise, if the label requests it."""
-        del state
         if pod.uid in self._reserved:
             self.ledger.report_problem(f"FaultInjector: a second Reserve for {pod.key} before Unreserve")
         self._reserved[pod.uid] = node_name
@@ -118,7 +114,6 @@ class FaultInjector(ReservePlugin, PermitPlugin, PreBindPlugin, PostBindPlugin):
 
     def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
         """Remove the reservation; it may not exist, because an earlier plugin rejected the pod."""
-        del state, node_name
         self._reserved.pop(pod.uid, None)
 
     def post_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
@@ -127,7 +122,6 @@ class FaultInjector(ReservePlugin, PermitPlugin, PreBindPlugin, PostBindPlugin):
 
     def permit(self, state: CycleState, pod: PodInfo, node_name: str) -> PermitResult:
         """Allow, reject or let the pod wait."""
-        del state, node_name
         if self._injects(pod, "reject"):
             self.ledger.count("permit rejected")
             self._activate_later(pod)
@@ -147,12 +141,10 @@ class FaultInjector(ReservePlugin, PermitPlugin, PreBindPlugin, PostBindPlugin):
 
     def pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
         """Return SKIP for pods without the label."""
-        del state, node_name
         return SUCCESS if FAULT_LABEL in pod.pod.metadata.labels else SKIP
 
     async def pre_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
         """Wait, fail, reject or raise, if the label requests it."""
-        del state, node_name
         self._reserved.pop(pod.uid, None)
         self.ledger.pre_bind_started(pod)
         if self._injects(pod, "slow pre-bind"):
@@ -217,5 +209,4 @@ def plugin_types(ledger: ReservationLedger) -> tuple[type[Plugin], ...]:
 
 
 def _is_own_update(pod: Pod, old: object | None, new: object | None) -> Hint:
-    del old
     return Hint.QUEUE if isinstance(new, Pod) and new.metadata.uid == pod.metadata.uid else Hint.SKIP

@@ -152,14 +152,12 @@ class PlannedMoves(CustomResources):
         self.put({"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec})
 
     def _edit(self, rng: random.Random, number: int) -> None:
-        del number
         if self.bodies:
             body = self.bodies[one_of(rng, sorted(self.bodies))]
             self._change(body, budget={**body["spec"]["budget"], "moves": rng.randint(1, 6)})
 
     def _suspend(self, rng: random.Random, number: int) -> None:
         """Suspend a plan that makes moves, if there is one, else any plan; or resume a suspended one."""
-        del number
         names = sorted(self.bodies)
         moving = [name for name in names if self.bodies[name].get("status", {}).get("phase") == "Moving"]
         suspended = [name for name in names if self.bodies[name]["spec"].get("suspend")]
@@ -177,7 +175,6 @@ class PlannedMoves(CustomResources):
         self.put({**body, "metadata": metadata, "spec": {**body["spec"], **spec}})
 
     def _delete(self, rng: random.Random, number: int) -> None:
-        del number
         if self.bodies:
             self._deleted_at = self._network.loop.virtual_now
             self.remove(one_of(rng, sorted(self.bodies)))

@@ -10,9 +10,7 @@ Everything random depends on the seed, time is virtual and tasks are ordered, so
 from __future__ import annotations
 
 import asyncio
-import gc
 import hashlib
-import logging
 import random
 import sys
 from collections.abc import Callable, Collection, Iterable
@@ -59,7 +57,7 @@ from tests.simulation.steps import (
 )
 from tests.simulation.tree_invariants import check_idle_trees, check_trees_now
 from tests.simulation.tree_steps import TreeSteps
-from tests.simulation.virtual_loop import StalledError, VirtualLoop
+from tests.simulation.virtual_loop import StalledError, VirtualLoop, virtual_time
 from tests.support.injected_errors import InjectedErrors
 
 _CHECK_INTERVAL_SECONDS = 0.25
@@ -114,24 +112,14 @@ def run_seed(
         errors: Exceptions to inject until all faults end; None for none.
     """
     steps = tuple(step for step in generate_steps(seed) if step.number not in without)
-    random.seed(seed)  # the operator's retries take their jitter from the global generator
-    logging.disable(logging.CRITICAL)
-    collects = gc.isenabled()
-    gc.disable()  # a run creates little garbage; collecting it would take a third of the time
-    loop = VirtualLoop()
-    try:
-        asyncio.set_event_loop(loop)
-        simulation = Simulation(loop, seed, steps, records, errors)
-        if observe is not None:
-            observe(simulation)
-        return simulation.run()
-    finally:
-        sys.setprofile(None)
-        asyncio.set_event_loop(None)
-        loop.close()
-        if collects:
-            gc.enable()
-        logging.disable(logging.NOTSET)
+    with virtual_time(seed) as loop:
+        try:
+            simulation = Simulation(loop, seed, steps, records, errors)
+            if observe is not None:
+                observe(simulation)
+            return simulation.run()
+        finally:
+            sys.setprofile(None)
 
 
 class Simulation:

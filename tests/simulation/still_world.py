@@ -28,7 +28,7 @@ from tests.simulation.network import Network, WatchLag
 from tests.simulation.operator_process import OperatorProcess, ProcessOptions
 from tests.simulation.pod_groups import PodGroups
 from tests.simulation.profiles import PROFILES, preemption_settings
-from tests.simulation.virtual_loop import VirtualLoop
+from tests.simulation.virtual_loop import VirtualLoop, virtual_time
 from tests.support.builders import node, pod
 
 _PRIORITY = 100
@@ -64,19 +64,13 @@ def run_still_world(
         gang_size: Number of members of a gang, all of which are required.
         allowed: Disruptions of victims that a budget allows, which the profiles never violate; None for no budget.
     """
-    random.seed(seed)
-    loop = VirtualLoop()
-    try:
-        asyncio.set_event_loop(loop)
+    with virtual_time(seed) as loop:
         result = loop.run_until_complete(_StillWorld(loop, seed, allowed).run(source, gang_size))
         left = asyncio.all_tasks(loop)
         for task in left:
             task.cancel()
         loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
         return result
-    finally:
-        asyncio.set_event_loop(None)
-        loop.close()
 
 
 class _StillWorld:

@@ -95,7 +95,6 @@ class TreeSteps:
 
     def _delete(self, rng: random.Random, number: int) -> None:
         """Delete a tree; its gangs are deleted too, or remain without a parent."""
-        del number
         chosen = self._some(rng)
         if chosen is None:
             return
@@ -109,7 +108,6 @@ class TreeSteps:
                 self._jobs.end(job)
 
     def _change_quorum(self, rng: random.Random, number: int) -> None:
-        del number
         group = self._some(rng)
         if group is not None:
             quorum = max(1, group.min_groups + one_of(rng, (-1, 1)))
@@ -117,7 +115,6 @@ class TreeSteps:
 
     def _recreate(self, rng: random.Random, number: int) -> None:
         """Delete a CompositePodGroup and mostly create it again; members below a missing one wait."""
-        del number
         group = self._some(rng)
         if group is None:
             return
