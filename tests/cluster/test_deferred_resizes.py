@@ -54,7 +54,6 @@ def until(condition: Callable[[], bool], what: str) -> None:
 
 @contextmanager
 def kube_scheduler(plane: ControlPlane, name: str, log: Path) -> Iterator[None]:
-    del log
     process = start_kube_scheduler(plane, name, [f"--feature-gates={GATE}=true"])
     try:
         yield

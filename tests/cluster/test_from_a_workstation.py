@@ -165,7 +165,6 @@ def run(kubeconfig: Path, *arguments: str, **variables: str) -> subprocess.Compl
 
 def test_the_leader_answers(plane: ControlPlane, replicas: list[OperatorProcess]) -> None:
     """Without a port-forward and an address, commands get the leader's response, whatever pod is listed first."""
-    del replicas
     answer = run(plane.kubeconfig, "status")
     assert answer.stdout.startswith("Scheduling\n"), answer
     assert answer.stderr == ""
@@ -235,7 +234,6 @@ def test_a_shell_completes_names(plane: ControlPlane, replicas: list[OperatorPro
 
 def test_few_rights_are_enough(plane: ControlPlane, replicas: list[OperatorProcess]) -> None:
     """A user who may forward ports in the operator's namespace names it; without the rights the error names them."""
-    del replicas
     viewer, reader = plane.kubeconfig_for(VIEWER.name), plane.kubeconfig_for(READER.name)
     named = run(viewer, "status", "--operator", NAMESPACE)
     assert named.stdout.startswith("Scheduling\n"), named
@@ -255,7 +253,6 @@ def test_few_rights_are_enough(plane: ControlPlane, replicas: list[OperatorProce
 )
 def test_no_operator_there(plane: ControlPlane, replicas: list[OperatorProcess], operator: str, message: str) -> None:
     """If no operator is found, the error has the remedy."""
-    del replicas
     answer = run(plane.kubeconfig, "status", "--operator", operator)
     assert (answer.returncode, message in answer.stderr) == (1, True), answer
     assert "install it with Helm, choose another cluster with --context, or set --server" in answer.stderr
@@ -266,7 +263,6 @@ def test_an_address_of_the_environment_wins(plane: ControlPlane, replicas: list[
     leader, _ = replicas
     answer = run(Path("/nonexistent"), "status", BAYPLAN_SERVER=f"127.0.0.1:{leader.port}")
     assert answer.stdout.startswith("Scheduling\n"), answer
-    del plane
 
 
 def _planted() -> list[dict[str, Any]]:

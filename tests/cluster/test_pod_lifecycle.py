@@ -139,7 +139,6 @@ def assumed(world: LiveWorld) -> float:
 
 def test_a_volume_is_provisioned_for_the_selected_node(world: LiveWorld, volumes: VolumeController) -> None:
     """The claim gets the selected node, the provisioner creates a volume there, and the pod is bound to that node."""
-    del volumes
     world.claim("data", late_class(world))
     world.pod("p", spec=VOLUME)
     assert world.until_scheduled("p") == f"{world.token}-a"

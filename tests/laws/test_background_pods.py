@@ -76,7 +76,6 @@ def device_nodes(run: Run, draw: random.Random) -> None:
 
 def device_pods(run: Run, draw: random.Random) -> Iterator[Wanted]:
     """Return pods with claims whose selectors read each device: some have no room, some share a claim."""
-    del run
     for number in range(8):
         user = pod(f"p{number}", namespace="ns", requests={"cpu": draw.choice(("1", "2", "9"))})
         model = draw.choice("ab")
@@ -101,7 +100,6 @@ def full_nodes(run: Run, draw: random.Random) -> None:
 
 def preemptors(run: Run, draw: random.Random) -> Iterator[Wanted]:
     """Return pods that are infeasible without a preemption."""
-    del run
     for number in range(5):
         requests = {"cpu": draw.choice((f"{900 + number}m", "2", "9"))}
         yield [pod(f"p{number}", priority=draw.choice((5, 9)), requests=requests)]

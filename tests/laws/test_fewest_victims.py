@@ -177,7 +177,6 @@ def test_without_reprieves_a_pod_evicts_too_many(monkeypatch: pytest.MonkeyPatch
     """The law finds a planted bug: every pod of lower priority on the node is evicted."""
 
     def all_leave(dry_run: object, reprieves: list[Any], *, is_filtered: bool) -> None:
-        del dry_run, is_filtered
         for reprieve in reprieves:
             reprieve.outcome.victims += reprieve.order
 

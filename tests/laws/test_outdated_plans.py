@@ -279,7 +279,6 @@ class Guided(FilterPlugin):
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes:
         """Return 1 for nodes with too many pods and no guide."""
-        del state, pod
         numbers = np.arange(nodes.size)[rows]
         found = np.zeros(len(numbers), dtype=np.int16)
         for position, row in enumerate(numbers.tolist()):

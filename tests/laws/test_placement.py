@@ -199,7 +199,6 @@ class _Counting(Observer):
     def failed(
         self, request: PlacementRequest, found: Placement, order: Sequence[QueuedPod], tries: Sequence[Placement]
     ) -> None:
-        del request, tries
         assert self.made.context.cache.assumed_count == len(found.placed)
         assert {attempt.queued.uid for attempt in found.placed} <= {queued.uid for queued in order}
         self.seen.append(len(found.placed))

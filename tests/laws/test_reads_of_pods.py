@@ -64,7 +64,6 @@ class History(RecordingWriter):
 
     async def read_pod(self, namespace: str, name: str) -> Pod | None:
         """Return the current state."""
-        del namespace
         self.read[name] = len(self.states[name]) - 1
         return self.states[name][-1]
 

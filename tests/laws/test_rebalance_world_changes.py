@@ -76,7 +76,6 @@ class _ChangingCluster(PlannedCluster):
     # -- API ----------------------------------------------------------------------------------------------------
 
     async def write_status(self, name: str, uid: str, status: dict[str, Any]) -> None:
-        del uid
         if name not in self.specs:
             raise NotFoundError(name)
         if self._rng.random() < 0.05:

@@ -258,7 +258,6 @@ async def test_an_unknown_pod_on_a_node(field: str, version: Json) -> None:
 @pytest.mark.parametrize("is_known", [True, False], ids=["known", "new"])
 async def test_a_waiting_pod(field: str, version: Json, is_known: bool) -> None:
     """A waiting pod that cannot be decoded is not scheduled; its last version is not either."""
-    del field
     world = World()
     untainted = {**NODE, "spec": {}}
     world.show("nodes", untainted)

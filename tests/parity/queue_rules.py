@@ -308,7 +308,6 @@ def _metadata(old: object | None, new: object | None) -> ObjectMeta:
 
 
 def _error(pod: Pod, old: object | None, new: object | None) -> Hint:
-    del pod, old, new
     raise FakePluginError("fake hint error; the pod is requeued")
 
 

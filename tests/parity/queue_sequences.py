@@ -157,7 +157,6 @@ class _World:
             self._add_pod(spec, by_update=False)
 
     def _pop(self, step: Step) -> None:
-        del step
         pod = self.queue.pop()
         if pod is not None:
             self._popped = pod.uid

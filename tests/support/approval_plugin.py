@@ -21,7 +21,6 @@ class Approval(PermitPlugin):
 
     def permit(self, state: CycleState, pod: PodInfo, node_name: str) -> PermitResult:
         """Let the pod wait, or allow or reject the waiting pods."""
-        del state, node_name
         labels = pod.pod.metadata.labels
         approval = labels.get("approval")
         if approval == "needed":

@@ -39,7 +39,6 @@ class TakesTime(PreFilterPlugin):
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns) -> PreFilterResult:
         """Let any pod pass after :data:`SECONDS`."""
-        del state, nodes
         clock = self.handle.clock
         assert isinstance(clock, WorkingClock)
         clock.spend(SECONDS)
@@ -47,7 +46,6 @@ class TakesTime(PreFilterPlugin):
 
     def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool]:
         """Allow reuse always: the result is the same for every pod."""
-        del pod, nodes
         return always
 
 

@@ -183,7 +183,6 @@ class FakeHandle:
         self, state: CycleState, pod: PodInfo, *, frees_shared_ports: bool = True, held: HeldClaims | None = None
     ) -> AbstractContextManager[DryRun]:
         """Return a dry run with :attr:`filters`; on exit, removed pods are restored."""
-        del state, frees_shared_ports, held
         return self._dry_run(pod)
 
     @contextmanager

@@ -94,7 +94,6 @@ class PlannedCluster:
             running.cancel()
 
     async def evict(self, namespace: str, name: str, uid: str) -> None:
-        del namespace
         if self.error is not None:
             raise self.error
         if self.refusals:
@@ -129,7 +128,6 @@ class PlannedCluster:
             self.rig.scheduler.feed.pod_updated(old, replace(old, spec=spec))
 
     async def write_status(self, name: str, uid: str, status: dict[str, Any]) -> None:
-        del name
         if uid != self.uid:
             raise NotFoundError(uid)
         if self.failed_writes:

@@ -161,7 +161,6 @@ def _allocate(scene: Scene, stored: Json) -> None:
 
 
 def _deallocate(scene: Scene, stored: Json) -> None:
-    del scene
     stored["status"] = {}
 
 
@@ -172,7 +171,6 @@ def _reserve(scene: Scene, stored: Json) -> None:
 
 
 def _end_reservation(scene: Scene, stored: Json) -> None:
-    del scene
     stored.get("status", {}).pop("reservedFor", None)
 
 
@@ -224,7 +222,6 @@ def _rewrite(scene: Scene, stored: Json) -> None:
 
 
 def _end(scene: Scene, stored: Json) -> None:
-    del scene
     stored["metadata"] |= {"deletionTimestamp": "2026-03-25T00:00:00Z", "finalizers": ["example.com/keep"]}
 
 

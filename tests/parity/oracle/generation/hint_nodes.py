@@ -166,7 +166,6 @@ def _cordon(scene: Scene, node: Json) -> None:
     spec = node.setdefault("spec", {})
     if spec.pop("unschedulable", False):
         return
-    del scene
     spec["unschedulable"] = True
 
 

@@ -287,7 +287,6 @@ def _tolerate(scene: Scene, pod: Json) -> None:
 
 
 def _end(scene: Scene, pod: Json) -> None:
-    del scene
     pod["metadata"]["deletionTimestamp"] = "2026-03-25T00:00:00Z"
     pod["metadata"]["deletionGracePeriodSeconds"] = 30
 
