@@ -20,7 +20,7 @@ from bayplan.kube.timing import SystemClock
 from bayplan.simulation.memory_cluster import MemoryCluster
 
 from benchmarks import churn_objects as objects
-from benchmarks.core_memory import resident_mib
+from benchmarks.core_drain import resident_mib
 from benchmarks.harness import add_output, command_line
 from benchmarks.workloads import SCHEDULER_NAME
 from scheduler_core.config.profile_config import ProfileConfig

@@ -30,8 +30,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.charts import LineChart, draw_lines
-from benchmarks.core_drain import Measured, Size, measure
-from benchmarks.core_memory import Memory, in_own_process
+from benchmarks.core_drain import Measured, Memory, Size, measure, memory_of
 from benchmarks.device_workloads import CORE_DEVICE_WORKLOADS, DEVICE_WORKLOADS
 from benchmarks.harness import ResultLines, add_output, command_line, grouped, report, table, table_of
 from benchmarks.workloads import WORKLOADS, Workload
@@ -244,7 +243,7 @@ def main() -> None:
     results = run(_cases(arguments), lines, profiler) if arguments.show is None else lines.read()
     if profiler is not None:
         profiler.dump_stats(arguments.profile)
-    memory = [] if arguments.memory is None else [in_own_process(*size) for size in sizes(arguments.memory)]
+    memory = [] if arguments.memory is None else [memory_of(*size) for size in sizes(arguments.memory)]
     if arguments.chart is not None and results:
         draw_lines(chart(results)).write(arguments.chart)
     report(arguments.output, {"measured": results, "memory": memory}, lambda: show(results, memory))

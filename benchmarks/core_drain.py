@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import resource
 import time
 from collections import defaultdict
 from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from multiprocessing import get_context
+from pathlib import Path
 
 import msgspec
 from bayplan.kube.served_apis import OPTIONAL, REQUIRED
 from bayplan.kube.timing import SystemClock
 from bayplan.simulation.memory_cluster import MemoryCluster
 
-from benchmarks.workloads import SCHEDULER_NAME, Document, Workload, encoded, node, placed
+from benchmarks.workloads import SCHEDULER_NAME, Document, Workload, encoded, node, placed, workload_named
 from scheduler_core.config.profile_config import PreemptionSettings, ProfileConfig
 from scheduler_core.framework.cycle_state import STAGE_NAMES, CycleStage
 from scheduler_core.framework.queued_pod import QueuedGang
@@ -285,3 +289,42 @@ def between(before: Mapping[str, Spent], after: Mapping[str, Spent], pods: int =
         if runs:
             found[name] = 1e6 * (spent.seconds - earlier.seconds) / (pods or runs)
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Memory of a cluster.
+
+    Attributes:
+        whole_mib: MiB of the whole process at the end.
+    """
+
+    nodes: int
+    pods: int
+    node_kib: float
+    pod_kib: float
+    whole_mib: float
+
+
+def measured_memory(nodes: int, pods: int) -> Memory:
+    """Measure the memory of a scheduler, with its objects and columns, in this process: see :func:`memory_of`."""
+    scheduler_with(workload_named("basic"), 1, 0)
+    empty = resident_mib()
+    scheduler, _ = scheduler_with(workload_named("basic"), nodes, 0)
+    after_nodes = resident_mib()
+    for number in range(pods):
+        scheduler.feed.pod_added(decoded_pod(placed(number, f"node-{number % nodes:05d}", cpu_milli=1, memory_mib=1)))
+    whole = resident_mib()
+    pod_kib = 1024 * (whole - after_nodes) / max(1, pods)
+    return Memory(nodes, pods, 1024 * (after_nodes - empty) / nodes, pod_kib, whole)
+
+
+def memory_of(nodes: int, pods: int) -> Memory:
+    """Measure the memory in a new process: what an earlier measurement freed would be reused and not be counted."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as process:
+        return process.submit(measured_memory, nodes, pods).result()
+
+
+def resident_mib() -> float:
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return pages * resource.getpagesize() / 2**20

@@ -2,28 +2,24 @@
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 LIMIT = 800
 FOLDERS = ("scheduler_core", "operator", "hack", "tests", "examples", "benchmarks")
 
 
-def too_long(root: Path) -> list[tuple[Path, int]]:
-    """Find Python files over the limit among those that git tracks or would track.
+def tracked(root: Path, patterns: Sequence[str]) -> list[str]:
+    """Return the files of a repository that git tracks or would track, below its root."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *patterns]
+    return subprocess.run(command, cwd=root, check=True, capture_output=True, text=True).stdout.splitlines()
 
-    Returns:
-        Path below the root and its lines, longest first.
-    """
-    listed = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *FOLDERS],
-        cwd=root,
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout.split("\n")
+
+def too_long(root: Path) -> list[tuple[Path, int]]:
+    """Return the Python files over the limit, below the root, and their lines, longest first."""
     lengths = [
         (Path(name), len((root / name).read_text(encoding="utf-8").splitlines()))
-        for name in listed
+        for name in tracked(root, FOLDERS)
         if name.endswith(".py") and (root / name).exists()
     ]
     return sorted((entry for entry in lengths if entry[1] > LIMIT), key=lambda entry: -entry[1])

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
+
+from hack.checks.file_length import tracked
 
 ROOT = Path(__file__).resolve().parents[2]
 LIST = "hack/checks/banned_words.toml"
@@ -47,15 +48,8 @@ def findings(root: Path, words: Mapping[str, str], exempt: Mapping[str, list[str
         words: What to write instead, by the pattern of the banned words.
         exempt: Lines that are not checked, by path.
     """
-    listed = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *PATTERNS],
-        cwd=root,
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout.splitlines()
     rows = [_Row(pattern.split("|"), instead) for pattern, instead in words.items()]
-    for name in listed:
+    for name in tracked(root, PATTERNS):
         if name == LIST or name.startswith(_NOT_CHECKED) or not (root / name).is_file():
             continue
         text = (root / name).read_text(encoding="utf-8")

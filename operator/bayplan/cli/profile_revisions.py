@@ -13,9 +13,9 @@ from bayplan.cli.operator_location import ClusterChoice, cluster_options, kubeco
 from bayplan.kube.http.connection import ApiConnection
 from bayplan.profiles.revision_store import StoredRevision
 from bayplan.profiles.rollback import (
-    Body,
     ProfileHistory,
     Rollback,
+    SpecWrite,
     as_yaml,
     changes,
     changes_summary,
@@ -228,19 +228,26 @@ def rollback(
         history = await read_history(connection, profile, cluster.namespace, cluster.own_namespace)
         planned = await plan_rollback(connection, history, revision, resolved=resolved)
         click.echo(printable(_diff(planned)), nl=False)
-        written = await write_spec(connection, planned.change, dry_run=dry_run)
         what, target = f'SchedulerProfile "{profile}"', f"revision {planned.revision.number} ({planned.revision.hash})"
-        if dry_run:
-            click.echo(printable_record(f"{what} would be rolled back to {target}; nothing was changed"))
-            return
-        click.echo(printable_record(f"{what} rolled back to {target}"))
-        await report_written(connection, written, timeout if waits else None)
+        texts = f"{what} would be rolled back to {target}", f"{what} rolled back to {target}"
+        await _write(connection, planned.change, texts, dry_run=dry_run, seconds=timeout if waits else None)
 
     cluster.run(work)
 
 
-async def report_written(connection: ApiConnection, written: Body, seconds: float | None) -> None:
-    """Print what to do after an edit of a profile, and its condition when it is live."""
+async def _write(
+    connection: ApiConnection, change: SpecWrite, texts: tuple[str, str], *, dry_run: bool, seconds: float | None
+) -> None:
+    """Write an edit of a profile, and print its condition when it is live, unless the time limit is None.
+
+    Args:
+        texts: What a dry run would change, and what was changed.
+    """
+    written = await write_spec(connection, change, dry_run=dry_run)
+    if dry_run:
+        click.echo(printable_record(f"{texts[0]}; nothing was changed"))
+        return
+    click.echo(printable_record(texts[1]))
     click.echo("note: if the profile is applied from a repository, change it there too", err=True)
     if seconds is not None:
         live = await wait_until_live(connection, written, seconds)
@@ -276,12 +283,8 @@ def promote(*, shadow: str, dry_run: bool, waits: bool, timeout: float, cluster:
         names = (f"{planned.live_name} now", planned.shadow_name)
         click.echo(printable(unified_diff(planned.live.get("spec") or {}, planned.spec, names)), nl=False)
         click.echo(printable_record(planned.evidence))
-        written = await write_spec(connection, planned.change, dry_run=dry_run)
         what = f'SchedulerProfile "{planned.live_name}"'
-        if dry_run:
-            click.echo(printable_record(f'{what} would get the spec of "{shadow}"; nothing was changed'))
-            return
-        click.echo(printable_record(f'{what} has the spec of "{shadow}" now'))
-        await report_written(connection, written, timeout if waits else None)
+        texts = f'{what} would get the spec of "{shadow}"', f'{what} has the spec of "{shadow}" now'
+        await _write(connection, planned.change, texts, dry_run=dry_run, seconds=timeout if waits else None)
 
     cluster.run(work)
