@@ -178,12 +178,6 @@ def test_names_become_dns_names(imported: Import) -> None:
     assert named == {"my-sched": "My_Sched", "my-sched-2": "my-sched", "profile": "__"}
 
 
-def test_extenders_are_in_every_profile(imported: Import) -> None:
-    """The extenders of the file are in every profile."""
-    result = imported(profiles=[{"schedulerName": "a"}, {"schedulerName": "b"}], extenders=[EXTENDER])
-    assert [found["spec"]["extenders"] for found in objects(result)] == [[EXTENDER], [EXTENDER]]
-
-
 def test_a_directory_gets_manifests_settings_and_values(imported: Import, tmp_path: Path) -> None:
     """Fields outside profiles become settings of the operator, and chart values except the kubeconfig."""
     target = tmp_path / "out"

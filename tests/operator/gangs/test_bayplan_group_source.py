@@ -80,14 +80,6 @@ def test_an_api_is_served_after_its_first_list(world: World) -> None:
     assert world.sink.withheld == {}
 
 
-def test_groups_of_the_same_name_in_two_namespaces(world: World) -> None:
-    """Groups of the same name in two namespaces are independent."""
-    world.seen(body(1, 2))
-    world.seen(body(2, 5, namespace="other", uid="v"))
-    world.gone(body(3, 5, namespace="other", uid="v"))
-    assert [group.min_member for group in world.sink.groups.values()] == [2]
-
-
 def test_a_status_update_is_stored_but_not_reported(world: World) -> None:
     """An update of the status alone is stored and not reported."""
     world.seen(body(1))

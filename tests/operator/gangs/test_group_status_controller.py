@@ -27,13 +27,6 @@ async def world() -> AsyncIterator[GroupWorld]:
         yield made
 
 
-async def test_a_new_group_gets_a_status(world: GroupWorld) -> None:
-    """The first status of a new group is written."""
-    world.add_group()
-    await world.advance()
-    assert world.sent() == ["Pending"]
-
-
 async def test_unchanged_statuses_are_not_written(world: GroupWorld) -> None:
     """Repeated reports and changes that do not affect the status are not written."""
     gang = world.add_group()

@@ -71,11 +71,6 @@ def test_bayplan_groups(spec: dict[str, Any], more: dict[str, Any]) -> None:
     assert bayplan({"minMember": 4, **spec}) == expected(GroupSource.BAYPLAN, 4, **fields)
 
 
-def test_priority_is_that_of_the_class() -> None:
-    """The translated group has the value of the object's priority class."""
-    assert bayplan({"minMember": 1, "priorityClassName": "high"}, 7).priority == 7
-
-
 @table(
     "spec, min_member, more",
     ("minimal", {"minMember": 3}, 3, {}),

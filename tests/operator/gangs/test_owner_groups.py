@@ -13,7 +13,7 @@ from bayplan.resources.pod_group import PodGroup
 
 from scheduler_core.config.gang_owners import GangOwner
 from scheduler_core.config.validation import validate
-from scheduler_core.errors import ConflictError, ForbiddenError
+from scheduler_core.errors import ForbiddenError
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, GroupSource
 from tests.support.builders import pod
@@ -155,17 +155,6 @@ async def test_an_exception_of_the_core(error: Exception | None, monkeypatch: py
         assert world.obstacle(each) == "" or "is not known" in world.obstacle(each)
 
 
-async def test_a_name_that_is_taken() -> None:
-    """An object that the watch has not delivered yet is no error in the end."""
-    world, each = world_of_a_job()
-    world.requests.error = ConflictError("exists")
-    async with world.running():
-        await world.own("jobs", {"parallelism": 3})
-        world.requests.error = None
-        await world.settle(10.0)
-    assert world.size(each) == 3
-
-
 async def test_owners_that_cannot_be_listed() -> None:
     """Pods wait, and the message has the error of the list with its remedy, until the list succeeds."""
     world, each = world_of_a_job()
@@ -207,16 +196,6 @@ async def test_an_owner_of_the_same_name() -> None:
     second = world.requests.objects[world.key(each)]
     assert [each["metadata"]["ownerReferences"][0]["uid"] for each in (first, second)] == ["u1", "u2"]
     assert first["metadata"]["uid"] != second["metadata"]["uid"]
-
-
-async def test_a_job_set_in_order() -> None:
-    """The pods of a JobSet whose jobs start in order are held with the reason."""
-    world = OwnedWorld({"kind": "JobSet"})
-    each = pod("a", labels={JOB_SET: "train"})
-    world.rig.add(each)
-    async with world.running():
-        await world.own("jobsets", {"startupPolicy": {"startupPolicyOrder": "InOrder"}})
-    assert "use per: ReplicatedJob in the profile" in world.obstacle(each)
 
 
 def replica(name: str, index: int, group: str = "k0") -> Pod:

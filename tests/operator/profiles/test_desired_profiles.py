@@ -43,14 +43,6 @@ def paths(profile: DesiredProfile) -> list[str]:
     return [problem.path for problem in profile.problems]
 
 
-def test_a_profile_claims_its_own_name() -> None:
-    """A profile without schedulerName claims its own name."""
-    (profile,) = validate(profile_manifest("batch")).profiles
-    assert (profile.scheduler_name, profile.holds_name, profile.problems) == ("batch", True, ())
-    assert profile.config is not None
-    assert profile.config.scheduler_name == "batch"
-
-
 @table(
     "first, second, holder",
     ("older", {"name": "b", "age": 1}, {"name": "a", "age": 2}, "b"),
@@ -91,19 +83,6 @@ def test_default_scheduler_must_be_allowed(allowed: bool, problems: list[str]) -
     assert (paths(profile), profile.holds_name) == (problems, allowed)
 
 
-def test_references_become_plugin_config() -> None:
-    """The args of a referenced PluginConfig follow the profile's own pluginConfig."""
-    spec = {"pluginConfig": [{"name": "NodeAffinity", "args": {}}], "pluginConfigRefs": [{"name": "pack"}]}
-    state = validate(profile_manifest(spec=spec), plugin_config_manifest(args=most_allocated()))
-    (profile,) = state.profiles
-    assert profile.problems == ()
-    assert profile.config is not None
-    assert [(one.name, one.args) for one in profile.config.plugin_config] == [
-        ("NodeAffinity", {}),
-        ("NodeResourcesFit", most_allocated()),
-    ]
-
-
 def test_the_revision_includes_the_versions_of_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another version of a plugin that is not built in is another revision; without such plugins nothing changes."""
     cases: tuple[dict[str, str], ...] = ({}, {"ImageLocality": "images 1.0"}, {"ImageLocality": "images 1.1"})
@@ -115,16 +94,6 @@ def test_the_revision_includes_the_versions_of_plugins(monkeypatch: pytest.Monke
         revisions.append(profile.config.revision())
     assert revisions[0] == ProfileConfig(scheduler_name="batch").revision()
     assert len(set(revisions)) == 3
-
-
-def test_the_revision_includes_referenced_args() -> None:
-    """An edit of a referenced PluginConfig changes the revision of the profile."""
-    profile = profile_manifest(spec={"pluginConfigRefs": [{"name": "pack"}]})
-    configs = [
-        validate(profile, plugin_config_manifest(args=args)).profiles[0].config for args in ({}, most_allocated(), {})
-    ]
-    revisions = [config.revision() for config in configs if config is not None]
-    assert revisions[0] == revisions[2] != revisions[1]
 
 
 @table(

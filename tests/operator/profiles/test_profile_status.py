@@ -188,13 +188,6 @@ def test_a_failed_write_to_the_cluster_degrades_no_profile() -> None:
     assert status["lastError"] == "HTTP 500"
 
 
-def test_unchanged_findings_write_nothing() -> None:
-    """A repeated reconcile with the same findings writes nothing."""
-    first = profile_status(findings_of(live_revision="r1", problems=BAD), Progress(), {}, NOW)
-    second = profile_status(findings_of(live_revision="r1", problems=BAD), Progress(), first, NOW + timedelta(days=1))
-    assert status_change(first, second).patch == {}
-
-
 @table(
     "written, wanted, patch, at_once, counts",
     ("counts", {"pending": 1}, {"pending": 2}, {"pending": 2}, False, True),

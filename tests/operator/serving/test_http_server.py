@@ -96,13 +96,6 @@ async def test_a_standby_is_ready(server: HealthServer, readiness: Readiness) ->
     assert (await send(server, "/readyz"))[0] == 503
 
 
-async def test_metrics(server: HealthServer) -> None:
-    """Metrics are served in the text format."""
-    status, text = await send(server, "/metrics")
-    assert status == 200
-    assert "answer 42.0" in text
-
-
 async def test_a_port_in_use_is_an_error(server: HealthServer) -> None:
     """A port in use is an error that names the address and the flag."""
     with pytest.raises(

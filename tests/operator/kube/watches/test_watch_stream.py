@@ -19,7 +19,6 @@ from bayplan.kube.watches.watch_stream import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import Raw
 
 from scheduler_core.errors import ForbiddenError, ServerUnavailableError
 from scheduler_core.model.pod import Pod
@@ -79,13 +78,6 @@ def test_an_undecodable_object_has_its_identity() -> None:
     assert isinstance(event, Undecodable)
     assert (event.metadata.name, event.metadata.resource_version) == ("a", "3")
     assert "priority" in event.reason
-
-
-def test_an_undecodable_list_item_has_its_identity() -> None:
-    """A list item that cannot be decoded is returned with its identity."""
-    event = DECODER.listed(Raw(b'{"metadata":{"name":"a"},"spec":{"priority":"x"}}'))
-    assert isinstance(event, Undecodable)
-    assert event.metadata.name == "a"
 
 
 @table(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import msgspec
 import pytest
@@ -144,14 +143,6 @@ async def test_concurrency_is_bounded(api: FakeApi, binder: Binder) -> None:
     await asyncio.gather(*tasks)
     assert (binder.in_flight, binder.waiting, binder.bound) == (0, 0, 5)
     assert api.max_concurrent["POST"] == 2
-
-
-@table("response, node", ("exists", pod_on("node-1"), "node-1"), ("gone", error_response(404, "no"), None))
-async def test_read_pod(api: FakeApi, connection: ApiConnection, response: Any, node: str | None) -> None:
-    """read_pod() returns the pod, or None if the pod is gone."""
-    api.on("GET", POD, response)
-    pod = await read_pod(connection, "n", "a")
-    assert (pod and pod.spec.node_name) == node
 
 
 async def test_a_response_that_is_no_pod_is_an_error(api: FakeApi, connection: ApiConnection) -> None:

@@ -12,7 +12,6 @@ from bayplan.kube.writes.claim_writes import ClaimWrites
 from msgspec.structs import replace
 
 from scheduler_core.cycle.journal import Journal
-from scheduler_core.errors import ConflictError, NotFoundError
 from scheduler_core.model.devices import DELETE_PROTECTION, ClaimConsumer, ResourceClaim
 from scheduler_core.model.pod import ExtendedResourceClaimStatus, ExtendedResourceRequest
 from scheduler_core.plugins.dynamic_resources.pod_claims import claim_in_memory, with_requests
@@ -142,14 +141,6 @@ async def test_status_of_a_pod(api: FakeApi, writes: ClaimWrites) -> None:
         "metadata": {"uid": "uid-of-p"},
         "status": {"extendedResourceClaimStatus": {"resourceClaimName": "c0", "requestMappings": mappings}},
     }
-
-
-@table("status, error", ("another version", 409, ConflictError), ("gone", 404, NotFoundError))
-async def test_error_responses(api: FakeApi, writes: ClaimWrites, status: int, error: type[Exception]) -> None:
-    """An error response raises the corresponding error of the port."""
-    api.on("PATCH", f"{CLAIM}/status", error_response(status, "no"))
-    with pytest.raises(error):
-        await writes.write_allocation(allocated())
 
 
 async def test_read(api: FakeApi, writes: ClaimWrites) -> None:

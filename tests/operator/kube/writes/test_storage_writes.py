@@ -6,10 +6,8 @@ import pytest
 from bayplan.kube.http.connection import ApiConnection
 from bayplan.kube.writes.claim_writes import StorageWrites
 
-from scheduler_core.errors import ConflictError, NotFoundError
-from tests.support.fake_api import FakeApi, Response, error_response
+from tests.support.fake_api import FakeApi, Response
 from tests.support.storage import claim, volume
-from tests.support.tables import table
 
 VOLUME = "/api/v1/persistentvolumes/pv"
 CLAIM = "/api/v1/namespaces/default/persistentvolumeclaims/data"
@@ -61,11 +59,3 @@ async def test_node_is_selected(api: FakeApi, writes: StorageWrites) -> None:
     assert api.received[0].json == {
         "metadata": {"uid": "uid-of-default-data", "resourceVersion": "1", "annotations": {SELECTED_NODE: "n"}}
     }
-
-
-@table("status, error", ("another-version", 409, ConflictError), ("gone", 404, NotFoundError))
-async def test_error_responses(api: FakeApi, writes: StorageWrites, status: int, error: type[Exception]) -> None:
-    """An error response raises the corresponding error of the port."""
-    api.on("PATCH", VOLUME, error_response(status, "no"))
-    with pytest.raises(error):
-        await writes.bind_volume(volume(claim_ref=claim()))
