@@ -24,7 +24,7 @@ from scheduler_core.model.pod import Pod
 from scheduler_core.ports import ClusterWriter
 from scheduler_core.recording import record_entries as entries
 from scheduler_core.recording.object_types import ObjectTypes
-from scheduler_core.recording.record_file import RecordError, RecordHeader
+from scheduler_core.recording.record_file import RecordError, RecordHeader, missing_plugin
 from scheduler_core.recording.recorded_ports import (
     DEVICES,
     GROUPS,
@@ -286,9 +286,8 @@ class Replay:
             case entries.TimerFired():
                 self._call(entry, recorded.timers.pop(entry.timer, None))
             case entries.Deleted():
-                outcome = entries.error_of(entry.error, entry.content) if entry.error else None
                 done = recorded.deletions.pop(entry.call, None)
-                self._call(entry, done, outcome if isinstance(outcome, Exception) else None)
+                self._call(entry, done, recorded.objects.value(entry.content))
             case entries.SearchEnded():
                 ended, recorded.on_search_ended = recorded.on_search_ended, None
                 self._call(entry, ended, entry.result)
@@ -326,18 +325,12 @@ class Replay:
         try:
             return self._instances[number]
         except KeyError:
-            raise RecordError(
-                "a profile of the record cannot be built; install the plugins that were installed when the record was "
-                "written"
-            ) from None
+            raise missing_plugin("a profile of the record cannot be built") from None
 
     def _feed(self, entry: entries.Fed) -> None:
         feed, last = self._feeds.get(entry.feed), self._last.get(entry.feed)
         if feed is None or last is None:
-            raise RecordError(
-                f'the record contains events of "{entry.feed}", which no installed plugin declares; install the '
-                "plugins that were installed when the record was written"
-            )
+            raise missing_plugin(f'the record contains events of "{entry.feed}", which no installed plugin declares')
         args = self._arguments(entry, last)
         last.delivered(entry.method, args)
         # Other decisions than the recorded ones may have ended room that is released.
@@ -348,6 +341,4 @@ class Replay:
         objects = self._recorded.objects
         if entry.method not in UPDATED or entry.args[0][0]:
             return [objects.value(content) for content in entry.args]
-        # The old version is the one that was delivered last; the new one names it.
-        old = last.find(objects.named(entry.args[-1]))
-        return [old, objects.changed(old, entry.args[-1])]
+        return objects.changed(entry.args[-1], last.find)

@@ -242,10 +242,10 @@ class Scheduler:
     @cached_property
     def shadows(self) -> ShadowProfiles:
         """Shadow profiles; their modules are imported when the first is served."""
-        from scheduler_core.shadows.shadow_profiles import build_shadows  # noqa: PLC0415 - most schedulers have none
+        from scheduler_core.shadows.shadow_profiles import ShadowProfiles  # noqa: PLC0415 - most schedulers have none
 
         cycles = self.cycles
-        return build_shadows(
+        return ShadowProfiles(
             self.context,
             cycles.decided,
             cycles.selection,

@@ -105,8 +105,8 @@ class Operator:
         finally:
             self._collector.end()
             await self._stop()
-            if parts.recording is not None:
-                parts.recording.close()
+            if parts.recorder is not None:
+                parts.recorder.close()
             await parts.extenders.close()
             if parts.http is not None:
                 await parts.http.stop()
@@ -124,9 +124,9 @@ class Operator:
         self._spawn(_SERVE, self._serve())
         log.info("Connecting to %s", parts.access.base_url)
         await parts.writer.start()
-        if parts.recording is not None:
+        if parts.recorder is not None:
             log.info("Recording every decision in %s", self._settings.record)
-            self._spawn("record", parts.recording.run())
+            self._spawn("record", parts.recorder.run())
         if parts.election is not None:
             self._spawn(_ELECTION, parts.election.run())
         if not self._delays_caches:

@@ -28,7 +28,6 @@ from scheduler_core.scheduler import Scheduler, SchedulerOptions, SchedulerPorts
 log = logging.getLogger(__name__)
 
 SUFFIX = ".bpr"
-FLUSH_SECONDS = 0.5
 _MEBIBYTE = 1 << 20
 _PARTS = 16
 """Number of files into which the maximum size is divided."""
@@ -207,24 +206,6 @@ def _header(path: Path) -> RecordHeader:
         raise RecordError(f"{path}: cannot be read: {error.strerror}; name a file or directory of records") from error
 
 
-class Recording:
-    """The record of a process."""
-
-    def __init__(self, recorder: Recorder, directory: RecordDirectory) -> None:
-        self._recorder = recorder
-        self._directory = directory
-
-    async def run(self) -> None:
-        """Write what was recorded to the file twice a second, until cancelled."""
-        while True:
-            await self._recorder.clock.sleep(FLUSH_SECONDS)
-            self._recorder.flush()
-
-    def close(self) -> None:
-        self._recorder.close()
-        self._directory.close()
-
-
 def recorded_scheduler(
     settings: Settings,
     clock: SystemClock,
@@ -233,11 +214,10 @@ def recorded_scheduler(
     registry: Registry,
     *,
     ports: SchedulerPorts,
-) -> tuple[Scheduler, Recording]:
-    """Return a recorded scheduler, and its record; raise ConfigError if the directory cannot be written to."""
+) -> tuple[Scheduler, Recorder]:
+    """Return a recorded scheduler, and its recorder; raise ConfigError if the directory cannot be written to."""
     path, header = Path(settings.record or ""), record_assembly.header_of(options, ports, registry, bayplan.__version__)
     max_bytes = settings.record_mebibytes * _MEBIBYTE
     directory = RecordDirectory(path, header, max_bytes, settings.record_age, clock.wall)
     recorder = Recorder(clock, directory)
-    scheduler = record_assembly.recorded_scheduler(recorder, writer, options, registry, ports=ports)
-    return scheduler, Recording(recorder, directory)
+    return record_assembly.recorded_scheduler(recorder, writer, options, registry, ports=ports), recorder

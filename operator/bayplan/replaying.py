@@ -23,7 +23,7 @@ from scheduler_core.recording.record_entries import Decision, Entry, Placed, Rej
 from scheduler_core.recording.record_file import RecordError
 from scheduler_core.recording.replayed_input import ReplayDifference
 from scheduler_core.scheduler import Scheduler
-from scheduler_core.shadows.shadow import Shadow
+from scheduler_core.shadows.shadow_profiles import Shadow
 
 _MICROSECONDS = 1_000_000
 

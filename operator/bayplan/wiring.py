@@ -61,9 +61,9 @@ from scheduler_core.scheduler import Scheduler, SchedulerOptions, SchedulerPorts
 if TYPE_CHECKING:
     from bayplan.kueue.kueue_api import KueueAdmission
     from bayplan.rebalancing.plan_controller import RebalancePlanSource
-    from bayplan.recording import Recording
     from bayplan.reservations.reservation_controller import ReservationController
     from bayplan.validation.admission_review import AdmissionReview
+    from scheduler_core.recording.recorder import Recorder
 
 PROFILES_READ = "profiles are being read"
 SCHEDULER_STARTED = "the scheduler has not started"
@@ -127,7 +127,7 @@ class Parts:
     presence: LeaderElection | None
     http: DeferredServer | None
     server: ServerWatch
-    recording: Recording | None
+    recorder: Recorder | None
 
 
 def build_parts(settings: Settings, access: ConfiguredAccess, configuration: RunConfiguration | None = None) -> Parts:
@@ -171,7 +171,7 @@ def build_parts(settings: Settings, access: ConfiguredAccess, configuration: Run
         presence=None if configuration is not None else _presence(settings, cluster),
         server=server,
         http=http,
-        recording=core.recording,
+        recorder=core.recorder,
     )
 
 
@@ -210,7 +210,7 @@ class _Core:
     informers: ClusterInformers
     extenders: ExtenderClients
     statuses_due: asyncio.Event
-    recording: Recording | None
+    recorder: Recorder | None
     attempts: AttemptHistory | None
 
 
@@ -245,14 +245,14 @@ def _core(settings: Settings, cluster: _Cluster, configuration: RunConfiguration
     )
     registry = in_tree_registry()
     registry.load_entry_points()
-    recording, core_options = None, _scheduler_options(settings, cluster.gates, configuration)
+    recorder, core_options = None, _scheduler_options(settings, cluster.gates, configuration)
     if settings.record is None:
         scheduler = Scheduler(clock, writer, core_options, registry, ports=ports)
     else:
         # Imported here because most processes record nothing, and every module costs start-up time.
         from bayplan.recording import recorded_scheduler  # noqa: PLC0415
 
-        scheduler, recording = recorded_scheduler(settings, clock, writer, core_options, registry, ports=ports)
+        scheduler, recorder = recorded_scheduler(settings, clock, writer, core_options, registry, ports=ports)
     if attempts is not None:
         GangAttempts(scheduler.context.queue.gangs, attempts, clock)
     readiness = Readiness((PROFILES_READ, SCHEDULER_STARTED))
@@ -269,9 +269,7 @@ def _core(settings: Settings, cluster: _Cluster, configuration: RunConfiguration
             write_fence=cluster.fence.check,
         )
     )
-    return _Core(
-        scheduler, writer, tracer, watchdog, readiness, informers, extenders, statuses_due, recording, attempts
-    )
+    return _Core(scheduler, writer, tracer, watchdog, readiness, informers, extenders, statuses_due, recorder, attempts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,16 @@ callers outside the core hold is input, like an event of a pod.
 
 from __future__ import annotations
 
+import asyncio
+import builtins
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, cast, get_type_hints
 
 import msgspec
 from msgspec.structs import replace
 
+from scheduler_core import errors
 from scheduler_core.errors import Problem
 from scheduler_core.framework.object_reads import DecodedTypes
 from scheduler_core.gangs.held_room import SLOT_CLASSES, HeldPod, HeldRoom, HeldRooms, Holder, OwnPods, Terms
@@ -32,7 +35,7 @@ from scheduler_core.model.pod_group import GroupKey
 from scheduler_core.ports import ExtenderVerdict, NodeVictims
 from scheduler_core.queueing.gang_members import RecordedLoss
 from scheduler_core.recording.record_entries import Content
-from scheduler_core.recording.record_file import RecordError
+from scheduler_core.recording.record_file import RecordError, missing_plugin
 from scheduler_core.snapshot.node_columns import NodeColumns
 
 _TYPES: tuple[type[Any], ...] = (
@@ -44,6 +47,12 @@ _TYPES: tuple[type[Any], ...] = (
     ExtendedResourceClaimStatus, RecordedLoss, str, int, float,
 )  # fmt: skip
 _PROBLEMS, _SCORES, _VICTIMS, _NONE, _HELD = "problems", "scores", "victims", "", "held"
+_ERROR = "error:"
+_ARGUMENTS = {
+    errors.BoundElsewhereError: ("reason", "node_name"),
+    errors.ClusterWriteError: ("reason",),
+    errors.ExtenderError: ("url", "reason"),
+}
 _SAME_SPEC = "pod"
 _HASHED = b"sha256:"
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
@@ -85,6 +94,8 @@ class ObjectTypes:
             return _VICTIMS if is_victims else _SCORES, cast("msgspec.Raw", dict(value))
         elif kind in {list, tuple}:
             return _PROBLEMS, cast("msgspec.Raw", value)
+        elif isinstance(value, BaseException):
+            return _error_content(value)
         elif isinstance(value, HeldRoom):
             uid = value.holder.uid
             if self._held.held_now(uid) is value:
@@ -101,28 +112,27 @@ class ObjectTypes:
                 return _SAME_SPEC, content[1]
         return self.content(new)
 
-    def named(self, content: Content) -> Any:
-        """Return an object with the kind, namespace and name of an encoded new version."""
-        return self.value(("Pod", content[1]) if content[0] == _SAME_SPEC else content)
+    def changed(self, content: Content, find: Callable[[Any], Any]) -> list[Any]:
+        """Return the old and the new version of an object. Raises RecordError: it cannot be decoded.
 
-    def changed(self, old: Any, content: Content) -> Any:
-        """Return the decoded new version of an object. Raises RecordError: it cannot be decoded."""
-        if content[0] != _SAME_SPEC:
-            return self.value(content)
-        new = self.value(("Pod", content[1]))
-        return replace(new, spec=replace(old.spec, node_name=new.spec.node_name))
+        Args:
+            find: Returns the old version, by kind, namespace and name of the new one.
+        """
+        is_same = content[0] == _SAME_SPEC
+        new = self.value(("Pod", content[1]) if is_same else content)
+        old = find(new)
+        return [old, replace(new, spec=replace(old.spec, node_name=new.spec.node_name)) if is_same else new]
 
     def value(self, content: Content) -> Any:
         """Return the decoded object. Raises RecordError: the type is unknown, or the object is invalid."""
         name, raw = content
         if name == _NONE:
             return None
+        if name.startswith(_ERROR):
+            return _error_of(name.removeprefix(_ERROR), raw)
         decoder = self._decoders.get(name)
         if decoder is None:
-            raise RecordError(
-                f'the record contains an object of type "{name}", which no installed plugin declares; install the '
-                "plugins that were installed when the record was written"
-            )
+            raise missing_plugin(f'the record contains an object of type "{name}", which no installed plugin declares')
         try:
             found = decoder.decode(raw)
         except msgspec.DecodeError as error:
@@ -130,6 +140,26 @@ class ObjectTypes:
         if name == _HELD:
             return self._held.held_now(found)
         return room_of(found, self, self._nodes) if isinstance(found, HeldRoomContent) else found
+
+
+def _error_content(error: BaseException) -> Content:
+    """Return the name of the nearest type that :func:`_error_of` finds, and the arguments of an equal one."""
+    known = (errors.__name__, builtins.__name__, asyncio.CancelledError.__module__)
+    name = next(kind.__name__ for kind in type(error).__mro__ if kind.__module__ in known)
+    fields = next((names for kind, names in _ARGUMENTS.items() if isinstance(error, kind)), None)
+    args = error.args if fields is None else [getattr(error, field) for field in fields]
+    return _ERROR + name, cast("msgspec.Raw", [str(each) for each in args])
+
+
+def _error_of(name: str, raw: msgspec.Raw) -> BaseException:
+    """Return an equal exception; one of an unknown type becomes a RuntimeError."""
+    arguments = msgspec.json.decode(raw, type=list[str])
+    kind = getattr(errors, name, None) or getattr(builtins, name, None)
+    if name == asyncio.CancelledError.__name__:
+        return asyncio.CancelledError(*arguments)
+    if isinstance(kind, type) and issubclass(kind, Exception):
+        return kind(*arguments)
+    return RuntimeError(*arguments)
 
 
 def redacted(shown: Any) -> Any:

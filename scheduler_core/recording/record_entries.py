@@ -6,20 +6,7 @@ of its tasks. The other entries are decisions, which a replay computes and compa
 
 from __future__ import annotations
 
-import asyncio
-import builtins
-from typing import cast
-
 import msgspec
-
-from scheduler_core import errors
-
-_ARGUMENTS = {
-    errors.BoundElsewhereError: ("reason", "node_name"),
-    errors.ClusterWriteError: ("reason",),
-    errors.ExtenderError: ("url", "reason"),
-}
-
 
 Content = tuple[str, msgspec.Raw]
 """Name of a type, and an encoded object."""
@@ -49,18 +36,18 @@ class TimerFired(_Entry, frozen=True, tag=3):
     timer: int
 
 
-class _Outcome(_Entry, frozen=True):
+class Answered(_Entry, frozen=True, tag=4):
+    """A call of a port, by its number there, returned or raised the content, and its task continues."""
+
     call: str
-    error: str
     content: Content
 
 
-class Answered(_Outcome, frozen=True, tag=4):
-    """A call of a port, by its number there, returned or raised *error*, and its task continues."""
+class Deleted(_Entry, frozen=True, tag=5):
+    """The outcome of a queued deletion was reported: an error, or None."""
 
-
-class Deleted(_Outcome, frozen=True, tag=5):
-    """The outcome of a queued deletion was reported."""
+    call: str
+    content: Content
 
 
 class Readings(_Entry, frozen=True, tag=6):
@@ -160,23 +147,3 @@ Entry = (
     Fed | Step | TimerFired | Answered | Deleted | Readings | Building | Activating | Withdrawing | Begun | Ended
     | Placed | Rejected | Evicted | Wrote | Suspended | Resumed | SliceOver | SearchMoved | SearchEnded
 )  # fmt: skip
-
-
-def encoded_error(error: BaseException) -> tuple[str, Content]:
-    """Return the name of an exception's nearest type that :func:`error_of` finds, and the arguments of an equal one."""
-    known = (errors.__name__, builtins.__name__, asyncio.CancelledError.__module__)
-    name = next(kind.__name__ for kind in type(error).__mro__ if kind.__module__ in known)
-    fields = next((names for kind, names in _ARGUMENTS.items() if isinstance(error, kind)), None)
-    args = error.args if fields is None else [getattr(error, field) for field in fields]
-    return name, ("", cast("msgspec.Raw", [str(each) for each in args]))
-
-
-def error_of(name: str, content: Content) -> BaseException:
-    """Return an equal exception; one of an unknown type becomes a RuntimeError."""
-    arguments = msgspec.json.decode(content[1], type=list[str])
-    kind = getattr(errors, name, None) or getattr(builtins, name, None)
-    if name == asyncio.CancelledError.__name__:
-        return asyncio.CancelledError(*arguments)
-    if isinstance(kind, type) and issubclass(kind, Exception):
-        return kind(*arguments)
-    return RuntimeError(*arguments)

@@ -40,6 +40,10 @@ class RecordError(SchedulerCoreError):
     """A file is not a record that this version can read; the message has the reason and the remedy."""
 
 
+def missing_plugin(problem: str) -> RecordError:
+    return RecordError(f"{problem}; install the plugins that were installed when the record was written")
+
+
 class _CutError(Exception):
     """A frame is incomplete or corrupt."""
 

@@ -9,7 +9,7 @@ recorded run is the same as one that is not recorded.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Generator, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol, TypeVar
@@ -28,6 +28,7 @@ from scheduler_core.runtime.framework_instance import FrameworkInstance
 
 T = TypeVar("T")
 
+FLUSH_SECONDS = 0.5
 _MOST_BUFFERED = 256 << 10
 _MOST_READINGS = 4096
 """Readings without another entry, as in a long search, before they are written."""
@@ -46,6 +47,9 @@ class RecordSink(Protocol):
 
     def write(self, encoded: bytearray) -> None:
         """Take encoded entries, each with a comma behind it; the buffer is cleared afterwards."""
+
+    def close(self) -> None:
+        """End the record."""
 
 
 class TaskWork(Coroutine[Any, Any, T]):
@@ -97,6 +101,10 @@ class NumberedJournal(Journal):
 
     def __init__(self) -> None:
         self.decisions = 0
+        self._seconds: deque[float] = deque()
+        self._microseconds: deque[int] = deque()
+        self._uids: deque[str] = deque()
+        self._readings: tuple[deque[Any], ...] = (self._seconds, self._microseconds, self._uids)
         self._current: TaskWork[Any] | None = None
         self._numbers: Counter[str] = Counter()
 
@@ -128,10 +136,6 @@ class Recorder(NumberedJournal):
         self._sink: RecordSink | None = sink
         self._encode = msgspec.json.Encoder().encode_into
         self._buffer = bytearray()
-        self._seconds: list[float] = []
-        self._microseconds: list[int] = []
-        self._uids: list[str] = []
-        self._readings: tuple[list[Any], ...] = (self._seconds, self._microseconds, self._uids)
         self.is_inside = False
         self._instances: WeakKeyDictionary[FrameworkInstance, int] = WeakKeyDictionary()
 
@@ -168,9 +172,17 @@ class Recorder(NumberedJournal):
             if not self._sink.is_open:
                 self._sink = None
 
+    async def run(self) -> None:
+        """Write what was recorded twice a second, until cancelled."""
+        while True:
+            await self.clock.sleep(FLUSH_SECONDS)
+            self.flush()
+
     def close(self) -> None:
         self.flush()
-        self._sink = None
+        if self._sink is not None:
+            self._sink.close()
+            self._sink = None
 
     # -- readings -----------------------------------------------------------------------------------------------
 
@@ -241,12 +253,7 @@ class Recorder(NumberedJournal):
 
     def deletion(self, done: Callable[[Exception | None], None]) -> Callable[[Exception | None], None]:
         number = self.next_call(WRITER)
-
-        def deleted(outcome: Exception | None) -> entries.Deleted:
-            error = ("", self.objects.content(None)) if outcome is None else entries.encoded_error(outcome)
-            return entries.Deleted(number, *error)
-
-        return self._noted(deleted, done)
+        return self._noted(lambda outcome: entries.Deleted(number, self.objects.content(outcome)), done)
 
     async def answered(self, port: str, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Make a call of a port, and record its outcome when the task continues."""
@@ -260,10 +267,10 @@ class Recorder(NumberedJournal):
             raise
         except BaseException as error:
             self._continues(steps)
-            self.write(entries.Answered(number, *entries.encoded_error(error)))
+            self.write(entries.Answered(number, self.objects.content(error)))
             raise
         self._continues(steps)
-        self.write(entries.Answered(number, "", self.objects.content(value)))
+        self.write(entries.Answered(number, self.objects.content(value)))
         return value
 
     def _continues(self, steps: TaskWork[Any] | None) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import types
-from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -68,10 +67,6 @@ class RecordedInput(NumberedJournal):
         self.on_search_ended: Callable[[bytes | None], None] | None = None
         self._entries: Iterator[entries.Entry] = iter(record)
         self._waiters: dict[int | str, asyncio.Future[None]] = {}
-        self._seconds: deque[float] = deque()
-        self._microseconds: deque[int] = deque()
-        self._uids: deque[str] = deque()
-        self._readings: tuple[deque[Any], ...] = (self._seconds, self._microseconds, self._uids)
         self.last_seconds, self.last_wall = 0.0, EPOCH
         self.head: entries.Entry | None = None
         self._read()
@@ -151,9 +146,10 @@ class RecordedInput(NumberedJournal):
             steps.in_port = False
         answered = self.head
         self.take()
-        if answered.error:
-            raise entries.error_of(answered.error, answered.content)
-        return self.objects.value(answered.content)
+        value = self.objects.value(answered.content)
+        if isinstance(value, BaseException):
+            raise value
+        return value
 
     def wait(self, number: int | str) -> asyncio.Future[None]:
         """Return a future that is done when the step of a task, or the answer of a call, is the next entry."""

@@ -292,8 +292,6 @@ STRICT_DECODERS = {
     "scheduler_core/plugins/dynamic_resources/claim_binding.py": "JSON that it has just written",
     "scheduler_core/record_assembly.py": "records that Bayplan wrote",
     "scheduler_core/recording/object_types.py": "records that Bayplan wrote",
-    "scheduler_core/recording/record_entries.py": "records that Bayplan wrote",
-    "scheduler_core/recording/recorded_ports.py": "records that Bayplan wrote",
     "scheduler_core/recording/record_file.py": "records that Bayplan wrote",
     "scheduler_core/recording/replayed_input.py": "records that Bayplan wrote",
 }

@@ -41,6 +41,9 @@ class ProcessRecord:
         """Add a frame."""
         self.frames.append(frame_of(encoded, 0))
 
+    def close(self) -> None:
+        """Keep the frames."""
+
     @property
     def content(self) -> bytes:
         """Content of the record file."""

@@ -23,7 +23,7 @@ from bayplan.texts.document_formats import printable_record
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.recording.record_entries import Entry, Evicted, Fed, Placed, Rejected
 from scheduler_core.recording.record_file import RecordError, frame_of, start_of_file
-from scheduler_core.shadows.shadow import ComparisonRecord, DifferenceKind
+from scheduler_core.shadows.shadow_profiles import ComparisonRecord, DifferenceKind
 
 _MICROSECONDS = 1_000_000
 _TIMES = click.DateTime(["%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S"])

@@ -190,7 +190,7 @@ def degraded(faults: int, last_fault: str, last_fault_at: datetime | None, now: 
 
 if TYPE_CHECKING:
     from scheduler_core.shadows.ledger import LedgerFigures, StateFigures
-    from scheduler_core.shadows.shadow import Shadow, ShadowDifference
+    from scheduler_core.shadows.shadow_profiles import Shadow, ShadowDifference
 
 _MAX_ERROR_LENGTH = 4096
 _SHOWN_ERROR = 512

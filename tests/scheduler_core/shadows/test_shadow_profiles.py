@@ -16,8 +16,8 @@ from scheduler_core.framework.extension_points import FilterPlugin, PreEnqueuePl
 from scheduler_core.framework.status import Status, unschedulable
 from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.scheduler import SchedulerPorts
-from scheduler_core.shadows import shadow as shadows
-from scheduler_core.shadows.shadow import KEPT_DIFFERENCES, PAUSE_SECONDS, DifferenceKind, Shadow
+from scheduler_core.shadows import shadow_profiles as shadows
+from scheduler_core.shadows.shadow_profiles import KEPT_DIFFERENCES, PAUSE_SECONDS, DifferenceKind, Shadow
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo
 from scheduler_core.step_counter import TimeBudget
