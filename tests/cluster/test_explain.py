@@ -53,13 +53,14 @@ def pod_of_profile(name: str, cpu: str, **spec: Any) -> Manifest:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": full}
 
 
+SECOND = pod_of_profile("second", "500m")
 OBJECTS = [
     PROFILE,
     CLAIM,
     node("large", "4"),
     node("tainted", "4", taints=[{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]),
     pod_of_profile("first", "3680m"),
-    pod_of_profile("second", "500m"),
+    SECOND,
     pod_of_profile("gated", "100m", schedulingGates=[{"name": "example.com/approval"}]),
     pod_of_profile("stranger", "100m", schedulerName="nightly"),
     pod_of_profile("claimant", "100m", volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]),
@@ -84,11 +85,15 @@ def is_at_rest(explain: ExplainCommand) -> bool:
 def explain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExplainCommand]:
     """Start a separate control plane with an operator that has attempted every pod."""
     with explained(OBJECTS, tmp_path_factory.mktemp("explain") / "operator.log") as explain:
-        explain.wait("first", "condition=PodScheduled")
-        for pod in ("second", "claimant"):
-            explain.wait(pod, "jsonpath={.status.conditions[0].reason}=Unschedulable")
-        explain.operator.until(lambda: is_at_rest(explain), "no pod is queued, and every event is written")
+        wait_until_at_rest(explain)
         yield explain
+
+
+def wait_until_at_rest(explain: ExplainCommand) -> None:
+    explain.wait("first", "condition=PodScheduled")
+    for pod in ("second", "claimant"):
+        explain.wait(pod, "jsonpath={.status.conditions[0].reason}=Unschedulable")
+    explain.operator.until(lambda: is_at_rest(explain), "no pod is queued, and every event is written")
 
 
 @table(
@@ -189,13 +194,18 @@ def test_the_cache_agrees_with_the_api_server(explain: ExplainCommand) -> None:
 
 
 def test_the_named_event_makes_the_pod_schedulable(explain: ExplainCommand) -> None:
-    """The pod is bound to the named node after the named event. Runs last, because it changes the cluster."""
+    """The pod is bound to the named node after the named event."""
     events = {event["what"]: event for event in explain.online("second")["unblocking"]}
     named = events["taint gpu=yes:NoSchedule removed from node tainted"]
     assert named["fitsOn"] == "tainted"
-    explain.plane.kubectl("taint", "node", "tainted", "gpu-")
-    explain.wait("second", "condition=PodScheduled")
-    explain.operator.until(
-        lambda: explain.online("second")["headline"] == "pod default/second is already scheduled to node tainted",
-        "the operator has received the bind",
-    )
+    try:
+        explain.plane.kubectl("taint", "node", "tainted", "gpu-")
+        explain.wait("second", "condition=PodScheduled")
+        explain.operator.until(
+            lambda: explain.online("second")["headline"] == "pod default/second is already scheduled to node tainted",
+            "the operator has received the bind",
+        )
+    finally:
+        explain.plane.kubectl("taint", "node", "tainted", "gpu=yes:NoSchedule")
+        explain.replace([SECOND])
+        wait_until_at_rest(explain)

@@ -31,17 +31,20 @@ def member(name: str) -> Manifest:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-OBJECTS = [
-    {"apiVersion": "bayplan.dev/v1alpha1", "kind": "SchedulerProfile", "metadata": {"name": "batch"}, "spec": {}},
+GANG = [
     {
         "apiVersion": "bayplan.dev/v1alpha1",
         "kind": "PodGroup",
         "metadata": {"name": "train", "namespace": "default"},
         "spec": {"minMember": 3, "topology": {"key": "zone"}},
     },
+    *(member(f"train-{number}") for number in range(3)),
+]
+OBJECTS = [
+    {"apiVersion": "bayplan.dev/v1alpha1", "kind": "SchedulerProfile", "metadata": {"name": "batch"}, "spec": {}},
     node("a", "one"),
     node("b", "two"),
-    *(member(f"train-{number}") for number in range(3)),
+    *GANG,
 ]
 
 
@@ -49,8 +52,13 @@ OBJECTS = [
 def explain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExplainCommand]:
     """Start a separate control plane with an operator whose attempt to schedule the gang has failed."""
     with explained(OBJECTS, tmp_path_factory.mktemp("explain") / "operator.log") as explain:
-        explain.wait("train-2", "jsonpath={.status.conditions[0].reason}=Unschedulable")
+        wait_until_at_rest(explain)
         yield explain
+
+
+def wait_until_at_rest(explain: ExplainCommand) -> None:
+    explain.wait("train-2", "jsonpath={.status.conditions[0].reason}=Unschedulable")
+    explain.operator.until(lambda: explain.online("podgroup/train")["lastAttempt"] is not None, "the gang was tried")
 
 
 @pytest.mark.parametrize("target", ["podgroup/train", "train-1"])
@@ -85,13 +93,22 @@ def is_placed(explain: ExplainCommand, count: int) -> bool:
 
 
 def test_the_named_event_makes_the_gang_schedulable(explain: ExplainCommand) -> None:
-    """All members are bound to the named node after it grows as named. Runs last, because it changes the cluster."""
+    """All members are bound to the named node after it grows as named."""
     (place, _) = explain.online("podgroup/train")["places"]
     whats = [event["what"] for event in place["nextMember"]["unblocking"]]
     assert "node a grown to 6 cpu allocatable" in whats
-    grown = json.dumps({"status": {"allocatable": {**AMOUNTS, "cpu": "6"}}})
-    explain.plane.kubectl("patch", "node", "a", "--subresource=status", "--type=merge", f"--patch={grown}")
-    explain.plane.kubectl("wait", "pod", "--all", "--for=condition=PodScheduled", "--timeout=60s")
-    explain.operator.until(lambda: is_placed(explain, 3), "the operator has received the binds")
-    shown = explain.plane.kubectl("get", "pods", "--output=jsonpath={.items[*].spec.nodeName}")
-    assert shown.split() == ["a", "a", "a"]
+    try:
+        resize(explain, "6")
+        explain.plane.kubectl("wait", "pod", "--all", "--for=condition=PodScheduled", "--timeout=60s")
+        explain.operator.until(lambda: is_placed(explain, 3), "the operator has received the binds")
+        shown = explain.plane.kubectl("get", "pods", "--output=jsonpath={.items[*].spec.nodeName}")
+        assert shown.split() == ["a", "a", "a"]
+    finally:
+        resize(explain, AMOUNTS["cpu"])
+        explain.replace(GANG)
+        wait_until_at_rest(explain)
+
+
+def resize(explain: ExplainCommand, cpu: str) -> None:
+    patch = json.dumps({"status": {"allocatable": {**AMOUNTS, "cpu": cpu}}})
+    explain.plane.kubectl("patch", "node", "a", "--subresource=status", "--type=merge", f"--patch={patch}")

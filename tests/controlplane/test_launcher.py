@@ -137,7 +137,8 @@ def logged_bindings(plane: ControlPlane, namespace: str) -> list[tuple[str, str,
     return [
         (event["user"]["username"], event["requestObject"]["target"]["name"], event["responseStatus"]["code"])
         for event in plane.audit_events()
-        if event["objectRef"].get("subresource") == "binding" and event["objectRef"]["namespace"] == namespace
+        # Requests for no object, such as those for /readyz, have none.
+        if (of := event.get("objectRef", {})).get("subresource") == "binding" and of["namespace"] == namespace
     ]
 
 

@@ -41,6 +41,12 @@ class ExplainCommand:
         """Wait until kubectl reports a condition of a pod."""
         self.plane.kubectl("wait", f"pod/{pod}", f"--for={condition}", "--timeout=60s")
 
+    def replace(self, manifests: Iterable[Manifest]) -> None:
+        """Delete objects, and create them again as they were."""
+        documents = "\n---\n".join(map(json.dumps, manifests))
+        self.plane.kubectl("delete", "--grace-period=0", "--force", "-f", "-", input=documents)
+        self.plane.kubectl("create", "-f", "-", input=documents)
+
     @staticmethod
     def _run(target: str, *options: str) -> dict[str, Any]:
         result = CliRunner().invoke(bayplan, ["explain", target, *options, "-o", "json"])
