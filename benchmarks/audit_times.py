@@ -34,17 +34,13 @@ class AuditTimes:
         return max(self.bound.values()) - min(self.bound.values())
 
     def read(self) -> int:
-        """Read the lines written since the last call.
-
-        Returns:
-            Number of pods bound so far.
-        """
+        """Read the lines written since the last call; return the number of pods bound so far."""
         for event in self._log.events(b'"verb":"create"'):
             self._note(event)
         return len(self.bound)
 
-    def wait_for_bound(self, count: int, seconds: float) -> None:
-        """Read until this many pods are bound.
+    def wait_for_bound(self, count: int, seconds: float, poll_seconds: float = _POLL_SECONDS) -> int:
+        """Read until at least this many pods are bound; return their number.
 
         Raises:
             TimeoutError: They are not bound in time.
@@ -53,7 +49,8 @@ class AuditTimes:
         while (bound := self.read()) < count:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{bound} of {count} pods were bound in {seconds:.0f} s")
-            time.sleep(_POLL_SECONDS)
+            time.sleep(poll_seconds)
+        return bound
 
     def _note(self, event: dict[str, Any]) -> None:
         if event["responseStatus"]["code"] != _CREATED:

@@ -52,11 +52,7 @@ PLAIN = Font()
 
 @dataclass(slots=True)
 class Page:
-    """A drawing to which elements are added.
-
-    Attributes:
-        title: Description for screen readers.
-    """
+    """A drawing to which elements are added; screen readers read its title."""
 
     width: int
     height: int
@@ -141,14 +137,7 @@ class LineChart:
 
 @dataclass(frozen=True, slots=True)
 class LogScale:
-    """A logarithmic axis.
-
-    Attributes:
-        low: The value at ``start``.
-        high: The value at ``end``.
-        start: Pixels.
-        end: Pixels.
-    """
+    """A logarithmic axis: the value ``low`` is at the pixel ``start``, ``high`` at ``end``."""
 
     low: float
     high: float
@@ -176,12 +165,7 @@ def outward(value: float, *, up: bool) -> float:
 
 
 def apart(wanted: Sequence[float], least: float, lowest: float) -> list[float]:
-    """Return positions in the order of the wanted ones, moved apart by a simple rule to the minimum distance.
-
-    Args:
-        wanted: Wanted positions, ascending, pixels.
-        lowest: Maximum position, pixels.
-    """
+    """Return positions in the order of the wanted, ascending ones, moved apart to the minimum distance, in pixels."""
     found: list[float] = []
     for place in wanted:
         found.append(max(place, found[-1] + least) if found else place)
@@ -254,11 +238,7 @@ class Ratio:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of bars.
-
-    Attributes:
-        description: Which direction is better, and the meaning of the thin bars.
-    """
+    """A column of bars; the description says which direction is better, and what the thin bars are."""
 
     title: str
     description: str

@@ -68,11 +68,7 @@ class ChurnRun:
             self.scheduler.feed.node_added(self._nodes[-1])
 
     async def month(self) -> int:
-        """Simulate one month.
-
-        Returns:
-            Number of attempted pods.
-        """
+        """Simulate one month; return the number of attempted pods."""
         month = next(self._months)
         if self._revisions and month:
             self._activate(SCHEDULER_NAME, month)

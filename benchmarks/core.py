@@ -44,13 +44,7 @@ _PARTS_AT = 5000
 
 
 def sizes(text: str, occupied: int = 0) -> list[tuple[int, int]]:
-    """Read the sizes of a command line.
-
-    Args:
-        text: Numbers of nodes with commas, each optionally with ``+`` and the number of bound pods.
-
-    Returns:
-        Nodes and pods.
+    """Return nodes and pods of a command line: numbers of nodes with commas, some with ``+`` and bound pods.
 
     Raises:
         ValueError: The text has another format, or the pods leave no room.

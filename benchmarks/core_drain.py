@@ -10,8 +10,6 @@ import asyncio
 import gc
 import resource
 import time
-from collections import defaultdict
-from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -207,7 +205,7 @@ async def measure(workload: Workload, size: Size, profiler: AbstractContextManag
     for each in made[:warm]:
         cluster.add_pod(each)
     _, bound_before, _, _ = await drain(scheduler, cluster, churn=workload.churn)
-    before = parts_of(scheduler.context.metrics)
+    points, plugins = parts_of(scheduler.context.metrics)
     cluster.events.clear()
     gc.collect()
     gc.freeze()
@@ -218,7 +216,7 @@ async def measure(workload: Workload, size: Size, profiler: AbstractContextManag
                 cluster.add_pod(each)
         tried, bound, deciding, binding = await drain(scheduler, cluster, churn=workload.churn)
     gc.unfreeze()
-    after = parts_of(scheduler.context.metrics)
+    later_points, later_plugins = parts_of(scheduler.context.metrics)
     expected = workload.bound_of(pods)
     if bound + bound_before != expected and not workload.preempts:
         raise RuntimeError(f"{workload.name}: {bound + bound_before} of {expected} pods were bound; use more nodes")
@@ -234,60 +232,42 @@ async def measure(workload: Workload, size: Size, profiler: AbstractContextManag
         size.occupied,
         size.repetition,
         count,
-        between(before.points, after.points, count),
-        between(before.plugins, after.plugins),
+        between(points, later_points, count),
+        between(plugins, later_plugins),
         sum(event.reason == "Preempted" for event in cluster.events),
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Spent:
-    seconds: float = 0.0
-    runs: int = 0
+Spent = dict[str, tuple[float, int]]
+"""Seconds and runs since the scheduler started, by extension point or ``point/plugin``."""
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """Times since the scheduler started.
-
-    Attributes:
-        points: By extension point, with its name in the metrics.
-        plugins: By ``point/plugin``.
-    """
-
-    points: Mapping[str, Spent]
-    plugins: Mapping[str, Spent]
-
-
-def parts_of(metrics: SchedulerMetrics) -> Parts:
+def parts_of(metrics: SchedulerMetrics) -> tuple[Spent, Spent]:
+    """Return what extension points and plugins took, with their names in the metrics."""
     metrics.settle()
-    points: defaultdict[str, Spent] = defaultdict(Spent)
-    plugins: defaultdict[str, Spent] = defaultdict(Spent)
-    for point in CycleStage:
-        for histogram in metrics.profiles[SCHEDULER_NAME].stages.histograms[point]:
-            name = STAGE_NAMES[point]
-            points[name] = Spent(points[name].seconds + histogram.total, points[name].runs + histogram.count)
-    for (point, plugin, _), histogram in metrics.plugins.items():
-        name = f"{STAGE_NAMES[point]}/{plugin}"
-        plugins[name] = Spent(plugins[name].seconds + histogram.total, plugins[name].runs + histogram.count)
-    return Parts(points, plugins)
+    points, plugins = Spent(), Spent()
+    of_points = [
+        (STAGE_NAMES[point], histogram)
+        for point in CycleStage
+        for histogram in metrics.profiles[SCHEDULER_NAME].stages.histograms[point]
+    ]
+    of_plugins = [
+        (f"{STAGE_NAMES[point]}/{plugin}", histogram) for (point, plugin, _), histogram in metrics.plugins.items()
+    ]
+    for spent, histograms in ((points, of_points), (plugins, of_plugins)):
+        for name, histogram in histograms:
+            seconds, runs = spent.get(name, (0.0, 0))
+            spent[name] = seconds + histogram.total, runs + histogram.count
+    return points, plugins
 
 
-def between(before: Mapping[str, Spent], after: Mapping[str, Spent], pods: int = 0) -> dict[str, float]:
-    """Return the difference between two readings.
-
-    Args:
-        pods: Number of pods to divide by; 0 to divide by the number of runs.
-
-    Returns:
-        Microseconds per pod or per run; parts that did not run are left out.
-    """
+def between(before: Spent, after: Spent, pods: int = 0) -> dict[str, float]:
+    """Return the microseconds between two readings per pod, or per run without pods; what did not run is left out."""
     found = {}
-    for name, spent in after.items():
-        earlier = before.get(name, Spent())
-        runs = spent.runs - earlier.runs
-        if runs:
-            found[name] = 1e6 * (spent.seconds - earlier.seconds) / (pods or runs)
+    for name, (seconds, runs) in after.items():
+        earlier_seconds, earlier_runs = before.get(name, (0.0, 0))
+        if runs > earlier_runs:
+            found[name] = 1e6 * (seconds - earlier_seconds) / (pods or runs - earlier_runs)
     return found
 
 

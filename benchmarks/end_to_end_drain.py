@@ -336,11 +336,7 @@ class PodTurnover:
         self._created = workload.in_flight or pods
 
     async def replace(self, connection: ApiConnection, bound: Sequence[str]) -> None:
-        """Replace pods.
-
-        Args:
-            bound: Names of the pods bound so far, in order.
-        """
+        """Replace pods; *bound* has the names of the pods that were bound so far, in order."""
         last = len(bound) if self._workload.in_flight else len(bound) // 2
         numbers = [int(name.rpartition("-")[2]) for name in bound[self._deleted : last]]
         self._deleted += len(numbers)

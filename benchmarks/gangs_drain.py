@@ -18,10 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from prometheus_client.parser import text_string_to_metric_families
-
 from benchmarks import workloads
 from benchmarks.audit_times import AuditTimes
+from benchmarks.harness import Metrics
 from benchmarks.prepared import connected, create_all
 from benchmarks.workloads import NAMESPACE, NODES_PATH, PODS_PATH, SCHEDULER_NAME, Document, encoded
 from hack.controlplane.launcher import ControlPlane
@@ -214,7 +213,8 @@ def drain(
         if live:
             asyncio.run(arrive(plane, backlog))
         log = AuditTimes(plane.audit_log)
-        first_bound, first_cpu = _await_first(scheduler, log, process)
+        first_bound = log.wait_for_bound(1, _LIMIT_SECONDS, _FIRST_POLL_SECONDS)
+        first_cpu = process.cpu_seconds()
         _await_end(scheduler, log, backlog)
         cpu, peak = process.cpu_seconds(), process.peak_rss()
         attempts = group_attempts(scrape())
@@ -237,16 +237,6 @@ def drain(
         first_cpu_seconds=first_cpu,
         first_bound=first_bound,
     )
-
-
-def _await_first(scheduler: str, log: AuditTimes, process: Process) -> tuple[int, float]:
-    """Wait for the first bindings; return their number, and the CPU time until then."""
-    deadline = time.monotonic() + _LIMIT_SECONDS
-    while not (bound := log.read()):
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"{scheduler} bound nothing in {_LIMIT_SECONDS:.0f} s; see its log")
-        time.sleep(_FIRST_POLL_SECONDS)
-    return bound, process.cpu_seconds()
 
 
 def _await_end(scheduler: str, log: AuditTimes, backlog: GangBacklog) -> None:
@@ -288,19 +278,13 @@ class GroupAttempts:
 
 
 def group_attempts(text: str) -> GroupAttempts:
-    families = {family.name: family for family in text_string_to_metric_families(text)}
-
-    def total(name: str, suffix: str) -> float:
-        samples: Iterable[tuple[str, float]] = (
-            [(sample.name, sample.value) for sample in families[name].samples] if name in families else []
-        )
-        return sum(value for sample, value in samples if sample == name + suffix)
+    total = Metrics(text).total
 
     def mean_ms(name: str) -> float | None:
-        count = total(name, "_count")
-        return 1000 * total(name, "_sum") / count if count else None
+        count = total(f"{name}_count")
+        return 1000 * total(f"{name}_sum") / count if count else None
 
-    return GroupAttempts(int(total(ATTEMPT, "_count")), mean_ms(ATTEMPT), mean_ms(ALGORITHM))
+    return GroupAttempts(int(total(f"{ATTEMPT}_count")), mean_ms(ATTEMPT), mean_ms(ALGORITHM))
 
 
 def scrape_kube_scheduler(process: Process) -> str:

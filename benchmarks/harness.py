@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import msgspec
+from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 from rich.table import Table
 
@@ -215,3 +216,21 @@ def median_of(values: Sequence[float], form: str) -> str:
 def percentile(ascending: Sequence[float], share: float) -> float:
     """Return a percentile: the lowest value that at least this share of the values does not exceed."""
     return ascending[max(0, math.ceil(share * len(ascending)) - 1)]
+
+
+class Metrics:
+    """Metrics of a scheduler, as its server writes them.
+
+    Attributes:
+        samples: Labels and value of each sample, by its name.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.samples: dict[str, list[tuple[dict[str, str], float]]] = {}
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                self.samples.setdefault(sample.name, []).append((sample.labels, sample.value))
+
+    def total(self, name: str, **labels: str) -> float:
+        """Return the sum of the samples with these labels; 0 if there are none."""
+        return sum(value for own, value in self.samples.get(name, ()) if labels.items() <= own.items())

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks.harness import ResultLines, UnreadableResultsError, add_output, command_line, report, table_of
+from benchmarks.harness import Metrics, ResultLines, UnreadableResultsError, add_output, command_line, report, table_of
 from benchmarks.workloads import NODES_PATH, PODS_PATH, Document, node, pod
 from hack.controlplane import probes
 from hack.controlplane.accounts import overcommitted
@@ -142,9 +142,8 @@ def _until_quiet(api: ApiClient, room: int) -> None:
 
 def _reported(port: int) -> int:
     """Return the pods of rivals that have overcommitted nodes, according to Bayplan's metrics."""
-    lines = probes.fetch(f"http://{probes.LOOPBACK}:{port}/metrics").splitlines()
-    own = [line for line in lines if line.startswith("bayplan_rival_overcommits_total{")]
-    return sum(int(float(line.rpartition(" ")[2])) for line in own)
+    metrics = Metrics(probes.fetch(f"http://{probes.LOOPBACK}:{port}/metrics"))
+    return int(metrics.total("bayplan_rival_overcommits_total"))
 
 
 def _measured(beside: str, situation: str, nodes: int, repetition: int) -> Outcome:

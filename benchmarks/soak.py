@@ -25,12 +25,11 @@ from bayplan.kube.credentials import open_connection
 from bayplan.kube.http.connection import ConnectionOptions
 from bayplan.kube.timing import SystemClock
 from bayplan.kube.watches.informer import Informer, Resource
-from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks import workloads
-from benchmarks.harness import add_output, command_line, percentile, report
+from benchmarks.harness import Metrics, add_output, command_line, percentile, report
 from benchmarks.soak_load import Load, Plan
 from hack.controlplane import accounts
 from hack.controlplane.api_client import ApiClient
@@ -94,19 +93,13 @@ class Sample:
 
 
 def take(port: int, seconds: float, live: int) -> Sample:
-    values: dict[str, list[tuple[dict[str, str], float]]] = {}
-    for family in text_string_to_metric_families(fetch(f"http://{LOOPBACK}:{port}/metrics")):
-        for sample in family.samples:
-            values.setdefault(sample.name, []).append((sample.labels, sample.value))
-
-    def total(name: str, **labels: str) -> float:
-        return sum(value for held, value in values.get(name, ()) if labels.items() <= held.items())
-
+    metrics = Metrics(fetch(f"http://{LOOPBACK}:{port}/metrics"))
+    total = metrics.total
     return Sample(
         seconds=seconds,
         rss_mib=total("process_resident_memory_bytes") / _MIB,
         cpu_seconds=total("process_cpu_seconds_total"),
-        queues={held["queue"]: int(value) for held, value in values.get("scheduler_pending_pods", ())},
+        queues={held["queue"]: int(value) for held, value in metrics.samples.get("scheduler_pending_pods", ())},
         cache_pods=int(total("scheduler_cache_size", type="pods")),
         assumed_pods=int(total("scheduler_cache_size", type="assumed_pods")),
         informer_pods=int(total("bayplan_informer_objects", resource="pods")),
