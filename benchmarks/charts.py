@@ -238,7 +238,7 @@ class Ratio:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of bars; the description says which direction is better, and what the thin bars are."""
+    """A column of bars; the description has the better direction and the meaning of the thin bars."""
 
     title: str
     description: str
