@@ -10,7 +10,10 @@ from typing import Any
 from scheduler_core.cycle_assembly import CycleContext
 from scheduler_core.snapshot.node_columns import NodeColumns
 
-_ARRAYS = ("allocatable", "requested", "nonzero_requested", "allowed_pods", "pod_count", "taint_set_ids", "alive")
+_ARRAYS = (
+    *("allocatable", "requested", "nonzero_requested", "allowed_pods", "pod_count", "taint_set_ids", "alive"),
+    "unschedulable",
+)
 
 
 def cluster_state(context: CycleContext) -> dict[str, Any]:

@@ -74,3 +74,9 @@ async def settle(rig: Rig, *added: Node | Pod, after: float = 0.0) -> None:
     rig.add(*added)
     async with rig.running():
         await rig.scheduler.until_idle()
+
+
+async def settle_gang(rig: Rig, *pods: Pod, of: PodGroup) -> None:
+    """Add a PodGroup and its pods, and run the scheduler until it is idle."""
+    add_groups(rig, of)
+    await settle(rig, *pods)

@@ -27,7 +27,7 @@ from tests.support.builders import node, pod
 from tests.support.gangs import add_groups, group, member, members
 from tests.support.presence import present
 from tests.support.recording_plugins import Journal, no_pods_assumed, recorder_rig
-from tests.support.scheduling import Rig, default_rig, rig
+from tests.support.scheduling import Rig, rig
 from tests.support.scripted_extender import ScriptedExtender, extender, extender_rig, schedule_and_bind
 from tests.support.tables import table
 
@@ -236,81 +236,6 @@ async def test_a_failed_pre_flight_ends_the_wait() -> None:
     assert made.place_of(POD) == "errorBackoff"
     made.queue.close()
     assert made.clock.pending == 0
-
-
-async def test_a_rejected_pod_is_not_requeued_by_its_own_release() -> None:
-    """The capacity that a rejected pod releases requeues other pods only."""
-    made, task, _ = await waiting_at_permit()
-    other = pod("other", requests={"cpu": "4"})
-    made.add(other)
-    assert made.decide() is not None or made.place_of(other)
-    waiting = present(made.context.waiting.get(UID))
-    waiting.reject("Rec", "no")
-    assert not await task
-    assert made.place_of(POD) == "unschedulable"
-
-
-async def test_a_failed_bind_requeues_infeasible_pods() -> None:
-    """An infeasible pod is requeued when the bind of another pod fails."""
-    made = default_rig()
-    big, other = pod("big", requests={"cpu": "3"}), pod("other", requests={"cpu": "2"})
-    made.add(node("n0"), big, other)
-    first = present(made.decide())
-    assert made.decide() is None
-    assert made.place_of(other) == "unschedulable"
-    made.writer.fail_binds([ServerUnavailableError("away")])
-    assert not await made.scheduler.cycles.binding.bind(first)
-    assert made.place_of(other) == "backoff"
-
-
-async def test_a_cancelled_binding_cycle_is_unwound() -> None:
-    """When the scheduler stops while a pod waits, its node, timer and waiting entry are released."""
-    made, task, journal = await waiting_at_permit()
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert no_pods_assumed(made)
-    assert journal.plugins_at("unreserve") == ["Rec"]
-
-
-async def test_a_pod_deleted_while_it_waits_is_not_requeued() -> None:
-    """The node of a deleted waiting pod is released, and no failure is reported."""
-    made, task, journal = await waiting_at_permit()
-    made.scheduler.feed.pod_deleted(POD)
-    assert not await task
-    assert made.place_of(POD) == ""
-    assert no_pods_assumed(made)
-    assert journal.plugins_at("unreserve") == ["Rec"]
-    assert not [event for event in made.writer.events if event.reason == "FailedScheduling"]
-
-
-async def test_a_pod_bound_by_another_scheduler_while_it_waits_is_not_requeued() -> None:
-    """A waiting pod that another scheduler binds counts on that scheduler's node."""
-    journal = Journal(results={"Rec.permit": waits(10)})
-    made = recorder_rig(journal, waiting=POD, nodes=1)
-    made.add(node("n1"))
-    task = await start_binding(made)
-    held = present(made.context.waiting.get(UID))
-    other_node = "n1" if held.node_name == "n0" else "n0"
-    made.scheduler.feed.pod_updated(POD, pod("web", requests={"cpu": "1"}, node_name=other_node))
-    assert not await task
-    assert made.place_of(POD) == ""
-    assert made.writer.attempted == []
-    columns = made.columns
-    assert columns.pod_count[columns.row_of(other_node)] == 1
-    assert columns.pod_count.sum() == 1
-
-
-async def test_an_update_during_the_attempt_applies_to_the_next_attempt() -> None:
-    """The pod stays assumed in its old version; after a failure the new version is requeued."""
-    made, task, _ = await waiting_at_permit()
-    newer = pod("web", requests={"cpu": "1"}, labels={"new": "yes"})
-    made.scheduler.feed.pod_updated(POD, newer)
-    made.clock.advance(10)
-    assert not await task
-    queued = present(made.queue.find(UID))
-    assert queued.info.pod is newer
-    assert no_pods_assumed(made)
 
 
 # -- annotations that a plugin adds to the bind ------------------------------------------------------------------------

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from scheduler_core.cycle.failure_handler import Failure, of_status, too_late
+from scheduler_core.cycle.failure_handler import of_status, too_late
 from scheduler_core.framework.extension_points import PreFilterResult
 from scheduler_core.framework.status import Code, Status, error, unresolvable, unschedulable
 from scheduler_core.model.pod import Pod, PodCondition
 from tests.support.builders import node, pod
-from tests.support.presence import present
 from tests.support.recording_plugins import Journal, recorder
 from tests.support.scheduling import Rig, rig
 from tests.support.tables import table
@@ -105,14 +104,3 @@ def test_results_by_profile() -> None:
     assert record.last_error == 'default/other: running PreFilter plugin "Rec": raised ValueError: boom'
     assert record.last_error_at == made.clock.wall()
     assert (record.faults, record.last_fault, record.last_fault_at) == (1, record.last_error, record.last_error_at)
-
-
-def test_no_failure_of_a_deleted_pod_is_reported() -> None:
-    """A pod that is deleted during its attempt gets no condition and no event, and is not requeued."""
-    made = rig([recorder("Rec", Journal())])
-    wanted = pod("web")
-    made.add(node("n0"), wanted)
-    attempt = present(made.decide())
-    made.scheduler.feed.pod_deleted(wanted)
-    made.scheduler.cycles.failed.handle(attempt, Failure("no", frozenset({"Rec"})))
-    assert (made.place_of(wanted), made.writer.events, made.writer.patches) == ("", [], [])

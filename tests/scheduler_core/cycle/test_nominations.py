@@ -18,6 +18,7 @@ from scheduler_core.scheduler import SchedulerPorts
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import node, pod
 from tests.support.gangs import group, members
+from tests.support.presence import present
 from tests.support.scheduling import BARE, DEFAULT_NAME, Rig, gang_rig, plugin_set, profile, rig
 from tests.support.scripted_extender import ScriptedExtender, extender, extender_profile
 from tests.support.tables import table
@@ -61,9 +62,8 @@ def made_with_nomination(place: str) -> Rig:
 
 def fail(made: Rig) -> None:
     """Fail an attempt of the nominated pod that began with the first profile revision."""
-    queued, instance = made.queue.find(WEB.metadata.uid), made.context.profiles.get(DEFAULT_NAME)
-    assert queued is not None
-    revision = instance or made.scheduler.build(profile())
+    queued = present(made.queue.find(WEB.metadata.uid))
+    revision = made.context.profiles.get(DEFAULT_NAME) or made.scheduler.build(profile())
     revision.begin()
     made.scheduler.cycles.failed.handle(Attempt(queued, queued.info, revision, 0.0), INFEASIBLE)
 

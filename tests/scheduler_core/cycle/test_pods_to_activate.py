@@ -70,10 +70,6 @@ COLUMNS = NodeColumns()
 WEB, DB = COLUMNS.compile_pod(pod("web")), COLUMNS.compile_pod(pod("db"))
 
 
-def test_no_pods_are_activated_by_default() -> None:
-    assert CycleState().to_activate is None
-
-
 def test_pods_are_taken_once() -> None:
     """Pods are returned once, in the order in which they were added."""
     state = CycleState()

@@ -100,35 +100,3 @@ async def test_pod_is_bound_after_its_claim() -> None:
     made.clock.advance(1)
     assert await attempt == "n0"
     assert made.bound == {"web": "n0"}
-
-
-async def test_pod_whose_provisioning_fails_is_retried() -> None:
-    """After failed provisioning the node is released, and the pod is retried after error backoff."""
-    writer = RecordingStorageWriter()
-    made = world(claim(), storage_class("local", DRIVER), writer=writer)
-    attempt = asyncio.create_task(made.attempt())
-    await made.until(lambda: bool(writer.claims))
-    made.scheduler.storage_feed.updated(claim(), claim(annotations={"x": "y"}, version="9"))
-    await made.until(lambda: made.clock.pending > 0)
-    made.clock.advance(1)
-    assert await attempt == ""
-    assert made.place_of(WEB) == "errorBackoff"
-    assert made.columns.pod_count.tolist() == [0]
-
-
-async def test_two_pods_do_not_get_the_same_volume() -> None:
-    """A volume that is being bound to one pod is not available for a second pod."""
-    writer = RecordingStorageWriter()
-    made = world(claim(), claim("other"), storage_class(), volume("pv"), writer=writer)
-    attempt = asyncio.create_task(made.attempt())
-    await made.until(lambda: bool(writer.volumes))
-    second = pod("second", volumes=mounts("other"))
-    made.add(second)
-    assert made.decide() is None
-    assert made.place_of(second) == "unschedulable"
-    feed = made.scheduler.storage_feed
-    feed.updated(volume("pv"), writer.volumes[0])
-    feed.updated(claim(), claim(volume="pv", version="9"))
-    await made.until(lambda: made.clock.pending > 0)
-    made.clock.advance(1)
-    assert await attempt == "n0"

@@ -166,17 +166,6 @@ def test_no_nodes() -> None:
     assert made.place_of(POD) == "errorBackoff"
 
 
-def test_a_pod_that_is_being_deleted_is_not_scheduled() -> None:
-    """A terminating pod is dropped from the queue with an event."""
-    made = recorder_rig(Journal(), waiting=POD)
-    made.queue.remove(POD.metadata.uid)
-    terminating = pod("terminating", deleted=made.clock.wall())
-    made.add(terminating)
-    assert made.decide() is None
-    assert made.place_of(terminating) == ""
-    assert [event.note for event in made.writer.events] == ["skip schedule deleting pod: default/terminating"]
-
-
 # -- exceptions at the end of a cycle ----------------------------------------------------------------------------------
 
 

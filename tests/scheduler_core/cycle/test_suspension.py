@@ -115,8 +115,7 @@ async def test_a_suspended_cycle_sees_no_changes() -> None:
     assert made.context.cache.get(running.metadata.uid) is None
 
     client.release()
-    attempt = await cycle
-    assert attempt is not None
+    assert await cycle is not None
     assert sorted(name for name in ("a", "b", "late") if columns.row_of(name) >= 0) == ["a", "late"]
     placed = present(made.context.cache.get(running.metadata.uid))
     assert placed.info.pod.metadata.labels == {"x": "y"}
@@ -165,8 +164,7 @@ async def test_a_pod_deleted_while_its_cycle_is_suspended() -> None:
     cycle = await start_cycle(made)
     made.scheduler.feed.pod_deleted(POD)
     client.release()
-    attempt = await cycle
-    assert attempt is not None
+    attempt = present(await cycle)
     assert not await made.scheduler.cycles.binding.bind(attempt)
     assert (made.place_of(POD), made.context.cache.assumed_count) == ("", 0)
     assert not made.columns.pod_count.any()
@@ -177,8 +175,7 @@ async def binding_while_suspended(
 ) -> tuple[asyncio.Task[bool], asyncio.Task[object]]:
     """Bind the first pod while the cycle of the second pod is suspended."""
     client.release()
-    attempt = await decide(made)
-    assert attempt is not None
+    attempt = present(await decide(made))
     client.hold()
     made.add(pod("second"))
     cycle: asyncio.Task[object] = asyncio.ensure_future(decide(made))
@@ -251,8 +248,7 @@ async def test_overdue_pods_are_settled_after_the_suspended_cycle() -> None:
     client = ScriptedExtender()
     made = suspended_rig(client)
     client.release()
-    attempt = await decide(made)
-    assert attempt is not None
+    attempt = present(await decide(made))
     assert await made.scheduler.cycles.binding.bind(attempt)
     made.clock.advance(60)
     made.add(pod("second"))

@@ -37,10 +37,7 @@ def cluster() -> Rig:
 def dry_run(made: Rig, name: str = "train", limit: int = 5) -> GangExamination:
     """Dry-run a gang twice, and assert that the second run changes nothing."""
     gang = gang_of(made, name)
-    instance = made.context.profiles.get("default-scheduler")
-    assert gang.entry is not None
-    assert instance is not None
-    request = PlacementRequest.of(gang, instance)
+    request = PlacementRequest.of(gang, present(made.context.profiles.get("default-scheduler")))
     examiner = Explainers(made.context, made.scheduler.cycles, made.scheduler.reservations).gangs
     found = examiner.examine(request, gang, limit)
     before = cluster_state(made.context)
@@ -60,8 +57,7 @@ def test_a_gang_that_fits(cluster: Rig) -> None:
     cluster.add(small_node("a"), small_node("b"))
     add_gang(cluster, *members(4), of=group(min_member=4))
     found = dry_run(cluster)
-    assert found.placement is not None
-    assert sorted(found.placement.values()) == ["a", "a", "b", "b"]
+    assert sorted(present(found.placement).values()) == ["a", "a", "b", "b"]
     assert (found.needed, found.places, found.preemption) == (4, (), None)
 
 
@@ -139,9 +135,7 @@ def test_the_victims(cluster: Rig) -> None:
     cluster.add(small_node("a"), running_pod("v0", "a"), running_pod("v1", "a"))
     add_gang(cluster, *members(2, priority=10), of=group(min_member=2))
     found = dry_run(cluster)
-    assert found.preemption is not None
-    assert found.preemption.plan is not None
-    assert {victim.key for victim in found.preemption.plan.victims} == {"default/v0", "default/v1"}
+    assert {victim.key for victim in present(present(found.preemption).plan).victims} == {"default/v0", "default/v1"}
     assert cluster.writer.deletions == []
 
 

@@ -47,9 +47,8 @@ def answer(made: Rig, *pods: Pod, limit: int | None = None, **fields: Any) -> Fi
 
 def nodes_of(found: FitAnswer) -> dict[str, str]:
     """Return the node of each pod by its name."""
-    assert found.chosen is not None
     names = {info.uid: info.pod.metadata.name for info in found.infos}
-    return {names[uid]: node for uid, node in found.chosen.nodes.items() if uid in names}
+    return {names[uid]: node for uid, node in present(found.chosen).nodes.items() if uid in names}
 
 
 def cpus(count: int) -> dict[str, str]:
@@ -83,8 +82,7 @@ def test_no_evictions_are_searched_for_pods_that_never_fit(cluster: Rig) -> None
 def test_a_gang_in_its_domain(cluster: Rig) -> None:
     """A gang that requires one domain gets nodes of it, and the answer names it."""
     found = answer(cluster, *members(4), groups=(group(min_member=4, topology=ZONE),))
-    assert found.chosen is not None
-    assert list(found.chosen.domains.values()) == ["zone=x"]
+    assert list(present(found.chosen).domains.values()) == ["zone=x"]
     assert set(nodes_of(found).values()) == {"a", "b"}
 
 
@@ -102,8 +100,7 @@ def test_the_least_number_of_new_nodes(cluster: Rig, zone: str, count: int) -> N
     found = answer(cluster, *members(5), groups=(group(min_member=5, topology=ZONE),), template=template, max_new=5)
     assert found.verdict is FitVerdict.FITS_WITH_NEW_NODES
     assert found.least_new_nodes == count
-    assert found.chosen is not None
-    assert found.chosen.new_nodes == tuple(f"tpl-new-{number}" for number in range(1, count + 1))
+    assert present(found.chosen).new_nodes == tuple(f"tpl-new-{number}" for number in range(1, count + 1))
 
 
 def test_too_few_new_nodes_are_allowed(cluster: Rig) -> None:
@@ -132,10 +129,8 @@ def test_evictions(cluster: Rig) -> None:
     cluster.add(*(running_pod(f"v-{name}-{number}", name) for name in "abc" for number in range(2)))
     found = answer(cluster, pod("p", requests=cpus(2), priority=5))
     assert found.verdict is FitVerdict.FITS_AFTER_EVICTIONS
-    assert found.chosen is not None
     (node_name,) = nodes_of(found).values()
-    assert {info.node_name for info in found.chosen.victims} == {node_name}
-    assert len(found.chosen.victims) == 2
+    assert [info.node_name for info in present(found.chosen).victims] == [node_name] * 2
     assert answer(cluster, pod("p", requests=cpus(2), priority=5), may_evict=False).after_evictions is None
 
 
@@ -147,8 +142,7 @@ def test_evictions_of_the_holders_of_a_device() -> None:
         found = answer(made, pending("new", "new"), claims=(claim(exactly("r"), name="new"),))
         verdicts[devices] = found.verdict
         if devices:
-            assert found.chosen is not None
-            assert [info.pod.metadata.name for info in found.chosen.victims] == ["v0", "v1"]
+            assert [info.pod.metadata.name for info in present(found.chosen).victims] == ["v0", "v1"]
     assert verdicts == {False: FitVerdict.DOES_NOT_FIT, True: FitVerdict.FITS_AFTER_EVICTIONS}
 
 
@@ -157,8 +151,7 @@ def test_members_that_wait_already(cluster: Rig) -> None:
     add_gang(cluster, *members(2), of=group(min_member=4))
     found = answer(cluster, *members(4)[2:])
     assert found.verdict is FitVerdict.FITS_NOW
-    assert found.chosen is not None
-    assert len(found.chosen.nodes) == 4
+    assert len(present(found.chosen).nodes) == 4
     assert nodes_of(found).keys() == {"train-2", "train-3"}
 
 
@@ -227,9 +220,8 @@ def test_terminating_pods_are_awaited(cluster: Rig) -> None:
     cluster.add(ending)
     found = answer(cluster, *members(6, priority=5), groups=(group(min_member=6, priority=5),))
     assert found.verdict is FitVerdict.FITS_AFTER_EVICTIONS
-    assert found.chosen is not None
-    assert [info.pod.metadata.name for info in found.chosen.awaited] == ["v-c"]
-    assert found.chosen.victims == []
+    assert [info.pod.metadata.name for info in present(found.chosen).awaited] == ["v-c"]
+    assert present(found.chosen).victims == []
 
 
 def test_a_claim_that_exists(cluster: Rig) -> None:

@@ -78,9 +78,8 @@ async def test_the_minimum_number_of_groups(cluster: Rig, min_groups: int, bound
     await settle(cluster, *members("a", 1, 1, 1), *members("b", 1, 1, 1), *members("c", 100, 1, 1))
     assert bound_groups(cluster) == bound
     assert len(cluster.bound) == 3 * len(bound)
-    outcome = gang(cluster, "c").outcome
     if not bound:
-        assert outcome is not None
+        outcome = present(gang(cluster, "c").outcome)
         lack = "minCount (3) cannot be satisfied: 0 scheduled, 2 remaining"
         preemption = "pod group preemption: No preemption victims found for incoming preemptor"
         assert (outcome.reason, outcome.quorum) == ("Unschedulable", f"{lack}, {preemption}")
@@ -353,9 +352,7 @@ async def test_scheduled_members_in_two_domains(cluster: Rig, parent: str) -> No
     (waiting,) = members_of("x", 1, first=3)
     await settle(cluster, waiting)
     assert cluster.bound == {}
-    gang = present(cluster.queue.gangs.get(GroupKey(GroupSource.NATIVE, "default", "x")))
-    assert gang.outcome is not None
-    assert gang.outcome.reason == "SchedulerError"
+    assert present(gang(cluster, "x").outcome).reason == "SchedulerError"
     problem = "cannot determine domain for already scheduled pods: more than 1 domain found for pod group: a, b"
     assert problem in cluster.condition.message
 

@@ -16,6 +16,7 @@ from tests.support.devices import DRIVER, claim, device, exactly, slice_of
 from tests.support.gang_devices import claimant, device_rig, gang, in_use, report, settled
 from tests.support.gang_preemption import small_node
 from tests.support.gangs import key
+from tests.support.presence import present
 from tests.support.scheduling import DEFAULT_NAME, Rig, configured
 from tests.support.tables import table
 
@@ -94,11 +95,11 @@ async def test_claims_get_the_devices_of_the_search() -> None:
     gang(made, 2)
     report(made, writer, *SAME_NODE)
     await settled(made)
-    found = {}
-    for each in writer.claims.values():
-        assert each.status.allocation is not None
-        found[each.metadata.name] = [one.device for one in each.status.allocation.devices.results]
-    assert found == {"claim-of-train-0": ["d1"], "claim-of-train-1": ["d0"]}
+    found = {name: present(each.status.allocation).devices.results for name, each in writer.claims.items()}
+    assert {name: [one.device for one in results] for name, results in found.items()} == {
+        "ns/claim-of-train-0": ["d1"],
+        "ns/claim-of-train-1": ["d0"],
+    }
 
 
 async def test_members_beyond_the_quorum() -> None:
@@ -155,11 +156,10 @@ def test_the_dry_run_of_a_gang_with_devices(
     made, writer = device_rig(steps=steps)
     gang(made, 2)
     report(made, writer, *objects)
-    found = made.queue.gangs.get(key(namespace="ns"))
-    instance = made.context.profiles.get(DEFAULT_NAME)
-    assert found is not None
-    assert found.entry is not None
-    assert instance is not None
+    found, instance = (
+        present(made.queue.gangs.get(key(namespace="ns"))),
+        present(made.context.profiles.get(DEFAULT_NAME)),
+    )
     explainers = Explainers(made.context, made.scheduler.cycles, made.scheduler.reservations)
     request = PlacementRequest.of(found, instance)
     examined = explainers.gangs.examine(request, found, 3)

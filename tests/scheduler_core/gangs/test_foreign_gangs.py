@@ -12,6 +12,7 @@ from scheduler_core.model.pod_group import FOREIGN_MARKS, ForeignGangs, describe
 from scheduler_core.scheduler import SchedulerOptions
 from tests.support.builders import node
 from tests.support.gangs import settle
+from tests.support.presence import present
 from tests.support.scheduling import Rig, default_rig
 
 MARKS = [
@@ -44,10 +45,9 @@ async def test_marked_pods_are_scheduled_with_an_event(kind: str, key: str) -> N
     assert (event.type, event.regarding.name) == ("Warning", "a")
     assert f'{kind[:-1]} {key}="job-1"' in event.note
     (patch,) = made.writer.patches
-    assert patch.name == "a"
-    assert patch.condition is not None
-    assert (patch.condition.type, patch.condition.status) == ("bayplan.dev/ForeignGang", "True")
-    assert patch.condition.message == event.note
+    condition = present(patch.condition)
+    assert (patch.name, condition.type, condition.status) == ("a", "bayplan.dev/ForeignGang", "True")
+    assert condition.message == event.note
 
 
 async def test_a_reported_mark_is_not_reported_again() -> None:

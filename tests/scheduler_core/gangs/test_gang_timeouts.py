@@ -11,11 +11,11 @@ async def test_a_group_that_times_out() -> None:
     traffic = await full_traffic(schedule_timeout_seconds=50.0)
     gang, since = traffic.gang_named("big"), traffic.gang_named("big").since
     traffic.rig.clock.advance(50.0 - PATIENCE - 1.0)
-    assert gang.outcome is not None
-    assert (gang.outcome.reason, gang.reservation) == ("TimedOut", "")
+    outcome = present(gang.outcome)
+    assert (outcome.reason, gang.reservation) == ("TimedOut", "")
     assert not traffic.rig.scheduler.reservations.by_gang
-    assert "within its scheduleTimeoutSeconds of 50;" in gang.outcome.message
-    assert "none of the 3 members that must be placed together fits" in gang.outcome.message
+    assert "within its scheduleTimeoutSeconds of 50;" in outcome.message
+    assert "none of the 3 members that must be placed together fits" in outcome.message
     assert gang.since > since
 
 
@@ -54,8 +54,7 @@ async def test_no_timeout_without_a_quorum() -> None:
     gang = traffic.gang_named("big")
     traffic.rig.scheduler.feed.pod_deleted(next(iter(gang.pods.values())))
     traffic.rig.clock.advance(100.0)
-    assert gang.outcome is not None
-    assert gang.outcome.reason == "Unschedulable"
+    assert present(gang.outcome).reason == "Unschedulable"
 
 
 async def test_a_gang_without_a_plan_is_retried() -> None:

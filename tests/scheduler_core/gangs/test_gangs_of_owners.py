@@ -200,8 +200,7 @@ async def test_a_row_while_a_pod_is_bound(at: str) -> None:
     async with cluster.running():
         await cluster.until(lambda: cluster.context.cache.assumed_count == 1)
         cluster.serve(configured("Job"))
-        gang = cluster.queue.gangs.get(group_of(owned("a"), 1).key)
-        assert gang is not None
+        gang = present(cluster.queue.gangs.get(group_of(owned("a"), 1).key))
         cluster.scheduler.group_feed.group_changed(group_of(owned("a"), 2))
         cluster.add(owned("b"))
         Gate.open(cluster.context.waiting)

@@ -13,7 +13,7 @@ from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod import Pod, PodCondition
 from scheduler_core.model.pod_group import GroupSource
 from tests.support.builders import node, pod
-from tests.support.gangs import group, key, member, members, settle
+from tests.support.gangs import group, key, member, members, settle, settle_gang
 from tests.support.scheduling import BARE, Rig, gang_rig, plugin_set, profile, rig
 from tests.support.tables import table
 
@@ -158,8 +158,7 @@ def test_nothing_is_reported_without_a_profile() -> None:
 
 async def test_a_later_member_waits_for_the_group(cluster: Rig) -> None:
     """A member beyond the quorum waits while the group is deleted, and is bound when the group exists again."""
-    cluster.scheduler.group_feed.group_changed(group())
-    await settle(cluster, *members(2))
+    await settle_gang(cluster, *members(2), of=group())
     cluster.scheduler.group_feed.group_deleted(key())
     await settle(cluster, member("train-2"))
     assert "train-2" not in cluster.bound

@@ -15,6 +15,7 @@ from scheduler_core.scheduler import SchedulerOptions, SchedulerPorts
 from tests.support.builders import node, pod
 from tests.support.devices import claim, device, device_class, exactly, slice_of, using, with_meta
 from tests.support.gang_devices import in_use, report, settled
+from tests.support.presence import present
 from tests.support.recording_claim_writer import RecordingClaimWriter
 from tests.support.scheduling import Rig, default_rig
 from tests.support.tables import table
@@ -110,10 +111,8 @@ async def test_claim_with_another_owner(is_on: bool, owner: str, text: str) -> N
     await settled(made)
     assert made.bound == {}
     assert in_use(made) == {}
-    instance = made.context.profiles.get("default-scheduler")
-    queued = made.queue.find(first.metadata.uid)
-    assert instance is not None
-    assert queued is not None
+    instance = present(made.context.profiles.get("default-scheduler"))
+    queued = present(made.queue.find(first.metadata.uid))
     (message,) = [
         status.message for plugin in instance.pre_enqueue if not (status := plugin.pre_enqueue(queued.info)).is_success
     ]

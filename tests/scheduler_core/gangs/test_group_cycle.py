@@ -14,7 +14,7 @@ from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupSource
 from tests.support.builders import node, pod
 from tests.support.devices import decoded
-from tests.support.gangs import gang_of, group, key, member, members, settle
+from tests.support.gangs import gang_of, group, member, members, settle, settle_gang
 from tests.support.presence import present
 from tests.support.scheduling import Rig, profile, rig
 from tests.support.tables import table
@@ -33,28 +33,24 @@ def pod_on(each: Pod, node_name: str) -> Pod:
 async def test_a_gang_that_fits(cluster: Rig) -> None:
     """All members of a feasible gang are bound in one attempt."""
     cluster.add(node("a"), node("b"))
-    cluster.scheduler.group_feed.group_changed(group(min_member=6))
-    await settle(cluster, *members(6))
+    await settle_gang(cluster, *members(6), of=group(min_member=6))
     assert len(cluster.bound) == 6
-    gang = gang_of(cluster)
-    assert gang.outcome is not None
-    assert (gang.outcome.reason, gang.outcome.fitting, gang.needed) == ("Scheduled", 6, 0)
+    gang, outcome = gang_of(cluster), present(gang_of(cluster).outcome)
+    assert (outcome.reason, outcome.fitting, gang.needed) == ("Scheduled", 6, 0)
     assert all(cluster.queue.find(each) is None for each in gang.pods)
 
 
 async def test_members_of_one_class_count_on_their_nodes(cluster: Rig) -> None:
     """Members of one pod class that are assumed in the cycle count on their nodes for the next members."""
     cluster.add(*(node(f"n{number}") for number in range(5)))
-    cluster.scheduler.group_feed.group_changed(group(min_member=20))
-    await settle(cluster, *members(20))
+    await settle_gang(cluster, *members(20), of=group(min_member=20))
     assert sorted(Counter(cluster.bound.values()).values()) == [4] * 5
 
 
 async def test_a_gang_that_does_not_fit(cluster: Rig) -> None:
     """No member of an infeasible gang is bound or assumed, and each member's message has the number that fit."""
     cluster.add(node("a"))
-    cluster.scheduler.group_feed.group_changed(group(min_member=5))
-    await settle(cluster, *members(5))
+    await settle_gang(cluster, *members(5), of=group(min_member=5))
     assert cluster.bound == {}
     assert cluster.context.cache.assumed_count == 0
     assert int(cluster.context.cache.columns.requested.sum()) == 0
@@ -66,19 +62,6 @@ async def test_a_gang_that_does_not_fit(cluster: Rig) -> None:
         "0/1 nodes are available: 1 Insufficient cpu."
     )
     assert {cluster.place_of(each) for each in gang_of(cluster).pods.values()} == {"unschedulable"}
-
-
-@pytest.mark.parametrize("count", [1, 3])
-async def test_members_wait_for_their_quorum(cluster: Rig, count: int) -> None:
-    """No member is attempted before enough members are created."""
-    cluster.add(node("a"))
-    cluster.scheduler.group_feed.group_changed(group(min_member=4))
-    pods = members(4)
-    await settle(cluster, *pods[:count])
-    assert cluster.bound == {}
-    assert {cluster.place_of(each) for each in pods[:count]} == {"gated"}
-    await settle(cluster, *pods[count:])
-    assert len(cluster.bound) == 4
 
 
 async def test_a_queued_gang_is_one_entity(cluster: Rig) -> None:
@@ -104,41 +87,10 @@ async def test_a_queued_gang_is_one_entity(cluster: Rig) -> None:
     }
 
 
-async def test_members_wait_for_their_group(cluster: Rig) -> None:
-    """Members are gated until their PodGroup is created."""
-    await settle(cluster, node("a"), *members(2))
-    assert cluster.bound == {}
-    cluster.scheduler.group_feed.group_changed(group(min_member=2))
-    await settle(cluster)
-    assert len(cluster.bound) == 2
-
-
-async def test_gated_members_do_not_count(cluster: Rig) -> None:
-    """A member with a scheduling gate does not count for the quorum."""
-    cluster.add(node("a"))
-    cluster.scheduler.group_feed.group_changed(group(min_member=2))
-    free, held = member("train-0"), member("train-1", gates=["wait"])
-    await settle(cluster, free, held)
-    assert cluster.bound == {}
-    assert gang_of(cluster).gated == 1
-    cluster.scheduler.feed.pod_updated(held, member("train-1"))
-    await settle(cluster)
-    assert len(cluster.bound) == 2
-
-
-async def test_other_namespaces_do_not_count(cluster: Rig) -> None:
-    """A pod with the same label in another namespace is not a member."""
-    cluster.add(node("a"))
-    cluster.scheduler.group_feed.group_changed(group(min_member=2))
-    await settle(cluster, member("train-0"), member("train-1", namespace="other"))
-    assert cluster.bound == {}
-
-
 async def test_more_than_the_quorum(cluster: Rig) -> None:
     """Infeasible members beyond the quorum wait, and the other members are bound."""
     cluster.add(node("a"))
-    cluster.scheduler.group_feed.group_changed(group(min_member=2))
-    await settle(cluster, *members(6))
+    await settle_gang(cluster, *members(6), of=group(min_member=2))
     assert len(cluster.bound) == 4
     waiting = [each for each in gang_of(cluster).pods.values() if each.metadata.name not in cluster.bound]
     assert {cluster.place_of(each) for each in waiting} == {"unschedulable"}
@@ -194,8 +146,7 @@ async def test_a_deleted_member_ends_the_quorum(cluster: Rig) -> None:
 async def test_events_requeue_a_gang(cluster: Rig, event: object, is_requeued: bool) -> None:
     """A gang is requeued if a queueing hint for a rejected member returns Queue."""
     cluster.add(node("a", allocatable={"cpu": "2", "pods": "10"}))
-    cluster.scheduler.group_feed.group_changed(group(min_member=3))
-    await settle(cluster, *members(3))
+    await settle_gang(cluster, *members(3), of=group(min_member=3))
     cluster.add(event)  # type: ignore[arg-type]  # nodes or pods
     entry = present(gang_of(cluster).entry)
     assert (entry.place.label != "unschedulable") == is_requeued
@@ -204,8 +155,7 @@ async def test_events_requeue_a_gang(cluster: Rig, event: object, is_requeued: b
 async def test_a_lower_min_member_requeues_the_gang(cluster: Rig) -> None:
     """A lower minMember requeues the gang and applies in its next cycle."""
     cluster.add(node("a", allocatable={"cpu": "2", "pods": "10"}))
-    cluster.scheduler.group_feed.group_changed(group(min_member=3))
-    await settle(cluster, *members(3))
+    await settle_gang(cluster, *members(3), of=group(min_member=3))
     cluster.scheduler.group_feed.group_changed(group(min_member=2, generation=2))
     await settle(cluster, after=20.0)
     assert len(cluster.bound) == 2
@@ -214,8 +164,7 @@ async def test_a_lower_min_member_requeues_the_gang(cluster: Rig) -> None:
 async def test_min_resources_that_are_not_free(cluster: Rig) -> None:
     """A group is not attempted while the cluster has less than its minResources free."""
     cluster.add(node("a"))
-    cluster.scheduler.group_feed.group_changed(group(min_member=2, min_resources={"cpu": 6000}))
-    await settle(cluster, *members(2))
+    await settle_gang(cluster, *members(2), of=group(min_member=2, min_resources={"cpu": 6000}))
     assert cluster.bound == {}
     assert cluster.condition.message == (
         "the group's minResources are not free in the cluster: cpu 6 of which 4 are free"
@@ -244,8 +193,7 @@ async def test_min_resources_that_devices_provide(cluster: Rig) -> None:
     served = decoded({"metadata": {"name": "gpu"}, "spec": {"extendedResourceName": "example.com/gpu"}}, DeviceClass)
     cluster.scheduler.device_feed.added(served)
     cluster.add(node("a"))
-    cluster.scheduler.group_feed.group_changed(group(min_member=2, min_resources={"example.com/gpu": 2}))
-    await settle(cluster, *members(2))
+    await settle_gang(cluster, *members(2), of=group(min_member=2, min_resources={"example.com/gpu": 2}))
     assert len(cluster.bound) == 2
 
 
@@ -253,8 +201,7 @@ async def test_min_resources_that_devices_provide(cluster: Rig) -> None:
 async def test_an_overcommitted_node_does_not_reduce_free_resources(cluster: Rig, taken: dict[str, str]) -> None:
     """A node's overcommitment is not subtracted from the free resources of other nodes."""
     cluster.add(node("a"), node("b"), pod("rival", node_name="a", requests=taken))
-    cluster.scheduler.group_feed.group_changed(group(min_member=2, min_resources={"cpu": 4000}))
-    await settle(cluster, *members(2))
+    await settle_gang(cluster, *members(2), of=group(min_member=2, min_resources={"cpu": 4000}))
     assert set(cluster.bound.values()) == {"b"}
 
 
@@ -273,26 +220,6 @@ async def test_a_bind_that_fails_after_the_barrier(cluster: Rig) -> None:
         assert (gang.needed, len(gang.waiting)) == (1, 1)
         cluster.clock.advance(20.0)
         await cluster.until(lambda: len(cluster.bound) == 3)
-
-
-async def test_a_member_that_is_deleted_before_the_barrier(cluster: Rig) -> None:
-    """No member is bound if one is deleted before the barrier."""
-    cluster.add(node("a"))
-    cluster.scheduler.group_feed.group_changed(group(min_member=3))
-    pods = members(3)
-    cluster.add(*pods)
-    async with cluster.running():
-        await cluster.until(lambda: cluster.scheduler.binding_count == 3)
-        cluster.scheduler.feed.pod_deleted(pods[1])
-        await cluster.until(lambda: not cluster.scheduler.binding_count)
-    assert cluster.writer.attempted == []
-    assert cluster.context.cache.assumed_count == 0
-    assert {cluster.place_of(each) for each in (pods[0], pods[2])} == {"gated"}
-
-
-def test_keys_of_sources() -> None:
-    """A group's key is printed as ``namespace/name``."""
-    assert str(key("train", "ml")) == "ml/train"
 
 
 async def test_members_of_several_schedulers(cluster: Rig) -> None:
@@ -353,8 +280,7 @@ def test_a_pod_that_names_several_groups(cluster: Rig) -> None:
 async def test_the_status_of_the_group_has_the_nearest_nodes(cluster: Rig, nodes: list[Node], expected: str) -> None:
     """The group's status has the nearest nodes for the next member; the members' conditions do not."""
     cluster.add(*nodes)
-    cluster.scheduler.group_feed.group_changed(group(min_member=2))
-    await settle(cluster, *members(2, requests={"cpu": "3", "memory": "2Gi"}))
+    await settle_gang(cluster, *members(2, requests={"cpu": "3", "memory": "2Gi"}), of=group(min_member=2))
     outcome = present(gang_of(cluster).outcome)
     assert outcome.message.startswith("1 of the 2 members that must be placed together fit; ")
     assert outcome.message.endswith(expected)

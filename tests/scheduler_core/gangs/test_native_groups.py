@@ -17,7 +17,7 @@ from scheduler_core.model.pod import Pod, SchedulingGroup
 from scheduler_core.model.pod_group import GroupKey, GroupSource, GroupTopology, PodGroup
 from tests.support.builders import node, pod
 from tests.support.gang_preemption import evicted, running_pod, small_node
-from tests.support.gangs import settle
+from tests.support.gangs import gang_of, settle, settle_gang
 from tests.support.presence import present
 from tests.support.scheduling import Rig, default_rig
 from tests.support.tables import table
@@ -43,6 +43,11 @@ def member(name: str, of: str = "train", *, created: datetime | None = None, pri
     )
 
 
+def pods(count: int) -> list[Pod]:
+    """Return members of the default group."""
+    return [member(f"p{number}") for number in range(count)]
+
+
 def changed(made: Pod, **fields: Any) -> Pod:
     """Return a pod with other fields of its spec."""
     return msgspec.structs.replace(made, spec=msgspec.structs.replace(made.spec, **fields))
@@ -59,8 +64,7 @@ async def test_a_member_beyond_the_quorum_preempts(cluster: Rig) -> None:
     """Pods are evicted for all members at once, and no more than they need."""
     running = [running_pod(f"v{number}", "a") for number in range(4)]
     cluster.add(small_node("a", 4), *running)
-    cluster.scheduler.group_feed.group_changed(native())
-    await settle(cluster, *(member(f"p{number}") for number in range(3)))
+    await settle_gang(cluster, *pods(3), of=native())
     assert len(evicted(cluster)) == 3
     await delete_victims(cluster, *running)
     assert set(cluster.bound) == {"p0", "p1", "p2"}
@@ -70,16 +74,14 @@ async def test_a_member_beyond_the_quorum_preempts(cluster: Rig) -> None:
 async def test_min_resources(cluster: Rig, cpu_milli: int, victims: int) -> None:
     """The reference has no minResources; a group that has them evicts no pod unless they are free afterwards."""
     cluster.add(small_node("a"), *(running_pod(f"v{number}", "a") for number in range(2)))
-    cluster.scheduler.group_feed.group_changed(native(min_resources={"cpu": cpu_milli}))
-    await settle(cluster, member("p0"), member("p1"))
+    await settle_gang(cluster, member("p0"), member("p1"), of=native(min_resources={"cpu": cpu_milli}))
     assert len(evicted(cluster)) == victims
 
 
 async def test_a_member_beyond_the_quorum_that_does_not_fit(cluster: Rig) -> None:
     """An infeasible member beyond the quorum has its own condition, and is bound when capacity is added."""
     cluster.add(small_node("a", 2))
-    cluster.scheduler.group_feed.group_changed(native())
-    await settle(cluster, *(member(f"p{number}") for number in range(3)))
+    await settle_gang(cluster, *pods(3), of=native())
     (left,) = {"p0", "p1", "p2"} - set(cluster.bound)
     messages = {patch.name: patch.condition.message for patch in cluster.writer.patches if patch.condition}
     assert "preemption: 0/1 nodes are available" in messages[left]
@@ -116,7 +118,7 @@ async def test_preemption_with_a_topology_constraint(
     cluster.scheduler.group_feed.group_changed(group)
     if bound_count:
         cluster.add(small_node("b", 1, zone="x"))
-    await settle(cluster, *(member(f"p{number}") for number in range(count)))
+    await settle(cluster, *pods(count))
     assert evicted(cluster) == ({each.metadata.name for each in running} if preempts else set())
     assert len(cluster.bound) == bound_count
 
@@ -131,8 +133,11 @@ async def test_preemption_with_a_topology_constraint(
 async def test_the_preemption_policy(cluster: Rig, policy: str | None, of_members: str, evicts: bool) -> None:
     """The preemption policy of the group counts, or that of its members if the group has none."""
     cluster.add(small_node("a", 2), running_pod("v0", "a"), running_pod("v1", "a"))
-    cluster.scheduler.group_feed.group_changed(native(preemption_policy=policy, priority=10, is_uniform=True))
-    await settle(cluster, *(changed(member(f"p{number}"), preemption_policy=of_members) for number in range(2)))
+    await settle_gang(
+        cluster,
+        *(changed(each, preemption_policy=of_members) for each in pods(2)),
+        of=native(preemption_policy=policy, priority=10, is_uniform=True),
+    )
     assert evicted(cluster) == ({"v0", "v1"} if evicts else set())
 
 
@@ -159,16 +164,20 @@ async def test_members_that_differ(
 ) -> None:
     """Members that differ fail with kube-scheduler's error if the group's API requires uniform members."""
     cluster.add(small_node("a", 9))
-    cluster.scheduler.group_feed.group_changed(native(is_uniform=is_uniform, **group))
-    await settle(cluster, member("p0"), member("p1"), changed(member("p2"), **differing))
+    await settle_gang(
+        cluster,
+        member("p0"),
+        member("p1"),
+        changed(member("p2"), **differing),
+        of=native(is_uniform=is_uniform, **group),
+    )
     if not is_uniform:
         assert {"p0", "p1"} <= set(cluster.bound)
         return
     assert cluster.bound == {}
-    gang = present(cluster.queue.gangs.get(native().key))
-    assert gang.outcome is not None
+    outcome = present(gang_of(cluster, source=GroupSource.NATIVE).outcome)
     expected = f"all pods in a single pod group should have the same {message}"
-    assert (gang.outcome.reason, gang.outcome.message) == ("SchedulerError", expected)
+    assert (outcome.reason, outcome.message) == ("SchedulerError", expected)
 
 
 @table(
@@ -184,9 +193,8 @@ async def test_a_scheduled_member_that_differs(cluster: Rig, differing: dict[str
     cluster.scheduler.group_feed.group_changed(native(priority=10, is_uniform=True, min_member=3))
     await settle(cluster)
     assert cluster.bound == {}
-    gang = present(cluster.queue.gangs.get(native().key))
-    assert gang.outcome is not None
-    assert gang.outcome.message == f"all pods in a single pod group should have the same {message}"
+    outcome = present(gang_of(cluster, source=GroupSource.NATIVE).outcome)
+    assert outcome.message == f"all pods in a single pod group should have the same {message}"
 
 
 @table(
@@ -209,12 +217,10 @@ async def test_the_message_of_a_missed_quorum(
     """The outcome has kube-scheduler's message for the condition."""
     for zone, count in cpus.items():
         cluster.add(small_node(zone, count, zone=zone))
-    cluster.scheduler.group_feed.group_changed(native(min_member=3, topology=topology))
-    await settle(cluster, *(member(f"p{number}") for number in range(3)))
-    gang = present(cluster.queue.gangs.get(native().key))
-    assert gang.outcome is not None
+    await settle_gang(cluster, *pods(3), of=native(min_member=3, topology=topology))
+    outcome = present(gang_of(cluster, source=GroupSource.NATIVE).outcome)
     preemption = "pod group preemption: No preemption victims found for incoming preemptor"
-    assert gang.outcome.quorum == f"{quorum}, {preemption}"
+    assert outcome.quorum == f"{quorum}, {preemption}"
 
 
 @table(
@@ -225,11 +231,9 @@ async def test_the_message_of_a_missed_quorum(
 async def test_the_message_of_a_preemption_in_vain(cluster: Rig, victims: int, wanted: int, status: str) -> None:
     """The message has the number of members that a preemption of all pods of lower priority would have placed."""
     cluster.add(small_node("a", 2), *(running_pod(f"v{number}", "a") for number in range(victims)))
-    cluster.scheduler.group_feed.group_changed(native(min_member=wanted))
-    await settle(cluster, *(member(f"p{number}") for number in range(wanted)))
-    gang = present(cluster.queue.gangs.get(native().key))
-    assert gang.outcome is not None
-    assert gang.outcome.quorum.partition(", pod group preemption: ")[2] == status
+    await settle_gang(cluster, *pods(wanted), of=native(min_member=wanted))
+    outcome = present(gang_of(cluster, source=GroupSource.NATIVE).outcome)
+    assert outcome.quorum.partition(", pod group preemption: ")[2] == status
 
 
 @table(
@@ -240,11 +244,9 @@ async def test_the_message_of_a_preemption_in_vain(cluster: Rig, victims: int, w
 async def test_the_message_of_the_preemption(cluster: Rig, policy: str, message: str) -> None:
     """kube-scheduler's message about the preemption follows the message of the missed quorum."""
     cluster.add(small_node("a", 2), running_pod("v0", "a"), running_pod("v1", "a"))
-    cluster.scheduler.group_feed.group_changed(native(preemption_policy=policy))
-    await settle(cluster, *(member(f"p{number}") for number in range(2)))
-    gang = present(cluster.queue.gangs.get(native().key))
-    assert gang.outcome is not None
-    assert gang.outcome.quorum == (
+    await settle_gang(cluster, *pods(2), of=native(preemption_policy=policy))
+    outcome = present(gang_of(cluster, source=GroupSource.NATIVE).outcome)
+    assert outcome.quorum == (
         f"minCount (2) cannot be satisfied: 0 scheduled, 1 remaining, pod group preemption: {message}"
     )
 
@@ -311,8 +313,11 @@ async def test_the_domain_with_the_best_placement_score(
     for zone, count in cpus.items():
         cluster.add(small_node(zone, count, zone=zone))
         cluster.add(*(running_pod(f"v{zone}{number}", zone) for number in range(taken.get(zone, 0))))
-    cluster.scheduler.group_feed.group_changed(native(topology=replace(ZONE, prefers_allocated=True)))
-    await settle(cluster, *(member(f"p{number}") for number in range(3)))
+    await settle_gang(
+        cluster,
+        *pods(3),
+        of=native(topology=replace(ZONE, prefers_allocated=True)),
+    )
     assert cluster.bound == dict.fromkeys(("p0", "p1", "p2"), expected)
 
 
@@ -324,8 +329,11 @@ async def test_domains_are_compared_by_the_members_that_fit(cluster: Rig, is_tak
     cluster.add(node("a2", labels={"zone": "a"}, allocatable={"cpu": "2", "pods": "99"}, taints=taints))
     if is_taken:
         cluster.add(*(running_pod(f"v{name}", name, cpus=cpus) for name, cpus in (("a1", 2), ("a2", 2), ("b", 5))))
-    cluster.scheduler.group_feed.group_changed(native(topology=replace(ZONE, prefers_allocated=True)))
-    await settle(cluster, *(member(f"p{number}") for number in range(4)))
+    await settle_gang(
+        cluster,
+        *pods(4),
+        of=native(topology=replace(ZONE, prefers_allocated=True)),
+    )
     if is_taken:
         assert evicted(cluster) == {"vb"}
         await delete_victims(cluster, pod("vb", node_name="b", requests={"cpu": "5"}))

@@ -36,7 +36,7 @@ from tests.support.gang_preemption import (
     with_pod_groups,
 )
 from tests.support.gang_traffic import Traffic
-from tests.support.gangs import gang_of, group, member, members, previewed, settle
+from tests.support.gangs import gang_of, group, member, members, previewed, settle, settle_gang
 from tests.support.preemption import budget
 from tests.support.presence import present
 from tests.support.scheduling import Rig, default_rig, gang_rig, plugin_set, profile, rig
@@ -206,8 +206,7 @@ def staged(made: Rig, case: Case) -> list[Pod]:
 async def test_victims(cluster: Rig, case: Case) -> None:
     """Exactly the needed victims are evicted for the whole quorum, or none."""
     pods = staged(cluster, case)
-    add_gang(cluster, *pods, of=group(min_member=case.size, topology=case.topology, priority=case.priority))
-    await settle(cluster)
+    await settle_gang(cluster, *pods, of=group(min_member=case.size, topology=case.topology, priority=case.priority))
     assert (evicted(cluster), cluster.bound) == (case.victims, {})
     assert {name for _, name in gang_of(cluster).victims} == case.victims
     outcome = present(gang_of(cluster).outcome)
@@ -237,10 +236,8 @@ async def test_reports_of_a_preemption() -> None:
     """The group, its members and the victims get reports; the group's status has the victims before any is deleted."""
     made, writer = deferring_rig()
     made.add(small_node("a"), *FULL)
-    add_gang(made, *members(2, priority=10), of=group())
-    await settle(made)
-    gang, outcome = gang_of(made), gang_of(made).outcome
-    assert outcome is not None
+    await settle_gang(made, *members(2, priority=10), of=group())
+    gang, outcome = gang_of(made), present(gang_of(made).outcome)
     assert outcome.message.startswith(
         "preempting: 2 pods would go on 1 node so that all 2 members that must be placed together fit; none of the "
     )
@@ -251,8 +248,7 @@ async def test_reports_of_a_preemption() -> None:
     (message,) = {patch.condition.message for patch in patches.values() if patch.condition}
     assert outcome.message == f"{message} Nearest: a (needs 1 cpu, has 0); it would fit on a with 1 cpu more."
     (first,) = writer.deletions
-    assert first.condition is not None
-    assert first.condition.message == "default-scheduler: preempting to accommodate a higher priority podgroup"
+    assert present(first.condition).message == "default-scheduler: preempting to accommodate a higher priority podgroup"
     writer.pending_deletions["v0"](None)
     (event,) = [event for event in writer.events if event.reason == "Preempted"]
     assert event.note == "Preempted by podgroup uid-of-group-default-train (default/train) on node a"
@@ -264,8 +260,7 @@ async def test_reports_of_a_preemption() -> None:
 async def test_a_gang_that_becomes_infeasible(cluster: Rig) -> None:
     """A preemption that no longer makes the gang feasible ends, without victims and nominations."""
     cluster.add(small_node("a"), *FULL)
-    add_gang(cluster, *members(2, priority=10), of=group())
-    await settle(cluster)
+    await settle_gang(cluster, *members(2, priority=10), of=group())
     cluster.scheduler.feed.node_deleted(small_node("a"))
     cluster.add(small_node("b", 1))
     await settle(cluster, after=20.0)
@@ -281,8 +276,7 @@ async def test_the_gang_is_held_back_until_evictions_are_issued() -> None:
     """No event requeues the gang before all evictions are issued; then it is retried."""
     made, writer = deferring_rig()
     made.add(small_node("a"), *FULL)
-    add_gang(made, *members(2, priority=10), of=group())
-    await settle(made)
+    await settle_gang(made, *members(2, priority=10), of=group())
     made.add(small_node("b", 1))
     await settle(made, after=20.0)
     assert [deletion.name for deletion in writer.deletions] == ["v0"]
@@ -300,8 +294,7 @@ async def test_a_member_that_is_created_during_the_evictions() -> None:
     """A member that is created during the evictions waits with the others, and is scheduled with them."""
     made, writer = deferring_rig()
     made.add(small_node("a", 3), *FULL, running_pod("v2", "a"))
-    add_gang(made, *members(2, priority=10), of=group())
-    await settle(made)
+    await settle_gang(made, *members(2, priority=10), of=group())
     await settle(made, member("train-2", priority=11))
     while writer.pending_deletions:
         name, answer = writer.pending_deletions.popitem()
@@ -315,8 +308,7 @@ async def test_the_gang_is_scheduled_while_a_new_member_is_held_back() -> None:
     """A member that was held back during an eviction is bound when the eviction is answered."""
     made, writer = deferring_rig()
     made.add(small_node("a", 4), running_pod("v0", "a", cpus=2))
-    add_gang(made, *members(3, priority=10), of=group(min_member=3))
-    await settle(made)
+    await settle_gang(made, *members(3, priority=10), of=group(min_member=3))
     made.add(member("late", priority=10))
     made.scheduler.feed.pod_deleted(running_pod("v0", "a", cpus=2))
     await settle(made, after=2.0)
@@ -330,8 +322,7 @@ async def test_an_eviction_that_fails() -> None:
     """After a failed eviction the gang is retried at once, and preempts again."""
     made, writer = deferring_rig()
     made.add(small_node("a"), *FULL)
-    add_gang(made, *members(2, priority=10), of=group())
-    await settle(made)
+    await settle_gang(made, *members(2, priority=10), of=group())
     writer.pending_deletions.pop("v0")(ClusterWriteError("no answer"))
     await settle(made)
     assert [deletion.name for deletion in writer.deletions] == ["v0", "v0"]
@@ -340,28 +331,24 @@ async def test_an_eviction_that_fails() -> None:
 async def test_no_further_victims_while_victims_terminate(cluster: Rig) -> None:
     """A gang that is retried while its victims terminate keeps its nominations and evicts no other pods."""
     cluster.add(small_node("a"), *FULL)
-    add_gang(cluster, *members(2, priority=10), of=group())
-    await settle(cluster)
+    await settle_gang(cluster, *members(2, priority=10), of=group())
     for each in FULL:
         cluster.scheduler.feed.pod_updated(each, terminating_pod(each, by_preemption=True))
     cluster.add(small_node("b", 1), running_pod("other", "b"))
     cluster.scheduler.group_feed.group_changed(group(generation=2))
     await settle(cluster, after=20.0)
     assert [deletion.name for deletion in cluster.writer.deletions] == ["v0", "v1"]
-    gang = gang_of(cluster)
-    assert gang.outcome is not None
-    assert gang.outcome.message.startswith("waiting for pods that were preempted to end; ")
-    assert (gang.outcome.reason, len(gang.victims)) == ("Preempting", 2)
+    gang, outcome = gang_of(cluster), present(gang_of(cluster).outcome)
+    assert outcome.message.startswith("waiting for pods that were preempted to end; ")
+    assert (outcome.reason, len(gang.victims)) == ("Preempting", 2)
     assert {cluster.queue.nominator.node_of(uid) for uid in gang.pods} == {"a"}
-    assert gang.last_attempt is not None
-    assert gang.last_attempt != gang.first_attempt
+    assert present(gang.last_attempt) != gang.first_attempt
 
 
 async def test_freed_capacity_goes_to_the_gang(cluster: Rig) -> None:
     """Pods of lower priority are rejected on the nominated nodes, and the members are bound there."""
     cluster.add(small_node("a"), small_node("b"), *FULL, *(running_pod(f"w{each}", "b", 5) for each in range(2)))
-    add_gang(cluster, *members(2, priority=10), of=group())
-    await settle(cluster)
+    await settle_gang(cluster, *members(2, priority=10), of=group())
     cluster.add(pod("late", priority=9, requests={"cpu": "1"}))
     for each in FULL:
         cluster.scheduler.feed.pod_deleted(each)
@@ -377,16 +364,14 @@ async def test_lower_nominations_are_withdrawn(cluster: Rig) -> None:
     cluster.add(small_node("a"), *FULL)
     await settle(cluster, pod("lower", priority=5, requests={"cpu": "1"}))
     assert list(cluster.queue.nominator.nodes()) == ["a"]
-    add_gang(cluster, *members(2, priority=10), of=group())
-    await settle(cluster)
+    await settle_gang(cluster, *members(2, priority=10), of=group())
     assert cluster.queue.nominator.node_of("uid-of-default-lower") == ""
 
 
 async def test_terminating_pods_that_free_enough_capacity(cluster: Rig) -> None:
     """No pod is evicted if terminating pods free enough capacity; the members are nominated to their nodes."""
     cluster.add(small_node("a"), *(terminating_pod(each) for each in FULL))
-    add_gang(cluster, *members(2, priority=10), of=group())
-    await settle(cluster)
+    await settle_gang(cluster, *members(2, priority=10), of=group())
     outcome = present(gang_of(cluster).outcome)
     assert outcome.message.startswith(
         "waiting for 2 pods that end already, after which all 2 members that must be placed together fit; "
@@ -421,8 +406,7 @@ async def test_capacity_in_a_domain_that_was_not_tried(cluster: Rig) -> None:
         small_node("a", zone="a"), small_node("b", zone="b"), running_pod("port", "a", 50, cpus=0, ports=[80]), blocking
     )
     pods = [member("train-0", priority=10, ports=[80]), member("train-1", priority=10)]
-    add_gang(cluster, *pods, of=group(topology=GroupTopology("zone")))
-    await settle(cluster)
+    await settle_gang(cluster, *pods, of=group(topology=GroupTopology("zone")))
     cluster.scheduler.feed.pod_deleted(blocking)
     await settle(cluster, after=20.0)
     assert set(cluster.bound.values()) == {"b"}
@@ -448,23 +432,9 @@ async def test_a_profile_that_does_not_preempt(make: Callable[[], Rig], reason: 
     """No pod is evicted, and a dry run reports the reason."""
     made = with_pod_groups(make())
     made.add(small_node("a"), *FULL)
-    add_gang(made, *members(2, priority=10), of=group())
-    await settle(made)
+    await settle_gang(made, *members(2, priority=10), of=group())
     preview = previewed(made)
     assert (evicted(made), preview.plan, preview.reason) == (set(), None, reason)
-
-
-@table(
-    "cpu_milli, victims",
-    ("free after the preemption", 2000, {"v0", "v1"}),
-    ("not free after the preemption", 3000, set()),
-)
-async def test_min_resources(cluster: Rig, cpu_milli: int, victims: set[str]) -> None:
-    """A group whose minResources would not be free after the preemption evicts no pod."""
-    cluster.add(small_node("a"), *FULL)
-    add_gang(cluster, *members(2, priority=10), of=group(min_resources={"cpu": cpu_milli}))
-    await settle(cluster)
-    assert evicted(cluster) == victims
 
 
 @table(
@@ -476,8 +446,7 @@ async def test_min_resources_and_an_overcommitted_node(cluster: Rig, cpu_milli: 
     """A node's overcommitment is not subtracted from other nodes, and pods that terminate there free nothing."""
     cluster.add(small_node("a"), *FULL, small_node("b", 1), terminating_pod(running_pod("old", "b")))
     cluster.add(pod("big", node_name="b", requests={"cpu": "9"}, priority=20))
-    add_gang(cluster, *members(2, priority=10), of=group(min_resources={"cpu": cpu_milli}))
-    await settle(cluster)
+    await settle_gang(cluster, *members(2, priority=10), of=group(min_resources={"cpu": cpu_milli}))
     assert evicted(cluster) == victims
 
 
@@ -517,8 +486,7 @@ async def test_a_gang_preempts_on_a_node_whose_port_becomes_free() -> None:
         name = f"shared-{number}"
         made.add(small_node(name), running_pod(f"low-{number}", name, ports=[PORT]))
         made.add(running_pod(f"high-{number}", name, 50, ports=[PORT]))
-    add_gang(made, *members(1, priority=10, ports=[PORT]), of=group(min_member=1))
-    await settle(made)
+    await settle_gang(made, *members(1, priority=10, ports=[PORT]), of=group(min_member=1))
     assert evicted(made) == {"victim"}
 
 

@@ -64,8 +64,7 @@ async def test_failures_are_not_inherited(is_deletion_seen: bool) -> None:
     recreate(made, TWO, is_deletion_seen=is_deletion_seen)
     await schedule_all(made)
     made.clock.advance(TIMEOUT - 10)
-    outcome = gang_of(made).outcome
-    assert outcome is not None
+    outcome = present(gang_of(made).outcome)
     assert outcome.reason == "Unschedulable"
 
 
@@ -75,8 +74,7 @@ async def test_a_backoff_is_not_inherited(is_deletion_seen: bool) -> None:
     made = rig_with_infeasible_gang()
     await schedule_all(made)
     recreate(made, TWO, is_deletion_seen=is_deletion_seen)
-    entry = gang_of(made).entry
-    assert entry is not None
+    entry = present(gang_of(made).entry)
     assert made.pop() is entry
     made.add(node("n1"))
     made.clock.advance(60.0)
@@ -109,13 +107,13 @@ async def test_the_same_group_keeps_its_first_failure() -> None:
 async def test_a_recreated_group_starts_without_history(past: list[str], is_deletion_seen: bool) -> None:
     """After recreation a gang equals a new gang, except for its members."""
     made = rig_with_infeasible_gang()
-    present = ONE
+    current = ONE
     for step in past:
         if step == "try":
             await schedule_all(made)
         elif step == "edit":
-            present = replace(present, generation=present.generation + 1)
-            made.scheduler.group_feed.group_changed(present)
+            current = replace(current, generation=current.generation + 1)
+            made.scheduler.group_feed.group_changed(current)
         else:
             made.clock.advance(5.0 if step == "wait" else TIMEOUT)
     recreate(made, TWO, is_deletion_seen=is_deletion_seen)
@@ -123,8 +121,7 @@ async def test_a_recreated_group_starts_without_history(past: list[str], is_dele
     first.group, first.group_uid = TWO, TWO.uid
     rest = set(Gang.__slots__) - MEMBERSHIP - {"entry"}
     assert {name: getattr(gang, name) for name in rest} == {name: getattr(first, name) for name in rest}
-    entry = gang.entry
-    assert entry is not None
+    entry = present(gang.entry)
     assert (entry.attempts, entry.unschedulable_count, entry.error_count, entry.rejected_by) == (0, 0, 0, frozenset())
 
 

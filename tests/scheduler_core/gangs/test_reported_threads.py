@@ -13,7 +13,7 @@ from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from tests.support.builders import node, pod
 from tests.support.gang_traffic import Traffic
-from tests.support.gangs import gang_of, group, key, member, members, settle
+from tests.support.gangs import gang_of, group, key, member, members, settle, settle_gang
 from tests.support.presence import present
 from tests.support.scheduling import Rig
 from tests.support.tables import table
@@ -44,8 +44,7 @@ async def test_713_members_that_fit_hold_nothing_while_one_does_not(cluster: Rig
     Here the nine members are released in the same cycle, and a pod that is created later is bound.
     """
     cluster.add(node("a", allocatable={"cpu": "9", "pods": "99"}))
-    cluster.scheduler.group_feed.group_changed(group(min_member=10))
-    await settle(cluster, *members(10))
+    await settle_gang(cluster, *members(10), of=group(min_member=10))
     outcome = present(gang_of(cluster).outcome)
     assert (outcome.fitting, has_no_unbound_assumed_pod(cluster)) == (9, True)
     await settle(cluster, pod("other", requests={"cpu": "9"}))
@@ -134,8 +133,7 @@ async def test_581_preemption_for_the_whole_gang(cluster: Rig, priority: int, vi
         pod("low-b", node_name="b", requests={"cpu": "1"}, priority=priority),
     ]
     cluster.add(*low)
-    cluster.scheduler.group_feed.group_changed(group(min_member=2))
-    await settle(cluster, *members(2, priority=10))
+    await settle_gang(cluster, *members(2, priority=10), of=group(min_member=2))
     entry = present(gang_of(cluster).entry)
     assert (entry.attempts, {deletion.name for deletion in cluster.writer.deletions}) == (1, victims)
     await end(cluster, [each for each in low if each.metadata.name in victims])
@@ -165,11 +163,13 @@ async def test_429_min_resources_that_are_free_on_no_single_node(cluster: Rig) -
     must fit on a node, the gang is attempted once, and the pods behind it are bound.
     """
     cluster.add(gpus("a", 6), *(gpus(name, 2) for name in ("b", "c", "d")))
-    cluster.scheduler.group_feed.group_changed(group(min_member=3, min_resources={GPU: 12}))
-    await settle(cluster, *members(3, requests={GPU: "4"}), pod("other", requests={GPU: "2"}))
-    gang = gang_of(cluster)
-    assert gang.entry is not None
-    assert gang.outcome is not None
-    assert (set(cluster.bound), gang.entry.attempts, has_no_unbound_assumed_pod(cluster)) == ({"other"}, 1, True)
-    assert gang.outcome.message.startswith("1 of the 3 members that must be placed together fit")
-    assert f"Insufficient {GPU}" in gang.outcome.message
+    await settle_gang(
+        cluster,
+        *members(3, requests={GPU: "4"}),
+        pod("other", requests={GPU: "2"}),
+        of=group(min_member=3, min_resources={GPU: 12}),
+    )
+    entry, outcome = present(gang_of(cluster).entry), present(gang_of(cluster).outcome)
+    assert (set(cluster.bound), entry.attempts, has_no_unbound_assumed_pod(cluster)) == ({"other"}, 1, True)
+    assert outcome.message.startswith("1 of the 3 members that must be placed together fit")
+    assert f"Insufficient {GPU}" in outcome.message

@@ -21,7 +21,7 @@ from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import node, pod
-from tests.support.gangs import group, members, settle
+from tests.support.gangs import group, members, settle_gang
 from tests.support.scheduling import BARE, DEFAULT_NAME, Rig, plugin_set, rig
 from tests.support.tables import table
 
@@ -154,8 +154,7 @@ async def test_a_member_does_not_count_the_time_of_the_others() -> None:
         groups=[GroupSource.BAYPLAN],
     )
     made.add(node("a"))
-    made.scheduler.group_feed.group_changed(group(min_member=3))
-    await settle(made, *members(3))
+    await settle_gang(made, *members(3), of=group(min_member=3))
     metrics = made.context.metrics
     metrics.settle()
     stages = metrics.profiles[DEFAULT_NAME].stages.histograms
