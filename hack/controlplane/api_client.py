@@ -31,16 +31,6 @@ _ADMISSION_SECONDS = 60.0
 _POLL_SECONDS = 0.02
 _CREATORS = 12
 
-_PLURALS = {
-    "CSIStorageCapacity": "csistoragecapacities",
-    "DeviceClass": "deviceclasses",
-    "NetworkPolicy": "networkpolicies",
-    "PodDisruptionBudget": "poddisruptionbudgets",
-    "KWOKNodeClass": "kwoknodeclasses",
-    "PriorityClass": "priorityclasses",
-    "StorageClass": "storageclasses",
-    "WorkloadPriorityClass": "workloadpriorityclasses",
-}
 _CLUSTER_SCOPED = {
     "AdmissionCheck",
     "CSIDriver",
@@ -235,10 +225,17 @@ def collection(manifest: Mapping[str, Any]) -> str:
     version = manifest.get("apiVersion", "v1")
     kind = manifest["kind"]
     root = f"/apis/{version}" if "/" in version else f"/api/{version}"
-    plural = _PLURALS.get(kind, f"{kind.lower()}s")
+    plural = _plural(kind.lower())
     if kind in _CLUSTER_SCOPED:
         return f"{root}/{plural}"
     return f"{root}/namespaces/{manifest['metadata'].get('namespace', 'default')}/{plural}"
+
+
+def _plural(kind: str) -> str:
+    """Return the resource of a kind by the rule of client-go (``meta.UnsafeGuessKindToResource``)."""
+    if kind.endswith("s"):
+        return f"{kind}es"
+    return f"{kind.removesuffix('y')}ies" if kind.endswith("y") else f"{kind}s"
 
 
 def address(manifest: Mapping[str, Any]) -> str:
