@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 from uuid import uuid4
 
@@ -26,15 +26,7 @@ from scheduler_core.recording import record_entries as entries
 from scheduler_core.recording.object_types import ObjectTypes
 from scheduler_core.recording.record_file import RecordError, RecordHeader, missing_plugin
 from scheduler_core.recording.recorded_ports import (
-    DEVICES,
-    GROUPS,
-    HEALING,
-    HELD_ROOMS,
-    PODS,
-    ROOMS,
-    STORAGE,
     UPDATED,
-    WORKLOADS,
     LastDelivered,
     RecordedPort,
     RecordedProcesses,
@@ -86,8 +78,8 @@ def recorded_ports(recorder: Recorder, ports: SchedulerPorts) -> SchedulerPorts:
 def record_feeds(recorder: Recorder, scheduler: Scheduler) -> None:
     """Record the calls of a scheduler's feeds, and of what holds room; call it before anything uses them."""
     recorder.objects = _objects_of(scheduler)
-    for name, feed in feeds_of(scheduler).items():
-        record_feed(recorder, name, feed)
+    for name, (feed, methods) in feeds_of(scheduler).items():
+        record_feed(recorder, name, feed, methods)
 
 
 def header_of(options: SchedulerOptions, ports: SchedulerPorts, registry: Registry, version: str) -> RecordHeader:
@@ -150,19 +142,30 @@ def _objects_of(scheduler: Scheduler) -> ObjectTypes:
     return ObjectTypes(scheduler.decoded, scheduler.reservations.held, scheduler.context.cache.columns)
 
 
-def feeds_of(scheduler: Scheduler) -> Mapping[str, Any]:
-    """Return the feeds of a scheduler by their names in records."""
-    feeds = {
-        PODS: scheduler.feed,
-        GROUPS: scheduler.group_feed,
-        STORAGE: scheduler.storage_feed,
-        DEVICES: scheduler.device_feed,
-        WORKLOADS: scheduler.workload_feed,
-        ROOMS: scheduler.reservations,
-        HELD_ROOMS: scheduler.reservations.held,
-        HEALING: scheduler.healing,
+PODS, ROOMS = "pods", "rooms"
+_POD_METHODS = ("pod_added", "pod_updated", "pod_deleted", "pod_unreadable")
+_NODE_METHODS = ("node_added", "node_updated", "node_deleted", "node_unreadable")
+_GROUP_METHODS = ("serve", "withhold", "ignore", "group_changed", "group_deleted", "group_refused")
+_OBJECT_METHODS = ("added", "updated", "deleted", "unreadable")
+
+
+def feeds_of(scheduler: Scheduler) -> Mapping[str, tuple[Any, Collection[str]]]:
+    """Return the feeds of a scheduler by their names in records, each with the methods that deliver input.
+
+    The last three are called by those outside the core who hold room for pods, and change and end it. A declared kind
+    is named by its path.
+    """
+    declared = {path: (feed, _OBJECT_METHODS) for path, feed in scheduler.declared_feeds.items()}
+    return declared | {
+        PODS: (scheduler.feed, (*_POD_METHODS, *_NODE_METHODS)),
+        "groups": (scheduler.group_feed, _GROUP_METHODS),
+        "storage": (scheduler.storage_feed, _OBJECT_METHODS),
+        "devices": (scheduler.device_feed, (*_OBJECT_METHODS, "withhold", "expect_lists")),
+        "workloads": (scheduler.workload_feed, _OBJECT_METHODS),
+        ROOMS: (scheduler.reservations, ("hold", "release")),
+        "heldRooms": (scheduler.reservations.held, ("end", "extend", "set_priority", "settle")),
+        "healing": (scheduler.healing, ("restore",)),
     }
-    return feeds | scheduler.declared_feeds
 
 
 # -- replays --------------------------------------------------------------------------------------------------------
@@ -229,8 +232,7 @@ class Replay:
 
     def pod(self, namespace: str, name: str) -> Pod | None:
         """Return a pod as it was delivered last; None if there is none now."""
-        found: Pod | None = self._last[PODS].named(Pod.__name__, namespace, name)
-        return found
+        return self._last[PODS].objects.get((Pod.__name__, namespace, name))
 
     async def _end(self, loop: ReplayLoop) -> None:
         own = asyncio.current_task()
@@ -328,9 +330,10 @@ class Replay:
             raise missing_plugin("a profile of the record cannot be built") from None
 
     def _feed(self, entry: entries.Fed) -> None:
-        feed, last = self._feeds.get(entry.feed), self._last.get(entry.feed)
-        if feed is None or last is None:
+        feed, methods = self._feeds.get(entry.feed, (None, ()))
+        if entry.method not in methods:
             raise missing_plugin(f'the record contains events of "{entry.feed}", which no installed plugin declares')
+        last = self._last[entry.feed]
         args = self._arguments(entry, last)
         last.delivered(entry.method, args)
         # Other decisions than the recorded ones may have ended room that is released.

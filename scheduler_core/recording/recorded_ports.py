@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar, cast
 
@@ -29,47 +29,25 @@ T = TypeVar("T")
 UPDATED = ("pod_updated", "node_updated", "updated")
 _KEPT: entries.Content = ("", cast("Any", None))
 
-PODS, GROUPS, STORAGE, DEVICES, WORKLOADS = "pods", "groups", "storage", "devices", "workloads"
-ROOMS, HELD_ROOMS, HEALING = "rooms", "heldRooms", "healing"
-_OBJECTS = ("added", "updated", "deleted", "unreadable")
-_PODS = ("pod_added", "pod_updated", "pod_deleted", "node_added", "node_updated", "node_deleted")
-FEED_METHODS: Mapping[str, tuple[str, ...]] = {
-    PODS: (*_PODS, "pod_unreadable", "node_unreadable"),
-    GROUPS: ("serve", "withhold", "ignore", "group_changed", "group_deleted", "group_refused"),
-    STORAGE: _OBJECTS,
-    DEVICES: (*_OBJECTS, "withhold", "expect_lists"),
-    WORKLOADS: _OBJECTS,
-    ROOMS: ("hold", "release"),
-    HELD_ROOMS: ("end", "extend", "set_priority", "settle"),
-    HEALING: ("restore",),
-}
-"""Methods of each feed; that of a declared kind is named by the path of the kind and has the methods of storage.
-
-The last three are called by those outside the core who hold room for pods, and change and end it.
-"""
-
 
 class LastDelivered:
     """The objects of one feed as they were delivered last, by kind, namespace and name."""
 
     def __init__(self) -> None:
-        self._objects: dict[tuple[str, str, str], Any] = {}
+        self.objects: dict[tuple[str, str, str], Any] = {}
 
     def find(self, like: Any) -> Any:
         """Return the object with the kind, namespace and name of another one; None if there is none."""
-        return self._objects.get(_key(like))
-
-    def named(self, kind: str, namespace: str, name: str) -> Any:
-        return self._objects.get((kind, namespace, name))
+        return self.objects.get(_key(like))
 
     def delivered(self, method: str, args: Sequence[Any]) -> None:
         """Store the object of a call, or drop it if its deletion was delivered."""
         if not args or not hasattr(args[-1], "metadata"):
             return
         if method.endswith("deleted"):
-            self._objects.pop(_key(args[-1]), None)
+            self.objects.pop(_key(args[-1]), None)
         else:
-            self._objects[_key(args[-1])] = args[-1]
+            self.objects[_key(args[-1])] = args[-1]
 
 
 def _key(shown: Any) -> tuple[str, str, str]:
@@ -77,13 +55,13 @@ def _key(shown: Any) -> tuple[str, str, str]:
     return type(shown).__name__, meta.namespace, meta.name
 
 
-def record_feed(recorder: Recorder, name: str, feed: Any) -> None:
-    """Record the calls of a feed, under its name in the record.
+def record_feed(recorder: Recorder, name: str, feed: Any, methods: Iterable[str]) -> None:
+    """Record the calls of these methods of a feed, under its name in the record.
 
     The methods of the object are replaced, because the scheduler and others have references to it.
     """
     last = LastDelivered()
-    for method in FEED_METHODS.get(name, FEED_METHODS[STORAGE]):
+    for method in methods:
         setattr(feed, method, _recorded(recorder, last, (name, method), getattr(feed, method)))
 
 

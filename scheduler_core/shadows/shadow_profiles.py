@@ -288,29 +288,25 @@ def _failed(error: Exception) -> ShadowDecision:
     return ShadowDecision(error=error_message(error))
 
 
-class _Preference(NamedTuple):
-    """Comparison of a profile's own node with another; *points* are None if it rejects the other."""
-
-    points: int | None
-    text: str
-
-
 def _preference(
     selection: NodeSelection, by: tuple[str, FrameworkInstance], pod: DecidedPod, own: str, other: str
-) -> _Preference:
+) -> tuple[int | None, str]:
     """Return why a profile, given by name and instance, prefers its *own* node to another, for a pod on no node.
 
     The scores are those of the state of the decision; extenders are not called.
+
+    Returns:
+        The difference of the scores, None if the profile rejects the other node, and the text.
     """
     try:
         return _compared(selection, by, pod, own, other)
     except SchedulerCoreError as error:
-        return _Preference(None, f"{by[0]}: the scores cannot be compared: {error}")
+        return None, f"{by[0]}: the scores cannot be compared: {error}"
 
 
 def _compared(
     selection: NodeSelection, by: tuple[str, FrameworkInstance], pod: DecidedPod, own: str, other: str
-) -> _Preference:
+) -> tuple[int | None, str]:
     profile_name, instance = by
     nodes = selection.nodes
     attempt = Attempt(pod.queued, pod.info, instance, 0.0, number=pod.number)
@@ -321,11 +317,11 @@ def _compared(
     if second not in rows:
         status = feasible.diagnosis.status_of(second)
         if feasible.nominated_only:
-            return _Preference(None, f"{profile_name} uses the nominated node {own}")
+            return None, f"{profile_name} uses the nominated node {own}"
         reason = status.message or feasible.diagnosis.pre_filter.message or "outside the nodes that PreFilter allows"
-        return _Preference(None, f"{profile_name} rejects {other}: {reason}")
+        return None, f"{profile_name} rejects {other}: {reason}"
     if first not in rows or not instance.scores:
-        return _Preference(None, f"{profile_name} has no scores for {own}")
+        return None, f"{profile_name} has no scores for {own}"
     table = score_feasible(nodes, attempt, rows, keep_parts=True)
     places = np.searchsorted(rows, (first, second)).tolist()
     points = int(table.totals[places[0]] - table.totals[places[1]])
@@ -333,8 +329,8 @@ def _compared(
     largest = sorted((each for each in by_plugin.items() if each[1]), key=lambda each: -abs(each[1]))
     shown = ", ".join(f"{name} {value:+d}" for name, value in largest[:_SHOWN_PLUGINS])
     if not points:
-        return _Preference(0, f"{profile_name} scores {own} and {other} equally")
-    return _Preference(points, f"{profile_name} prefers {own} to {other} by {points} ({shown})")
+        return 0, f"{profile_name} scores {own} and {other} equally"
+    return points, f"{profile_name} prefers {own} to {other} by {points} ({shown})"
 
 
 @contextmanager
@@ -549,10 +545,10 @@ class ShadowProfiles:
         if task.seconds_left <= 0:
             return replace(made, reason=_NO_TIME)
         shadow = task.shadow
-        by_live = _preference(self._selection, (pod.profile, without_extenders(pod.instance)), pod, live, own)
-        by_shadow = _preference(self._selection, (shadow.name, shadow.instance), pod, own, live)
-        reasons = "; ".join(each.text for each in (by_live, by_shadow) if each.text)
-        return replace(made, reason=reasons, live_points=by_live.points, shadow_points=by_shadow.points)
+        by_live, by_shadow = (pod.profile, without_extenders(pod.instance)), (shadow.name, shadow.instance)
+        live_points, why_live = _preference(self._selection, by_live, pod, live, own)
+        shadow_points, why_shadow = _preference(self._selection, by_shadow, pod, own, live)
+        return replace(made, reason=f"{why_live}; {why_shadow}", live_points=live_points, shadow_points=shadow_points)
 
     # -- the ledger ---------------------------------------------------------------------------------------------
 

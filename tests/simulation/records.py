@@ -12,10 +12,9 @@ from msgspec.structs import replace
 
 from scheduler_core.framework.registry import Registry
 from scheduler_core.in_tree import in_tree_registry
-from scheduler_core.record_assembly import ReplayLoop, header_of, replay_of
+from scheduler_core.record_assembly import ROOMS, ReplayLoop, header_of, replay_of
 from scheduler_core.recording.record_entries import Entry, Fed
 from scheduler_core.recording.record_file import RecordHeader, RecordReader, frame_of, start_of_file
-from scheduler_core.recording.recorded_ports import ROOMS
 from scheduler_core.recording.replayed_input import ReplayDifference
 from scheduler_core.scheduler_options import SchedulerOptions, SchedulerPorts
 from tests.simulation.api_server import ApiServer
