@@ -39,13 +39,6 @@ def waits(seconds: float) -> PermitResult:
     return PermitResult(Status(Code.WAIT), seconds)
 
 
-async def waiting_at_permit() -> tuple[Rig, asyncio.Task[bool], Journal]:
-    """Return a scheduler with one node, and the binding cycle of a pod that waits 10 s at Permit."""
-    journal = Journal(results={"Rec.permit": waits(10)})
-    made = recorder_rig(journal, waiting=POD, nodes=1)
-    return made, await start_binding(made), journal
-
-
 async def start_binding(made: Rig) -> asyncio.Task[bool]:
     """Schedule a pod, start its binding cycle and run it to its first wait."""
     attempt = present(made.decide())
@@ -217,14 +210,6 @@ async def test_the_permit_timeout_is_at_most_15_minutes() -> None:
     made.clock.advance(15 * 60)
     assert not await task
     assert "after waiting 15m0s at plugin Rec" in made.condition.message
-
-
-async def test_the_nomination_is_cleared_when_the_attempt_fails() -> None:
-    """The nomination is cleared although no watch event has confirmed it, because its patch may still be queued."""
-    made, task, _ = await waiting_at_permit()
-    made.clock.advance(10)
-    assert not await task
-    assert [patch.nominated_node_name for patch in made.writer.patches] == ["n0", ""]
 
 
 async def test_a_failed_pre_flight_ends_the_wait() -> None:

@@ -127,16 +127,6 @@ def test_a_nominated_node_that_pre_filter_excludes_has_its_own_reason() -> None:
     )
 
 
-def test_the_nominated_node_is_evaluated_first() -> None:
-    """If the nominated node is feasible, no other node is evaluated."""
-    journal = Journal()
-    made = rig([recorder("Rec", journal)])
-    made.add(*(node(name) for name in NAMES))
-    _, feasible = find_feasible(made, pod(nominated_node="n7"))
-    assert names(made, feasible) == ["n7"]
-    assert feasible.nominated_only
-
-
 def test_an_infeasible_nominated_node() -> None:
     """All nodes are evaluated if the nominated node is infeasible or deleted."""
     made = rig(defaults=Plugins(multi_point=plugin_set("NodeUnschedulable", "PrioritySort", "DefaultBinder")))

@@ -105,15 +105,6 @@ async def test_the_nomination_is_written_and_the_message_names_the_node() -> Non
     )
 
 
-async def test_freed_capacity_is_reserved_for_the_preemptor() -> None:
-    """A pod of lower priority does not get the freed capacity."""
-    stage = Stage(*VICTIMS, HIGH)
-    await stage.begin()
-    stage.delete(VICTIMS[0])
-    stage.add(pod("low", requests={"cpu": "1"}, priority=0))
-    assert await stage.begin() is None
-
-
 @table(
     "failing, is_gated",
     ("first-victim", "v0", False),

@@ -114,17 +114,6 @@ def test_all_feasible_nodes_are_best_without_score_plugins() -> None:
     assert len(found.totals) == 0
 
 
-def test_a_dry_run_changes_nothing() -> None:
-    """After a dry run the pod is neither assumed nor queued, and nothing is written."""
-    by = scheduler()
-    before = by.context.cache.columns.requested.copy()
-    dry_run(pod(requests={"cpu": "1"}), by=by)
-    writer = by.context.writer
-    assert isinstance(writer, RecordingWriter)
-    assert (before == by.context.cache.columns.requested).all()
-    assert (len(by.context.cache), len(by.context.queue.readings), writer.patches, writer.events) == (0, 0, [], [])
-
-
 class _Raising(FilterPlugin):
     name = "Raising"
 

@@ -55,13 +55,6 @@ def cpus(count: int) -> dict[str, str]:
     return {"cpu": str(count)}
 
 
-def test_a_pod_fits_now(cluster: Rig) -> None:
-    """A pod gets the node that the scheduler would choose."""
-    found = answer(cluster, pod("p", requests=cpus(1)))
-    assert found.verdict is FitVerdict.FITS_NOW
-    assert nodes_of(found).keys() == {"p"}
-
-
 def test_pods_count_on_their_nodes(cluster: Rig) -> None:
     """Each pod of a request takes room from those after it."""
     pods = [pod(f"p{number}", requests=cpus(2)) for number in range(3)]
@@ -116,12 +109,6 @@ def test_a_template_that_takes_no_pod(cluster: Rig) -> None:
     found = answer(cluster, pod("p", requests=cpus(3)), template=template, max_new=2)
     assert found.verdict is FitVerdict.IMPOSSIBLE
     assert "pod default/p fits on no node, whatever runs there" in found.reason
-
-
-def test_a_full_cluster_is_not_impossible(cluster: Rig) -> None:
-    """Pods that fit on empty nodes may fit later."""
-    cluster.add(*(running_pod(f"v-{name}-{number}", name) for name in "abc" for number in range(2)))
-    assert answer(cluster, pod("p", requests=cpus(1))).verdict is FitVerdict.DOES_NOT_FIT
 
 
 def test_evictions(cluster: Rig) -> None:

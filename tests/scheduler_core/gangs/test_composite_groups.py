@@ -87,19 +87,6 @@ async def test_the_minimum_number_of_groups(cluster: Rig, min_groups: int, bound
         assert why.startswith('composite pod group "root": minCount (3) cannot be satisfied: 2 scheduled, 0 remaining')
 
 
-async def test_a_tree_waits_for_its_quorum(cluster: Rig) -> None:
-    """No member is scheduled before the minimum number of groups have their members."""
-    cluster.add(node("n", allocatable={"cpu": "20", "pods": "99"}))
-    add_groups(cluster, composite_group("root", 2), leaf_group("a", "root", 2), leaf_group("b", "root", 2))
-    await settle(cluster, *members("a", 1, 1), *members("b", 1))
-    assert cluster.bound == {}
-    assert cluster.queue.pop() is None
-    tree = present(gang(cluster, "a").tree)
-    assert tree.lacks_quorum == 'waiting for composite pod group "root" tree to meet quorum'
-    await settle(cluster, *members("b", 1, 1)[1:])
-    assert len(cluster.bound) == 4
-
-
 @pytest.mark.parametrize("missing", ["root", "middle"])
 async def test_a_missing_parent(cluster: Rig, missing: str) -> None:
     """Members are gated, with the name of the missing group, until it is created and after it is deleted."""

@@ -138,19 +138,6 @@ async def test_two_gangs_that_do_not_both_fit(plugins: Plugins, percentage: int)
     assert attempts <= 60, "capacity released by its own members requeues the other gang in a loop (#682)"
 
 
-@table("percentage", ("rejected", 10), ("timeout", 100))
-async def test_two_gangs_that_each_need_the_whole_node(percentage: int) -> None:
-    """Members of two gangs compete for the same capacity; one gang is scheduled as a whole."""
-    made = _rig(podGroupRejectPercentage=percentage, permitWaitingTimeSeconds=20)
-    made.add(node("n", allocatable={"cpu": 4, "pods": 10}))
-    _group(made, "a", 4)
-    _group(made, "b", 4)
-    for index in range(4):
-        made.add(_member("a", index), _member("b", index))
-    await _run_for(made, 180)
-    assert sorted(made.bound) in ([f"a-{index}" for index in range(4)], [f"b-{index}" for index in range(4)])
-
-
 async def test_a_permit_timeout_rejects_the_whole_gang() -> None:
     """The first Permit timeout also rejects the other members of the gang."""
     made = _rig_with_gang(2, 3, podGroupRejectPercentage=100, permitWaitingTimeSeconds=20)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from datetime import timedelta
 
 import pytest
@@ -38,13 +37,6 @@ async def test_a_gang_that_fits(cluster: Rig) -> None:
     gang, outcome = gang_of(cluster), present(gang_of(cluster).outcome)
     assert (outcome.reason, outcome.fitting, gang.needed) == ("Scheduled", 6, 0)
     assert all(cluster.queue.find(each) is None for each in gang.pods)
-
-
-async def test_members_of_one_class_count_on_their_nodes(cluster: Rig) -> None:
-    """Members of one pod class that are assumed in the cycle count on their nodes for the next members."""
-    cluster.add(*(node(f"n{number}") for number in range(5)))
-    await settle_gang(cluster, *members(20), of=group(min_member=20))
-    assert sorted(Counter(cluster.bound.values()).values()) == [4] * 5
 
 
 async def test_a_gang_that_does_not_fit(cluster: Rig) -> None:

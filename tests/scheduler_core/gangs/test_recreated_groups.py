@@ -56,32 +56,6 @@ def recreate(made: Rig, group: PodGroup, *, is_deletion_seen: bool) -> None:
 
 
 @IS_DELETION_SEEN
-async def test_failures_are_not_inherited(is_deletion_seen: bool) -> None:
-    """The scheduling timeout of a recreated group starts with the new group."""
-    made = rig_with_infeasible_gang()
-    await schedule_all(made)
-    made.clock.advance(TIMEOUT - 10)
-    recreate(made, TWO, is_deletion_seen=is_deletion_seen)
-    await schedule_all(made)
-    made.clock.advance(TIMEOUT - 10)
-    outcome = present(gang_of(made).outcome)
-    assert outcome.reason == "Unschedulable"
-
-
-@IS_DELETION_SEEN
-async def test_a_backoff_is_not_inherited(is_deletion_seen: bool) -> None:
-    """A recreated group is attempted at once."""
-    made = rig_with_infeasible_gang()
-    await schedule_all(made)
-    recreate(made, TWO, is_deletion_seen=is_deletion_seen)
-    entry = present(gang_of(made).entry)
-    assert made.pop() is entry
-    made.add(node("n1"))
-    made.clock.advance(60.0)
-    assert made.queue.pop() is None
-
-
-@IS_DELETION_SEEN
 async def test_a_reservation_is_not_inherited(is_deletion_seen: bool) -> None:
     """The reservation of the old group ends."""
     made = rig_with_infeasible_gang()
