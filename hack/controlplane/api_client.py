@@ -54,15 +54,23 @@ _CLUSTER_SCOPED = {
     "ResourceSlice",
     "SchedulerProfile",
     "StorageClass",
+    "VolumeAttachment",
     "ValidatingWebhookConfiguration",
     "WorkloadPriorityClass",
 }
 
 
 class ApiRefusalError(Exception):
-    def __init__(self, status: int, what: str) -> None:
-        super().__init__(what)
+    """An answer that is an error.
+
+    Attributes:
+        text: Body of the answer.
+    """
+
+    def __init__(self, status: int, request: str, text: str) -> None:
+        super().__init__(f"{request}: {status} {text}")
         self.status = status
+        self.text = text
 
 
 class ApiClient:
@@ -122,7 +130,7 @@ class ApiClient:
             raise ConnectionError(f"{method} {path}: {error}") from error
         self._idle.append(connection)
         if answer.status >= http.client.BAD_REQUEST:
-            raise ApiRefusalError(answer.status, f"{method} {path}: {answer.status} {text.decode(errors='replace')}")
+            raise ApiRefusalError(answer.status, f"{method} {path}", text.decode(errors="replace"))
         decoded: Manifest = json.loads(text)
         return decoded
 
@@ -177,10 +185,24 @@ class ApiClient:
         with ThreadPoolExecutor(_CREATORS) as pool:
             list(pool.map(self.create, manifests))
 
+    def would_create(self, manifest: Manifest) -> tuple[int, str]:
+        """Create an object by a dry run, in which an unknown field is an error; return status code and message."""
+        # Mutated objects have any namespace.
+        path = collection({"apiVersion": manifest["apiVersion"], "kind": manifest["kind"], "metadata": {}})
+        try:
+            self.request("POST", f"{path}?dryRun=All&fieldValidation=Strict", manifest)
+        except ApiRefusalError as refusal:
+            return refusal.status, str(json.loads(refusal.text).get("message", ""))
+        return http.HTTPStatus.CREATED, ""
+
     def would_apply(self, manifest: Manifest) -> Manifest:
         """Apply an object by a dry run, in which an unknown field is an error; return the object as it would be."""
-        options = "dryRun=All&fieldValidation=Strict&fieldManager=dry-run&force=true"
-        return self.request("PATCH", f"{address(manifest)}?{options}", manifest, SERVER_SIDE_APPLY)
+        return self.apply(manifest, "dryRun=All&fieldValidation=Strict")
+
+    def apply(self, manifest: Manifest, options: str = "") -> Manifest:
+        """Create an object or change it; return it."""
+        query = f"fieldManager=administrator&force=true&{options}"
+        return self.request("PATCH", f"{address(manifest)}?{query}", manifest, SERVER_SIDE_APPLY)
 
     def patch(self, manifest: Manifest, change: Manifest, subresource: str = "") -> Manifest:
         path = address(manifest) + (f"/{subresource}" if subresource else "")

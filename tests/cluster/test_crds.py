@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from hack.controlplane.api_client import condition_of
+from hack.controlplane.api_client import ApiClient, condition_of
 from hack.controlplane.launcher import ControlPlane, ControlPlaneError
 from hack.controlplane.schedulers import await_definitions
 from tests.support.invalid_manifests import INVALID_MANIFESTS, InvalidManifest, Manifest
@@ -30,6 +30,7 @@ class Objects:
     """Custom resources of one test. Names end with a token of the test; all objects are deleted at its end."""
 
     plane: ControlPlane
+    api: ApiClient
     namespace: str
     token: str = field(default_factory=lambda: uuid.uuid4().hex[:6])
     created: list[str] = field(default_factory=list)
@@ -37,8 +38,9 @@ class Objects:
     def create(self, kind: str, spec: Manifest, name: str = "") -> str:
         """Create an object and return its name for kubectl, such as ``schedulerprofiles.bayplan.dev/batch-1f2e3d``."""
         name = name or f"batch-{self.token}"
-        body = {"apiVersion": "bayplan.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
-        self.kubectl("create", "--filename=-", manifest=body)
+        body: Manifest = {"apiVersion": "bayplan.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+        body["metadata"] |= {"namespace": self.namespace} if kind == "PodGroup" else {}
+        self.api.create(body)
         reference = f"{kind.lower()}s.bayplan.dev/{name}"
         self.created.append(reference)
         return reference
@@ -93,9 +95,16 @@ def namespace(crds: ControlPlane) -> str:
     return name
 
 
+@pytest.fixture(scope="module")
+def api(crds: ControlPlane) -> Iterator[ApiClient]:
+    """Open a client of that control plane."""
+    with ApiClient(crds) as api:
+        yield api
+
+
 @pytest.fixture
-def objects(crds: ControlPlane, namespace: str) -> Iterator[Objects]:
-    objects = Objects(crds, namespace)
+def objects(crds: ControlPlane, api: ApiClient, namespace: str) -> Iterator[Objects]:
+    objects = Objects(crds, api, namespace)
     yield objects
     if objects.created:
         objects.kubectl("delete", "--ignore-not-found", *objects.created)
@@ -135,9 +144,9 @@ def test_explain_describes_the_field(crds: ControlPlane, field: str, words: str)
 
 
 @pytest.mark.parametrize("refused", INVALID_MANIFESTS)
-def test_invalid_manifests_are_rejected(objects: Objects, refused: InvalidManifest) -> None:
+def test_invalid_manifests_are_rejected(api: ApiClient, refused: InvalidManifest) -> None:
     """The API server rejects an invalid manifest and names the field and what is wrong with it."""
-    message = objects.refusal("apply", "--dry-run=server", "--filename=-", manifest=refused.manifest())
+    _, message = api.would_create(refused.manifest())
     path, words = refused.server
     assert path in message
     assert words in message

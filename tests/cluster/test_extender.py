@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hack.controlplane.api_client import condition_of, status_of
+from hack.controlplane.api_client import address, condition_of, status_of
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.probes import free_port
 from hack.controlplane.schedulers import install_crds
@@ -145,8 +144,8 @@ def test_an_extender_that_chooses_victims(cluster: ExtenderCluster, server: Exte
     with cluster.scheduler(kind, [extender(server.url, "preempt")]):
         cluster.pod("p", {"cpu": "1"}, priorityClassName=high)
         assert cluster.node_of("p") == "b"
-    left = {pod["metadata"]["name"] for pod in cluster.get("pods")["items"]}
-    assert left == {"on-a", "p"}
+    left = cluster.api.items(f"/api/v1/namespaces/{cluster.namespace}/pods")
+    assert {pod["metadata"]["name"] for pod in left} == {"on-a", "p"}
     body, *_ = server.bodies("preempt")
     assert len(body["NodeNameToMetaVictims"]) == 2
 
@@ -168,27 +167,20 @@ class Profile:
 
     def __init__(self, cluster: ExtenderCluster) -> None:
         self._cluster = cluster
-        self.name = cluster.namespace
+        metadata = {"name": cluster.namespace}
+        self.manifest = {"apiVersion": "bayplan.dev/v1alpha1", "kind": "SchedulerProfile", "metadata": metadata}
 
     def apply(self, *extenders: Manifest) -> None:
-        metadata = {"name": self.name}
         spec = {"extenders": list(extenders), "podMaxBackoffSeconds": 1}
-        manifest = {
-            "apiVersion": "bayplan.dev/v1alpha1",
-            "kind": "SchedulerProfile",
-            "metadata": metadata,
-            "spec": spec,
-        }
-        self._cluster.plane.kubectl("apply", "-f", "-", input=json.dumps(manifest))
-        generation = self._cluster.get("sp", self.name)["metadata"]["generation"]
+        generation = self._cluster.api.apply(self.manifest | {"spec": spec})["metadata"]["generation"]
         self._cluster.until(lambda: self.status.get("observedGeneration") == generation, "the profile is observed")
 
     @property
     def status(self) -> Any:
-        return status_of(self._cluster.get("sp", self.name))
+        return status_of(self._cluster.api.get(address(self.manifest)))
 
     def condition(self, kind: str) -> Any:
-        return condition_of(self._cluster.get("sp", self.name), kind)
+        return condition_of(self._cluster.api.get(address(self.manifest)), kind)
 
     def until_circuit(self, state: str) -> Any:
         def entry() -> Any:
@@ -202,7 +194,7 @@ class Profile:
 def profile(cluster: ExtenderCluster, operator: OperatorProcess) -> Iterator[Profile]:
     profile = Profile(cluster)
     yield profile
-    cluster.plane.kubectl("delete", "sp", profile.name)
+    cluster.api.delete(profile.manifest)
 
 
 def test_an_extender_that_restarts(

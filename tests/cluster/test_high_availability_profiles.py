@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from hack.controlplane.api_client import ApiClient, Manifest, condition_of, status_of
+from hack.controlplane.api_client import ApiClient, Manifest, address, condition_of, status_of
 from hack.controlplane.launcher import ControlPlane
+from tests.scenarios.scenario import node_manifest, pod_manifest
 from tests.support.failover import ONE, TWO, failover_plane, logged_changes
 from tests.support.operator_process import OperatorProcess
 
@@ -40,9 +41,7 @@ class Cluster:
     def begin(self) -> None:
         """Create the objects, then start both processes."""
         self.api.create({"kind": "Namespace", "metadata": {"name": NAMESPACE}})
-        amounts = {"cpu": "64", "memory": "64Gi", "pods": "500"}
-        status = {"allocatable": amounts, "capacity": amounts}
-        self.api.create({"kind": "Node", "metadata": {"name": "shared"}, "status": status})
+        self.api.create(node_manifest("shared", {"cpu": "64", "pods": "500"}))
         self.create("PluginConfig", CONFIG, {"plugin": "NodeResourcesFit", "args": {}})
         refers = {"pluginConfigRefs": [{"name": CONFIG}]}
         self.create("SchedulerProfile", A, refers, labels={"tier": "a"})
@@ -53,24 +52,13 @@ class Cluster:
 
     def create(self, kind: str, name: str, spec: Manifest, **metadata: Any) -> None:
         """Create a custom resource of Bayplan."""
-        named = {"name": name, **metadata}
-        document = {"apiVersion": "bayplan.dev/v1alpha1", "kind": kind, "metadata": named, "spec": spec}
-        self.plane.kubectl("create", "-f", "-", input=json.dumps(document))
+        self.api.create(_custom(kind, name, **metadata) | {"spec": spec})
 
     def pods(self, scheduler: str, *names: str, group: str = "") -> None:
         """Create pods of a profile."""
-        container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "10m"}}}
-        labels = {"labels": {"bayplan.dev/pod-group": group}} if group else {}
-        self.api.create_all(
-            [
-                {
-                    "kind": "Pod",
-                    "metadata": {"name": name, "namespace": NAMESPACE, **labels},
-                    "spec": {"schedulerName": scheduler, "containers": [container]},
-                }
-                for name in names
-            ]
-        )
+        labels = {"bayplan.dev/pod-group": group} if group else {}
+        fields = {"cpu": "10m", "labels": labels, "spec": {"schedulerName": scheduler}}
+        self.api.create_all(pod_manifest(name, NAMESPACE, fields) for name in names)
 
     def until(self, condition: Callable[[], Any], what: str) -> None:
         """Poll until a condition holds."""
@@ -101,12 +89,14 @@ class Cluster:
 
     def is_ready(self, profile: str) -> bool:
         """Return whether a profile's condition Ready is True."""
-        return condition_of({"status": self.status("sp", profile)}, "Ready").get("status") == "True"
+        return condition_of(self.stored("SchedulerProfile", profile), "Ready").get("status") == "True"
 
-    def status(self, kind: str, name: str, *flags: str) -> dict[str, Any]:
-        found = json.loads(self.plane.kubectl("get", kind, name, "--output=json", *flags))
-        status: dict[str, Any] = status_of(found)
-        return status
+    def stored(self, kind: str, name: str) -> Manifest:
+        return self.api.get(address(_custom(kind, name, namespace=NAMESPACE)))
+
+
+def _custom(kind: str, name: str, **metadata: Any) -> Manifest:
+    return {"apiVersion": "bayplan.dev/v1alpha1", "kind": kind, "metadata": {"name": name, **metadata}}
 
 
 @pytest.fixture(scope="module")
@@ -150,11 +140,14 @@ def test_shared_objects_are_not_rewritten(cluster: Cluster) -> None:
     for name in ("empty", "gang"):
         cluster.create("PodGroup", name, {"minMember": 2}, namespace=NAMESPACE)
     cluster.pods(A, "gang-1", "gang-2", group="gang")
-    where = f"--namespace={NAMESPACE}"
-    cluster.until(lambda: cluster.status("podgroups.bayplan.dev", "gang", where).get("scheduled") == 2, "it is bound")
-    cluster.until(lambda: cluster.status("podgroups.bayplan.dev", "empty", where).get("phase") == "Pending", "reported")
+
+    def status(name: str) -> Manifest:
+        return status_of(cluster.stored("PodGroup", name))
+
+    cluster.until(lambda: status("gang").get("scheduled") == 2, "it is bound")
+    cluster.until(lambda: status("empty").get("phase") == "Pending", "it is reported")
     cluster.until(lambda: _is_quiet(cluster), "nothing is written any more")
-    assert cluster.status("plc", CONFIG)["referencedBy"] == [A, B]
+    assert status_of(cluster.stored("PluginConfig", CONFIG))["referencedBy"] == [A, B]
     late = [one for one in logged_changes(cluster.plane) if one.operation == "podgroups/status patch"]
     gangs = [one.user for one in late if one.name.endswith("/gang")]
     # Until its members are read, the gang is an empty group, whose status every process writes.
@@ -177,11 +170,11 @@ def _patches(cluster: Cluster) -> int:
 def test_an_older_claim_holds_in_every_process(cluster: Cluster) -> None:
     """A profile of tier b that claims the schedulerName of a tier a profile is rejected by the process of tier b."""
     cluster.create("SchedulerProfile", "rival", {"schedulerName": A}, labels={"tier": "b"})
-    accepted: dict[str, Any] = {}
+    accepted: Manifest = {}
 
     def is_decided() -> bool:
         nonlocal accepted
-        accepted = condition_of({"status": cluster.status("sp", "rival")}, "Accepted")
+        accepted = condition_of(cluster.stored("SchedulerProfile", "rival"), "Accepted")
         return bool(accepted)
 
     cluster.until(is_decided, "the profile has the condition")

@@ -7,7 +7,6 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,9 @@ import yaml
 
 from hack.controlplane import binaries
 from hack.controlplane.accounts import bind_responses
-from hack.controlplane.launcher import ControlPlane, ControlPlaneError
+from hack.controlplane.api_client import ApiClient
+from hack.controlplane.launcher import ControlPlane
+from tests.scenarios.scenario import node_manifest, pod_manifest
 from tests.support.manifests import Manifest
 from tests.support.operator_process import OperatorProcess
 from tests.support.tables import table
@@ -98,8 +99,9 @@ class Cluster:
         directory: Directory for configurations and logs.
     """
 
-    def __init__(self, plane: ControlPlane, namespace: str, directory: Path) -> None:
+    def __init__(self, plane: ControlPlane, api: ApiClient, namespace: str, directory: Path) -> None:
         self.plane = plane
+        self.api = api
         self.namespace = namespace
         self.directory = directory
 
@@ -119,20 +121,9 @@ class Cluster:
             self.plane.kubeconfig, self.directory / f"{name}.log", [f"--config={configuration}", "--log-level=debug"]
         )
 
-    def node(self) -> None:
-        amounts = {"cpu": "64", "memory": "64Gi", "pods": "500"}
-        metadata = {"name": self.namespace, "labels": {"for": self.namespace}}
-        status = {"allocatable": amounts, "capacity": amounts}
-        self._create({"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": status})
-
     def pods(self, *names: str, scheduler: str = "default-scheduler") -> None:
-        spec = {
-            "schedulerName": scheduler,
-            "nodeSelector": {"for": self.namespace},
-            "containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "10m"}}}],
-        }
-        metadata = [{"name": name, "namespace": self.namespace} for name in names]
-        self._create(*({"apiVersion": "v1", "kind": "Pod", "metadata": one, "spec": spec} for one in metadata))
+        fields = {"cpu": "10m", "spec": {"schedulerName": scheduler, "nodeSelector": {"for": self.namespace}}}
+        self.api.create_all(pod_manifest(name, self.namespace, fields) for name in names)
 
     def placed(self, *names: str) -> None:
         """Wait until pods are bound."""
@@ -140,9 +131,9 @@ class Cluster:
         flags = ("--for=condition=PodScheduled", "--timeout=60s", f"--namespace={self.namespace}")
         self.plane.kubectl("wait", *flags, *pods)
 
-    def lease(self) -> dict[str, Any]:
-        found = self.plane.kubectl("get", "lease", self.namespace, "--namespace=default", "--output=json")
-        spec: dict[str, Any] = json.loads(found)["spec"]
+    def lease(self) -> Manifest:
+        path = f"/apis/coordination.k8s.io/v1/namespaces/default/leases/{self.namespace}"
+        spec: Manifest = self.api.get(path)["spec"]
         return spec
 
     def bindings(self) -> Counter[str]:
@@ -156,21 +147,14 @@ class Cluster:
             assert time.monotonic() < deadline, f"not logged: {set(names) - self.bindings().keys()}"
             time.sleep(0.05)
 
-    def clean_up(self) -> None:
-        with suppress(ControlPlaneError):
-            self.plane.kubectl("delete", "node", self.namespace)
-
-    def _create(self, *items: Manifest) -> None:
-        document = {"apiVersion": "v1", "kind": "List", "items": list(items)}
-        self.plane.kubectl("create", "-f", "-", input=json.dumps(document))
-
 
 @pytest.fixture
 def cluster(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> Iterator[Cluster]:
-    cluster = Cluster(control_plane, namespace, tmp_path)
-    cluster.node()
-    yield cluster
-    cluster.clean_up()
+    node = node_manifest(namespace, {"cpu": "64", "pods": "500", "labels": {"for": namespace}})
+    with ApiClient(control_plane) as api:
+        api.create(node)
+        yield Cluster(control_plane, api, namespace, tmp_path)
+        api.delete(node)
 
 
 def nodes_in_cache(process: OperatorProcess) -> int:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from hack.controlplane.api_client import condition_of
-from hack.controlplane.launcher import ControlPlane, ControlPlaneError
+from hack.controlplane.api_client import ApiClient, address, condition_of
+from hack.controlplane.launcher import ControlPlane
 from tests.support.manifests import Manifest
 from tests.support.operator_process import OperatorProcess
 
@@ -27,13 +26,17 @@ class ExtenderCluster:
     Args:
         namespace: Namespace of the pods, prefix of node names, and schedulerName.
         directory: Directory for configurations and logs.
+
+    Attributes:
+        api: Client of the API server.
     """
 
     def __init__(self, plane: ControlPlane, namespace: str, directory: Path) -> None:
         self.plane = plane
+        self.api = ApiClient(plane)
         self.namespace = namespace
         self.directory = directory
-        self._made: list[str] = []
+        self._made: list[Manifest] = []
 
     @contextmanager
     def scheduler(self, kind: str, extenders: Sequence[Manifest], **fields: Any) -> Iterator[None]:
@@ -77,17 +80,16 @@ class ExtenderCluster:
             "conditions": [{"type": "Ready", "status": "True"}],
             "images": [{"names": ["registry.example.com/a:1"], "sizeBytes": 12345678}],
         }
-        self.create({"kind": "Node", "metadata": {"name": name, "labels": labels, **metadata}, "status": status})
-        self._made.append(f"node/{name}")
-        return name
+        return self._create_wide(
+            {"kind": "Node", "metadata": {"name": name, "labels": labels, **metadata}, "status": status}
+        )
 
     def priority(self, short: str, value: int) -> str:
         """Create a PriorityClass; return its name."""
-        name = f"{self.namespace}-{short}"
-        body = {"kind": "PriorityClass", "apiVersion": "scheduling.k8s.io/v1", "metadata": {"name": name}}
-        self.create({**body, "value": value})
-        self._made.append(f"priorityclass/{name}")
-        return name
+        metadata = {"name": f"{self.namespace}-{short}"}
+        return self._create_wide(
+            {"kind": "PriorityClass", "apiVersion": "scheduling.k8s.io/v1", "metadata": metadata, "value": value}
+        )
 
     def pod(self, name: str, requests: Manifest | None = None, **spec: Any) -> None:
         """Create a pod for the test's scheduler that selects the test's nodes, unless the spec has other fields."""
@@ -102,35 +104,42 @@ class ExtenderCluster:
             "containers": [{"name": "c", "image": "registry.example.com/a:1", "resources": resources}],
             **spec,
         }
-        self.create({"kind": "Pod", "metadata": {"name": name, "namespace": self.namespace}, "spec": fields})
+        self.create({**self._pod(name), "spec": fields})
 
     def set_start_time(self, pod: str, when: str) -> None:
         """Set phase Running and the start time of a pod, as its kubelet does."""
-        patch = json.dumps({"status": {"phase": "Running", "startTime": when}})
-        flags = (f"--namespace={self.namespace}", "--subresource=status", "--type=merge", f"--patch={patch}")
-        self.plane.kubectl("patch", "pod", pod, *flags)
+        self.api.patch(self._pod(pod), {"status": {"phase": "Running", "startTime": when}}, subresource="status")
 
     def create(self, *items: Manifest) -> None:
         """Create objects; the default apiVersion is ``v1``."""
-        complete = [{"apiVersion": "v1", **item} for item in items]
-        self.plane.kubectl(
-            "create", "-f", "-", input=json.dumps({"apiVersion": "v1", "kind": "List", "items": complete})
-        )
+        for item in items:
+            self.api.create({"apiVersion": "v1", **item})
 
-    def get(self, *what: str) -> Any:
-        """Return an object."""
-        return json.loads(self.plane.kubectl("get", *what, f"--namespace={self.namespace}", "--output=json"))
+    def _create_wide(self, manifest: Manifest) -> str:
+        self.create(manifest)
+        self._made.append(manifest)
+        return str(manifest["metadata"]["name"])
+
+    def _pod(self, name: str) -> Manifest:
+        return {"kind": "Pod", "metadata": {"name": name, "namespace": self.namespace}}
 
     def node_of(self, pod: str) -> str:
         """Wait until a pod is bound; return the node's name without the namespace prefix."""
-        self.until(lambda: bool(self.get("pod", pod)["spec"].get("nodeName")), f"{pod} is bound")
-        return str(self.get("pod", pod)["spec"]["nodeName"]).removeprefix(f"{self.namespace}-")
+        found: Manifest = {}
+
+        def is_bound() -> bool:
+            nonlocal found
+            found = self.api.get(address(self._pod(pod)))
+            return bool(found["spec"].get("nodeName"))
+
+        self.until(is_bound, f"{pod} is bound")
+        return str(found["spec"]["nodeName"]).removeprefix(f"{self.namespace}-")
 
     def unscheduled_message(self, pod: str) -> str:
         """Wait until a pod has condition PodScheduled with a message; return the message."""
 
         def message() -> str:
-            return str(condition_of(self.get("pod", pod), "PodScheduled").get("message", ""))
+            return str(condition_of(self.api.get(address(self._pod(pod))), "PodScheduled").get("message", ""))
 
         self.until(lambda: bool(message()), f"{pod} is reported as unscheduled")
         return message()
@@ -151,10 +160,10 @@ class ExtenderCluster:
             "target": {"kind": "Node", "name": body["Node"]},
         }
         path = f"/api/v1/namespaces/{body['PodNamespace']}/pods/{body['PodName']}/binding"
-        self.plane.kubectl("create", "--raw", path, "-f", "-", input=json.dumps(binding))
+        self.api.request("POST", path, binding)
 
     def clean_up(self) -> None:
         """Delete the cluster-scoped objects."""
-        for name in self._made:
-            with suppress(ControlPlaneError):
-                self.plane.kubectl("delete", name)
+        for manifest in self._made:
+            self.api.delete(manifest)
+        self.api.close()

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any, Self
 
 from hack.controlplane.api_client import ApiClient, Manifest, address, condition_of
 from hack.controlplane.launcher import ControlPlane
 from tests.scenarios.scenario import node_manifest, pod_manifest
+from tests.support.namespaces import remove_all
 from tests.support.operator_process import OperatorProcess
 
 
@@ -88,11 +90,13 @@ class LiveWorld:
         spec = {"schedulerName": self.token, "nodeSelector": {"for": self.token}, **fields.pop("spec", {})}
         return pod_manifest(name, self.namespace, {**fields, "spec": spec})
 
-    def claim(self, name: str, class_name: str) -> None:
+    def claim(
+        self, name: str, class_name: str, annotations: Mapping[str, str] = MappingProxyType({}), **spec: Any
+    ) -> None:
         """Create a claim for 1Gi."""
         request = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
-        metadata = {"name": name, "namespace": self.namespace}
-        spec = {**request, "storageClassName": class_name}
+        metadata = {"name": name, "namespace": self.namespace, "annotations": dict(annotations)}
+        spec = {**request, "storageClassName": class_name, **spec}
         self.api.create({"kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec})
 
     def read(self, name: str) -> Manifest:
@@ -157,15 +161,9 @@ class LiveWorld:
     def clean_up(self) -> None:
         """Delete pods, claims and volumes, then the cluster-scoped objects."""
         root = f"/api/v1/namespaces/{self.namespace}"
-        for collection in (f"{root}/pods", f"{root}/persistentvolumeclaims", "/api/v1/persistentvolumes"):
-            for item in self.api.items(collection):
-                kind = {"pods": "Pod", "persistentvolumes": "PersistentVolume"}.get(
-                    collection.rpartition("/")[2], "PersistentVolumeClaim"
-                )
-                manifest = {"kind": kind, "metadata": item["metadata"]}
-                if item["metadata"].get("finalizers"):
-                    self.api.remove_finalizers(manifest)
-                self.api.delete(manifest, grace_seconds=0)
+        remove_all(self.api, f"{root}/pods", "Pod")
+        remove_all(self.api, f"{root}/persistentvolumeclaims", "PersistentVolumeClaim")
+        remove_all(self.api, "/api/v1/persistentvolumes", "PersistentVolume")
         for manifest in reversed(self._made):
             self.api.delete(manifest)
 

@@ -20,11 +20,11 @@ def new_namespace(plane: ControlPlane, name: str) -> Iterator[str]:
         try:
             yield name
         finally:
-            _remove_pods(api, name)
+            remove_all(api, f"/api/v1/namespaces/{name}/pods", "Pod")
 
 
-def _remove_pods(api: ApiClient, namespace: str) -> None:
-    deleted = api.request("DELETE", f"/api/v1/namespaces/{namespace}/pods?gracePeriodSeconds=0")
-    for pod in deleted["items"]:
-        if pod["metadata"].get("finalizers"):
-            api.remove_finalizers({"kind": "Pod", **pod})
+def remove_all(api: ApiClient, path: str, kind: str) -> None:
+    """Delete all objects of a collection without grace period, and remove their finalizers."""
+    for each in api.request("DELETE", f"{path}?gracePeriodSeconds=0")["items"]:
+        if each["metadata"].get("finalizers"):
+            api.remove_finalizers({**each, "kind": kind})
