@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
-from bayplan.kube.http.connection import ApiConnection, ApiRequest, ConnectionOptions, Lane
+from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
 from bayplan.kube.leader_election import (
     ANNOTATION,
     ElectionOptions,
@@ -334,16 +334,6 @@ async def test_a_lease_duration_is_rounded_up(api: FakeApi) -> None:
     candidate.run.cancel()
     await asyncio.wait([candidate.run])
     await candidate.connection.close()
-
-
-async def test_writes_are_fenced(api: FakeApi, me: Candidate) -> None:
-    """Without the Lease a bind is not sent; reads are."""
-    api.on("GET", LEASE, lease("other"))
-    await me.until_standby()
-    with pytest.raises(NotLeadingError):
-        await me.connection.request(ApiRequest("POST", "/binding", b"{}", lane=Lane.BINDS))
-    assert not api.requests("POST")
-    await me.connection.request(ApiRequest("GET", LEASE, lane=Lane.READS))
 
 
 @table(

@@ -106,15 +106,6 @@ async def test_the_fence_is_checked_again_before_sending(
     assert changes(api) == []
 
 
-async def test_a_write_that_passes_is_unchanged(api: FakeApi, connection: ApiConnection, fence: Fence) -> None:
-    """The fence does not change the body, type and length of a request."""
-    api.on("POST", PATH, Response(201))
-    fence.passes = 2
-    await connection.request(BIND)
-    [seen] = api.received
-    assert (seen.body, seen.headers["Content-Type"], seen.headers["Content-Length"]) == (b"{}", "application/json", "2")
-
-
 async def test_a_write_that_waited_for_the_rate_limit_is_fenced(api: FakeApi) -> None:
     """A write that waited for the rate limit is not sent after the Lease is lost."""
     clock, fence = VirtualClock(), Fence()

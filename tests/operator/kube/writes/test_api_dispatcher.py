@@ -17,7 +17,6 @@ from bayplan.kube.writes.api_dispatcher import (
 )
 
 from scheduler_core.errors import ForbiddenError, ServerUnavailableError
-from tests.support.tables import table
 from tests.support.virtual_clock import VirtualClock
 
 
@@ -128,20 +127,6 @@ async def test_writes_of_one_object_keep_their_order(make: Make, log: Log) -> No
     await settle()
     assert log.done == ["other", "1", "2+3"]
     assert (dispatcher.written, dispatcher.merged, dispatcher.queued) == (3, 1, 0)
-
-
-async def test_workers_are_bounded(make: Make, log: Log) -> None:
-    """The number of writes in flight does not exceed the number of workers."""
-    dispatcher = make(workers=2)
-    for text in "abcd":
-        log.gates[text] = asyncio.Event()
-        dispatcher.submit(RecordedWrite(log, text))
-    await settle()
-    assert log.in_flight == {"a", "b"}
-    for gate in log.gates.values():
-        gate.set()
-    await settle()
-    assert sorted(log.done) == ["a", "b", "c", "d"]
 
 
 async def test_deletions_before_patches_before_events(make: Make, log: Log) -> None:
@@ -292,24 +277,6 @@ async def test_the_end_of_the_last_bind_releases_writes(make: Make, log: Log, pr
     dispatcher.release(key("bound"), bound=True)
     await settle()
     assert log.done == ["e"]
-
-
-@table("bound, done", ("bound-drops-them", True, []), ("not-bound-sends-them", False, ["during"]))
-async def test_patches_around_a_bind(make: Make, log: Log, pressure: Pressure, bound: bool, done: list[str]) -> None:
-    """A bind drops the pod's queued patch and holds later patches until its outcome."""
-    dispatcher = make()
-    pressure.on = True
-    dispatcher.submit(RecordedWrite(log, "before", "pod"))
-    await dispatcher.hold(key("pod"))
-    pressure.on = False
-    dispatcher.submit(RecordedWrite(log, "during", "pod"))
-    await settle()
-    assert log.done == []
-    dispatcher.release(key("pod"), bound=bound)
-    await settle()
-    assert log.done == done
-    assert isinstance(log.ended["before"], WriteDroppedError)
-    assert dispatcher.queued == 0
 
 
 async def test_a_patch_that_outlives_the_bind(make: Make, log: Log, pressure: Pressure) -> None:
