@@ -20,7 +20,7 @@ GIBIBYTE = 1 << 30
 
 
 @pytest.fixture(
-    scope="module", params=[(305, 1631), pytest.param((1523, 8152), marks=pytest.mark.nightly)], ids=["small", "large"]
+    scope="module", params=[(101, 541), pytest.param((1523, 8152), marks=pytest.mark.nightly)], ids=["small", "large"]
 )
 def size(request: pytest.FixtureRequest) -> tuple[int, int]:
     """Return the numbers of nodes and pods; every night those of a cluster of production size."""

@@ -18,7 +18,6 @@ from bayplan.kube.leader_election import (
     WriteFence,
     announced_endpoint,
     announcement,
-    endpoint_url,
     other_leader,
 )
 
@@ -415,12 +414,6 @@ def test_https_needs_a_certificate_fingerprint(fingerprint: str) -> None:
 def test_an_invalid_announcement_is_ignored(text: object, holder: str) -> None:
     """An annotation that is not a valid announcement of the holder is ignored."""
     assert announced_endpoint(text, holder) is None
-
-
-def test_endpoint_url() -> None:
-    """An IPv6 address is in brackets."""
-    assert endpoint_url("https", "fd00::7", 1) == "https://[fd00::7]:1"
-    assert endpoint_url("http", "10.0.0.7", 1) == "http://10.0.0.7:1"
 
 
 def held(holder: str, renewed: object, namespace: str = "ns") -> dict[str, Any]:

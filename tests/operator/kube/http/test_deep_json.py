@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from bayplan.kube.http.deep_json import MAX_DEPTH, DeepDecoder, shallow
+from bayplan.kube.http.deep_json import MAX_DEPTH, shallow
 from bayplan.kube.watches.watch_stream import ObjectDecoder, WatchEvent
 from bayplan.profiles.kopf_handlers import KopfOperator
 
@@ -81,11 +81,6 @@ def test_invalid_json_stays_invalid(text: str) -> None:
     """Invalid JSON is still reported by a decoder."""
     with pytest.raises(msgspec.DecodeError):
         msgspec.json.decode(shallow(text.encode()))
-
-
-def test_a_decoder_reads_deep_json() -> None:
-    """A pod with deeply nested managedFields is decoded without them."""
-    assert DeepDecoder(Pod).decode(pod_json(nested(DEEPEST - 5)).encode()).spec.scheduler_name == "batch"
 
 
 def test_a_watch_delivers_a_deep_pod() -> None:

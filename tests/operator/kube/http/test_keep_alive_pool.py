@@ -125,22 +125,6 @@ async def test_a_missing_response_is_an_error(response: bytes | None, seconds: f
         assert server.connections == 2
 
 
-async def test_a_refused_connection_is_an_error() -> None:
-    """A refused connection raises NotConnectedError, because nothing was sent."""
-    async with pool_to() as (_, server):
-        port = server.port
-    with pytest.raises(NotConnectedError):
-        await post(KeepAlivePool(Endpoint("127.0.0.1", port), VirtualClock(), 1))
-
-
-async def test_connections_are_limited() -> None:
-    """Requests beyond the limit of connections wait for a free connection."""
-    async with pool_to(limit=2) as (pool, server):
-        responses = await asyncio.gather(*(post(pool) for _ in range(20)))
-        assert responses == [(201, b"ok")] * 20
-        assert server.connections == 2
-
-
 async def test_a_wait_for_a_connection_times_out() -> None:
     """A request that waits too long for a connection times out and is never sent."""
     async with pool_to(b"", limit=1) as (pool, server):
@@ -161,22 +145,6 @@ async def test_an_idle_connection_is_not_used_again() -> None:
         clock.advance(61.0)
         await post(pool)
         assert server.connections == 2
-
-
-async def test_an_error_of_the_fence_stops_the_request() -> None:
-    """An error of the fence is raised, and nothing is sent."""
-
-    class WritesForbiddenError(Exception):
-        """Error of the fence."""
-
-    def forbid_writes() -> None:
-        raise WritesForbiddenError
-
-    async with pool_to() as (pool, server):
-        with pytest.raises(WritesForbiddenError):
-            await post(pool, fence=forbid_writes)
-        assert server.requests == []
-        assert await post(pool) == (201, b"ok")
 
 
 @table(

@@ -81,14 +81,6 @@ async def test_withheld_until_all_are_listed(world: World) -> None:
     assert expected == [True, False]
 
 
-async def test_a_server_without_taint_rules(world: World) -> None:
-    """Claims are allocated on servers without the optional resources."""
-    world.serve(tuple(REQUIRED))
-    async with running(world.informers.run()):
-        await until(lambda: not world.devices.withheld)
-    assert world.api.requests("GET", f"{API}/devicetaintrules") == []
-
-
 @table("lacking", ("no API", error_response(404, "not found")), ("not all resources", ("resourceclaims",)))
 async def test_a_server_without_the_api(world: World, lacking: Response | tuple[str, ...]) -> None:
     """The reason for withholding is that the API is not served, and a later lookup finds the API."""
