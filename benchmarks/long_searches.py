@@ -17,6 +17,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import msgspec
 from bayplan.explanation.building import explain_gang
@@ -175,16 +176,19 @@ class Run:
         if self.world.pod("ns", "first") is not None:
             return
         self.add_devices(sizes.nodes, sizes.devices)
-        self.claimant("first")
+        await self.claimant("first")
         await self.until(lambda: self.is_bound("ns", "first"))
 
-    def claimant(self, name: str, *selectors: str) -> QueuedPod:
+    async def claimant(self, name: str, *selectors: str) -> QueuedPod:
         """Create a pod with a claim for a device, and return it in the queue."""
         made = claim(exactly("r", *selectors), name=f"{name}-claim")
         self.world.claims.serve([made], self.scheduler.device_feed)
         user = pod(name, namespace="ns", requests={"memory": "1Mi"})
         self.world.add_pod(using(user, made.metadata.name))
-        queued = self.scheduler.context.queue.find(user.metadata.uid)
+        # The feed defers it while a cycle is suspended.
+        queue, uid = self.scheduler.context.queue, user.metadata.uid
+        await self.until(lambda: queue.find(uid) is not None)
+        queued = queue.find(uid)
         assert queued is not None
         return queued
 
@@ -264,6 +268,7 @@ class Sizes:
     members: int
     explained: int
     devices: int
+    claims: int
     moves: int
     cases: frozenset[str]
 
@@ -317,8 +322,10 @@ async def _claim(made: Run, sizes: Sizes) -> AsyncIterator[Awaitable[None]]:
     await made.index_devices(sizes)
 
     async def search() -> None:
-        made.claimant("claimant", f'{_UUID} != "u0-0"')
-        await made.until(lambda: made.is_bound("ns", "claimant"))
+        # Each selector is new, so that nothing that is stored serves it.
+        for number in range(sizes.claims):
+            await made.claimant(f"claimant-{number}", f'{_UUID} != "u0-{number}"')
+            await made.until(partial(made.is_bound, "ns", f"claimant-{number}"))
 
     yield search()
 
@@ -327,8 +334,12 @@ async def _exhaust(made: Run, sizes: Sizes) -> AsyncIterator[Awaitable[None]]:
     await made.index_devices(sizes)
 
     async def search() -> None:
-        queued = made.claimant("costly", f'{_TENS}.all(a, {_TENS}.all(b, a + b > 0 && {_UUID} != "u"))')
-        await made.until(lambda: queued.was_given_up)
+        for number in range(sizes.claims):
+            costly = f'{_TENS}.all(a, {_TENS}.all(b, a + b > 0 && {_UUID} != "{number}"))'
+            queued = await made.claimant(f"costly-{number}", costly)
+            await made.until(partial(getattr, queued, "was_given_up"))
+            # Its next attempt would search during the next one.
+            made.scheduler.feed.pod_deleted(queued.info.pod)
 
     yield search()
 
@@ -351,8 +362,8 @@ Case = Callable[[Run, Sizes], AsyncIterator[Awaitable[None]]]
 CASES: dict[str, tuple[str, Case]] = {
     "preempt": ("gang of {0.members} preempts", _preempt),
     "explain": ("5 explanations of a gang of {0.explained}", _explain),
-    "claim": ("a claim reads each of {0.devices} devices a node", _claim),
-    "exhausted": ("a claim takes all steps of an attempt", _exhaust),
+    "claim": ("{0.claims} claims read each of {0.devices} devices a node", _claim),
+    "exhausted": ("{0.claims} claims take all steps of an attempt", _exhaust),
     _PLAN: ("plan that empties nodes, limit of moves {0.moves}", _plan),
 }
 
@@ -373,13 +384,14 @@ _COLUMNS: Mapping[str, Callable[[Delays], object]] = {
 
 
 def main() -> None:
-    parser = command_line(__doc__, nodes=5000, members=1000, explained=700, devices=4, moves=1000)
+    parser = command_line(__doc__, nodes=5000, members=1000, explained=700, devices=4, claims=20, moves=1000)
     parser.add_argument("--cases", default=",".join(CASES), help="the cases to measure, separated by commas")
     add_output(parser)
     arguments = parser.parse_args()
     found: list[Delays] = []
     cases = frozenset(arguments.cases.split(","))
-    sizes = Sizes(arguments.nodes, arguments.members, arguments.explained, arguments.devices, arguments.moves, cases)
+    numbers = ("nodes", "members", "explained", "devices", "claims", "moves")
+    sizes = Sizes(*(getattr(arguments, name) for name in numbers), cases)
     for is_full in (True, False):
         if cases - {_PLAN} if is_full else _PLAN in cases:
             for in_background in (True, False):

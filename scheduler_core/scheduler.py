@@ -112,6 +112,7 @@ class Scheduler:
             ports.journal.slice_steps,
             self.options.attempt_steps,
             self.options.dry_run_steps or self.options.attempt_steps,
+            ports.journal.part_steps,
         )
         cache = ClusterCache(self.options.bounds, DeviceIndex(self.options.device_features, steps))
         cache.columns.devices.group_claims = self.options.group_claims

@@ -8,6 +8,7 @@ load.
 
     idle ──begin──▶ attempt ──slice used up──▶ on_slice_end (the event loop runs) ──▶ attempt ──end──▶ idle
                                     └────────▶ on_long_search (another process continues) ──▶ undone ──▶ idle
+    attempt ──part used up, at a checkpoint──▶ on_long_search (it starts again later) ──▶ undone ──▶ idle
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ STEP_SECONDS = 0.000_01
 """Duration of a step, roughly."""
 SLICE_STEPS = 2_000
 """Steps between two turns of the event loop: about 20 ms."""
+PART_STEPS = 100
+"""Steps between checkpoints after which an attempt ends, and starts again later from what it has stored: about 1 ms."""
 ATTEMPT_STEPS = 100_000
 """Steps of an attempt to schedule a pod: about 1 s."""
 DRY_RUN_STEPS = 5_000
@@ -42,13 +45,14 @@ class StepCounter:
         dry_runs: Number of dry runs that have begun, by which what is stored in one of them is recognised.
         is_dry: Whether a dry run is in progress, which must not change what live attempts are charged for.
         on_slice_end: Called when a slice is used up; None if nothing can run between two slices.
-        on_long_search: Called first if the step that used it up does not refresh shared state; may raise to end the
-            attempt. None if the attempt must end where it began.
+        on_long_search: Called first if the step that used it up does not refresh shared state, and if a part is used up
+            at a checkpoint; may raise to end the attempt. None if the attempt must end where it began.
+        is_at_checkpoint: Whether it is called at a checkpoint.
     """
 
     __slots__ = (
-        "_left", "attempt_steps", "dry_run_steps", "dry_runs", "is_dry", "limit", "on_long_search", "on_slice_end",
-        "slice_steps", "spent", "stored",
+        "_left", "_left_of_part", "attempt_steps", "dry_run_steps", "dry_runs", "is_at_checkpoint", "is_dry", "limit",
+        "on_long_search", "on_slice_end", "part_steps", "slice_steps", "spent", "stored",
     )  # fmt: skip
 
     def __init__(
@@ -56,16 +60,19 @@ class StepCounter:
         slice_steps: int = SLICE_STEPS,
         attempt_steps: int = ATTEMPT_STEPS,
         dry_run_steps: int = DRY_RUN_STEPS,
+        part_steps: int = PART_STEPS,
     ) -> None:
         self.slice_steps = slice_steps
+        self.part_steps = part_steps
         self.attempt_steps = attempt_steps
         self.dry_run_steps = dry_run_steps
         self.spent = self.stored = self.dry_runs = 0
-        self.is_dry = False
+        self.is_dry = self.is_at_checkpoint = False
         self.on_slice_end: Callable[[], None] | None = None
         self.on_long_search: Callable[[], None] | None = None
         self.limit = NO_LIMIT
         self._left = slice_steps
+        self._left_of_part = slice_steps - part_steps
 
     def spend(self, steps: int = 1) -> None:
         """Count steps of the attempt; the event loop may run before this returns.
@@ -109,6 +116,27 @@ class StepCounter:
         if self._left <= 0:
             self._end_slice()
 
+    def begin_part(self) -> None:
+        """Begin a part that ends at a checkpoint; it is as long as what the attempt did before, which is repeated."""
+        self._left_of_part = self._left - max(self.part_steps, self.slice_steps - self._left)
+
+    def checkpoint(self, steps: int = 1) -> None:
+        """Count steps as :meth:`upkeep` does, where everything before is stored, so that another try goes on from here.
+
+        If a part is used up, the attempt may end and start again later.
+        """
+        self._left -= steps
+        if self._left <= self._left_of_part:
+            self.begin_part()
+            if self.on_long_search is not None:
+                self.is_at_checkpoint = True
+                try:
+                    self.on_long_search()
+                finally:
+                    self.is_at_checkpoint = False
+        if self._left <= 0:
+            self._end_slice()
+
     @contextmanager
     def uninterrupted(self) -> Iterator[None]:
         """Let no slice end in a block, and no search move: what the block reads is still true when it ends."""
@@ -121,6 +149,7 @@ class StepCounter:
 
     def _end_slice(self) -> None:
         self._left = self.slice_steps
+        self.begin_part()
         if self.on_slice_end is not None:
             self.on_slice_end()
 

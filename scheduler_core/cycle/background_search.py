@@ -7,6 +7,10 @@ code continues the same search on a state that no longer changes::
                                            └─ this process: the attempt is undone, its pod or gang stays in flight
     other pods are scheduled ... ──result──▶ checked on the live state ─┬─ holds ──▶ committed
                                                                         └─ else ───▶ searched again
+    attempt ──part used up, at a checkpoint──▶ postponed: undone, starts again after other pods, and goes on from there
+
+What an attempt computes for later ones, such as the devices of all nodes, is stored in this process: at a checkpoint
+everything before is stored, so that the attempt ends after a part of a slice and starts again, without a copy.
 
 One copy runs at a time; an attempt that gets long meanwhile is undone and starts again when the copy has ended. An
 attempt runs in slices with the state frozen (:mod:`scheduler_core.cycle.suspension`) if no process can be started, if
@@ -43,19 +47,22 @@ MOST_SEARCHES = 3
 """Searches of one pod or gang whose results may be found outdated, before its attempt runs with the state frozen."""
 LONGEST_WAIT_SECONDS = 60.0
 """How long an attempt waits for the end of other searches, before it runs with the state frozen."""
+_MOST_PARTS = 2_000
+"""Parts of one attempt, after which it is not postponed: what it stores may be dropped before it starts again."""
 _MOST_KINDS = 1000
 """Kinds of attempts that are stored because their next one does not move."""
 
 
 class SearchMovedError(BaseException):
-    """Ends an attempt whose search continues elsewhere; no error, and no cancellation of a task.
+    """Ends an attempt whose search continues elsewhere, or later; no error, and no cancellation of a task.
 
     Attributes:
-        search: The search; None if another one is in progress, for whose end the attempt is to wait.
+        search: The search; None if the attempt is to start again here.
+        is_postponed: Whether it starts again after other pods; otherwise it waits for the end of the copy.
     """
 
-    def __init__(self, search: MovedSearch | None) -> None:
-        self.search = search
+    def __init__(self, search: MovedSearch | None, *, is_postponed: bool = False) -> None:
+        self.search, self.is_postponed = search, is_postponed
         super().__init__()
 
 
@@ -156,7 +163,7 @@ class MovedSearch:
 
 @dataclass(slots=True, eq=False)
 class WaitingAttempt:
-    """An attempt that starts again when the search in progress has ended.
+    """An attempt that starts again when the search in progress has ended, or after other pods.
 
     Attributes:
         info: The version of the pod when it began to wait.
@@ -164,8 +171,24 @@ class WaitingAttempt:
 
     queued: QueuedPod
     info: PodInfo
+    is_postponed: bool = False
     is_overdue: bool = False
     timer: Timer | None = None
+
+
+@dataclass(slots=True)
+class Tries:
+    """Searches and parts of an attempt whose pod or gang is not decided yet.
+
+    Attributes:
+        searches: Searches in copies.
+        parts: Number of times that it was postponed.
+        steps: Steps of those parts whose results are stored; the others are made again.
+    """
+
+    searches: int = 0
+    parts: int = 0
+    steps: int = 0
 
 
 @dataclass(slots=True)
@@ -183,6 +206,7 @@ class SearchCounts:
     outdated: int = 0
     lost: int = 0
     refused: int = 0
+    postponed: int = 0
 
 
 class BackgroundSearches:
@@ -194,7 +218,7 @@ class BackgroundSearches:
         resume: Lets the scheduling loop continue if it waits for a pod.
 
     Attributes:
-        searched: Number of searches of pods and gangs that are not decided yet, by UID.
+        searched: What was searched for pods and gangs that are not decided yet, by UID.
         waiting: Attempts that start again when the search in progress has ended.
         is_due: Whether :meth:`next` has something to return.
         on_copy: Called in the copy before its search goes on: ends what writes outside of the process.
@@ -209,7 +233,7 @@ class BackgroundSearches:
         resume: Callable[[], None],
     ) -> None:
         self.counts = SearchCounts()
-        self.searched: dict[str, int] = {}
+        self.searched: dict[str, Tries] = {}
         self.is_enabled = processes is not None
         self.is_copy = self.is_due = False
         self.on_copy: list[Callable[[], None]] = [journal.cut]
@@ -225,7 +249,7 @@ class BackgroundSearches:
         self._ended: list[MovedSearch] = []
         self._unstored: OrderedDict[Hashable, None] = OrderedDict()
         self._send: Callable[[bytes | None], NoReturn] | None = None
-        self._stored_before = 0
+        self._stored_before = self._stored_at_begin = 0
         self._counted: Evaluations | None = None
         self._counted_before = Evaluations()
         self._tally_before = (0, 0, 0)
@@ -236,6 +260,9 @@ class BackgroundSearches:
         """Let the search of the attempt that begins move, unless the pod or gang has had all its searches."""
         if self.is_enabled:
             self._attempt, self._steps.on_long_search = (queued, attempt), self._move
+            self._stored_at_begin = self._steps.stored
+            if self.searched:
+                self._steps.spent += self._tries(queued).steps
 
     def end(self) -> None:
         """End the attempt, or the part of it whose search may move."""
@@ -250,10 +277,16 @@ class BackgroundSearches:
         if self._attempt is None or self._processes is None:
             return
         (queued, attempt), processes = self._attempt, self._processes
-        if self.searched.get(queued.uid, 0) >= MOST_SEARCHES:
+        tries = self._tries(queued)
+        if tries.searches >= MOST_SEARCHES:
             self.end()
             return
-        if not self._journal.may_move() or not attempt.may_move():
+        is_postponed = self._steps.is_at_checkpoint
+        if not self._journal.may_move(is_postponed=is_postponed) or not attempt.may_move():
+            return
+        if is_postponed:
+            if tries.parts < _MOST_PARTS:
+                self._postpone(queued, tries)
             return
         kind = attempt.kind()
         if kind in self._unstored:
@@ -284,10 +317,21 @@ class BackgroundSearches:
                 send(None)
             return
         self.counts.started += 1
-        self._count_search(queued.uid, self.searched.get(queued.uid, 0) + 1)
+        tries.searches += 1
+        self._store(queued, tries)
         self._live = search
         self._journal.moved()
         raise SearchMovedError(search)
+
+    def _postpone(self, queued: QueuedPod, tries: Tries) -> NoReturn:
+        """End the attempt in progress, which goes on from what it has stored after other pods."""
+        tries.parts += 1
+        # The limit of an attempt must not depend on the number of its parts.
+        tries.steps += self._steps.stored - self._stored_at_begin
+        self._store(queued, tries)
+        self.counts.postponed += 1
+        self._journal.moved(is_postponed=True)
+        raise SearchMovedError(None, is_postponed=True)
 
     # -- in the copy --------------------------------------------------------------------------------------------
 
@@ -373,10 +417,13 @@ class BackgroundSearches:
 
     # -- attempts that wait for the end of another search ----------------------------------------------------------
 
-    def wait(self, queued: QueuedPod) -> None:
-        """Let an attempt that :class:`SearchMovedError` has ended start again when the search in progress has ended."""
-        waiting = WaitingAttempt(queued, queued.info)
-        waiting.timer = self._clock.call_later(LONGEST_WAIT_SECONDS, partial(self._overdue, waiting))
+    def wait(self, queued: QueuedPod, moved: SearchMovedError) -> None:
+        """Let an attempt that was ended start again after other pods, or when the search in progress has ended."""
+        waiting = WaitingAttempt(queued, queued.info, moved.is_postponed)
+        if moved.is_postponed:
+            self.is_due = True
+        else:
+            waiting.timer = self._clock.call_later(LONGEST_WAIT_SECONDS, partial(self._overdue, waiting))
         self.waiting.append(waiting)
 
     def _overdue(self, waiting: WaitingAttempt) -> None:
@@ -384,18 +431,22 @@ class BackgroundSearches:
         self._resume()
 
     def _is_waiting_due(self, taken: object = None) -> bool:
-        return any(each is not taken and (self._live is None or each.is_overdue) for each in self.waiting)
+        return any(each is not taken and self._may_begin(each) for each in self.waiting)
+
+    def _may_begin(self, waiting: WaitingAttempt) -> bool:
+        return self._live is None or waiting.is_postponed or waiting.is_overdue
 
     def _first_waiting(self) -> WaitingAttempt:
         first = next((each for each in self.waiting if each.is_overdue), None)
         if first is not None:
             self.freeze(first.queued)
         else:
+            due = list(filter(self._may_begin, self.waiting))
             try:
-                first = min(self.waiting, key=attrgetter("queued.sort_key"))
+                first = min(due, key=attrgetter("queued.sort_key"))
             except Exception:
                 # Keys of a QueueSort plugin that is not built in may not compare, or raise: first come, first served.
-                first = self.waiting[0]
+                first = due[0]
         return first
 
     def _remove(self, waiting: WaitingAttempt) -> None:
@@ -405,10 +456,15 @@ class BackgroundSearches:
 
     def freeze(self, queued: QueuedPod) -> None:
         """Let the next attempt of a pod or gang run with the state frozen: another search would end as the last one."""
-        self._count_search(queued.uid, MOST_SEARCHES)
+        tries = self._tries(queued)
+        tries.searches = MOST_SEARCHES
+        self._store(queued, tries)
 
-    def _count_search(self, uid: str, number: int) -> None:
-        self.searched[uid] = number
+    def _tries(self, queued: QueuedPod) -> Tries:
+        return self.searched.get(queued.uid) or Tries()
+
+    def _store(self, queued: QueuedPod, tries: Tries) -> None:
+        self.searched[queued.uid] = tries
         if len(self.searched) > _MOST_KINDS:
             # A pod that was requeued between two searches may have been deleted since.
             del self.searched[next(iter(self.searched))]

@@ -9,7 +9,7 @@ from uuid import uuid4
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.runtime.framework_instance import FrameworkInstance
-from scheduler_core.step_counter import SLICE_STEPS
+from scheduler_core.step_counter import PART_STEPS, SLICE_STEPS
 
 T = TypeVar("T")
 
@@ -19,10 +19,12 @@ class Journal:
 
     Attributes:
         slice_steps: Steps after which :meth:`is_slice_over` is called.
+        part_steps: Steps after which an attempt is postponed at a checkpoint.
         follows_binds: Whether :meth:`placed` and :meth:`steps` of binding cycles are called.
     """
 
     slice_steps = SLICE_STEPS
+    part_steps = PART_STEPS
     follows_binds = False
 
     def steps(self, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
@@ -50,12 +52,13 @@ class Journal:
         """Do work that lets other tasks run between two slices of a cycle; the cycle is suspended."""
         await work
 
-    def may_move(self) -> bool:
-        """Return whether a search whose slice is used up may continue in another process."""
+    def may_move(self, *, is_postponed: bool) -> bool:
+        """Return whether a search whose slice is used up may continue in another process, or is postponed here."""
+        del is_postponed
         return True
 
-    def moved(self) -> None:
-        """Note that a search continues in another process, or starts again when the process of another one ends."""
+    def moved(self, *, is_postponed: bool = False) -> None:
+        """Note that a search continues in another process, or starts again: when that of another one ends, or later."""
 
     def cut(self) -> None:
         """Record nothing more: this process is a copy of the one that writes the record."""

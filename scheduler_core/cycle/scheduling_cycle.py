@@ -135,7 +135,7 @@ class SchedulingCycle:
     def _leave(self, attempt: Attempt, moved: SearchMovedError, start: int) -> None:
         self.moved.order.next_start = start
         if moved.search is None:
-            self.moved.background.wait(attempt.queued)
+            self.moved.background.wait(attempt.queued, moved)
         else:
             moved.search.hold(self.moved.basis(attempt, start))
         self._drop(attempt)

@@ -157,7 +157,7 @@ class GangScheduler:
                 self.errors.undo()
                 self.order.next_start = start
                 if moved.search is None:
-                    self.background.wait(entry)
+                    self.background.wait(entry, moved)
                 else:
                     moved.search.hold(self.check.basis(gang, instance, start))
             except Exception:

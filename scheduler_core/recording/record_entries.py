@@ -132,7 +132,13 @@ class SliceOver(_Entry, frozen=True, tag=18):
 
 
 class SearchMoved(_Entry, frozen=True, tag=19):
-    """A search is not continued here: another process makes it, or the attempt starts again later."""
+    """A search is not continued here: another process makes it, or the attempt starts again later.
+
+    Attributes:
+        is_postponed: Whether it starts again although no process searches, and goes on from what it has stored.
+    """
+
+    is_postponed: bool = False
 
 
 class SearchEnded(_Entry, frozen=True, tag=20):

@@ -306,8 +306,8 @@ class Recorder(NumberedJournal):
         self.write(entries.SliceOver())
         await self.paused(work)
 
-    def moved(self) -> None:
-        self.write(entries.SearchMoved())
+    def moved(self, *, is_postponed: bool = False) -> None:
+        self.write(entries.SearchMoved(is_postponed))
 
     def cut(self) -> None:
         """Drop what is buffered, and write nothing more to the file of another process."""

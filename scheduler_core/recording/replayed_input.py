@@ -51,7 +51,7 @@ class RecordedInput(NumberedJournal):
     """
 
     # Slices end where the record has it, which is looked up in each step.
-    slice_steps = 1
+    slice_steps, part_steps = 1, 0
     is_building = True
 
     def __init__(self, record: Iterable[entries.Entry]) -> None:
@@ -209,11 +209,12 @@ class RecordedInput(NumberedJournal):
         """Return whether the recorded cycle was interrupted after the readings that were taken."""
         return isinstance(self.head, entries.SliceOver) and not any(self._readings)
 
-    def may_move(self) -> bool:
+    def may_move(self, *, is_postponed: bool) -> bool:
         """Return whether the recorded search was not continued after the readings that were taken."""
-        return isinstance(self.head, entries.SearchMoved) and not any(self._readings)
+        head = self.head
+        return isinstance(head, entries.SearchMoved) and head.is_postponed == is_postponed and not any(self._readings)
 
-    def moved(self) -> None:
+    def moved(self, *, is_postponed: bool = False) -> None:
         self.take()
 
     def search_ended(self, done: Callable[[bytes | None], None]) -> Callable[[bytes | None], None]:

@@ -6,7 +6,7 @@ import asyncio
 import random
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Unpack
+from typing import Any, Unpack
 
 import pytest
 from msgspec.structs import replace
@@ -117,17 +117,21 @@ def _use(held: ResourceClaim) -> object:
     return found and (found.devices, found.node_selector), held.status.reserved_for
 
 
-async def decided(kind: str, seed: int, *, in_background: bool, kills: bool = False) -> tuple[Run, list[object]]:
+async def decided(
+    kind: str, seed: int, *, in_background: bool, kills: bool = False, **begun: Any
+) -> tuple[Run, list[object]]:
     """Schedule pods one by one, and return what was decided after each."""
     fill, pods = KINDS[kind]
-    run, draw = Run.begun(in_background=in_background, kills=lambda _: kills), random.Random(f"{kind}/{seed}")
+    run = Run.begun(in_background=in_background, kills=lambda _: kills, **begun)
+    draw = random.Random(f"{kind}/{seed}")
     fill(run, draw)
     found: list[object] = []
     async with run.made.running():
         for wanted in pods(run, draw):
             report(run.made, run.claims, *wanted)
             await run.rest()
-            found.append((run.decisions, {key: _use(each) for key, each in run.claims.claims.items()}))
+            spent = run.made.context.steps.spent if begun else 0
+            found.append((run.decisions, spent, {key: _use(each) for key, each in run.claims.claims.items()}))
             # A rejected pod would be retried after a time that depends on the duration of the search.
             for each in wanted:
                 if isinstance(each, Pod) and each.metadata.name not in run.made.bound:
@@ -157,6 +161,23 @@ async def test_a_copy_that_dies_changes_no_decision(kind: str) -> None:
         counts = run.counts
         assert (counts.used, counts.lost) == (0, counts.started)
         assert counts.started
+
+
+IN_PARTS = {"slice_steps": NO_LIMIT, "part_steps": 5}
+
+
+@pytest.mark.parametrize("limit", [NO_LIMIT >> 20, 300, 100, 40])
+async def test_an_attempt_in_parts_decides_and_ends_as_one_that_is_not_interrupted(limit: int) -> None:
+    """It takes the same steps, so that it is given up at the same point; no copy is made."""
+    postponed = 0
+    for seed in range(8):
+        options = SchedulerOptions(gang_reservation_seconds=0.0, attempt_steps=limit)
+        _, plain = await decided("devices", seed, in_background=False, options=options)
+        run, parts = await decided("devices", seed, in_background=True, options=options, **IN_PARTS)
+        assert parts == plain, seed
+        assert run.counts.started == 0
+        postponed += run.counts.postponed
+    assert postponed > 30
 
 
 # -- changes during a search ------------------------------------------------------------------------------------------

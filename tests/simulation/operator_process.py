@@ -142,9 +142,9 @@ class WatchedWriter(KubeWriter):
 
 
 class ShortSlices(Journal):
-    """Journal with slices so short that searches leave their cycles."""
+    """Journal with slices and parts so short that searches leave their cycles, and attempts are postponed."""
 
-    slice_steps = 50
+    slice_steps, part_steps = 50, 20
 
 
 def _search_processes(options: ProcessOptions, clock: LoopClock, counts: FaultCounts) -> AwaitedSearches | None:
@@ -268,7 +268,7 @@ class OperatorProcess:
             core_options(options), ports, registry_of(self.ledger), run_state.injected_faults
         )
         recorder = Recorder(clock, record)
-        recorder.slice_steps = ports.journal.slice_steps
+        recorder.slice_steps, recorder.part_steps = ports.journal.slice_steps, ports.journal.part_steps
         writer, ports = RecordedWriter(self.writer, recorder), recorded_ports(recorder, ports)
         return make_scheduler(recorder, writer, self.ledger, options, ports), recorder
 

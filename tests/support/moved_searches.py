@@ -19,7 +19,7 @@ from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.ports import Clock
 from scheduler_core.scheduler import SchedulerOptions, SchedulerPorts
-from scheduler_core.step_counter import NO_LIMIT
+from scheduler_core.step_counter import NO_LIMIT, PART_STEPS
 from tests.support.cluster_state import cluster_state
 from tests.support.presence import present
 from tests.support.recording_claim_writer import RecordingClaimWriter
@@ -30,10 +30,10 @@ SLICE = 60
 
 
 class Slices(Journal):
-    """Journal that sets the steps of a slice."""
+    """Journal that sets the steps of a slice, and of a part."""
 
-    def __init__(self, slice_steps: int) -> None:
-        self.slice_steps = slice_steps
+    def __init__(self, slice_steps: int, part_steps: int = PART_STEPS) -> None:
+        self.slice_steps, self.part_steps = slice_steps, part_steps
 
 
 class AwaitedSearches:
@@ -91,6 +91,7 @@ class Run:
         in_background: bool,
         kills: Callable[[int], bool] = lambda _: False,
         slice_steps: int = SLICE,
+        part_steps: int = PART_STEPS,
         plugins: Iterable[type[Plugin]] = (),
         defaults: Plugins | None = None,
         options: SchedulerOptions | None = None,
@@ -99,7 +100,8 @@ class Run:
         """Return a scheduler whose searches are not interrupted, or continue in copies after a few steps."""
         clock = VirtualClock()
         processes = AwaitedSearches(clock, seconds, kills) if in_background else None
-        journal, claims = Slices(slice_steps if in_background else NO_LIMIT), RecordingClaimWriter()
+        journal = Slices(slice_steps, part_steps) if in_background else Slices(NO_LIMIT, NO_LIMIT)
+        claims = RecordingClaimWriter()
         ports = SchedulerPorts(journal=journal, processes=processes, claims=claims)
         options = options or SchedulerOptions(gang_reservation_seconds=0.0, attempt_steps=NO_LIMIT >> 20)
         defaults = defaults or default_plugins()

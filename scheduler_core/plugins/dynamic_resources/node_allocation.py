@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from datetime import datetime
 from itertools import chain, count
 from weakref import WeakKeyDictionary
@@ -77,6 +77,9 @@ class NodeClasses:
         self._stale = StaleDeviceRows(nodes)
         self._numbers: dict[Hashable, int] = {}
         self._next = count()
+        # A call that was interrupted has left these.
+        self._rows_left: set[int] = set()
+        self._entries_left: set[int] = set()
         self._clear()
 
     def _clear(self) -> None:
@@ -87,37 +90,54 @@ class NodeClasses:
         self._entries_of: defaultdict[PoolKey, list[int]] = defaultdict(list)
         self._classes: NDArray[np.int64] = np.full(self._nodes.size + 1, NO_NODE, dtype=np.int64)
         self._numbers.clear()
+        self._rows_left.clear()
+        self._entries_left.clear()
 
     def refresh(self, allocator: Allocator) -> NDArray[np.int64]:
-        """Return the current class of each row, int64; ``NO_NODE`` for a row without a node."""
+        """Return the current class of each row, int64; ``NO_NODE`` for a row without a node.
+
+        The attempt may be postponed after each row and entry, and then goes on from there.
+        """
+        steps, rows, entries = self._nodes.devices.hardware.steps, self._rows_left, self._entries_left
+        is_resumable = False
         try:
-            return self._refresh(allocator)
+            self._take_stale()
+            steps.begin_part()
+            while rows:
+                entries.add(self._enter(rows.pop()))
+                is_resumable = True
+                steps.checkpoint()
+                is_resumable = False
+            entries.discard(_NO_POOLS_OF_NODE)
+            while entries:
+                entry = entries.pop()
+                self._classes[entry] = self._number(allocator, self._pools[entry])
+                is_resumable = True
+                steps.checkpoint(0)
+                is_resumable = False
+            if not allocator.changed_pools:
+                return self._classes[self._pools_of_row]
+            classes = self._classes.copy()
+            for entry in chain.from_iterable(self._entries_of.get(key, ()) for key in allocator.changed_pools):
+                classes[entry] = _FIRST_CHANGED - entry
+            return classes[self._pools_of_row]
         except BaseException:
-            self._stale.invalidate()
+            if not is_resumable:
+                self._stale.invalidate()
             raise
 
-    def _refresh(self, allocator: Allocator) -> NDArray[np.int64]:
-        nodes = self._nodes
-        stale = self._stale.take()
-        rows: Iterable[int] = () if stale is None else stale
-        if stale is None or max(len(self._numbers), len(self._pools)) > 2 * nodes.size + 1:
+    def _take_stale(self) -> None:
+        stale, size = self._stale.take(), self._nodes.size
+        if stale is None or max(len(self._numbers), len(self._pools)) > 2 * size + 1:
             self._clear()
-            rows = range(nodes.size)
-        entries = {self._enter(row) for row in rows}
+            self._rows_left.update(range(size))
+        else:
+            self._rows_left.update(stale)
         if self._stale.shared_changed:
-            entries.update(self._shared)
-        for entry in entries - {_NO_POOLS_OF_NODE}:
-            self._classes[entry] = self._number(allocator, self._pools[entry])
-        if not allocator.changed_pools:
-            return self._classes[self._pools_of_row]
-        classes = self._classes.copy()
-        for entry in chain.from_iterable(self._entries_of.get(key, ()) for key in allocator.changed_pools):
-            classes[entry] = _FIRST_CHANGED - entry
-        return classes[self._pools_of_row]
+            self._entries_left.update(self._shared)
 
     def _enter(self, row: int) -> int:
         """Set and return the entry of a row's pools."""
-        self._nodes.devices.hardware.steps.upkeep()
         node = self._nodes.nodes[row]
         entry = _NO_POOLS_OF_NODE
         if node is not None:
