@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from scheduler_core.framework.cluster_events import NODE_ADD, ClusterEvent, EventRegistration, Hint
+from scheduler_core.framework.cluster_events import NODE_ADD, EventRegistration, Hint
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.model.pod import Pod
 from scheduler_core.ports import Timer
@@ -15,18 +15,6 @@ from tests.support.builders import pod
 from tests.support.presence import present
 from tests.support.queue_world import COLUMNS, GATED, LABELLED, NAME, OTHER, WEB, QueueWorld, queue_with
 from tests.support.tables import table
-
-
-def test_backoff_doubles_up_to_the_maximum() -> None:
-    """The backoff is 1, 2, 4, 8, 10 and 10 seconds, rounded up to the end of the second."""
-    world = queue_with(WEB)
-    waits: list[float] = []
-    for _ in range(6):
-        queued = world.pop_and_fail(["A"])
-        world.queue.on_event(NODE_ADD, None, None)
-        waits.append(queued.backoff_until - world.clock.now())
-        world.clock.advance(20)
-    assert waits == [2, 3, 5, 9, 11, 11]
 
 
 @pytest.mark.parametrize("cause", ["event", "profile"])
@@ -139,41 +127,11 @@ def test_an_idle_scheduler_pops_from_the_backoff_queue(seconds_between: float, f
     assert world.queue.readings.incoming["PopFromBackoffQ", "active"] == 2
 
 
-@table(
-    "failed_at, until",
-    ("on-the-second", 1000.0, 1002),
-    ("between-two", 1000.4, 1002),
-    ("just-before", 1000.999, 1002),
-    ("after", 1001.1, 1003),
-)
-def test_backoffs_end_on_whole_seconds(failed_at: float, until: int) -> None:
-    """The end of a backoff is rounded up to the second, in which pods are ordered by priority."""
-    world = queue_with(WEB)
-    world.clock.advance(failed_at - world.clock.now())
-    world.pop_and_fail()
-    world.clock.advance(until - world.clock.now() - 0.01)
-    assert world.place_of(WEB) == "errorBackoff"
-    world.clock.advance(0.02)
-    assert world.place_of(WEB) == "active"
-    assert world.queue.readings.incoming["BackoffComplete", "active"] == 1
-
-
 def test_no_backoff() -> None:
     """A maximum backoff of 0 seconds disables backoff."""
     world = queue_with(WEB, max_backoff=0.0)
     world.pop_and_fail()
     assert world.place_of(WEB) == "active"
-
-
-def test_a_gated_pod_that_failed_with_an_error_is_in_backoff() -> None:
-    """After its gate opens, a pod that failed with an error is in backoff, not in error backoff."""
-    world = queue_with(WEB)
-    queued = world.pop()
-    world.queue.update(COLUMNS.compile_pod(GATED), [LABELLED], WEB)
-    world.fail(queued)
-    assert world.place_of(WEB) == "gated"
-    world.queue.update(COLUMNS.compile_pod(WEB), [LABELLED], GATED)
-    assert world.place_of(WEB) == "backoff"
 
 
 def test_flush() -> None:
@@ -191,18 +149,6 @@ def test_flush() -> None:
     assert world.queue.scheduled_after_flush == 1
 
 
-def test_a_pod_that_failed_after_a_flush_is_not_counted_later() -> None:
-    """A pod that failed after a flush and was activated later does not count as scheduled after a flush."""
-    world = queue_with(WEB)
-    world.pop_and_fail(["A"])
-    world.clock.advance(301)
-    world.queue.flush()
-    world.pop_and_fail()
-    world.queue.activate([WEB.metadata.uid])
-    world.queue.scheduled(world.pop())
-    assert world.queue.scheduled_after_flush == 0
-
-
 def test_a_flush_checks_every_gate_again() -> None:
     """A flush calls the gates, whose plugins may not have registered for the change that opened them."""
     world = queue_with(GATED)
@@ -217,31 +163,6 @@ def test_a_flush_checks_every_gate_again() -> None:
     world.clock.advance(101)
     world.queue.flush()
     assert world.place_of(WEB) == "active"
-
-
-def test_a_flush_is_an_event_for_pods_in_flight() -> None:
-    """A pod in flight that is rejected after a flush is retried."""
-    world = queue_with(WEB)
-    world.pop_and_fail(["A"])
-    world.clock.advance(301)
-    world.add(OTHER)
-    queued = world.pop()
-    world.queue.flush()
-    world.fail(queued, ["A"])
-    assert world.place_of(OTHER) == "backoff"
-
-
-@table("by, event", ("unschedulable", ["A"], None), ("backoff", ["A"], NODE_ADD), ("error-backoff", [], None))
-def test_activate(by: list[str], event: ClusterEvent | None) -> None:
-    """A pod is activated from any place, and other pods stay."""
-    world = queue_with(WEB, OTHER)
-    for _ in range(2):
-        world.pop_and_fail(by)
-    if event is not None:
-        world.queue.on_event(event, None, None)
-    before = world.place_of(OTHER)
-    world.queue.activate([WEB.metadata.uid, "unknown"])
-    assert (world.place_of(WEB), world.place_of(OTHER)) == ("active", before)
 
 
 @table("now, place", ("closed", GATED, "gated"), ("open", WEB, "active"))
@@ -279,19 +200,6 @@ def test_a_gated_pod_waits_for_its_gate() -> None:
     queued = present(world.queue.find(GATED.metadata.uid))
     assert (world.place_of(GATED), queued.gated_by, queued.gate_reasons) == ("gated", "LabelGate", ("labelled",))
     assert world.queue.pop() is None
-
-
-@table(
-    "newer, place, gated_by",
-    ("opens-the-gate", WEB, "active", ""),
-    ("leaves-the-gate-closed", pod("web", labels={"gated": "", "more": ""}), "gated", "LabelGate"),
-)
-def test_an_update_of_a_gated_pod(newer: Pod, place: str, gated_by: str) -> None:
-    """An update replaces the pod; if it opens the gate, the pod is active at once, because it never failed."""
-    world = queue_with(GATED)
-    world.queue.update(COLUMNS.compile_pod(newer), [LABELLED], GATED)
-    queued = present(world.queue.find(WEB.metadata.uid))
-    assert (world.place_of(WEB), queued.gated_by, queued.info.pod) == (place, gated_by, newer)
 
 
 def assert_opened_by_label_event(world: QueueWorld, queued: QueuedPod, corrected: Pod, place: str) -> None:

@@ -1,6 +1,13 @@
-"""The scheduling queue: added, failed and requeued pods, with a virtual clock."""
+"""The scheduling queue: pods that are added, fail, change or leave in every place, and changes of profiles.
+
+``test_queue_against_model.py`` compares places and counts after random steps, and these tests
+what the model leaves out.
+"""
 
 from __future__ import annotations
+
+import asyncio
+from typing import Any
 
 import pytest
 
@@ -12,20 +19,13 @@ from scheduler_core.framework.cluster_events import (
     EventRegistration,
     Hint,
 )
+from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.model.pod import Pod
 from scheduler_core.queueing.queueing_rules import QueueingRules
 from tests.support.builders import pod
-from tests.support.queue_world import COLUMNS, LABELLED, NAME, OTHER, WEB, QueueWorld, by_priority, queue_with
+from tests.support.presence import present
+from tests.support.queue_world import COLUMNS, GATED, LABELLED, NAME, OTHER, WEB, QueueWorld, by_priority, queue_with
 from tests.support.tables import table
-
-GATED_JOB = pod("job", labels={"gated": ""})
-
-
-def test_pods_are_popped_by_priority_then_age() -> None:
-    """Pods are popped by priority, and in the order in which they were added."""
-    world = queue_with(WEB, OTHER, pod("vip", priority=9))
-    assert [world.pop().info.pod.metadata.name for _ in range(3)] == ["vip", "web", "other"]
-    assert world.queue.pop() is None
 
 
 def test_a_pod_that_is_added_twice_is_updated() -> None:
@@ -33,16 +33,6 @@ def test_a_pod_that_is_added_twice_is_updated() -> None:
     world = queue_with(WEB, pod("web", labels={"a": "b"}))
     assert world.pop().info.pod.metadata.labels == {"a": "b"}
     assert world.queue.pop() is None
-
-
-def test_a_popped_pod_is_in_flight() -> None:
-    """A popped pod is in flight until its attempt ends, and its attempts are counted."""
-    world = queue_with(WEB)
-    queued = world.pop()
-    assert (world.place_of(WEB), queued.attempts, queued.first_attempt) == ("inFlight", 1, 1000.0)
-    assert world.queue.is_in_flight(WEB.metadata.uid)
-    world.queue.done(WEB.metadata.uid)
-    assert world.place_of(WEB) == ""
 
 
 def test_a_nomination_that_is_written_after_the_removal_of_its_pod_is_dropped() -> None:
@@ -70,54 +60,6 @@ def test_a_pod_that_left_delays_no_pod_that_is_given_up(end: str) -> None:
         world.queue.scheduled(popped) if end == "scheduled" else world.queue.done(popped.uid)
     world.queue.failed(second, 100_000)
     assert second.minimum_backoff == 4.0
-
-
-@table(
-    "by, pending, place",
-    ("rejected", ["A"], [], "unschedulable"),
-    ("pending", [], ["A"], "unschedulable"),
-    ("error", [], [], "errorBackoff"),
-)
-def test_the_place_of_a_failed_pod(by: list[str], pending: list[str], place: str) -> None:
-    """A failed pod waits for an event if a plugin rejected it, otherwise for its backoff."""
-    world = queue_with(WEB)
-    world.pop_and_fail(by, pending)
-    assert world.place_of(WEB) == place
-
-
-def test_a_requeued_pod_is_in_backoff() -> None:
-    """A requeued pod is in backoff until the end of the second in which its backoff of one second has passed."""
-    world = queue_with(WEB)
-    world.pop_and_fail(["A"])
-    world.clock.advance(1.9)
-    world.queue.on_event(NODE_ADD, None, None)
-    assert world.place_of(WEB) == "backoff"
-    world.clock.advance(0.09)
-    assert world.place_of(WEB) == "backoff"
-    world.clock.advance(0.02)
-    assert world.place_of(WEB) == "active"
-
-
-def test_a_pod_is_requeued_into_the_active_queue_after_its_backoff() -> None:
-    """A pod whose backoff has passed is active when an event requeues it."""
-    world = queue_with(WEB)
-    world.pop_and_fail(["A"])
-    world.clock.advance(2)
-    world.queue.on_event(NODE_ADD, None, None)
-    assert world.place_of(WEB) == "active"
-
-
-@table(
-    "hint, place",
-    ("event-of-the-pending-plugin", Hint.QUEUE, "active"),
-    ("event-of-another-plugin", Hint.SKIP, "backoff"),
-)
-def test_pending_skips_backoff(hint: Hint, place: str) -> None:
-    """A pod skips backoff only at an event of the plugin that returned Pending."""
-    world = queue_with(WEB, hint=lambda _pod, _old, _new: hint)
-    world.pop_and_fail(["B"], pending=["A"])
-    world.queue.on_event(NODE_ADD, None, None)
-    assert world.place_of(WEB) == place
 
 
 def _raise(_pod: Pod, _old: object | None, _new: object | None) -> Hint:
@@ -156,34 +98,6 @@ def test_hints_get_the_objects() -> None:
     assert calls == [(WEB, "before", "after")]
 
 
-@table(
-    "before, during, place",
-    ("before-the-attempt", NODE_ADD, None, "unschedulable"),
-    ("during-the-attempt", None, NODE_ADD, "backoff"),
-    ("during-the-attempt-but-not-registered", None, LABELLED, "unschedulable"),
-)
-def test_events_while_in_flight(before: ClusterEvent | None, during: ClusterEvent | None, place: str) -> None:
-    """An event that occurs during the attempt is not missed."""
-    world = queue_with(OTHER, WEB)
-    world.pop()
-    if before is not None:
-        world.queue.on_event(before, None, None)
-    queued = world.pop()
-    if during is not None:
-        world.queue.on_event(during, None, None)
-    world.fail(queued, ["A"])
-    assert world.place_of(WEB) == place
-
-
-def test_a_pending_pod_with_an_event_in_flight_is_active() -> None:
-    """A pod with status Pending skips backoff after an event during its attempt."""
-    world = queue_with(WEB)
-    queued = world.pop()
-    world.queue.on_event(NODE_ADD, None, None)
-    world.fail(queued, pending=["A"])
-    assert world.place_of(WEB) == "active"
-
-
 def test_an_update_of_a_pod_in_flight_is_stored() -> None:
     """An update of a pod is stored as an event only if that pod is in flight."""
     world = queue_with(WEB, OTHER)
@@ -210,42 +124,9 @@ def test_an_event_without_a_registration_is_not_stored() -> None:
     assert world.queue.readings.in_flight_events() == {"NodeAdd": 1, "PodPopped": 1}
 
 
-def test_a_pod_that_fails_after_its_events_were_dropped_is_retried() -> None:
-    """A pod without stored events stays in flight, and is retried after backoff when it fails."""
-    world = queue_with(WEB, OTHER)
-    queued = world.pop()
-    world.queue.end_recording(WEB.metadata.uid)
-    world.pop()
-    world.queue.update(COLUMNS.compile_pod(WEB), [LABELLED], WEB)
-    world.queue.activate([WEB.metadata.uid])
-    assert (world.place_of(WEB), world.queue.readings.in_flight_events()) == ("inFlight", {"PodPopped": 1})
-    world.fail(queued, ["A"])
-    assert world.place_of(WEB) == "backoff"
-
-
-def test_incoming_pods_are_counted() -> None:
-    """Incoming pods are counted by the event that moved them and the queue that they entered."""
-    world = queue_with(WEB, pod("gated", labels={"gated": ""}))
-    world.queue.update(COLUMNS.compile_pod(OTHER))
-    world.pop_and_fail(["A"])
-    world.pop_and_fail()
-    world.queue.on_event(NODE_ADD, None, None)
-    world.queue.update(COLUMNS.compile_pod(pod("gated")), [LABELLED], pod("gated", labels={"gated": ""}))
-    world.queue.activate([WEB.metadata.uid])
-    assert world.queue.readings.incoming == {
-        ("UnscheduledPodAdd", "active"): 2,
-        ("UnscheduledPodAdd", "unschedulable"): 1,
-        ("ScheduleAttemptFailure", "unschedulable"): 1,
-        ("ScheduleAttemptFailure", "backoff"): 1,
-        ("NodeAdd", "backoff"): 1,
-        ("TargetPodUpdatePodLabel", "active"): 1,
-        ("ForceActivate", "active"): 1,
-    }
-
-
 def test_unschedulable_pods_are_counted_by_plugin() -> None:
     """Waiting pods are counted by rejecting plugin; the counts of a withdrawn profile are removed."""
-    world = queue_with(WEB, OTHER, pod("third"), GATED_JOB)
+    world = queue_with(WEB, OTHER, pod("third"), pod("job", labels={"gated": ""}))
     world.pop_and_fail(["A", "B"])
     world.pop_and_fail(["A"])
     world.pop_and_fail(["A"])
@@ -260,19 +141,131 @@ def test_unschedulable_pods_are_counted_by_plugin() -> None:
     assert world.queue.readings.unschedulable_by == {}
 
 
-def test_places() -> None:
-    """Every pod is listed with its place."""
-    world = queue_with(WEB, OTHER, GATED_JOB, pod("parked", scheduler_name="none"))
+# -- changes in every place, and of profiles ---------------------------------------------------------------------------
+
+
+PLACES = ["active", "backoff", "errorBackoff", "unschedulable", "gated", "parked", "inFlight"]
+
+
+def move_to(world: QueueWorld, place: str) -> None:
+    """Move the pod ``web`` to a place of the queue."""
+    world.add(GATED if place == "gated" else WEB)
+    if place in ("active", "gated"):
+        return
+    if place == "parked":
+        world.remove_profile(NAME)
+        return
+    queued = world.pop()
+    if place != "inFlight":
+        world.fail(queued, () if place == "errorBackoff" else ["A"])
+    if place == "backoff":
+        world.queue.on_event(NODE_ADD, None, None)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_pod_is_removed_from_every_place(place: str) -> None:
+    """A removed pod has no nomination, and no event requeues it."""
+    world = QueueWorld()
+    move_to(world, place)
+    world.queue.nominator.nominate(COLUMNS.compile_pod(WEB), "n0")
+    removed = present(world.queue.remove(WEB.metadata.uid))
+    assert (world.place_of(WEB), len(world.queue.nominator)) == ("", 0)
+    if place == "inFlight":
+        world.fail(removed, ["A"])
+    world.clock.advance(100)
+    world.queue.on_event(NODE_ADD, None, None)
+    assert world.place_of(WEB) == ""
+    assert world.queue.remove(WEB.metadata.uid) is None
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_withdrawn_profile_parks_its_pods(place: str) -> None:
+    """Pods in any place are parked, pods in flight when they fail, and are queued when the profile is live again."""
+    world = QueueWorld()
+    move_to(world, place)
+    queued = present(world.queue.find(WEB.metadata.uid))
+    if NAME in world.rules:
+        world.remove_profile(NAME)
+    if place == "inFlight":
+        assert world.place_of(WEB) == "inFlight"
+        world.fail(queued, ["A"])
+    assert world.place_of(WEB) == "parked"
+    assert (len(world.queue.readings), world.queue.readings.parked_count, world.queue.readings.is_idle) == (0, 1, True)
+    world.serve(NAME)
+    assert world.place_of(WEB) == ("gated" if place == "gated" else "active")
+
+
+def test_a_pod_in_flight_during_a_profile_change_is_retried() -> None:
+    """A pod in flight that the old profile revision rejects is retried; pods of other profiles wait for events."""
+    world = QueueWorld()
+    world.serve("batch")
+    job = pod("job", scheduler_name="batch")
+    world.add(WEB, job)
+    first, second = world.pop(), world.pop()
+    world.serve(NAME)
+    world.fail(first, ["Gone"])
+    world.fail(second, ["A"])
+    assert (world.place_of(WEB), world.place_of(job)) == ("backoff", "unschedulable")
+
+
+def test_resort() -> None:
+    """All sort keys are recomputed after a change of the QueueSort plugin."""
+    world = queue_with(WEB, OTHER)
+    world.sort_key = lambda queued: queued.info.pod.metadata.name
+    world.queue.resort()
+    assert [world.pop().uid, world.pop().uid] == [OTHER.metadata.uid, WEB.metadata.uid]
+
+
+def test_a_sort_key_that_raises_delays_its_pod_only() -> None:
+    """The sort key of a pod is computed again after a backoff, and other pods are popped before."""
+
+    def key(queued: QueuedPod) -> Any:
+        if queued.info.pod.metadata.name == "web" and world.clock.now() < 1003:
+            raise ValueError("no key")
+        return by_priority(queued)
+
+    world = queue_with(WEB, OTHER, sort_key=key)
+    assert (world.place_of(WEB), world.pop().uid) == ("errorBackoff", OTHER.metadata.uid)
+    world.clock.advance(2)
+    assert world.place_of(WEB) == "errorBackoff"
+    world.clock.advance(3)
+    assert world.place_of(WEB) == "active"
+
+
+async def test_wait_ends_when_a_pod_can_be_popped() -> None:
+    """The wait ends when a pod is added and when a backoff ends."""
+    world = QueueWorld()
+    assert world.queue.pop() is None
+    waiting = asyncio.get_running_loop().create_task(world.queue.wait())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    world.add(WEB)
+    await waiting
+    world.pop_and_fail()
+    assert world.queue.pop() is None
+    waiting = asyncio.get_running_loop().create_task(world.queue.wait())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    world.clock.advance(2)
+    await waiting
+
+
+def test_counts() -> None:
+    """Pods are counted by profile and place; pods in flight and parked pods do not count as waiting."""
+    world = QueueWorld()
+    world.serve("batch")
+    world.add(*(pod(f"p{number}") for number in range(5)))
+    world.add(pod("job", scheduler_name="batch"), pod("g", labels={"gated": ""}), pod("x", scheduler_name="none"))
     world.pop_and_fail(["A"])
     world.pop_and_fail()
-    world.add(pod("flying"), pod("active"))
+    world.pop_and_fail(["B"])
+    world.queue.on_event(LABELLED, None, None)
     world.pop()
-    places = {queued.info.pod.metadata.name: place for place, queued in world.queue.readings.places()}
-    assert places == {
-        "web": "unschedulable",
-        "other": "errorBackoff",
-        "job": "gated",
-        "parked": "parked",
-        "flying": "inFlight",
-        "active": "active",
-    }
+    counts = world.queue.readings.counts()
+    of_default = counts[NAME]
+    assert (of_default.active, of_default.backoff, of_default.unschedulable, of_default.gated) == (1, 2, 1, 1)
+    assert (of_default.pending, counts["batch"].pending) == (5, 1)
+    assert len(world.queue.readings) == len(list(world.queue.readings)) == 6
+    assert (world.queue.readings.in_flight_count, world.queue.readings.parked_count) == (1, 1)
+    world.queue.close()
+    assert world.clock.pending == 0
