@@ -285,14 +285,12 @@ class Replay:
         match entry:
             case entries.Fed():
                 self._feed(entry)
-            case entries.TimerFired():
-                self._call(entry, recorded.timers.pop(entry.timer, None))
-            case entries.Deleted():
-                done = recorded.deletions.pop(entry.call, None)
-                self._call(entry, done, recorded.objects.value(entry.content))
-            case entries.SearchEnded():
-                ended, recorded.on_search_ended = recorded.on_search_ended, None
-                self._call(entry, ended, entry.result)
+            case entries.CalledBack():
+                callback = recorded.callbacks.pop(entry.callback, None)
+                if callback is None:
+                    recorded.differ(entry)
+                else:
+                    callback(*map(recorded.objects.value, entry.args))
             case entries.Begun():
                 self._running = asyncio.get_running_loop().create_task(self._scheduler.run())
             case entries.Ended():
@@ -304,12 +302,6 @@ class Replay:
             case _:
                 self._change_profiles(entry)
         return True
-
-    def _call(self, entry: entries.Entry, callback: Callable[..., None] | None, *args: Any) -> None:
-        if callback is None:
-            self._recorded.differ(entry)
-        else:
-            callback(*args)
 
     def _change_profiles(self, entry: entries.Entry | None) -> None:
         # A refused profile was refused when it was recorded, too; the live ones show it.

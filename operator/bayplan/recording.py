@@ -67,7 +67,6 @@ class RecordDirectory:
         self._started = wall().strftime("%Y%m%dT%H%M%SZ")
         self._file: BinaryIO | None = None
         self._size = 0
-        self.written = 0
         try:
             # A record names the pods, nodes and labels of all namespaces. An existing directory keeps its mode, which
             # may be that of a volume.
@@ -125,7 +124,6 @@ class RecordDirectory:
             self._file.truncate(end)
             raise
         self._size += len(content)
-        self.written += len(content)
 
     def _prune(self) -> None:
         """Delete the oldest files, so that one more file of full size fits: those of earlier runs before those of this.
@@ -157,11 +155,7 @@ class RecordFiles:
     notes: list[str] = field(default_factory=list)
 
     def frames(self) -> Iterator[Frame]:
-        """Yield all frames in order, up to the first that is incomplete or corrupt.
-
-        Raises:
-            RecordError: A file cannot be read.
-        """
+        """Yield all frames in order up to an incomplete or corrupt one. Raises RecordError: a file cannot be read."""
         for path in self.paths:
             with path.open("rb") as file:
                 reader = RecordReader(file, str(path))
@@ -172,11 +166,7 @@ class RecordFiles:
 
 
 def open_record(path: Path) -> RecordFiles:
-    """Return the record of which a file is a part, or the newest one of a directory.
-
-    Raises:
-        RecordError: There is no record, or parts of it are missing.
-    """
+    """Return the record of a file, or a directory's newest. Raises RecordError: it is missing, or a part of it is."""
     if path.is_dir():
         found = sorted(path.glob(f"*{SUFFIX}"))
         if not found:

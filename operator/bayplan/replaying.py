@@ -107,11 +107,7 @@ class Moment:
 
 
 def replay(record: RecordFiles, options: ReplayOptions) -> ReplayResult:
-    """Replay a record.
-
-    Raises:
-        RecordError: The record cannot be replayed, or has no decision on the pod.
-    """
+    """Replay a record. Raises RecordError: it cannot be replayed, or has no decision on the pod."""
     result = ReplayResult()
     entries = _entries(record, options, result)
     recorded, scheduler, run = replay_of(record.header, entries, installed_plugins())
@@ -138,11 +134,7 @@ def replay(record: RecordFiles, options: ReplayOptions) -> ReplayResult:
 
 
 def _shadow(scheduler: Scheduler, file: str) -> Shadow:
-    """Run the profile of a file as a shadow.
-
-    Raises:
-        ConfigError: The file has not exactly one valid profile.
-    """
+    """Run the profile of a file as a shadow. Raises ConfigError: the file has not exactly one valid profile."""
     cluster = admit(read_cluster_files([file], scheduler.decoded))
     built = build_profiles(offline_scheduler(), cluster)
     if built.problems:

@@ -21,14 +21,7 @@ from scheduler_core.errors import Problem
 from scheduler_core.framework.object_reads import DecodedTypes
 from scheduler_core.gangs.held_room import SLOT_CLASSES, HeldPod, HeldRoom, HeldRooms, Holder, OwnPods, Terms
 from scheduler_core.model import devices, pod_group, storage, workloads
-from scheduler_core.model.devices import (
-    NO_DATA,
-    AllocatedDeviceStatus,
-    AllocationResult,
-    DeviceClass,
-    OpaqueConfiguration,
-    ResourceClaim,
-)
+from scheduler_core.model.devices import NO_DATA, AllocationResult, DeviceClass, ResourceClaim
 from scheduler_core.model.meta import AnnotatedMeta
 from scheduler_core.model.pod import ExtendedResourceClaimStatus, Pod, PodSpec
 from scheduler_core.model.pod_group import GroupKey
@@ -44,7 +37,7 @@ _TYPES: tuple[type[Any], ...] = (
     devices.DeviceTaintRule, workloads.Namespace, workloads.Service, workloads.ReplicationController,
     workloads.ReplicaSet, workloads.StatefulSet, workloads.PodDisruptionBudget, pod_group.PodGroup,
     pod_group.CompositePodGroup, pod_group.GroupKey, pod_group.GroupSource, ExtenderVerdict,
-    ExtendedResourceClaimStatus, RecordedLoss, str, int, float,
+    ExtendedResourceClaimStatus, RecordedLoss, str, int, float, bytes,
 )  # fmt: skip
 _PROBLEMS, _SCORES, _VICTIMS, _NONE, _HELD = "problems", "scores", "victims", "", "held"
 _ERROR = "error:"
@@ -73,35 +66,32 @@ class ObjectTypes:
         kinds |= {kind.path: kind.struct for kind in decoded.kinds}
         self._paths = {kind.struct: kind.path for kind in decoded.kinds}
         # Types of which nothing is redacted, and which are recorded most often.
-        self._plain = frozenset(
-            each
-            for each in (decoded.pod, decoded.node)
-            if not issubclass(get_type_hints(each)["metadata"], AnnotatedMeta)
-        )
+        metas = [(each, get_type_hints(each)["metadata"]) for each in (decoded.pod, decoded.node)]
+        self._plain = frozenset([each for each, meta in metas if not issubclass(meta, AnnotatedMeta)])
         self._decoders = {name: msgspec.json.Decoder(kind) for name, kind in kinds.items()}
 
     def content(self, value: object) -> Content:
         """Return what is encoded for a value; it may be encoded only before the value changes."""
-        if value is None:
-            return _NONE, cast("msgspec.Raw", None)
         kind = type(value)
-        if kind in self._plain:
-            return kind.__name__, cast("msgspec.Raw", value)
-        if hasattr(value, "metadata"):
+        name = self._paths.get(kind) or kind.__name__
+        if value is None:
+            name = _NONE
+        elif kind in self._plain:
+            pass
+        elif hasattr(value, "metadata"):
             value = redacted(value)
         elif isinstance(value, Mapping):
-            is_victims = any(isinstance(each, NodeVictims) for each in value.values())
-            return _VICTIMS if is_victims else _SCORES, cast("msgspec.Raw", dict(value))
+            name = _VICTIMS if any(isinstance(each, NodeVictims) for each in value.values()) else _SCORES
+            value = dict(value)
         elif kind in {list, tuple}:
-            return _PROBLEMS, cast("msgspec.Raw", value)
+            name = _PROBLEMS
         elif isinstance(value, BaseException):
-            return _error_content(value)
+            name, value = _error_content(value)
         elif isinstance(value, HeldRoom):
             uid = value.holder.uid
-            if self._held.held_now(uid) is value:
-                return _HELD, cast("msgspec.Raw", uid)
-            return HeldRoomContent.__name__, cast("msgspec.Raw", content_of(value, self))
-        return self._paths.get(kind) or kind.__name__, cast("msgspec.Raw", value)
+            is_held = self._held.held_now(uid) is value
+            name, value = (_HELD, uid) if is_held else (HeldRoomContent.__name__, content_of(value, self))
+        return name, cast("msgspec.Raw", value)
 
     def change(self, old: Any, new: Any) -> Content:
         """Return what is encoded for a new version; the spec of a pod is left out if only its node changed."""
@@ -142,13 +132,13 @@ class ObjectTypes:
         return room_of(found, self, self._nodes) if isinstance(found, HeldRoomContent) else found
 
 
-def _error_content(error: BaseException) -> Content:
+def _error_content(error: BaseException) -> tuple[str, list[str]]:
     """Return the name of the nearest type that :func:`_error_of` finds, and the arguments of an equal one."""
     known = (errors.__name__, builtins.__name__, asyncio.CancelledError.__module__)
     name = next(kind.__name__ for kind in type(error).__mro__ if kind.__module__ in known)
     fields = next((names for kind, names in _ARGUMENTS.items() if isinstance(error, kind)), None)
     args = error.args if fields is None else [getattr(error, field) for field in fields]
-    return _ERROR + name, cast("msgspec.Raw", [str(each) for each in args])
+    return _ERROR + name, [str(each) for each in args]
 
 
 def _error_of(name: str, raw: msgspec.Raw) -> BaseException:
@@ -195,12 +185,12 @@ def without_parameters(config: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(
         each
         if each.opaque is None
-        else replace(each, opaque=OpaqueConfiguration(each.opaque.driver, _hashed(each.opaque.parameters)))
+        else replace(each, opaque=devices.OpaqueConfiguration(each.opaque.driver, _hashed(each.opaque.parameters)))
         for each in config
     )
 
 
-def _without_data(device: AllocatedDeviceStatus) -> AllocatedDeviceStatus:
+def _without_data(device: devices.AllocatedDeviceStatus) -> devices.AllocatedDeviceStatus:
     data = {name: getattr(device, name) for name in ("data", "network_data")}
     return replace(device, **{name: _hashed(value) for name, value in data.items() if value is not NO_DATA})
 
@@ -294,17 +284,14 @@ def room_of(content: HeldRoomContent, objects: ObjectTypes, nodes: NodeColumns) 
         info = nodes.compile_pod(objects.value(each.pod))
         info.priority = each.priority
         pods.append(HeldPod(info, each.slot_class, each.node_name, each.devices))
-    on_end = _ignore if content.settles_itself else None
+    # The holder, which waits for the end, is not replayed.
+    on_end = (lambda _: None) if content.settles_itself else None
     fields = {name: getattr(content, name) for name in _OF_TERMS}
     terms = Terms(frozenset(content.in_the_way), content.until, on_end=on_end, **fields)
     room = HeldRoom(Holder(*content.holder, own), pods, nodes, terms)
     room.reservation.priority = content.priority
     room.settled.update(content.settled)
     return room
-
-
-def _ignore(reason: Any) -> None:
-    """Ignore the end of the room: its holder is not replayed."""
 
 
 def _without_parameters(allocation: AllocationResult) -> AllocationResult:

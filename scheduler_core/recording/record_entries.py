@@ -30,21 +30,15 @@ class Step(_Entry, frozen=True, tag=2):
     task: int
 
 
-class TimerFired(_Entry, frozen=True, tag=3):
-    """A timer called its callback."""
+class CalledBack(_Entry, frozen=True, tag=3):
+    """A timer fired, the outcome of a queued deletion was reported, or a search in another process ended."""
 
-    timer: int
+    callback: str
+    args: tuple[Content, ...]
 
 
 class Answered(_Entry, frozen=True, tag=4):
     """A call of a port, by its number there, returned or raised the content, and its task continues."""
-
-    call: str
-    content: Content
-
-
-class Deleted(_Entry, frozen=True, tag=5):
-    """The outcome of a queued deletion was reported: an error, or None."""
 
     call: str
     content: Content
@@ -141,15 +135,9 @@ class SearchMoved(_Entry, frozen=True, tag=19):
     is_postponed: bool = False
 
 
-class SearchEnded(_Entry, frozen=True, tag=20):
-    """A search in another process ended, with an encoded result; None for none."""
-
-    result: bytes | None
-
-
 Decision = Placed | Rejected | Evicted | Wrote
 DECISIONS = (Placed, Rejected, Evicted, Wrote)
 Entry = (
-    Fed | Step | TimerFired | Answered | Deleted | Readings | Building | Activating | Withdrawing | Begun | Ended
-    | Placed | Rejected | Evicted | Wrote | Suspended | Resumed | SliceOver | SearchMoved | SearchEnded
+    Fed | Step | CalledBack | Answered | Readings | Building | Activating | Withdrawing | Begun | Ended
+    | Placed | Rejected | Evicted | Wrote | Suspended | Resumed | SliceOver | SearchMoved
 )  # fmt: skip

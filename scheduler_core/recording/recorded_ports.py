@@ -27,7 +27,6 @@ from scheduler_core.recording.replayed_input import RecordedInput
 T = TypeVar("T")
 
 UPDATED = ("pod_updated", "node_updated", "updated")
-_KEPT: entries.Content = ("", cast("Any", None))
 
 
 class LastDelivered:
@@ -76,7 +75,8 @@ def _recorded(
             return call(*args)
         objects = recorder.objects
         if is_update and last.find(args[0]) is args[0]:
-            encoded: tuple[entries.Content, ...] = (_KEPT, objects.change(*args))
+            # None is the object as it was delivered last.
+            encoded: tuple[entries.Content, ...] = (objects.content(None), objects.change(*args))
         else:
             encoded = tuple(map(objects.content, args))
         recorder.write(entries.Fed(*name, encoded))

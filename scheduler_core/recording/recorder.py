@@ -34,7 +34,7 @@ _MOST_READINGS = 4096
 """Readings without another entry, as in a long search, before they are written."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
-WRITER, TIMERS = "writer", "timers"
+WRITER, TIMER = "writer", "timer"
 _TASKS, _EXTENDERS, _INSTANCES = "tasks", "extenders", "instances"
 
 
@@ -124,6 +124,17 @@ class NumberedJournal(Journal):
     @abstractmethod
     def step(self, task: TaskWork[Any], value: Any) -> Any:
         """Let a task continue."""
+
+    @abstractmethod
+    def called_back(self, name: str, callback: Callable[..., None]) -> Callable[..., None]:
+        """Return a callback of the core whose calls are entries with this name."""
+
+    def deletion(self, done: Callable[[Exception | None], None]) -> Callable[[Exception | None], None]:
+        return self.called_back(self.next_call(WRITER), done)
+
+    def search_ended(self, done: Callable[[bytes | None], None]) -> Callable[[bytes | None], None]:
+        """Return a callback for the result of a search in another process."""
+        return self.called_back("search", done)
 
 
 class Recorder(NumberedJournal):
@@ -225,17 +236,14 @@ class Recorder(NumberedJournal):
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
         """Set a timer that records that it fires."""
-        number = self._next(TIMERS)
-        return self.clock.call_later(seconds, self._noted(lambda: entries.TimerFired(number), callback))
+        return self.clock.call_later(seconds, self.called_back(self.next_call(TIMER), callback))
 
-    def _noted(self, entry: Callable[..., entries.Entry], callback: Callable[..., None]) -> Callable[..., None]:
-        """Return a callback of the core whose calls are recorded first, as entries with its arguments."""
-
-        def noted(*args: Any) -> None:
-            self.write(entry(*args))
+    def called_back(self, name: str, callback: Callable[..., None]) -> Callable[..., None]:
+        def recorded(*args: Any) -> None:
+            self.write(entries.CalledBack(name, tuple(map(self.objects.content, args))))
             self.inside(callback, *args)
 
-        return noted
+        return recorded
 
     def inside(self, callback: Callable[..., T], *args: Any) -> T:
         """Call a function of the core, within which calls of feeds are no input."""
@@ -250,10 +258,6 @@ class Recorder(NumberedJournal):
     def decided(self, decision: entries.Decision) -> None:
         self.decisions += isinstance(decision, (entries.Placed, entries.Rejected))
         self.write(decision)
-
-    def deletion(self, done: Callable[[Exception | None], None]) -> Callable[[Exception | None], None]:
-        number = self.next_call(WRITER)
-        return self._noted(lambda outcome: entries.Deleted(number, self.objects.content(outcome)), done)
 
     async def answered(self, port: str, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Make a call of a port, and record its outcome when the task continues."""
@@ -312,10 +316,6 @@ class Recorder(NumberedJournal):
     def cut(self) -> None:
         """Drop what is buffered, and write nothing more to the file of another process."""
         self._sink = None
-
-    def search_ended(self, done: Callable[[bytes | None], None]) -> Callable[[bytes | None], None]:
-        """Return a callback that records the result of a search in another process."""
-        return self._noted(entries.SearchEnded, done)
 
     def suspending(self) -> None:
         self.write(entries.Suspended())

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.recording import record_entries as entries
-from scheduler_core.recording.recorder import EPOCH, TIMERS, WRITER, NumberedJournal, TaskWork, placement
+from scheduler_core.recording.recorder import EPOCH, TIMER, NumberedJournal, TaskWork, placement
 
 T = TypeVar("T")
 
@@ -47,7 +47,7 @@ class RecordedInput(NumberedJournal):
         on_input: Called when the next entry is neither a step nor an answer nor a decision.
         on_decision: Called with each decision that is equal or changed; returns whether the replay ends there.
         move: Moves a placed pod to the recorded node; returns whether it could be moved.
-        timers, deletions: Callbacks by the number of the timer, and by the call.
+        callbacks: Callbacks of timers, deletions and searches until they are called, by the name in the entry.
     """
 
     # Slices end where the record has it, which is looked up in each step.
@@ -62,9 +62,7 @@ class RecordedInput(NumberedJournal):
         self.on_input: Callable[[], None] = lambda: None
         self.on_decision: Callable[[entries.Decision], bool] = lambda _: False
         self.move: Callable[[Attempt, str], bool] = lambda *_: False
-        self.timers: dict[int, Callable[[], None]] = {}
-        self.deletions: dict[str, Callable[[Exception | None], None]] = {}
-        self.on_search_ended: Callable[[bytes | None], None] | None = None
+        self.callbacks: dict[str, Callable[..., None]] = {}
         self._entries: Iterator[entries.Entry] = iter(record)
         self._waiters: dict[int | str, asyncio.Future[None]] = {}
         self.last_seconds, self.last_wall = 0.0, EPOCH
@@ -73,12 +71,10 @@ class RecordedInput(NumberedJournal):
 
     # -- entries ------------------------------------------------------------------------------------------------
 
-    def take(self) -> entries.Entry | None:
+    def take(self) -> None:
         """Consume the next entry, whose readings are then current."""
-        taken = self.head
         self._read()
         self._announce()
-        return taken
 
     def _read(self) -> None:
         for each in self._readings:
@@ -156,10 +152,9 @@ class RecordedInput(NumberedJournal):
         waiter = self._waiters[number] = asyncio.get_running_loop().create_future()
         return waiter
 
-    def deletion(self, done: Callable[[Exception | None], None]) -> Callable[[Exception | None], None]:
-        """Store the callback of a deletion until its outcome is the next entry."""
-        self.deletions[self.next_call(WRITER)] = done
-        return done
+    def called_back(self, name: str, callback: Callable[..., None]) -> Callable[..., None]:
+        self.callbacks[name] = callback
+        return callback
 
     # -- clock --------------------------------------------------------------------------------------------------
 
@@ -175,9 +170,9 @@ class RecordedInput(NumberedJournal):
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> ReplayedTimer:
         """Keep a callback until its timer is the next entry."""
-        number = self._next(TIMERS)
-        self.timers[number] = callback
-        return ReplayedTimer(self.timers, number)
+        name = self.next_call(TIMER)
+        self.called_back(name, callback)
+        return ReplayedTimer(self.callbacks, name)
 
     @types.coroutine
     def sleep(self, seconds: float) -> Generator[None, None, None]:
@@ -216,11 +211,6 @@ class RecordedInput(NumberedJournal):
 
     def moved(self, *, is_postponed: bool = False) -> None:
         self.take()
-
-    def search_ended(self, done: Callable[[bytes | None], None]) -> Callable[[bytes | None], None]:
-        """Store the callback of a search until its result is the next entry."""
-        self.on_search_ended = done
-        return done
 
     async def between_slices(self, work: Coroutine[Any, Any, None]) -> None:
         """Let recorded input take effect until the recorded step of the task."""
@@ -265,11 +255,11 @@ def _has_same_effect(recorded: entries.Entry | None, computed: entries.Decision)
 class ReplayedTimer:
     """Timer that fires when its entry is next."""
 
-    timers: dict[int, Callable[[], None]]
-    number: int
+    callbacks: dict[str, Callable[..., None]]
+    name: str
 
     def cancel(self) -> None:
-        self.timers.pop(self.number, None)
+        self.callbacks.pop(self.name, None)
 
 
 class ReplayedTiming:

@@ -8,7 +8,7 @@ own earlier choices in place of those of the live profile. Then the ledger start
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 
 import numpy as np
@@ -105,12 +105,11 @@ class ShadowLedger:
         """Whether any choice differs from the cluster, so that decisions depend on the ledger."""
         return bool(self._period.moved)
 
-    def carry(self, pods: Iterable[DecidedPod], decide: Decide) -> None:
+    def carry(self, decided: Sequence[DecidedPod], decide: Decide) -> None:
         """Carry decisions, the last of the live state, forward; those with ``skipped`` stay as they are."""
         now = self._clock.now()
         if len(self._period.pods) >= MAX_PODS or now - self._period.started >= MAX_SECONDS:
             self._period = _Period(now, self._clock.wall())
-        decided = list(pods)
         with ColumnsOverlay(self._nodes) as overlay:
             overlay.remove(each.info for each in reversed(decided) if each.node_name)
             self._apply(overlay, {each.info.uid for each in decided})

@@ -298,31 +298,26 @@ def _preference(
     Returns:
         The difference of the scores, None if the profile rejects the other node, and the text.
     """
-    try:
-        return _compared(selection, by, pod, own, other)
-    except SchedulerCoreError as error:
-        return None, f"{by[0]}: the scores cannot be compared: {error}"
-
-
-def _compared(
-    selection: NodeSelection, by: tuple[str, FrameworkInstance], pod: DecidedPod, own: str, other: str
-) -> tuple[int | None, str]:
     profile_name, instance = by
     nodes = selection.nodes
     attempt = Attempt(pod.queued, pod.info, instance, 0.0, number=pod.number)
     attempt.among, attempt.among_reason = pod.among, pod.among_reason
-    feasible = selection.find_feasible(attempt, everywhere=True)
-    rows = feasible.rows
     first, second = nodes.row_of(own), nodes.row_of(other)
+    try:
+        feasible = selection.find_feasible(attempt, everywhere=True)
+        rows = feasible.rows
+        are_scored = first in rows and second in rows and instance.scores
+        table = score_feasible(nodes, attempt, rows, keep_parts=True) if are_scored else None
+    except SchedulerCoreError as error:
+        return None, f"{profile_name}: the scores cannot be compared: {error}"
     if second not in rows:
         status = feasible.diagnosis.status_of(second)
         if feasible.nominated_only:
             return None, f"{profile_name} uses the nominated node {own}"
         reason = status.message or feasible.diagnosis.pre_filter.message or "outside the nodes that PreFilter allows"
         return None, f"{profile_name} rejects {other}: {reason}"
-    if first not in rows or not instance.scores:
+    if table is None:
         return None, f"{profile_name} has no scores for {own}"
-    table = score_feasible(nodes, attempt, rows, keep_parts=True)
     places = np.searchsorted(rows, (first, second)).tolist()
     points = int(table.totals[places[0]] - table.totals[places[1]])
     by_plugin = {name: int(part.weighted[places[0]] - part.weighted[places[1]]) for name, part in table.parts.items()}
