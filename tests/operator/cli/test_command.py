@@ -7,7 +7,6 @@ from importlib.metadata import version
 
 import click
 import pytest
-from bayplan import cli
 from bayplan.cli import bayplan
 from bayplan.cli.run import run
 from bayplan.settings.operator_settings import Settings
@@ -106,11 +105,6 @@ def test_other_errors_are_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     """An unexpected exception is raised and not printed as a message."""
     make_version_fail(monkeypatch, ZeroDivisionError())
     assert isinstance(CliRunner().invoke(bayplan, ["version"]).exception, ZeroDivisionError)
-
-
-def test_exit_codes_differ() -> None:
-    """Invalid input and other errors have different exit codes."""
-    assert cli.EXIT_BAD_INPUT != cli.EXIT_ERROR
 
 
 def test_every_setting_has_a_flag() -> None:

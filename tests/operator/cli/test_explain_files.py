@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import yaml
 from bayplan.cli import bayplan
 from click.testing import CliRunner, Result
 
@@ -77,15 +76,6 @@ def test_ways_to_specify_a_pod(options: tuple[str, ...]) -> None:
     """Each way specifies the same pod."""
     document = json.loads(explain_pod_in(NODE + WAITING, *options, "-o", "json").stdout)
     assert (document["namespace"], document["name"], document["node"]) == ("shop", "waiting", "n")
-
-
-def test_yaml_equals_json() -> None:
-    """YAML and JSON output contain the same document."""
-    options = ("--pod", "shop/waiting", "-o")
-    text = NODE + RUNNING + WAITING
-    assert json.loads(explain_pod_in(text, *options, "json").stdout) == yaml.safe_load(
-        explain_pod_in(text, *options, "yaml").stdout
-    )
 
 
 def test_the_other_pods_may_be_scheduled_first() -> None:

@@ -258,13 +258,6 @@ def desired_for(selection: ProfileSelection, *profiles: Manifest, configs: tuple
     return desired_state(profiles, configs, PluginConfigValidation(in_tree_registry()), selection=selection)
 
 
-def test_only_matching_profiles_are_validated() -> None:
-    """Only profiles that match the selection are validated; the other names are scheduled elsewhere."""
-    state = desired_for(TIER_A, profile("mine", "a"), profile("theirs", "b"), profile("unselected"))
-    assert [one.meta.name for one in state.profiles] == ["mine"]
-    assert state.elsewhere == {"theirs", "unselected"}
-
-
 @table("own_age, holds", ("own claim is older", 1, True), ("other claim is older", 3, False))
 def test_the_oldest_claim_wins_over_all_profiles(own_age: int, holds: bool) -> None:
     """All processes agree that the oldest claim holds a name."""

@@ -125,12 +125,6 @@ def test_kstatus_conditions_are_removed() -> None:
     assert status_change(invalid, corrected).at_once
 
 
-def test_profiles_with_another_queue_sort_are_named() -> None:
-    """The message of a profile that waits for its QueueSort names the other profiles."""
-    status = profile_status(findings_of(waiting_for=("x", "y")), Progress(), {}, NOW)
-    assert "x, y" in status["conditions"][1]["message"]
-
-
 def test_transition_times_are_kept() -> None:
     """A condition with an unchanged status keeps its transition time."""
     first = profile_status(findings_of(live_revision="r1"), Progress(), {}, NOW)

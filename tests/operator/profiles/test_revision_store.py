@@ -22,7 +22,7 @@ from bayplan.resources.resource_model import ObjectMeta
 from scheduler_core.config.plugin_set_types import PluginConfig
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.config.validation import validate
-from scheduler_core.errors import ConfigError, ConflictError, ServerUnavailableError
+from scheduler_core.errors import ConfigError, ConflictError
 from scheduler_core.model.meta import AnnotatedMeta as RevisionMeta
 from scheduler_core.model.meta import OwnerReference
 from tests.support.fake_cluster_objects import FakeRevisions
@@ -66,14 +66,6 @@ async def test_a_revision_is_owned_and_labelled() -> None:
     assert stored.metadata.labels["bayplan.dev/profile"] == "batch"
     assert stored.metadata.name == f"batch-{config(5).revision()}-1"
     assert stored.data["profile"] == config(5).document()
-
-
-async def test_another_process_finds_the_newest_first() -> None:
-    """Revision numbers increase over restarts."""
-    store = FakeRevisions()
-    await store_revisions(store, 5, 6)
-    await store_revisions(store, 7)
-    assert await load_percentages(store) == [7, 6, 5]
 
 
 async def test_the_same_revision_is_stored_once() -> None:
@@ -176,15 +168,6 @@ async def test_old_revisions_are_deleted() -> None:
     assert len(store.stored) == REVISION_HISTORY_LIMIT
 
 
-async def test_a_recreated_profile_has_no_history() -> None:
-    """Revisions of an earlier object of the same name are not used and do not block new ones."""
-    store = FakeRevisions()
-    await store_revisions(store, 5, uid="uid-1")
-    assert await load_percentages(store, "uid-2") == []
-    await store_revisions(store, 5, uid="uid-2")
-    assert await load_percentages(store, "uid-2") == [5]
-
-
 async def test_a_deleted_profile_has_no_history() -> None:
     """The stored and queued revisions of a deleted profile are dropped; other profiles keep theirs."""
     store = FakeRevisions()
@@ -197,19 +180,6 @@ async def test_a_deleted_profile_has_no_history() -> None:
     assert history.last_good("uid-1") == []
     assert history.last_good("uid-2") == [config(7)]
     assert len(store.stored) == 2
-
-
-async def test_a_failed_write_is_retried() -> None:
-    """A revision that could not be stored stays queued."""
-    store = FakeRevisions()
-    history = await store_revisions(store)
-    store.failures.append(ServerUnavailableError("away"))
-    history.note(profile(), config(5))
-    try:
-        await history.save()
-    except ServerUnavailableError:
-        await history.save()
-    assert await load_percentages(store) == [5]
 
 
 async def test_a_lost_response_stores_one_revision() -> None:

@@ -116,13 +116,6 @@ def test_a_pod_without_a_profile() -> None:
     )
 
 
-def test_a_gated_pod() -> None:
-    """A gated pod is not attempted, and the reason names the gate."""
-    (placement,) = simulate(cluster(node("n"), pod(gates=["example.com/wait"]))).pods
-    assert (placement.verdict, placement.attempts) == (Verdict.GATED, 0)
-    assert "example.com/wait" in present(placement.reason)
-
-
 def test_a_cluster_without_nodes() -> None:
     """Without nodes every pod is unschedulable with the scheduler's message."""
     (placement,) = simulate(cluster(pod())).pods

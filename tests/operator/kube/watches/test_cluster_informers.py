@@ -141,18 +141,6 @@ async def test_listed_objects_are_stored_and_deleted_ones_removed(
         assert not is_stored(world.columns)
 
 
-async def test_synced_is_set_when_the_last_list_is_complete(world: World) -> None:
-    """An incomplete list delays the start, and readiness names its resource."""
-    complete = asyncio.Event()
-    world.api.on("GET", "/api/v1/services", Stream(complete, *listed(), Hang()))
-    async with world.running():
-        assert await world.until_missing("services") == ["services are being listed"]
-        assert not world.informers.synced.is_set()
-        complete.set()
-        await world.until_missing()
-        assert world.informers.synced.is_set()
-
-
 @table(
     "status, expected",
     (
