@@ -467,7 +467,8 @@ class OwnerGroups:
 
     def _deliver_alone(self, key: GroupKey, record: _Record, wanted: _Wanted) -> None:
         gang = self._gangs.get(key)
-        if gang is not None and gang.group is None:
+        # Half of an earlier delivery may be applied: its members are gated until the group is delivered again.
+        if gang is not None and (gang.group is None or key in self._gangs.interrupted):
             record.is_alone, record.refusal = True, ""
             self._feed.group_changed(Group(key, f"one member of {wanted.owners[0]['uid']}", 1, is_basic=True))
 

@@ -17,6 +17,7 @@ from scheduler_core.errors import ForbiddenError
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, GroupSource
 from tests.support.builders import pod
+from tests.support.injected_errors import raising
 from tests.support.owned_world import OwnedWorld, of_job
 from tests.support.presence import present
 
@@ -153,6 +154,18 @@ async def test_an_exception_of_the_core(error: Exception | None, monkeypatch: py
         assert world.size(other) == 2
         assert world.size(each) == (None if error is None else 3)
         assert world.obstacle(each) == "" or "is not known" in world.obstacle(each)
+
+
+async def test_an_exception_of_the_core_for_one_pod(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A group of one member whose delivery raises halfway is delivered again, although the core has it already."""
+    world, each = world_of_a_job()
+    queue = world.rig.queue
+    errors: list[BaseException] = [KeyError("once"), KeyError("twice")]
+    async with world.running():
+        monkeypatch.setattr(queue, "on_event", raising(errors, queue.on_event))
+        await world.own("jobs", {"parallelism": 1})
+        await world.settle(20.0)
+        assert (errors, world.obstacle(each)) == ([], "")
 
 
 async def test_owners_that_cannot_be_listed() -> None:
