@@ -90,6 +90,7 @@ class BindingCycle:
                 _report_to_gang(attempt, "the scheduler stops", is_error=True)
                 try_twice(self.outcomes.cancelled, attempt)
                 raise
+            node_name = attempt.node_name
             try:
                 failure = self._unless_lost(attempt, failure)
                 return self._end(attempt, failure)
@@ -97,7 +98,7 @@ class BindingCycle:
                 if attempt.node_name:
                     # The pod is not released, so perhaps this raised: without it a lost pod would count as bound.
                     failure = self._unless_lost(attempt, failure)
-                self.outcomes.interrupted(attempt, failure, fault)
+                self.outcomes.interrupted(attempt, failure, fault, node_name)
                 return failure is None
         finally:
             if attempt.gang is not None:
@@ -145,7 +146,7 @@ class BindingCycle:
         """End a binding cycle that could not be started."""
         failure = Failure(error_message(fault), is_error=True)
         _report_to_gang(attempt, failure.message, is_error=True)
-        self.outcomes.interrupted(attempt, failure, fault)
+        self.outcomes.interrupted(attempt, failure, fault, attempt.node_name)
         if attempt.gang is not None:
             try_twice(attempt.gang.ended)
 
@@ -499,11 +500,12 @@ class BindingOutcomes:
         if attempt.state.to_activate is not None:
             try_twice(self.queue.activate, attempt.state.to_activate.take())
 
-    def interrupted(self, attempt: Attempt, failure: Failure | None, fault: Exception) -> None:
+    def interrupted(self, attempt: Attempt, failure: Failure | None, fault: Exception, node_name: str) -> None:
         """End a binding cycle whose end raised.
 
         Args:
             failure: Why the pod is not bound to its node; None for a bound pod, which stays on its node.
+            node_name: Its node, from which it may be released already.
         """
         if failure is None:
             text = "the end of the bind of pod %s failed in the scheduler itself"
@@ -512,7 +514,9 @@ class BindingOutcomes:
             return
         if failure.bound_to and try_twice(self._bound_elsewhere, attempt, failure.bound_to):
             return
-        self.errors.interrupted(attempt.queued, attempt, fault)
+        # As a failure that nothing interrupts: the nomination that the attempt wrote ends, and its room is reported.
+        self.errors.interrupted(attempt.queued, attempt, fault, failure.nominated_node)
+        try_twice(self.freed.report, attempt.info.pod, node_name)
 
     def cancelled(self, attempt: Attempt) -> None:
         """Release the pod of a cancelled binding cycle, and drop it from the queue."""

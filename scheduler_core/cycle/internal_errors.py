@@ -98,11 +98,14 @@ class InternalErrors:
         """Release what cycles have assumed and no binding cycle has taken over, and end hypothetical changes."""
         try_twice(self.assumed.undo)
 
-    def interrupted(self, queued: QueuedPod, attempt: Attempt | None, fault: Exception) -> None:
+    def interrupted(
+        self, queued: QueuedPod, attempt: Attempt | None, fault: Exception, nominated_node: str | None = None
+    ) -> None:
         """End the cycle of one pod: undo, requeue, report.
 
         Args:
             attempt: Its attempt, whose pod may be assumed; None if it had not begun.
+            nominated_node: The nomination of the pod from now on, as in :class:`Failure`.
         """
         text = "the cycle of pod %s failed in the scheduler itself"
         try_twice(log.error, text, queued.info.key, exc_info=fault, extra={"pod": queued.info.key})
@@ -116,8 +119,8 @@ class InternalErrors:
                 try_twice(self.report.release_recorder, attempt)
         is_waiting = self.requeue(queued)
         if is_waiting:
-            try_twice(self._restore_nomination, queued)
-            self.report_pod(queued, error_message(fault))
+            try_twice(self._set_nomination, queued, nominated_node)
+            self.report_pod(queued, error_message(fault), nominated_node)
 
     def requeue(self, queued: QueuedPod) -> bool:
         """Requeue a pod or gang in flight with the backoff of errors; return whether it is still in the queue."""
@@ -134,20 +137,20 @@ class InternalErrors:
             try_twice(queue.delay_faulty, queued, RuntimeError("the pod could not be requeued"))
         return True
 
-    def _restore_nomination(self, queued: QueuedPod) -> None:
-        """Let the nomination in the pod's status count again, if the cycle has ended it in memory only."""
+    def _set_nomination(self, queued: QueuedPod, node_name: str | None) -> None:
+        """Set the nomination; None lets that of the pod's status count again, if the cycle has ended it in memory."""
         is_counted = queued.place not in (Place.GATED, Place.PARKED) and not isinstance(queued, QueuedGang)
-        if is_counted and not self.queue.nominator.node_of(queued.uid):
-            self.queue.nominator.decide(queued.info, None)
+        if is_counted and (node_name is not None or not self.queue.nominator.node_of(queued.uid)):
+            self.queue.nominator.decide(queued.info, node_name)
 
-    def report_pod(self, queued: QueuedPod, message: str) -> None:
-        """Report an error by the profile's counts, the pod's condition and an event."""
+    def report_pod(self, queued: QueuedPod, message: str, nominated_node: str | None = None) -> None:
+        """Report an error by the profile's counts, the pod's condition and nomination, and an event."""
         pod, profile = queued.info.pod, queued.profile
         try_twice(self._count, profile, f"{queued.info.key}: {message}")
         if not pod.has_deferred_resize:
             try_twice(self.writer.record, failed_scheduling(pod, message, profile))
-            failure = Failure(message, is_error=True, nominated_node=None)
-            try_twice(patch_status, self.writer, pod, failure, queued=queued)
+            failure = Failure(message, is_error=True, nominated_node=nominated_node)
+            try_twice(patch_status, self.writer, pod, failure, queued=queued, nominations=self.queue.nominator)
 
     def _report_key(self, queued: QueuedPod, problem: str) -> None:
         pod, profile = queued.info.pod, queued.profile

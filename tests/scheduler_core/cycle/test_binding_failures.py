@@ -15,6 +15,7 @@ from scheduler_core.framework.status import SKIP, Code, Status, error, unresolva
 from scheduler_core.model.pod import Pod
 from tests.support.binding_gate import Gate
 from tests.support.builders import node, pod
+from tests.support.injected_errors import KINDS, InjectedErrors, at
 from tests.support.presence import present
 from tests.support.recording_plugins import Journal, recorder
 from tests.support.scheduling import BARE, Rig, plugin_set, profile, rig
@@ -94,6 +95,28 @@ async def test_a_nomination_is_not_written_again(answers: dict[str, object], nom
     made.add(node("n0"), pod("web", nominated_node="n0"))
     await made.attempt()
     assert [patch.nominated_node_name for patch in made.writer.patches] == nominations
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+async def test_an_exception_at_any_call_after_the_cycle() -> None:
+    """If PreBind fails, the nomination ends and the room is reported, whatever call of the binding cycle raises."""
+    roots = frozenset({"cycle/binding_cycle.py:BindingCycle.bind"})
+    number, has_raised = 0, True
+    while has_raised:
+        number += 1
+        errors = InjectedErrors(at(number, KINDS[number % len(KINDS)]), roots)
+        made = rig_with_pod(Journal(results={"Rec.preBind": error("no")}), "NodeResourcesFit")
+        attempt = present(made.decide())
+        made.add(OTHER)
+        assert made.decide() is None
+        with errors.active():
+            assert not await made.scheduler.cycles.binding.bind(attempt)
+        has_raised = bool(errors.injected)
+        written = [each.nominated_node_name for each in made.writer.patches if each.nominated_node_name is not None]
+        assert (made.queue.nominator.node_of(UID), written[-1:]) == ("", [""] if written else []), errors.injected
+        assert made.place_of(POD) in ("errorBackoff", "gated"), errors.injected
+        assert made.place_of(OTHER) != "unschedulable", errors.injected
+    assert number > 20
 
 
 OTHER = pod("other", requests={"cpu": "2"})
