@@ -1,7 +1,6 @@
 """InterPodAffinity: its filter by required terms, its scores by weighted terms, and its queueing hints."""
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 
 import numpy as np
 import pytest
@@ -12,8 +11,6 @@ from scheduler_core.config.plugin_args import InterPodAffinityArgs
 from scheduler_core.errors import PluginError
 from scheduler_core.framework.cluster_events import Hint
 from scheduler_core.framework.cycle_state import CycleState
-from scheduler_core.framework.extension_points import Normalization
-from scheduler_core.framework.status import Code
 from scheduler_core.model.affinity import (
     Affinity,
     LabelSelector,
@@ -41,7 +38,6 @@ NODES = [
     node("b1", labels={"zone": "b", "host": "b1"}),
     node("bare"),
 ]
-ALL_NAMESPACES = LabelSelector()
 AFFINITY, ANTI_AFFINITY, EXISTING_ANTI_AFFINITY = 3, 2, 1
 
 
@@ -62,186 +58,18 @@ def filter_result(incoming: Pod, filled: NodeColumns, rows: Rows = ALL_ROWS) -> 
     "incoming, placed, codes",
     ("no-terms", pod(), [pod("w", node_name="a1", labels={"app": "web"})], "Skip"),
     (
-        "affinity-in-the-zone",
-        pod(affinity=affinity_to(term("web"))),
-        [pod("w", node_name="a1", labels={"app": "web"})],
-        [0, 0, AFFINITY, AFFINITY],
-    ),
-    (
-        "affinity-on-the-host",
-        pod(affinity=affinity_to(term("web", "host"))),
-        [pod("w", node_name="a1", labels={"app": "web"})],
-        [0, AFFINITY, AFFINITY, AFFINITY],
-    ),
-    ("affinity-without-matching-pods", pod(affinity=affinity_to(term("web"))), [], [AFFINITY] * 4),
-    (
-        "first-pod-that-matches-its-own-term",
-        pod(labels={"app": "web"}, affinity=affinity_to(term("web"))),
-        [],
-        [0, 0, 0, AFFINITY],
-    ),
-    (
-        "first-pod-that-does-not-match-all-own-terms",
-        pod(labels={"app": "web"}, affinity=affinity_to(term("web"), term("db"))),
-        [],
-        [AFFINITY] * 4,
-    ),
-    (
-        "another-pod-matches",
-        pod(labels={"app": "web"}, affinity=affinity_to(term("web"))),
-        [pod("w", node_name="b1", labels={"app": "web"})],
-        [AFFINITY, AFFINITY, 0, AFFINITY],
-    ),
-    (
-        "matching-pod-outside-all-domains",
-        pod(labels={"app": "web"}, affinity=affinity_to(term("web"))),
-        [pod("w", node_name="bare", labels={"app": "web"})],
-        [0, 0, 0, AFFINITY],
-    ),
-    (
-        "one-pod-must-match-all-terms",
-        pod(affinity=affinity_to(term("web"), term(LabelSelector({"tier": "front"})))),
-        [
-            pod("w", node_name="a1", labels={"app": "web"}),
-            pod("f", node_name="a2", labels={"tier": "front"}),
-            pod("wf", node_name="b1", labels={"app": "web", "tier": "front"}),
-        ],
-        [AFFINITY, AFFINITY, 0, AFFINITY],
-    ),
-    (
-        "two-keys",
-        pod(affinity=affinity_to(term("web"), term("web", "host"))),
-        [pod("w", node_name="a1", labels={"app": "web"})],
-        [0, AFFINITY, AFFINITY, AFFINITY],
-    ),
-    (
-        "anti-affinity",
-        pod(affinity=anti_affinity_to(term("web"))),
-        [pod("w", node_name="a1", labels={"app": "web"})],
-        [ANTI_AFFINITY, ANTI_AFFINITY, 0, 0],
-    ),
-    (
-        "any-anti-affinity-term",
-        pod(affinity=anti_affinity_to(term("web", "host"), term("db"))),
-        [pod("w", node_name="a1", labels={"app": "web"}), pod("d", node_name="b1", labels={"app": "db"})],
-        [ANTI_AFFINITY, 0, ANTI_AFFINITY, 0],
-    ),
-    (
-        "terms-of-one-key",
-        pod(affinity=anti_affinity_to(term("web"), term("db"))),
-        [pod("w", node_name="a1", labels={"app": "web"}), pod("d", node_name="b1", labels={"app": "db"})],
-        [ANTI_AFFINITY, ANTI_AFFINITY, ANTI_AFFINITY, 0],
-    ),
-    (
-        "anti-affinity-of-an-existing-pod",
-        pod(labels={"app": "web"}),
-        [pod("d", node_name="b1", affinity=anti_affinity_to(term("web")))],
-        [0, 0, EXISTING_ANTI_AFFINITY, 0],
-    ),
-    (
         "anti-affinity-of-an-existing-pod-outside-all-domains",
         pod(labels={"app": "web"}),
         [pod("d", node_name="bare", affinity=anti_affinity_to(term("web")))],
         "Skip",
     ),
-    (
-        "own-affinity-comes-first",
-        pod(labels={"app": "web"}, affinity=affinity_to(term("db"))),
-        [pod("d", node_name="a1", labels={"app": "db"}, affinity=anti_affinity_to(term("web", "host")))],
-        [EXISTING_ANTI_AFFINITY, 0, AFFINITY, AFFINITY],
-    ),
-    (
-        "own-anti-affinity-comes-second",
-        pod(labels={"app": "web"}, affinity=anti_affinity_to(term("web"))),
-        [pod("w", node_name="a1", labels={"app": "web"}, affinity=anti_affinity_to(term("web")))],
-        [ANTI_AFFINITY, ANTI_AFFINITY, 0, 0],
-    ),
-    (
-        "terminating-pods-count",
-        pod(affinity=anti_affinity_to(term("web"))),
-        [pod("w", node_name="a1", labels={"app": "web"}, deleted=datetime(2026, 1, 1, tzinfo=UTC))],
-        [ANTI_AFFINITY, ANTI_AFFINITY, 0, 0],
-    ),
-    (
-        "own-namespace-only",
-        pod(affinity=anti_affinity_to(term("web"))),
-        [pod("w", node_name="a1", namespace="other", labels={"app": "web"})],
-        [0, 0, 0, 0],
-    ),
-    (
-        "absent-selector",
-        pod(affinity=anti_affinity_to(term(None))),
-        [pod("w", node_name="a1", labels={"app": "web"})],
-        [0, 0, 0, 0],
-    ),
 )
-def test_filter(incoming: Pod, placed: list[Pod], codes: list[int] | str) -> None:
-    """A node passes if affinity, own anti-affinity and the anti-affinity of existing pods are satisfied."""
+def test_pods_without_effective_terms_skip_the_filter(incoming: Pod, placed: list[Pod], codes: list[int] | str) -> None:
+    """PreFilter skips the pod if neither it nor an existing pod has a term that excludes a node."""
     assert filter_result(incoming, cluster(*placed)) == codes
 
 
-LABELLED = {"team-a": {"team": "a"}, "team-b": {"team": "b"}, "default": {}}
 TEAM_A = LabelSelector(match_labels={"team": "a"})
-NOT_TEAM_A = LabelSelector(match_expressions=(Requirement("team", "NotIn", ("a",)),))
-
-
-@table(
-    "anti_affinity, excluded",
-    ("own", term("web", "host"), ["b1"]),
-    ("named", term("web", "host", namespaces=("team-a",)), ["a1"]),
-    ("selected", term("web", "host", selector=TEAM_A), ["a1"]),
-    ("both", term("web", "host", namespaces=("team-b",), selector=TEAM_A), ["a1", "a2"]),
-    ("all", term("web", "host", selector=ALL_NAMESPACES), ["a1", "a2", "b1"]),
-    ("named-and-all", term("web", "host", namespaces=("team-a",), selector=ALL_NAMESPACES), ["a1", "a2", "b1"]),
-    ("selected-without-the-label", term("web", "host", selector=NOT_TEAM_A), ["a2", "b1"]),
-)
-def test_namespaces(anti_affinity: PodAffinityTerm, excluded: list[str]) -> None:
-    """A term selects pods of the pod's own namespace unless it names or selects other namespaces."""
-    placed = [
-        pod("w", node_name=name, namespace=namespace, labels={"app": "web"})
-        for name, namespace in (("a1", "team-a"), ("a2", "team-b"), ("b1", "default"))
-    ]
-    codes = filter_result(pod(affinity=anti_affinity_to(anti_affinity)), cluster(*placed, namespaces=LABELLED))
-    assert isinstance(codes, list)
-    assert [NODES[row].metadata.name for row, code in enumerate(codes) if code] == excluded
-
-
-@table(
-    "selector, namespace, rejected",
-    ("selected", TEAM_A, "team-a", True),
-    ("not-selected", TEAM_A, "team-b", False),
-    ("excluded", NOT_TEAM_A, "team-a", False),
-    ("unknown-has-no-labels", NOT_TEAM_A, "unknown", True),
-    ("unknown", TEAM_A, "unknown", False),
-    ("all", ALL_NAMESPACES, "unknown", True),
-)
-def test_namespace_selectors_of_existing_pods(selector: LabelSelector, namespace: str, rejected: bool) -> None:
-    """A term of an existing pod selects the incoming pod by the current labels of its namespace."""
-    other = pod("d", node_name="b1", affinity=anti_affinity_to(term("web", selector=selector)))
-    incoming = pod("p", namespace=namespace, labels={"app": "web"})
-    expected = [0, 0, EXISTING_ANTI_AFFINITY, 0] if rejected else "Skip"
-    assert filter_result(incoming, cluster(other, namespaces=LABELLED)) == expected
-
-
-@table(
-    "terms, codes",
-    ("all", [term("web", selector=TEAM_A), term("web", selector=ALL_NAMESPACES)], [0, 0, AFFINITY, AFFINITY]),
-    ("nothing-in-common", [term("web", selector=TEAM_A), term("web", namespaces=("team-b",))], [AFFINITY] * 4),
-    ("named", [term("web", selector=TEAM_A), term("web", namespaces=("team-a", "x"))], [0, 0, AFFINITY, AFFINITY]),
-    ("all-twice", [term("web", selector=ALL_NAMESPACES), term("web", selector=ALL_NAMESPACES)], [0, 0, 0, AFFINITY]),
-    (
-        "without-the-label-and-all",
-        [term("web", selector=NOT_TEAM_A), term("web", namespaces=("x",), selector=ALL_NAMESPACES)],
-        [AFFINITY, AFFINITY, 0, AFFINITY],
-    ),
-)
-def test_namespaces_of_joined_terms(terms: list[PodAffinityTerm], codes: list[int]) -> None:
-    """A pod satisfies several terms only if all of them select its namespace."""
-    placed = [
-        pod("w", node_name="a1", namespace="team-a", labels={"app": "web"}),
-        pod("v", node_name="b1", namespace="team-b", labels={"app": "web"}),
-    ]
-    assert filter_result(pod(affinity=affinity_to(*terms)), cluster(*placed, namespaces=LABELLED)) == codes
 
 
 def test_changed_namespace_labels() -> None:
@@ -259,23 +87,6 @@ def test_chosen_rows() -> None:
     """filter() returns codes of the requested rows only."""
     filled = cluster(pod("w", node_name="a1", labels={"app": "web"}))
     assert filter_result(pod(affinity=anti_affinity_to(term("web"))), filled, np.array([1, 2])) == [ANTI_AFFINITY, 0]
-
-
-@table(
-    "code, status, reason",
-    ("affinity", AFFINITY, Code.UNSCHEDULABLE_AND_UNRESOLVABLE, "node(s) didn't match pod affinity rules"),
-    ("anti-affinity", ANTI_AFFINITY, Code.UNSCHEDULABLE, "node(s) didn't match pod anti-affinity rules"),
-    (
-        "existing-anti-affinity",
-        EXISTING_ANTI_AFFINITY,
-        Code.UNSCHEDULABLE,
-        "node(s) didn't satisfy existing pods anti-affinity rules",
-    ),
-)
-def test_rejections(code: int, status: Code, reason: str) -> None:
-    """Rejections by anti-affinity are resolvable by preemption; those by affinity are not."""
-    found = InterPodAffinity(None, FakeHandle()).decode(CycleState(), columns([]).compile_pod(pod()), code)
-    assert (found.code, found.reasons) == (status, (reason,))
 
 
 def test_an_invalid_term_rejects_the_pod() -> None:
@@ -329,56 +140,16 @@ DB = pod("d", node_name="b1", labels={"app": "db"})
     ("no-preferred-terms", pod(), [WEB], "Skip"),
     ("no-matching-pods", pod(affinity=affinity_to(preferred=[(5, term("web"))])), [DB], "Skip"),
     (
-        "preferred-affinity-by-zone",
-        pod(affinity=affinity_to(preferred=[(5, term("web"))])),
-        [WEB],
-        ([5, 5, 0, 0], [100, 100, 0, 0]),
-    ),
-    (
-        "preferred-anti-affinity-by-host",
-        pod(affinity=anti_affinity_to(preferred=[(5, term("web", "host"))])),
-        [WEB],
-        ([-5, 0, 0, 0], [0, 100, 100, 100]),
-    ),
-    (
-        "weights-add-up-and-round-down",
-        pod(affinity=affinity_to(preferred=[(5, term("web")), (3, term("web", "host")), (2, term("db"))])),
-        [WEB, DB],
-        ([8, 5, 2, 0], [100, 62, 25, 0]),
-    ),
-    (
-        "preferred-affinity-of-an-existing-pod",
-        pod(labels={"app": "web"}),
-        [pod("o", node_name="b1", affinity=affinity_to(preferred=[(7, term("web"))]))],
-        ([0, 0, 7, 0], [0, 0, 100, 0]),
-    ),
-    (
-        "preferred-anti-affinity-of-an-existing-pod",
-        pod(labels={"app": "web"}),
-        [pod("o", node_name="b1", affinity=anti_affinity_to(preferred=[(7, term("web"))]))],
-        ([0, 0, -7, 0], [100, 100, 0, 100]),
-    ),
-    (
-        "required-affinity-of-an-existing-pod",
-        pod(labels={"app": "web"}),
-        [pod("o", node_name="b1", affinity=affinity_to("web"))],
-        ([0, 0, 1, 0], [0, 0, 100, 0]),
-    ),
-    (
         "matching-pod-outside-all-domains",
         pod(affinity=affinity_to(preferred=[(5, term("web"))])),
         [pod("o", node_name="bare", labels={"app": "web"})],
         "Skip",
     ),
-    (
-        "domains-are-scored-separately",
-        pod(affinity=affinity_to(preferred=[(1, term("web"))])),
-        [WEB, pod("v", node_name="b1", labels={"app": "web"})],
-        ([1, 1, 1, 0], [100, 100, 100, 0]),
-    ),
 )
-def test_scores(incoming: Pod, placed: list[Pod], expected: Scored | str) -> None:
-    """Each match of a term and a pod adds the term's weight to the domain of the existing pod."""
+def test_pods_without_effective_preferences_skip_the_score(
+    incoming: Pod, placed: list[Pod], expected: Scored | str
+) -> None:
+    """PreScore skips the pod if no weight would be added to a domain."""
     assert scored(incoming, placed) == expected
 
 
@@ -427,11 +198,6 @@ def test_an_invalid_term_is_an_error() -> None:
     assert scored(pod(affinity=affinity_to(preferred=[(1, broken)])), []) == "Error"
 
 
-def test_own_normalization() -> None:
-    """The plugin normalizes by minimum and maximum itself."""
-    assert InterPodAffinity.normalization is Normalization.OWN
-
-
 def test_normalization_of_no_rows() -> None:
     """normalize() accepts an empty array."""
     plugin = InterPodAffinity(None, FakeHandle())
@@ -440,49 +206,12 @@ def test_normalization_of_no_rows() -> None:
 
 
 WITH_AFFINITY = pod("me", labels={"app": "me"}, affinity=affinity_to("web"))
-WITH_ANTI_AFFINITY = pod("me", labels={"app": "me"}, affinity=anti_affinity_to("web"))
 BOUND_WEB = pod("o", node_name="n", labels={"app": "web"})
-BOUND_DB = pod("o", node_name="n", labels={"app": "db"})
-WAITING_WEB = pod("o", labels={"app": "web"})
 BROKEN = pod("me", affinity=affinity_to(term(LabelSelector(match_expressions=(Requirement("a", "Near"),)))))
 
 
 @table(
     "waiting, old, new, hint",
-    ("affinity-matching-pod-added", WITH_AFFINITY, None, BOUND_WEB, Hint.QUEUE),
-    ("affinity-other-pod-added", WITH_AFFINITY, None, BOUND_DB, Hint.SKIP),
-    ("affinity-matching-pod-without-a-node", WITH_AFFINITY, None, WAITING_WEB, Hint.SKIP),
-    (
-        "affinity-matching-pod-nominated",
-        WITH_AFFINITY,
-        None,
-        pod("o", nominated_node="n", labels={"app": "web"}),
-        Hint.QUEUE,
-    ),
-    ("anti-affinity-matching-pod-added", WITH_ANTI_AFFINITY, None, BOUND_WEB, Hint.SKIP),
-    ("anti-affinity-matching-pod-deleted", WITH_ANTI_AFFINITY, BOUND_WEB, None, Hint.QUEUE),
-    ("anti-affinity-other-pod-deleted", WITH_ANTI_AFFINITY, BOUND_DB, None, Hint.SKIP),
-    ("affinity-matching-pod-deleted", WITH_AFFINITY, BOUND_WEB, None, Hint.SKIP),
-    (
-        "pod-with-anti-affinity-to-this-one-deleted",
-        pod("me", labels={"app": "me"}),
-        pod("o", node_name="n", affinity=anti_affinity_to("me")),
-        None,
-        Hint.QUEUE,
-    ),
-    (
-        "pod-with-two-anti-affinity-terms-deleted",
-        pod("me", labels={"app": "me"}),
-        pod("o", node_name="n", affinity=anti_affinity_to("me", "web")),
-        None,
-        Hint.QUEUE,
-    ),
-    ("affinity-pod-matches-now", WITH_AFFINITY, BOUND_DB, BOUND_WEB, Hint.QUEUE),
-    ("affinity-pod-matched-before", WITH_AFFINITY, BOUND_WEB, BOUND_WEB, Hint.SKIP),
-    ("anti-affinity-pod-no-longer-matches", WITH_ANTI_AFFINITY, BOUND_WEB, BOUND_DB, Hint.QUEUE),
-    ("anti-affinity-pod-matches-now", WITH_ANTI_AFFINITY, BOUND_DB, BOUND_WEB, Hint.SKIP),
-    ("own-labels", WITH_AFFINITY, pod("me"), WITH_AFFINITY, Hint.QUEUE),
-    ("pod-without-a-node-before", WITH_AFFINITY, WAITING_WEB, BOUND_WEB, Hint.SKIP),
     ("invalid-terms", BROKEN, None, BOUND_WEB, Hint.QUEUE),
     ("not-a-pod", WITH_AFFINITY, None, node(), Hint.QUEUE),
 )
@@ -496,18 +225,6 @@ ZONE_A, ZONE_B, BARE = node("n", labels={"zone": "a"}), node("n", labels={"zone"
 
 @table(
     "waiting, old, new, hint",
-    ("node-with-the-key-added", WITH_AFFINITY, None, ZONE_A, Hint.QUEUE),
-    ("node-without-the-key-added", WITH_AFFINITY, None, BARE, Hint.SKIP),
-    ("anti-node-without-the-key-added", WITH_ANTI_AFFINITY, None, BARE, Hint.QUEUE),
-    ("no-terms", pod("me"), None, ZONE_A, Hint.SKIP),
-    ("the-key-is-added", WITH_AFFINITY, BARE, ZONE_A, Hint.QUEUE),
-    ("another-domain", WITH_AFFINITY, ZONE_A, ZONE_B, Hint.QUEUE),
-    ("the-same-domain", WITH_AFFINITY, ZONE_A, ZONE_A, Hint.SKIP),
-    ("the-key-is-removed", WITH_AFFINITY, ZONE_A, BARE, Hint.SKIP),
-    ("anti-the-key-is-added", WITH_ANTI_AFFINITY, BARE, ZONE_A, Hint.SKIP),
-    ("anti-another-domain", WITH_ANTI_AFFINITY, ZONE_A, ZONE_B, Hint.QUEUE),
-    ("anti-the-key-is-removed", WITH_ANTI_AFFINITY, ZONE_A, BARE, Hint.QUEUE),
-    ("anti-the-same-domain", WITH_ANTI_AFFINITY, ZONE_A, ZONE_A, Hint.SKIP),
     ("invalid-terms", BROKEN, ZONE_A, ZONE_A, Hint.QUEUE),
     ("not-a-change", WITH_AFFINITY, ZONE_A, None, Hint.QUEUE),
 )

@@ -31,7 +31,6 @@ NODES = [
     node("n2", labels={"disk": "ssd"}),
 ]
 MISMATCH = 2
-ENFORCED = 1
 
 
 def labels(*requirements: tuple[str, str, list[str]]) -> NodeSelectorTerm:
@@ -93,24 +92,6 @@ def test_pre_filter_skips_pods_without_requirements(incoming: Pod, args: Args | 
     assert pre_filtered(incoming, args).status.is_skip is skipped
 
 
-@table(
-    "terms, narrowed",
-    ("one-name", [named("n1")], {"n1"}),
-    ("one-of-several-terms", [named("n1"), named("gone")], {"n1", "gone"}),
-    ("a-term-without-a-name", [named("n1"), labels(("zone", "Exists", []))], None),
-    ("an-empty-term", [named("n1"), NodeSelectorTerm()], None),
-    ("names-excluded", [named("n1", operator="NotIn")], None),
-    ("other-field", [NodeSelectorTerm(match_fields=(Requirement("other", "In", ("n1",)),))], None),
-    ("no-terms", [], None),
-    ("invalid-term-with-two-names", [named("n0", "n1")], {"n0", "n1"}),
-)
-def test_pre_filter_narrows_down_to_named_nodes(terms: list[NodeSelectorTerm], narrowed: set[str] | None) -> None:
-    """PreFilter returns node names only if each term names nodes."""
-    result = pre_filtered(requiring(*terms))
-    assert result.status.is_success
-    assert result.node_names == (None if narrowed is None else frozenset(narrowed))
-
-
 @table("terms", ("two-names-at-once", [("n0",), ("n1",)]), ("no-name", [()]))
 def test_pre_filter_rejects_conflicting_names(terms: list[tuple[str, ...]]) -> None:
     """A term that no node name satisfies is rejected as unresolvable."""
@@ -127,45 +108,6 @@ def test_a_conflicting_term_is_ignored_if_others_match() -> None:
 
 
 # -- Filter -----------------------------------------------------------------------------------------------------
-
-
-@table(
-    "incoming, codes",
-    ("node-selector", pod(node_selector={"zone": "a"}), [0, 2, 2]),
-    ("node-selector-of-two", pod(node_selector={"zone": "b", "disk": "ssd"}), [2, 0, 2]),
-    ("unknown-value", pod(node_selector={"zone": "gone"}), [2, 2, 2]),
-    ("node-selector-is-not-checked", pod(node_selector={"-not-a-key": "x"}), [2, 2, 2]),
-    ("in", requiring(labels(("zone", "In", ["a", "b"]))), [0, 0, 2]),
-    ("not-in-matches-without-the-label", requiring(labels(("zone", "NotIn", ["a"]))), [2, 0, 0]),
-    ("exists", requiring(labels(("disk", "Exists", []))), [2, 0, 0]),
-    ("does-not-exist", requiring(labels(("disk", "DoesNotExist", []))), [0, 2, 2]),
-    ("gt", requiring(labels(("cpus", "Gt", ["4"]))), [2, 0, 2]),
-    ("lt", requiring(labels(("cpus", "Lt", ["5"]))), [0, 2, 2]),
-    ("gt-of-text", requiring(labels(("zone", "Gt", ["0"]))), [2, 2, 2]),
-    ("both", requiring(labels(("zone", "Exists", []), ("disk", "Exists", []))), [2, 0, 2]),
-    ("either-term", requiring(labels(("zone", "In", ["a"])), labels(("disk", "Exists", []))), [0, 0, 0]),
-    ("with-selector", requiring(labels(("disk", "Exists", [])), selector={"zone": "b"}), [2, 0, 2]),
-    ("no-terms", requiring(), [2, 2, 2]),
-    ("empty-term", requiring(NodeSelectorTerm()), [2, 2, 2]),
-    ("name", requiring(named("n2")), [2, 2, 0]),
-    ("not-this-name", requiring(named("n2", operator="NotIn")), [0, 0, 2]),
-    ("not-an-unknown-name", requiring(named("gone", operator="NotIn")), [0, 0, 0]),
-    (
-        "other-fields-are-empty",
-        requiring(NodeSelectorTerm(match_fields=(Requirement("spec.x", "NotIn", ("y",)),))),
-        [0, 0, 0],
-    ),
-    ("invalid-term", requiring(labels(("cpus", "Gt", ["many"]))), [2, 2, 2]),
-    (
-        "one-valid-one-invalid-term",
-        requiring(labels(("cpus", "Gt", ["many"])), labels(("zone", "In", ["a"]))),
-        [0, 2, 2],
-    ),
-    ("two-values-of-a-field", requiring(named("n0", "n1")), [2, 2, 2]),
-)
-def test_filter(incoming: Pod, codes: list[int]) -> None:
-    """A node passes if the node selector and one of the terms match."""
-    assert filtered(incoming) == codes
 
 
 @table("rows", ("two", [0, 2]), ("one", [1]), ("none", []))
@@ -196,17 +138,6 @@ def test_filter_without_pre_filter() -> None:
     assert codes.dtype == np.int16
     assert codes.tolist() == [0, MISMATCH, MISMATCH]
     assert instance.filter(CycleState(), nodes.compile_pod(pod()), nodes, ALL_ROWS) is None
-
-
-@table(
-    "code, reason",
-    ("added", ENFORCED, "node(s) didn't match scheduler-enforced node affinity"),
-    ("own", MISMATCH, "node(s) didn't match Pod's node affinity/selector"),
-)
-def test_rejections(code: int, reason: str) -> None:
-    """Both rejections are unresolvable by preemption."""
-    status = plugin().decode(CycleState(), columns([]).compile_pod(pod()), code)
-    assert (status.code, status.reasons) == (Code.UNSCHEDULABLE_AND_UNRESOLVABLE, (reason,))
 
 
 # -- Score ------------------------------------------------------------------------------------------------------
@@ -274,22 +205,9 @@ INVALID = labels(("zone", "Gt", ["x"]))
 
 @table(
     "waiting, args, old, new, hint",
-    ("added-and-matches", requiring(ZONED), None, None, IN_A, Hint.QUEUE),
-    ("added-and-does-not-match", pod(node_selector={"zone": "a"}), None, None, IN_B, Hint.SKIP),
-    ("matches-now", pod(node_selector={"zone": "a"}), None, IN_B, IN_A, Hint.QUEUE),
-    ("matched-before", requiring(ZONED), None, IN_B, IN_A, Hint.SKIP),
     ("excluded-by-the-profile", pod(), added("zone", "a"), None, IN_B, Hint.SKIP),
     ("allowed-by-the-profile", pod(), added("zone", "a"), None, IN_A, Hint.QUEUE),
     ("invalid-term-is-requeued", requiring(INVALID), None, None, IN_A, Hint.QUEUE),
-    (
-        "invalid-term-but-excluded-by-the-selector",
-        requiring(INVALID, selector={"zone": "b"}),
-        None,
-        None,
-        IN_A,
-        Hint.SKIP,
-    ),
-    ("invalid-term-but-matched-before", requiring(INVALID, ZONED), None, IN_B, IN_A, Hint.SKIP),
     ("not-a-node", pod(), None, None, pod(), Hint.QUEUE),
 )
 def test_hint(waiting: Pod, args: Args | None, old: object, new: object, hint: Hint) -> None:

