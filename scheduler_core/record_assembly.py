@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
+from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
@@ -35,7 +36,7 @@ from scheduler_core.recording.recorded_ports import (
     recorded_extenders,
 )
 from scheduler_core.recording.recorder import Recorder
-from scheduler_core.recording.replayed_input import RecordedInput, ReplayedTiming
+from scheduler_core.recording.replayed_input import RecordedInput
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.scheduler import Scheduler
 from scheduler_core.scheduler_options import SchedulerOptions, SchedulerPorts
@@ -122,7 +123,14 @@ def replay_of(
             f"the record was written with plugins that are not installed: {', '.join(missing)}; install them"
         )
     recorded = RecordedInput(record)
-    ports: Any = {"journal": recorded, "timing": ReplayedTiming(recorded)}
+    # Measured durations consume no readings, which are those of the scheduler's own clock.
+    timing = SimpleNamespace(
+        now=lambda: recorded.last_seconds,
+        wall=lambda: recorded.last_wall,
+        call_later=recorded.call_later,
+        sleep=recorded.sleep,
+    )
+    ports: Any = {"journal": recorded, "timing": timing}
     # Whether a search moves is recorded, whatever the ports of the recorded scheduler were.
     ports["processes"] = RecordedProcesses(None, recorded)
     if header.has_storage:

@@ -144,12 +144,11 @@ def _error_content(error: BaseException) -> tuple[str, list[str]]:
 def _error_of(name: str, raw: msgspec.Raw) -> BaseException:
     """Return an equal exception; one of an unknown type becomes a RuntimeError."""
     arguments = msgspec.json.decode(raw, type=list[str])
-    kind = getattr(errors, name, None) or getattr(builtins, name, None)
     if name == asyncio.CancelledError.__name__:
         return asyncio.CancelledError(*arguments)
-    if isinstance(kind, type) and issubclass(kind, Exception):
-        return kind(*arguments)
-    return RuntimeError(*arguments)
+    kind: Any = getattr(errors, name, None) or getattr(builtins, name, None)
+    is_known = isinstance(kind, type) and issubclass(kind, Exception)
+    return kind(*arguments) if is_known else RuntimeError(*arguments)
 
 
 def redacted(shown: Any) -> Any:

@@ -260,18 +260,3 @@ class ReplayedTimer:
 
     def cancel(self) -> None:
         self.callbacks.pop(self.name, None)
-
-
-class ReplayedTiming:
-    """Clock of durations: it consumes no readings, which are those of the scheduler's own clock."""
-
-    def __init__(self, recorded: RecordedInput) -> None:
-        self._recorded = recorded
-        self.call_later = recorded.call_later
-        self.sleep = recorded.sleep
-
-    def now(self) -> float:
-        return self._recorded.last_seconds
-
-    def wall(self) -> datetime:
-        return self._recorded.last_wall

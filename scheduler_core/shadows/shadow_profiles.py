@@ -244,9 +244,8 @@ class ShadowChoice:
                 with self.steps.dry_run():
                     await asyncio.wait((task,))
                 if task.cancelled():
-                    return ShadowDecision(
-                        error=f"the extenders did not answer within {1000 * seconds:.0f} ms of the budget"
-                    )
+                    within = f"within {1000 * seconds:.0f} ms of the budget"
+                    return ShadowDecision(error=f"the extenders did not answer {within}")
                 return _decision(*task.result())
             except Exception as error:
                 return _failed(error)
@@ -451,11 +450,8 @@ class ShadowProfiles:
         """Compare while nothing else changes the state; the caller suspends other changes."""
         known = self._comparable_from(pods)
         # Scores can be compared only while the revision that decided is still live.
-        live = {
-            place
-            for place in range(known, len(pods))
-            if self._live_profiles.get(pods[place].profile) is pods[place].instance
-        }
+        revisions = [self._live_profiles.get(pod.profile) for pod in pods]
+        live = {place for place in range(known, len(pods)) if revisions[place] is pods[place].instance}
         tasks = []
         for shadow, places in [(shadow, plan[shadow.name]) for shadow in self if shadow.name in plan]:
             made = live.intersection(places)
