@@ -75,18 +75,6 @@ async def test_untrusted_servers(tmp_path: Path, fields: dict[str, Any]) -> None
         assert server.calls == []
 
 
-async def test_client_certificates_from_files(tmp_path: Path) -> None:
-    """CA, certificate and key are read from files."""
-    authority = tmp_path / "ca.crt"
-    authority.write_text(AUTHORITY.certificate)
-    certificate, key = CLIENT.write(tmp_path, "client")
-    tls = {"caFile": str(authority), "certFile": str(certificate), "keyFile": str(key)}
-    with ExtenderServer(SERVER, tmp_path, authority) as server:
-        server.rules["f"] = lambda _: {}
-        async with transport(server.url, tlsConfig=tls) as made:
-            assert await made.send("f", b"{}", repeat=True) == b"{}"
-
-
 async def test_renewed_files_are_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -23,19 +23,12 @@ def message(status: dict[str, Any]) -> str:
 
 
 async def test_a_dry_run(cluster: PlannedCluster) -> None:
-    """The status has the moves, and no pod is evicted."""
+    """The status has the moves, what they reach, and the pods that are left alone; no pod is evicted."""
     cluster.plan(dryRun=True)
     status = await cluster.until_phase("Planned")
     assert status["gain"] == "1 node would be empty after 1 move"
     assert (status["planned"], status["moved"], status["cost"]) == (1, 0, 1)
     assert status["moves"][0]["state"] == "Pending"
-    assert not cluster.evicted
-
-
-async def test_what_the_status_has(cluster: PlannedCluster) -> None:
-    """The status has what the moves reach as numbers, and the pods that are left alone with the reasons."""
-    cluster.plan(dryRun=True)
-    status = await cluster.until_phase("Planned")
     assert status["effect"] == {"nodesEmptied": 1, "emptyNodes": ["a"]}
     assert status["leftAlone"] == [
         {"reason": "it has no controller that replaces it", "count": 1, "pods": ["default/q"]}
@@ -44,6 +37,7 @@ async def test_what_the_status_has(cluster: PlannedCluster) -> None:
     await cluster.until(lambda: cluster.statuses[-1]["observedGeneration"] == 2)
     effect = cluster.statuses[-1]["effect"]
     assert (effect["nodesEmptied"], effect["piecesBefore"], effect["piecesAfter"]) == (0, 1, 2)
+    assert not cluster.evicted
 
 
 async def test_many_pods_that_are_left_alone(cluster: PlannedCluster) -> None:

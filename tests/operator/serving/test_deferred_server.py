@@ -84,12 +84,6 @@ def test_certificate_files_are_read_at_construction(parts: ServedParts) -> None:
         DeferredServer((LOOPBACK, 0), settings, parts)
 
 
-def test_an_unavailable_address_is_an_error() -> None:
-    """An address that the host does not have is an error that names the flag."""
-    with pytest.raises(ConfigError, match="--serve-address"):
-        Listener(("203.0.113.1", 0))
-
-
 @table(
     "address, fields, url",
     ("served", (LOOPBACK, 0), {"serve_page": True}, f"http://{LOOPBACK}:{{}}/page/"),

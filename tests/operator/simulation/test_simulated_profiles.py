@@ -10,7 +10,6 @@ from bayplan.simulation.simulated_profiles import activate_profiles
 
 from scheduler_core.errors import ConfigError
 from scheduler_core.scheduler import Scheduler
-from tests.support.presence import present
 from tests.support.tables import table
 
 Raw = dict[str, Any]
@@ -71,20 +70,6 @@ def live_percentages(cluster: AdmittedCluster) -> dict[str, int | None]:
 def test_profiles_in_files_are_live(cluster: AdmittedCluster, expected: dict[str, int | None]) -> None:
     """The profiles in the files are live, and without any the default profile is live."""
     assert live_percentages(cluster) == expected
-
-
-def test_references_are_resolved() -> None:
-    """A PluginConfig is merged into the profile that references it."""
-    cluster = AdmittedCluster(
-        profiles=placed(profile("a", pluginConfigRefs=[{"name": "packed"}])),
-        plugin_configs=placed(
-            plugin_config("packed", "NodeResourcesFit", scoringStrategy={"type": "MostAllocated"}), file="g.yaml"
-        ),
-    )
-    scheduler = Scheduler(SimulatedClock(), MemoryCluster())
-    activate_profiles(scheduler, cluster)
-    instance = present(scheduler.context.profiles.get("a"))
-    assert [entry.name for entry in instance.config.plugin_config] == ["NodeResourcesFit"]
 
 
 @table(

@@ -102,20 +102,6 @@ def test_running_pods_use_resources() -> None:
     assert result.nodes == (NodeUsage("n", 2, 110, 4000, 4000, 1 << 30, 16 << 30),)
 
 
-def test_a_pod_without_a_profile() -> None:
-    """With profiles in the files the default profile is not live."""
-    profiles = ({"metadata": {"name": "batch"}, "spec": {}},)
-    result = simulate(cluster(node("n"), pod("p"), pod("q", scheduler_name="batch"), profiles=profiles))
-    assert [(each.verdict, each.node, each.attempts) for each in result.pods] == [
-        (Verdict.NO_PROFILE, None, 0),
-        (Verdict.PLACED, "n", 1),
-    ]
-    assert (
-        result.pods[0].reason
-        == 'no profile in the files serves schedulerName "default-scheduler"; available profiles: batch'
-    )
-
-
 def test_a_cluster_without_nodes() -> None:
     """Without nodes every pod is unschedulable with the scheduler's message."""
     (placement,) = simulate(cluster(pod())).pods
