@@ -155,8 +155,10 @@ class LiveWorld:
         """Create a world; delete its objects at the end."""
         with ApiClient(plane) as api:
             world = cls(api, operator, namespace)
-            yield world
-            world.clean_up()
+            try:
+                yield world
+            finally:
+                world.clean_up()
 
     def clean_up(self) -> None:
         """Delete pods, claims and volumes, then the cluster-scoped objects."""
