@@ -132,7 +132,6 @@ class GangEntries:
 
     def _gate_members(self, gang: Gang) -> None:
         """Gate the waiting members, and end their nominations: the PodGroup is not known any more."""
-        self._withdraw(gang)
         gang.waiting.clear()
         self._for_each(self._gate_member, self._queued(gang))
 
@@ -349,6 +348,8 @@ class GangEntries:
         was_known, gang.was_known = gang.was_known, not self._gangs.obstacle(gang.key)
         if not gang.was_known:
             was_whole, gang.was_whole = gang.was_whole, False
+            # Also without members: a swap of their profile during an attempt may have moved them already.
+            self._withdraw(gang)
             if was_known or was_whole or gang.waiting:
                 # Members have joined during an attempt of the tree, in which the group was not reviewed.
                 self._gate_members(gang)

@@ -62,6 +62,22 @@ async def test_the_profile_of_a_gang_in_flight_is_withdrawn(cluster: Rig) -> Non
     assert cluster.queue.readings.parked_count == 2
 
 
+async def test_the_group_of_a_gang_in_flight_is_deleted_and_its_profile_swapped(cluster: Rig) -> None:
+    """The members are gated, and no entry without members is left in the queue; a recreated group has one again."""
+    feed = cluster.scheduler.group_feed
+    feed.group_changed(group(min_member=2))
+    cluster.add(*members(2))
+    entry = cluster.queue.pop()
+    assert isinstance(entry, QueuedGang)
+    feed.group_deleted(entry.gang_key)
+    cluster.serve(profile())
+    cluster.queue.failed(entry)
+    assert cluster.queue.find(entry.uid) is None
+    assert [cluster.place_of(each) for each in members(2)] == ["gated", "gated"]
+    feed.group_changed(group(min_member=2))
+    assert cluster.queue.find(entry.uid) is not None
+
+
 async def test_members_are_bound_while_their_gang_is_attempted(cluster: Rig) -> None:
     """A failed attempt leaves no queue entry if the members were bound during it."""
     cluster.scheduler.group_feed.group_changed(group(min_member=2))
