@@ -6,7 +6,7 @@ Unlike in the queue, every plugin is called, not only those that rejected the po
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,7 +42,7 @@ from scheduler_core.scheduler import Scheduler
 from scheduler_core.snapshot.indexes.device_index import DeviceObject
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.parity.conformance.attempt import add_objects
-from tests.parity.conformance.cases import Case, profile_of
+from tests.parity.conformance.cases import Case, decode_line, profile_of
 
 _STORAGE: dict[str, type[StorageObject]] = {
     "PersistentVolume": PersistentVolume,
@@ -86,21 +86,6 @@ class HintCase(Case, frozen=True, gc=False, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Hints:
-    """Result of a change.
-
-    Attributes:
-        name: The case's name.
-        events: Events for the queue that include the waiting pod.
-        verdicts: Queue or Skip by plugin; plugins that registered none of the events are absent.
-    """
-
-    name: str
-    events: tuple[str, ...]
-    verdicts: dict[str, str]
-
-
-@dataclass(frozen=True, slots=True)
 class _RecordedEvent:
     event: ClusterEvent
     pod: PodInfo
@@ -131,8 +116,11 @@ class _RecordingQueue(SchedulingQueue):
             self.recorded.extend(_RecordedEvent(event, info, old, info.pod) for event in events)
 
 
-def hints_of(case: HintCase, registry: Registry, defaults: Plugins) -> Hints:
-    """Apply the change of a case and return the verdict of every plugin.
+def hints_of(case: HintCase, registry: Registry, defaults: Plugins) -> dict[str, str]:
+    """Apply the change of a case.
+
+    Returns:
+        Queue or Skip by plugin; plugins that registered none of the events are absent.
 
     Raises:
         ConfigError: The case's profile is invalid, or its change is of an unknown kind.
@@ -162,22 +150,7 @@ def hints_of(case: HintCase, registry: Registry, defaults: Plugins) -> Hints:
     scheduler.storage_feed = StorageFeed(columns, queue, context.suspension, holds)
     scheduler.device_feed = DeviceFeed(columns.devices, queue, context.suspension)
     _apply(scheduler, case.change)
-    verdicts = _verdicts(instance, queue.recorded)
-    return Hints(case.name, tuple(recorded.event.name for recorded in queue.recorded), verdicts)
-
-
-def evaluate_hints(lines: Iterable[bytes], registry: Registry, defaults: Plugins) -> Iterator[Hints]:
-    """Evaluate cases from lines of JSON; a line is a case or has the case under ``case``.
-
-    Raises:
-        ConfigError: A line is not a case.
-    """
-    for line in lines:
-        yield hints_of(decode_hint_case(line), registry, defaults)
-
-
-class _Line(msgspec.Struct, frozen=True, gc=False):
-    case: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    return _verdicts(instance, queue.recorded)
 
 
 def decode_hint_case(line: bytes) -> HintCase:
@@ -186,13 +159,7 @@ def decode_hint_case(line: bytes) -> HintCase:
     Raises:
         ConfigError: It is not a case.
     """
-    try:
-        inner = msgspec.json.decode(line, type=_Line).case
-        return _CASES.decode(line if isinstance(inner, msgspec.UnsetType) else inner)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(
-            [Problem("", f"is not a case of -hints: {error}; see tests/parity/oracle/README.md")]
-        ) from error
+    return decode_line(line, _CASES.decode, "a case of -hints")
 
 
 _CASES = msgspec.json.Decoder(HintCase)

@@ -1,29 +1,31 @@
-"""Tests of reading and running conformance cases, in several processes, and of their results."""
+"""Tests of reading and running conformance cases, in several processes, and of ``python -m tests.parity.conformance``.
+
+``test_conformance.py`` compares all parts of the results of thousands of cases.
+"""
 
 import gzip
-import io
 import json
-import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
+from click.testing import CliRunner, Result
 
 from scheduler_core.errors import ConfigError
 from scheduler_core.explain.pod_dry_run import Examination
-from scheduler_core.framework.extension_points import PostFilterPreview, PostFilterResult, PreemptionCandidate
+from scheduler_core.framework.extension_points import PostFilterPreview, PostFilterResult
 from scheduler_core.framework.registry import Registry
 from scheduler_core.framework.status import SUCCESS, Code, Status
 from scheduler_core.in_tree import default_plugins, in_tree_registry
 from scheduler_core.runtime.post_filtering import PostFilterOutcome
-from scheduler_core.runtime.scoring import PluginScores
 from scheduler_core.snapshot.interning import ResourceNames
 from scheduler_core.snapshot.pod_info import PodInfo
+from tests.parity.conformance.__main__ import main
 from tests.parity.conformance.attempt import attempt_case
 from tests.parity.conformance.cases import IN_TREE_NAMES, decode_case, profile_of, read_lines
-from tests.parity.conformance.results import result_document, result_line
+from tests.parity.conformance.results import result_line
 from tests.parity.conformance.runs import CaseResults, run_cases
 from tests.support.builders import pod
 from tests.support.tables import table
@@ -76,12 +78,6 @@ def test_an_invalid_line_is_reported(tmp_path: Path, workers: int) -> None:
     assert [(number, name) for number, name, _ in problems] == [(201, ""), (202, "odd")]
 
 
-def test_one_process_returns_results_line_by_line(tmp_path: Path) -> None:
-    """One process returns each result before it reads the next line."""
-    found = run_cases(write_lines(tmp_path, [case("first"), case("second")]))
-    assert names([next(found)]) == ["first"]
-
-
 def node_json(name: str, cpu: str = "4") -> dict[str, Any]:
     """Return a node with this much CPU."""
     return {"metadata": {"name": name}, "status": {"allocatable": {"cpu": cpu, "memory": "8Gi", "pods": "10"}}}
@@ -100,27 +96,6 @@ def examine_case(**case: Any) -> Examination:
     return attempt_case(decode_case(line), in_tree_registry(), default_plugins()).examination
 
 
-def test_running_pods_use_resources() -> None:
-    """A running pod uses resources of its node."""
-    found = examine_case(
-        pod=pod_json("p"), nodes=[node_json("full"), node_json("free")], pods=[pod_json("r", "4", nodeName="full")]
-    )
-    assert found.feasible == ("free",)
-
-
-def test_terminated_pods_use_no_resources() -> None:
-    """A terminated pod uses no resources."""
-    terminated = pod_json("r", "4", nodeName="n", status={"phase": "Failed"})
-    assert examine_case(pod=pod_json("p"), nodes=[node_json("n")], pods=[terminated]).feasible == ("n",)
-
-
-def test_nominated_pods_use_resources() -> None:
-    """The requests of a nominated pod with higher priority are not free."""
-    nominated = pod_json("r", "4", priority=10, status={"nominatedNodeName": "n"})
-    found = examine_case(pod=pod_json("p", priority=1), nodes=[node_json("n")], pods=[nominated])
-    assert found.rejected["n"].reasons == ("Insufficient cpu",)
-
-
 def test_nominated_pods_of_other_profiles_use_resources() -> None:
     """The requests of a nominated pod of another profile of the case are not free, as in kube-scheduler."""
     profile = {
@@ -132,12 +107,6 @@ def test_nominated_pods_of_other_profiles_use_resources() -> None:
     pod = pod_json("p", priority=1, schedulerName="b")
     found = examine_case(pod=pod, nodes=[node_json("n")], pods=[nominated], profile=profile)
     assert found.rejected["n"].reasons == ("Insufficient cpu",)
-
-
-def test_cases_are_independent() -> None:
-    """Each case has its own cluster."""
-    examine_case(pod=pod_json("p"), nodes=[node_json("n")], pods=[pod_json("r", "4", nodeName="n")])
-    assert examine_case(pod=pod_json("p"), nodes=[node_json("n")]).feasible == ("n",)
 
 
 def test_all_nodes_are_evaluated() -> None:
@@ -166,128 +135,22 @@ def test_problems_of_plugins_have_their_path_in_the_configuration() -> None:
     assert [problem.path for problem in caught.value.problems] == ["profiles[1].plugins.filter.enabled[0].name"]
 
 
-NOT_RUN: dict[str, Any] = {
-    "gated": None,
-    "prefilter": None,
-    "prefilterNodes": None,
-    "nominatedOnly": False,
-    "filter": {},
-    "feasible": [],
-    "scores": {},
-    "totals": {},
-    "best": [],
-    "message": None,
-    "postFilterCode": "",
-    "postFilter": None,
-    "preemptionMessage": None,
-    "candidates": {},
-    "clearedNominations": [],
-}
-
-
-def examination(**found: Any) -> Examination:
-    return Examination(PodInfo(pod(), ResourceNames()), **found)
-
-
-def named_pod(name: str) -> PodInfo:
-    return PodInfo(pod(name), ResourceNames())
-
-
-def scores(*values: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    return np.array(values, dtype=np.int64)
-
-
-@table(
-    "found, fields",
-    ("empty", examination(), {}),
-    (
-        "gated",
-        examination(gate=Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, ("b", "a"), "SchedulingGates")),
-        {"gated": {"code": "UnschedulableAndUnresolvable", "plugin": "SchedulingGates", "reasons": ["a", "b"]}},
-    ),
-    (
-        "rejected as a whole",
-        examination(
-            pre_filter=Status(Code.UNSCHEDULABLE, ("no",), "P"), pre_filter_nodes=frozenset(), message="0/1 no."
-        ),
-        {"prefilter": {"status": "Unschedulable", "plugin": "P", "reasons": ["no"]}, "message": "0/1 no."},
-    ),
-    (
-        "rejected by nodes",
-        examination(
-            pre_filter_nodes=frozenset({"b", "a"}),
-            rejected={"b": Status(Code.UNSCHEDULABLE, ("y", "x"), "F")},
-            message="0/1 no.",
-        ),
-        {
-            "prefilterNodes": ["a", "b"],
-            "filter": {"b": {"code": "Unschedulable", "plugin": "F", "reasons": ["x", "y"]}},
-            "message": "0/1 no.",
-        },
-    ),
-    (
-        "scored",
-        examination(
-            feasible=("b", "a"),
-            scores={"S": PluginScores(scores(7, 3), scores(100, 42), scores(200, 84))},
-            totals=scores(200, 84),
-            best=("b",),
-            nominated_only=True,
-        ),
-        {
-            "nominatedOnly": True,
-            "feasible": ["a", "b"],
-            "scores": {"S": {"b": {"raw": 7, "weighted": 200}, "a": {"raw": 3, "weighted": 84}}},
-            "totals": {"b": 200, "a": 84},
-            "best": ["b"],
-        },
-    ),
-    ("not scored", examination(feasible=("a",), best=("a",)), {"feasible": ["a"], "best": ["a"]}),
-    (
-        "preempting",
-        examination(
-            message="0/1 no. preempting",
-            post_filter=PostFilterOutcome(Status(Code.SUCCESS, ("preempting",)), "a"),
-            preemption=PostFilterPreview(
-                PostFilterResult(SUCCESS, "a"),
-                (
-                    PreemptionCandidate("a", (named_pod("y"), named_pod("x")), 1),
-                    PreemptionCandidate("b", (named_pod("z"),)),
-                ),
-                (named_pod("y"), named_pod("x")),
-                (named_pod("w"),),
-            ),
-        ),
-        {
-            "message": "0/1 no. preempting",
-            "postFilterCode": "Success",
-            "postFilter": {"nominatedNode": "a", "victims": ["default/x", "default/y"]},
-            "preemptionMessage": "preempting",
-            "candidates": {
-                "a": {"victims": ["default/y", "default/x"], "pdbViolations": 1},
-                "b": {"victims": ["default/z"], "pdbViolations": 0},
-            },
-            "clearedNominations": ["default/w"],
-        },
-    ),
-    (
-        "not preempting",
-        examination(message="0/1 no. x", post_filter=PostFilterOutcome(Status(Code.UNSCHEDULABLE, ("x",)), "")),
-        {"message": "0/1 no. x", "postFilterCode": "Unschedulable", "preemptionMessage": "x"},
-    ),
-    ("error", examination(error="no luck", message="no luck"), {"error": "no luck", "message": "no luck"}),
-)
-def test_result_document(found: Examination, fields: dict[str, Any]) -> None:
-    """Each part of an examination has its field, and parts that were not reached are null or empty."""
-    assert result_document("c", found) == {"name": "c", **NOT_RUN, **fields}
-
-
-def test_a_result_is_one_line() -> None:
-    """A result is one line of JSON."""
-    line = result_line("c", examination())
-    assert line.endswith(b"\n")
-    assert line.count(b"\n") == 1
-    assert json.loads(line) == {"name": "c", **NOT_RUN}
+def test_what_the_cases_lack_is_part_of_the_result() -> None:
+    """A result is one line of JSON, with errors, and with the nominations that a preemption would clear."""
+    victim, withdrawn = (PodInfo(pod(name), ResourceNames()) for name in ("victim", "withdrawn"))
+    plan = PostFilterPreview(PostFilterResult(SUCCESS, "a"), (), (victim,), (withdrawn,))
+    found = Examination(
+        PodInfo(pod(), ResourceNames()),
+        error="no luck",
+        post_filter=PostFilterOutcome(Status(Code.SUCCESS), "a"),
+        preemption=plan,
+    )
+    line = result_line("c", found)
+    assert (line[-1:], line.count(b"\n")) == (b"\n", 1)
+    document = json.loads(line)
+    assert (document["error"], document["clearedNominations"]) == ("no luck", ["default/withdrawn"])
+    not_acting = replace(found, post_filter=PostFilterOutcome(Status(Code.UNSCHEDULABLE), ""))
+    assert json.loads(result_line("c", not_acting))["clearedNominations"] == []
 
 
 CASE = {"name": "c", "pod": {"metadata": {"name": "p"}}}
@@ -304,21 +167,6 @@ def with_profile(**profile: Any) -> bytes:
     return json.dumps({**CASE, "profile": configuration}).encode()
 
 
-@table("content", ("plain", LINES), ("gzip", gzip.compress(LINES)))
-def test_read_lines_of_files(tmp_path: Path, content: bytes) -> None:
-    """Plain and compressed files are read, and empty lines are skipped."""
-    file = tmp_path / "cases"
-    file.write_bytes(content)
-    assert list(read_lines(str(file))) == [b'{"a": 1}\n', b'{"b": 2}\n']
-
-
-@table("content", ("plain", LINES), ("gzip", gzip.compress(LINES)))
-def test_read_lines_of_standard_input(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
-    """A dash means standard input, compressed or not."""
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
-    assert len(list(read_lines("-"))) == 2
-
-
 @table(
     "name, words",
     ("missing file", "gone.jsonl", "No such file or directory"),
@@ -333,18 +181,6 @@ def test_an_unreadable_file(tmp_path: Path, name: str, words: str) -> None:
 
 
 @table(
-    "document",
-    ("case alone", CASE),
-    ("wrapped case", {"case": CASE}),
-    ("case and expected result", {"case": CASE, "expect": {"name": "c", "message": None}}),
-)
-def test_decode_case(document: dict[str, Any]) -> None:
-    """A line is a case, or contains a case and its expected result."""
-    case = decode_case(json.dumps(document).encode())
-    assert (case.name, case.pod.metadata.name) == ("c", "p")
-
-
-@table(
     "line, words",
     ("invalid JSON", b"{", "truncated"),
     ("no pod", b'{"case": {}}', "missing required field `pod`"),
@@ -355,12 +191,6 @@ def test_a_line_that_is_not_a_case(line: bytes, words: str) -> None:
     """A line that is not a case is an error."""
     with pytest.raises(ConfigError, match=words):
         decode_case(line)
-
-
-def test_the_default_profile_is_used() -> None:
-    """Without a configuration the default profile is used."""
-    profile = profile_of(decode_case(json.dumps(CASE).encode()), in_tree_registry())
-    assert profile.config.document() == {"schedulerName": "default-scheduler"}
 
 
 def test_unregistered_plugins_are_removed() -> None:
@@ -401,3 +231,47 @@ def test_an_invalid_profile_is_a_problem(line: bytes, path: str) -> None:
     with pytest.raises(ConfigError) as caught:
         profile_of(decode_case(line), in_tree_registry())
     assert caught.value.problems[0].path == path
+
+
+# -- the command ----------------------------------------------------------------------------------------------------
+
+
+def run_command(text: str) -> Result:
+    """Run the command on lines of cases."""
+    return CliRunner().invoke(main, ["-"], input=text)
+
+
+def line_of(name: str, **fields: object) -> str:
+    return json.dumps({**CASE, "name": name, **fields}) + "\n"
+
+
+def test_invalid_cases_are_skipped() -> None:
+    """An invalid case is reported with its place, empty lines are skipped, and the exit code is 1."""
+    result = run_command(line_of("first") + "\n{}\n" + line_of("third", profile={"kind": "x"}) + line_of("last"))
+    assert result.exit_code == 1
+    assert [json.loads(line)["name"] for line in result.stdout.splitlines()] == ["first", "last"]
+    errors = result.stderr.splitlines()
+    assert errors[0].startswith("standard input, line 2: is not a case: ")
+    assert errors[1].startswith("standard input, line 3 (third): ")
+    assert errors[2] == "2 cases could not be run"
+
+
+def test_an_unsupported_plugin_is_noted_once() -> None:
+    """An unsupported plugin in the profiles of the cases is noted once."""
+    profile = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "profiles": [{"plugins": {"filter": {"enabled": [{"name": "GangScheduling"}]}}}],
+    }
+    result = run_command(line_of("a", profile=profile) + line_of("b", profile=profile))
+    assert result.exit_code == 0
+    assert (
+        result.stderr == "note: plugin GangScheduling is not supported and is removed from the profiles of the cases\n"
+    )
+
+
+def test_a_missing_file_is_invalid_input() -> None:
+    """A missing file is invalid input."""
+    result = CliRunner().invoke(main, ["gone.jsonl"])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "gone.jsonl: cannot be read" in result.stderr

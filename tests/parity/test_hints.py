@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from scheduler_core.errors import ConfigError
 from scheduler_core.in_tree import default_plugins, in_tree_registry
 from tests.parity.conformance.cases import read_lines
-from tests.parity.hint_cases import QUEUE, SKIP, evaluate_hints
+from tests.parity.hint_cases import QUEUE, SKIP, decode_hint_case, hints_of
 from tests.parity.oracle.generation.families import generate
 from tests.parity.oracle.generation.hints import hint_case, kind_of
 from tests.parity.oracle.hint_parity import HintTally, hint_differences
@@ -40,11 +41,11 @@ class Pair(NamedTuple):
 def pairs() -> tuple[Pair, ...]:
     """Run all cases and return both verdicts of each."""
     lines = list(read_lines(str(CASES)))
-    results = evaluate_hints(lines, in_tree_registry(), default_plugins())
-    given = [json.loads(line) for line in lines]
+    registry, defaults = in_tree_registry(), default_plugins()
+    given = [(json.loads(line), hints_of(decode_hint_case(line), registry, defaults)) for line in lines]
     return tuple(
-        Pair(each["case"]["name"], kind_of(each["case"]["change"]), each["expect"]["verdicts"], found.verdicts)
-        for each, found in zip(given, results, strict=True)
+        Pair(each["case"]["name"], kind_of(each["case"]["change"]), each["expect"]["verdicts"], found)
+        for each, found in given
     )
 
 
@@ -123,3 +124,48 @@ def test_changes_depend_on_the_seed() -> None:
     assert first == again
     assert first != other
     assert json.dumps(case) == before
+
+
+def changed(change: dict[str, Any], spec: dict[str, Any], **case: Any) -> dict[str, str]:
+    """Return the verdicts on a change around a waiting pod with fields of its spec."""
+    line = json.dumps({"pod": pod_json(**spec), "change": change, **case}).encode()
+    return hints_of(decode_hint_case(line), in_tree_registry(), default_plugins())
+
+
+def pod_json(name: str = "p", **spec: Any) -> dict[str, Any]:
+    metadata = {"name": name, "namespace": "default", "uid": name}
+    return {"metadata": metadata, "spec": {"containers": [{"name": "main"}], **spec}}
+
+
+def test_the_pods_own_change_is_evaluated_with_the_new_pod() -> None:
+    """A hint reads the new version of the waiting pod; the change of another waiting pod is ignored."""
+    gated: dict[str, Any] = {"schedulingGates": [{"name": "g"}]}
+    change = {"kind": "Pod", "old": pod_json(**gated), "new": pod_json()}
+    assert changed(change, gated)["SchedulingGates"] == QUEUE
+    another = {"kind": "Pod", "old": pod_json("q", **gated), "new": pod_json("q")}
+    assert changed(another, gated, pods=[another["old"]]) == {}
+
+
+def test_a_plugin_without_a_rejecting_point_is_not_called() -> None:
+    """A plugin whose rejecting extension points are disabled is not called."""
+    off = {"disabled": [{"name": "NodePorts"}]}
+    profile = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "profiles": [{"schedulerName": "default-scheduler", "plugins": {"preFilter": off, "filter": off}}],
+    }
+    change = {"kind": "Node", "new": {"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "4", "pods": "9"}}}}
+    assert "NodePorts" in changed(change, {})
+    assert "NodePorts" not in changed(change, {}, profile=profile)
+
+
+@table(
+    "fields, problem",
+    ("unknown kind", {"change": {"kind": "Secret"}}, "unknown kind Secret; use one of Pod, Node"),
+    ("no change", {}, "is not a case of -hints: .*change"),
+)
+def test_a_line_that_cannot_be_evaluated(fields: dict[str, Any], problem: str) -> None:
+    """The error for an unknown kind lists the known ones, and that for another line names what it lacks."""
+    line = json.dumps({"pod": {"metadata": {"name": "p"}}, **fields}).encode()
+    with pytest.raises(ConfigError, match=problem):
+        hints_of(decode_hint_case(line), in_tree_registry(), default_plugins())

@@ -8,11 +8,11 @@ from __future__ import annotations
 import gzip
 import io
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, TypeVar, cast
 
 import msgspec
 from bayplan.kube.http.deep_json import ObjectJsonDecoder
@@ -48,6 +48,7 @@ from scheduler_core.model.workloads import (
 from scheduler_core.snapshot.indexes.device_index import DeviceObject
 
 STANDARD_INPUT = "-"
+_T = TypeVar("_T")
 _GZIP_MAGIC = b"\x1f\x8b"
 
 IN_TREE_NAMES = frozenset(
@@ -169,11 +170,23 @@ def decode_case(line: bytes) -> Case:
     Raises:
         ConfigError: It is not a case.
     """
+    return decode_line(line, _CASES.decode, "a case")
+
+
+def decode_line(line: bytes, decode: Callable[[bytes | msgspec.Raw], _T], what: str) -> _T:
+    """Decode one line, or its field ``case``.
+
+    Args:
+        what: What a line should be, for the message.
+
+    Raises:
+        ConfigError: It is something else.
+    """
     try:
         inner = _LINES.decode(line).case
-        return _CASES.decode(line if isinstance(inner, msgspec.UnsetType) else inner)
+        return decode(line if isinstance(inner, msgspec.UnsetType) else inner)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ConfigError([Problem("", f"is not a case: {error}; see the format's description")]) from error
+        raise ConfigError([Problem("", f"is not {what}: {error}; see tests/parity/oracle/README.md")]) from error
 
 
 _LINES = msgspec.json.Decoder(_Line)

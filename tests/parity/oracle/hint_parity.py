@@ -120,7 +120,7 @@ def _run_bayplan(files: Files, tally: HintTally) -> Iterator[tuple[dict[str, Any
             except SchedulerCoreError as error:
                 tally.failures.append(f"{case['name']}: {error}")
                 continue
-            yield case, found.verdicts
+            yield case, found
 
 
 def print_hints(tally: HintTally, directory: Path) -> None:
