@@ -6,7 +6,6 @@ import http.client
 import json
 import socket
 import ssl
-import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -14,14 +13,15 @@ from typing import Any
 
 import pytest
 
+from hack.controlplane.api_client import ApiClient, Manifest
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.probes import LOOPBACK, free_port
 from hack.controlplane.schedulers import install_crds
 from tests.cluster.test_explain import PROFILE, node, pod_of_profile
 from tests.support.operator_process import OperatorProcess
+from tests.support.service_accounts import create_account, path_rule, resource_rule, token_of
 
 pytestmark = [pytest.mark.cluster, pytest.mark.in_order]
-GRANT_SECONDS = 60.0
 NAMESPACE = "page-test"
 
 
@@ -61,9 +61,10 @@ def plane() -> Iterator[ControlPlane]:
     """Start a control plane with a node and two pods, of which one is infeasible."""
     with ControlPlane() as plane:
         install_crds(plane)
-        for each in (PROFILE, node("large", "4"), pod_of_profile("first", "3"), pod_of_profile("second", "2")):
-            plane.kubectl("create", "--filename=-", input=json.dumps(each))
-        plane.kubectl("create", "namespace", NAMESPACE)
+        with ApiClient(plane) as api:
+            for each in (PROFILE, node("large", "4"), pod_of_profile("first", "3"), pod_of_profile("second", "2")):
+                api.create(each)
+            api.create({"kind": "Namespace", "metadata": {"name": NAMESPACE}})
         yield plane
 
 
@@ -105,23 +106,15 @@ def remote(operator: OperatorProcess) -> Page:
     return Page(operator, host_address())
 
 
-def account(plane: ControlPlane, name: str, *rules: tuple[str, ...]) -> str:
+def account(plane: ControlPlane, name: str, *rules: Manifest) -> str:
     """Create a service account with rights, and return its token when they are in force."""
-    plane.kubectl("create", "serviceaccount", name, f"--namespace={NAMESPACE}")
-    user = f"system:serviceaccount:{NAMESPACE}:{name}"
-    for number, rule in enumerate(rules):
-        role = f"{name}-{number}"
-        plane.kubectl("create", "clusterrole", role, *rule)
-        plane.kubectl("create", "clusterrolebinding", role, f"--clusterrole={role}", f"--user={user}")
-    deadline = time.monotonic() + GRANT_SECONDS
-    target = ["list", "nodes"] if any("nodes" in str(rule) for rule in rules) else ["get", "/page/data"]
-    while rules and "yes" not in plane.kubectl("auth", "can-i", *target, f"--as={user}"):
-        assert time.monotonic() < deadline
-    return plane.kubectl("create", "token", name, f"--namespace={NAMESPACE}").strip()
+    with ApiClient(plane) as api:
+        create_account(api, NAMESPACE, name, *rules)
+        return token_of(api, NAMESPACE, name)
 
 
-PATH = ("--verb=get", "--non-resource-url=/page/data")
-LISTS = ("--verb=list", "--resource=pods,nodes")
+PATH = path_rule("/page/data")
+LISTS = (resource_rule("list", "pods"), resource_rule("list", "nodes"))
 
 
 def test_the_documents_of_the_page(local: Page) -> None:
@@ -151,7 +144,7 @@ def test_authorization_from_another_host(plane: ControlPlane, remote: Page) -> N
     assert (status, 'cannot get path "/page/data"' in found["error"]) == (403, True)
     status, found = remote.read("overview", account(plane, "path-only", PATH))
     assert (status, "cannot list pods in all namespaces" in found["error"]) == (403, True)
-    reader = account(plane, "reader", PATH, LISTS)
+    reader = account(plane, "reader", PATH, *LISTS)
     assert remote.read("overview", reader)[0] == 200
     with remote.open("/page/data/overview", {"X-Bayplan-Token": reader}) as answer:
         assert answer.status == 200
@@ -164,18 +157,10 @@ def test_through_the_api_server(plane: ControlPlane, operator: OperatorProcess) 
     name = "the-operator"
     created = pod_of_profile(name, "1m", nodeName="large")
     created["metadata"]["namespace"] = NAMESPACE
-    plane.kubectl("create", "--filename=-", input=json.dumps(created))
     address = host_address()
-    status = {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]}
-    plane.kubectl(
-        "patch",
-        "pod",
-        name,
-        f"--namespace={NAMESPACE}",
-        "--subresource=status",
-        f"--patch={json.dumps({'status': status})}",
-    )
-    token = account(plane, "through-proxy", PATH, LISTS)
+    with ApiClient(plane) as api:
+        api.create(created | {"status": {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]}})
+    token = account(plane, "through-proxy", PATH, *LISTS)
     context = ssl.create_default_context(cafile=str(plane.state_dir / "certs" / "apiserver.crt"))
     base = f"/api/v1/namespaces/{NAMESPACE}/pods/https:{name}:{operator.port}/proxy/page"
     admin = {"Authorization": f"Bearer {plane.admin.token}"}
@@ -211,7 +196,8 @@ def test_live_updates_and_the_limit_of_viewers(plane: ControlPlane, local: Page)
         assert (found["nodes"]["names"], found["pending"]["total"]) == (["large"], 1)
         with local.open("/page/events") as rejected:
             assert (rejected.status, json.loads(rejected.read())["viewers"]) == (503, 1)
-        plane.kubectl("create", "--filename=-", input=json.dumps(pod_of_profile("third", "500m")))
+        with ApiClient(plane) as api:
+            api.create(pod_of_profile("third", "500m"))
         name, data = next_event(answer)
         while name != "nodesDelta":
             name, data = next_event(answer)
@@ -235,6 +221,7 @@ def test_a_standby_names_the_leader(plane: ControlPlane, operator: OperatorProce
     with OperatorProcess(plane.kubeconfig, tmp_path / "standby.log", flags, secure=True) as standby:
         standby.start()
         status, found = Page(standby, LOOPBACK).read("overview")
-    lease = json.loads(plane.kubectl("get", "lease", "bayplan", f"--namespace={NAMESPACE}", "--output=json"))
+    with ApiClient(plane) as api:
+        lease = api.get(f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/bayplan")
     assert (status, found["standby"]) == (503, True)
     assert (found["lease"], found["holder"]) == (f"{NAMESPACE}/bayplan", lease["spec"]["holderIdentity"])

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from http import HTTPStatus
 from typing import Any
 
@@ -26,14 +25,15 @@ from bayplan.serving.http_server import HealthServer, Protection, protection_of
 from bayplan.settings.operator_settings import ServingSettings
 from prometheus_client import CollectorRegistry, Gauge
 
+from hack.controlplane.api_client import ApiClient
 from hack.controlplane.launcher import ControlPlane, ControlPlaneError
 from tests.support.gang_preemption import running_pod, small_node
 from tests.support.http_servers import authorized_fit, served
 from tests.support.scheduling import gang_rig
+from tests.support.service_accounts import create_account, path_rule, resource_rule, token_of
 
 pytestmark = pytest.mark.cluster
 LOOPBACK = "127.0.0.1"
-GRANT_SECONDS = 120.0
 
 
 def untrusted(request: web.Request) -> bool:
@@ -72,37 +72,16 @@ async def server(connection: ApiConnection) -> AsyncIterator[HealthServer]:
 
 
 @pytest.fixture
-def scraper(control_plane: ControlPlane, namespace: str) -> str:
+def api(control_plane: ControlPlane) -> Iterator[ApiClient]:
+    with ApiClient(control_plane) as api:
+        yield api
+
+
+@pytest.fixture
+def scraper(api: ApiClient, namespace: str) -> str:
     """Return a token of a service account that may get /metrics, as the chart's metrics-reader may."""
-    grant(control_plane, namespace, "scraper", "/metrics")
-    return token_of(control_plane, namespace, "scraper")
-
-
-def grant(plane: ControlPlane, namespace: str, name: str, path: str) -> None:
-    """Create a service account that may get a path."""
-    plane.kubectl("create", "serviceaccount", name, f"--namespace={namespace}")
-    role = f"{namespace}-{name}"
-    plane.kubectl("create", "clusterrole", role, "--verb=get", f"--non-resource-url={path}")
-    account = f"{namespace}:{name}"
-    plane.kubectl("create", "clusterrolebinding", role, f"--clusterrole={role}", f"--serviceaccount={account}")
-    until_allowed(plane, account, nonResourceAttributes={"path": path, "verb": "get"})
-
-
-def until_allowed(plane: ControlPlane, account: str, **attributes: dict[str, str]) -> None:
-    """Wait until a service account has a right, because the API server applies a binding with a delay.
-
-    Bayplan would cache a rejection.
-    """
-    deadline = time.monotonic() + GRANT_SECONDS
-    spec = {"user": f"system:serviceaccount:{account}", **attributes}
-    review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
-    command = ("create", "--filename=-", "--output=jsonpath={.status.allowed}")
-    while plane.kubectl(*command, input=json.dumps(review)) != "true":
-        assert time.monotonic() < deadline
-
-
-def token_of(plane: ControlPlane, namespace: str, account: str, *flags: str) -> str:
-    return plane.kubectl("create", "token", account, f"--namespace={namespace}", *flags).strip()
+    create_account(api, namespace, "scraper", path_rule("/metrics"))
+    return token_of(api, namespace, "scraper")
 
 
 async def get(server: HealthServer, path: str, token: str = "") -> tuple[int, str]:
@@ -112,12 +91,10 @@ async def get(server: HealthServer, path: str, token: str = "") -> tuple[int, st
         return answer.status, await answer.text()
 
 
-async def test_scrapes_are_authorized(
-    server: HealthServer, control_plane: ControlPlane, namespace: str, scraper: str
-) -> None:
+async def test_scrapes_are_authorized(server: HealthServer, api: ApiClient, namespace: str, scraper: str) -> None:
     """A scrape needs a valid token with the right; a standby reviews tokens too, although it must not write."""
-    control_plane.kubectl("create", "serviceaccount", "other", f"--namespace={namespace}")
-    other = token_of(control_plane, namespace, "other")
+    create_account(api, namespace, "other")
+    other = token_of(api, namespace, "other")
     assert (await get(server, "/metrics"))[0] == HTTPStatus.UNAUTHORIZED
     assert (await get(server, "/metrics", "false"))[0] == HTTPStatus.UNAUTHORIZED
     status, text = await get(server, "/metrics", other)
@@ -132,19 +109,19 @@ async def test_scrapes_are_authorized(
 
 
 async def test_commands_are_authorized(
-    server: HealthServer, connection: ApiConnection, control_plane: ControlPlane, namespace: str
+    server: HealthServer, connection: ApiConnection, control_plane: ControlPlane, api: ApiClient, namespace: str
 ) -> None:
     """A command needs the right and a token of Bayplan's audience, which is valid for nothing else."""
-    grant(control_plane, namespace, "replica", "/debug/status")
-    replica = token_of(control_plane, namespace, "replica", f"--audience={COMMAND_AUDIENCE}")
+    create_account(api, namespace, "replica", path_rule("/debug/status"))
+    replica = token_of(api, namespace, "replica", COMMAND_AUDIENCE)
     assert await get(server, "/debug/status", replica) == (HTTPStatus.OK, "pods")
     status, text = await get(server, "/debug/explain", replica)
     assert (status, json.loads(text)["message"].endswith('cannot get path "/debug/explain"')) == (
         HTTPStatus.FORBIDDEN,
         True,
     )
-    for audience in ((), ("--audience=another",), ("--audience=another", f"--audience={COMMAND_AUDIENCE}x")):
-        other = token_of(control_plane, namespace, "replica", *audience)
+    for audiences in ((), ("another",), ("another", f"{COMMAND_AUDIENCE}x")):
+        other = token_of(api, namespace, "replica", *audiences)
         assert (await get(server, "/debug/status", other))[0] == HTTPStatus.UNAUTHORIZED
     assert (await get(server, "/metrics", replica))[0] == HTTPStatus.UNAUTHORIZED
     assert await AccessReviews(connection).user_of(replica) is None
@@ -193,15 +170,12 @@ async def test_an_api_server_that_hangs(
     assert "the API server cannot authorize the request" in json.loads(text)["message"]
 
 
-async def test_fit_requests_are_authorized(
-    connection: ApiConnection, control_plane: ControlPlane, namespace: str
-) -> None:
+async def test_fit_requests_are_authorized(connection: ApiConnection, api: ApiClient, namespace: str) -> None:
     """A service account needs the right in the namespace of the pods, and reads victims only where it may list pods."""
     made = gang_rig(small_node("a"), running_pod("v", "a", cpus=2))
-    for account in ("planner", "other"):
-        control_plane.kubectl("create", "serviceaccount", account, f"--namespace={namespace}")
-    grant_in(control_plane, namespace, "planner", "create", "fits.bayplan.dev")
-    tokens = [token_of(control_plane, namespace, account) for account in ("planner", "other")]
+    create_account(api, namespace, "planner", resource_rule("create", "fits", "bayplan.dev"), is_namespaced=True)
+    create_account(api, namespace, "other")
+    tokens = [token_of(api, namespace, account) for account in ("planner", "other")]
     sources = FitSources(made.scheduler, Readiness(()), lambda: False, no_classes)
     async with authorized_fit(sources, AccessReviews(connection), SystemClock()) as server:
         code, found = await ask_fit(server, namespace, tokens[1])
@@ -219,26 +193,6 @@ async def test_fit_requests_are_authorized(
 async def no_classes() -> list[dict[str, Any]]:
     """Return no PriorityClasses."""
     return []
-
-
-def grant_in(plane: ControlPlane, namespace: str, account: str, verb: str, resource: str) -> None:
-    """Grant a service account a verb on a resource of its namespace, by a Role."""
-    name, _, group = resource.partition(".")
-    metadata = {"name": f"{account}-{name}", "namespace": namespace}
-    role = {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "Role",
-        "metadata": metadata,
-        # kubectl create role accepts only resources that an API serves.
-        "rules": [{"apiGroups": [group], "resources": [name], "verbs": [verb]}],
-    }
-    plane.kubectl("create", "--filename=-", input=json.dumps(role))
-    subject = f"--serviceaccount={namespace}:{account}"
-    plane.kubectl(
-        "create", "rolebinding", metadata["name"], f"--role={metadata['name']}", subject, f"--namespace={namespace}"
-    )
-    attributes = {"verb": verb, "group": group, "resource": name, "namespace": namespace}
-    until_allowed(plane, f"{namespace}:{account}", resourceAttributes=attributes)
 
 
 async def ask_fit(server: HealthServer, namespace: str, token: str) -> tuple[int, dict[str, Any]]:
