@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hack.controlplane.api_client import ApiClient, Manifest, status_of
+from hack.controlplane.api_client import ApiClient, Manifest, address, condition_of, status_of
 from hack.controlplane.launcher import ControlPlane
 from tests.support.manifests import most_allocated
 from tests.support.operator_process import OperatorProcess
@@ -18,7 +18,6 @@ from tests.support.tables import table
 pytestmark = pytest.mark.cluster
 VERSION = "bayplan.dev/v1alpha1"
 NARROW = 80
-SECONDS = "--timeout=60s"
 UNKNOWN: Manifest = {"plugins": {"score": {"enabled": [{"name": "NodeResourcesFitt"}]}}}
 PACK: Manifest = {"pluginConfig": [{"name": "NodeResourcesFit", "args": most_allocated()}]}
 GITOPS = ("--server-side", "--field-manager=gitops")
@@ -32,7 +31,7 @@ class StatusReader:
         self.api = api
         self.operator = operator
         self.namespace = namespace
-        self._created: set[str] = set()
+        self._created: set[tuple[str, str]] = set()
 
     def name(self, short: str) -> str:
         """Return a name of 20 characters that is unique to the test."""
@@ -41,19 +40,17 @@ class StatusReader:
     def apply(self, kind: str, name: str, spec: Manifest, *flags: str) -> str:
         """Apply an object; return kubectl's output."""
         manifest = {"apiVersion": VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec}
-        self._created.add(f"{kind}/{name}")
+        self._created.add((kind, name))
         return self.plane.kubectl(
             "apply", *flags, f"--namespace={self.namespace}", "--filename=-", input=json.dumps(manifest)
         )
 
-    def get(self, kind: str, name: str) -> dict[str, Any]:
+    def get(self, kind: str, name: str) -> Manifest:
         """Return the object with its managedFields."""
-        found: dict[str, Any] = json.loads(
-            self.plane.kubectl(
-                "get", kind, name, f"--namespace={self.namespace}", "--output=json", "--show-managed-fields"
-            )
-        )
-        return found
+        return self.api.get(address(self._named(kind, name)))
+
+    def _named(self, kind: str, name: str) -> Manifest:
+        return {"apiVersion": VERSION, "kind": kind, "metadata": {"name": name, "namespace": self.namespace}}
 
     def reasons(self, name: str) -> list[str]:
         """Return the reasons of a cluster-scoped object's events, in order of time."""
@@ -61,16 +58,23 @@ class StatusReader:
         selected = [one for one in events if one["regarding"].get("name") == name]
         return [one["reason"] for one in sorted(selected, key=lambda one: str(one["eventTime"]))]
 
-    def until_condition(self, name: str, expected: str) -> None:
-        """Wait for a condition of a profile with ``kubectl wait``."""
-        self.plane.kubectl("wait", f"sp/{name}", f"--for=condition={expected}", SECONDS)
+    def until_condition(self, name: str, kind: str, status: str = "True", of: str = "SchedulerProfile") -> None:
+        """Wait for a condition of the present generation."""
+
+        def holds() -> bool:
+            found = self.get(of, name)
+            written = condition_of(found, kind)
+            is_current = written.get("observedGeneration") == found["metadata"]["generation"]
+            return is_current and bool(written["status"] == status)
+
+        self.until(holds, f"{name} has {kind}={status}")
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
         self.operator.until(condition, what)
 
     def clean_up(self) -> None:
         for created in self._created:
-            self.plane.kubectl("delete", created, "--ignore-not-found", f"--namespace={self.namespace}")
+            self.api.delete(self._named(*created))
 
 
 @pytest.fixture
@@ -92,12 +96,12 @@ def test_narrow_columns(shown: StatusReader) -> None:
     shown.apply("SchedulerProfile", bad, UNKNOWN)
     shown.until_condition(good, "Ready")
     shown.apply("SchedulerProfile", late, {"schedulerName": good})
-    shown.until_condition(late, "Accepted=false")
+    shown.until_condition(late, "Accepted", "False")
     for name, plugin in ((good, "NodeResourcesFit"), (bad, "NodeResourcesBalancedAllocation")):
         shown.apply("PluginConfig", name, {"plugin": plugin, "args": {} if name == good else {"no": 1}})
-        shown.plane.kubectl("wait", f"plc/{name}", f"--for=condition=Valid={name == good}", SECONDS)
+        shown.until_condition(name, "Valid", str(name == good), "PluginConfig")
         shown.apply("PodGroup", name, {"minMember": 100})
-    shown.until(lambda: "phase" in status_of(shown.get("podgroup", bad)), "the groups have a status")
+    shown.until(lambda: "phase" in status_of(shown.get("PodGroup", bad)), "the groups have a status")
     headings = {
         "sp": "NAME READY ACCEPTED REVISION PENDING UNSCHED AGE",
         "plc": "NAME PLUGIN VALID USED AGE",
@@ -116,7 +120,7 @@ def test_wide_columns_show_the_rest(shown: StatusReader) -> None:
     """``kubectl get -o wide`` shows the message of a rejected profile."""
     name = shown.name("wide")
     shown.apply("SchedulerProfile", name, UNKNOWN)
-    shown.until_condition(name, "Accepted=false")
+    shown.until_condition(name, "Accepted", "False")
     heading, row = shown.plane.kubectl("get", "sp", name, "--output=wide").splitlines()
     columns = re.split(r"\s{2,}", heading.strip())
     shadow = ["SHADOWS", "AGREE", "DIFFER"]
@@ -130,15 +134,15 @@ def test_conditions_and_events_over_edits(shown: StatusReader) -> None:
     name = shown.name("edited")
     shown.apply("SchedulerProfile", name, {})
     shown.until_condition(name, "Ready")
-    first = status_of(shown.get("sp", name))["activeRevision"]
+    first = status_of(shown.get("SchedulerProfile", name))["activeRevision"]
     shown.apply("SchedulerProfile", name, UNKNOWN)
-    shown.until_condition(name, "Accepted=false")
+    shown.until_condition(name, "Accepted", "False")
     shown.until_condition(name, "Stalled")
     shown.until_condition(name, "Ready")
     shown.apply("SchedulerProfile", name, PACK)
     shown.until_condition(name, "Accepted")
-    second = status_of(shown.get("sp", name))["activeRevision"]
-    assert set(conditions(status_of(shown.get("sp", name)))) == {"Accepted", "Ready", "Contested"}
+    second = status_of(shown.get("SchedulerProfile", name))["activeRevision"]
+    assert set(conditions(status_of(shown.get("SchedulerProfile", name)))) == {"Accepted", "Ready", "Contested"}
     expected = ["Accepted", "Activated", "Rejected", "Accepted", "Activated"]
     shown.until(lambda: sorted(shown.reasons(name)) == sorted(expected), "events are recorded")
     described = shown.plane.kubectl("describe", "sp", name)
@@ -152,9 +156,9 @@ def test_a_plugin_config_in_events(shown: StatusReader) -> None:
     """Validity of a PluginConfig is reported by condition and events, as for a profile."""
     name = shown.name("args")
     shown.apply("PluginConfig", name, {"plugin": "NodeResourcesFit", "args": {"no": 1}})
-    shown.plane.kubectl("wait", f"plc/{name}", "--for=condition=Valid=false", SECONDS)
+    shown.until_condition(name, "Valid", "False", "PluginConfig")
     shown.apply("PluginConfig", name, {"plugin": "NodeResourcesFit", "args": {}})
-    shown.plane.kubectl("wait", f"plc/{name}", "--for=condition=Valid", SECONDS)
+    shown.until_condition(name, "Valid", of="PluginConfig")
     shown.until(lambda: sorted(shown.reasons(name)) == ["Invalid", "Valid"], "events are recorded")
     assert "Generation 2 of the args is valid." in shown.plane.kubectl("describe", "plc", name)
 
@@ -170,15 +174,15 @@ def test_the_operator_owns_only_the_status(shown: StatusReader, kind: str, spec:
     name = shown.name("applied")
     resource = f"{kind.lower()}s.bayplan.dev"
     shown.apply(kind, name, spec, *GITOPS)
-    shown.until(lambda: "conditions" in status_of(shown.get(resource, name)), "the object has conditions")
-    before, after = shown.get(resource, name), {}
+    shown.until(lambda: "conditions" in status_of(shown.get(kind, name)), "the object has conditions")
+    before, after = shown.get(kind, name), {}
 
     def is_left_alone() -> bool:
         nonlocal before, after
-        before = shown.get(resource, name)
+        before = shown.get(kind, name)
         applied = shown.apply(kind, name, spec, *GITOPS).strip()
         assert applied == f"{resource.replace('s.', '.', 1)}/{name} serverside-applied"
-        after = shown.get(resource, name)
+        after = shown.get(kind, name)
         return bool(after["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"])
 
     # The operator may still write parts of the status meanwhile.
@@ -202,19 +206,19 @@ def test_a_restart_changes_nothing(shown: StatusReader, end: str) -> None:
     for name in (good, bad):
         shown.until_condition(name, "Ready")
     shown.apply("SchedulerProfile", bad, UNKNOWN)
-    shown.until_condition(bad, "Accepted=false")
+    shown.until_condition(bad, "Accepted", "False")
     events = {good: ["Accepted", "Activated"], bad: ["Accepted", "Activated", "Rejected"]}
     shown.until(
         lambda: all(sorted(shown.reasons(name)) == reasons for name, reasons in events.items()), "events are recorded"
     )
-    before = {name: shown.get("sp", name) for name in (good, bad)}
+    before = {name: shown.get("SchedulerProfile", name) for name in (good, bad)}
     getattr(shown.operator, end)()
     shown.operator.start()
     marker = shown.name("marker")
     shown.apply("SchedulerProfile", marker, {})
     shown.until_condition(marker, "Ready")
     shown.until(lambda: shown.reasons(marker) == ["Accepted", "Activated"], "later events are recorded")
-    assert {name: shown.get("sp", name) for name in (good, bad)} == before
+    assert {name: shown.get("SchedulerProfile", name) for name in (good, bad)} == before
     assert {name: sorted(shown.reasons(name)) for name in (good, bad)} == events
 
 
@@ -225,7 +229,7 @@ def test_conditions_have_the_generation(shown: StatusReader) -> None:
     shown.until_condition(name, "Ready")
     shown.apply("SchedulerProfile", name, UNKNOWN)
     shown.until_condition(name, "Stalled")
-    status = status_of(shown.get("sp", name))
+    status = status_of(shown.get("SchedulerProfile", name))
     assert status["observedGeneration"] == 2
     assert {kind: one["observedGeneration"] for kind, one in conditions(status).items()} == dict.fromkeys(
         ("Accepted", "Ready", "Contested", "Stalled"), 2
