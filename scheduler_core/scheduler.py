@@ -500,9 +500,18 @@ class Scheduler:
         return len(self._binding) - len(self.context.waiting.entries) - self.context.idle_binds.count
 
     async def _until_binds_drain(self) -> None:
+        idle, clock = self.context.idle_binds, self.context.clock
         while self._binds_under_way >= self.options.max_binding:
+            seconds = idle.count_due()
+            if self._binds_under_way < self.options.max_binding:
+                return
             self._bind_ended.clear()
-            await self._bind_ended.wait()
+            timer = None if seconds is None else clock.call_later(seconds, self._bind_ended.set)
+            try:
+                await self._bind_ended.wait()
+            finally:
+                if timer is not None:
+                    timer.cancel()
 
     def _start_binding(self, attempt: Attempt) -> None:
         if attempt.gang is None and attempt.queued.group is not None:

@@ -257,8 +257,12 @@ class BindingCycle:
         recorder.enter(_PRE_BIND)
         if gang is not None:
             gang.waits(info, "PreBind")
-        with self.in_pre_bind.hold(info, attempt.node_name) as held, self.idle.waits_after_writes():
-            status = await run_pre_binds(attempt.instance, attempt.state, held)
+        writing = self.idle.begin_writes()
+        try:
+            with self.in_pre_bind.hold(info, attempt.node_name) as held:
+                status = await run_pre_binds(attempt.instance, attempt.state, held)
+        finally:
+            self.idle.end_writes(writing)
         recorder.leave(_PRE_BIND, status.code)
         if gang is not None:
             gang.waits(info, "")
@@ -392,6 +396,7 @@ def node_of_rival(cache: ClusterCache, attempt: Attempt) -> str:
     return placed.info.node_name
 
 
+_ROUNDING_SECONDS = 1e-6
 WRITING_SECONDS = 1.0
 """Time that the writes of PreBind take, roughly; a PreBind that takes longer waits for something else."""
 
@@ -406,10 +411,11 @@ class IdleBinds:
         on_idle: Called when it has grown.
     """
 
-    __slots__ = ("_clock", "count", "on_idle")
+    __slots__ = ("_clock", "_due", "count", "on_idle")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self._due: dict[object, float] = {}
         self.count = 0
         self.on_idle: Callable[[], None] = lambda: None
 
@@ -417,34 +423,35 @@ class IdleBinds:
     def waits(self) -> Iterator[None]:
         """Count a binding cycle for the block."""
         try:
-            self._begin()
+            self.count += 1
+            self.on_idle()
             yield
         finally:
             self.count -= 1
 
-    @contextmanager
-    def waits_after_writes(self) -> Iterator[None]:
-        """Count a binding cycle from :data:`WRITING_SECONDS` after the start of the block to its end."""
-        is_counted = False
-
-        def begin() -> None:
-            nonlocal is_counted
-            is_counted = True
-            self._begin()
-
+    def begin_writes(self) -> object:
+        """Let :meth:`count_due` count a binding cycle :data:`WRITING_SECONDS` from now, until :meth:`end_writes`."""
         # A pod that waits minutes for a volume, a device or the other members of its gang sends nothing. If it counted
         # as a bind in progress, the pods of one user whose volumes are not provisioned would stop the scheduling of all
-        # others.
-        timer = self._clock.call_later(WRITING_SECONDS, begin)
-        try:
-            yield
-        finally:
-            timer.cancel()
-            self.count -= is_counted
+        # others. A timer for each pod costs a tenth of its binding cycle.
+        cycle = object()
+        self._due[cycle] = self._clock.now() + WRITING_SECONDS
+        return cycle
 
-    def _begin(self) -> None:
-        self.count += 1
-        self.on_idle()
+    def end_writes(self, cycle: object) -> None:
+        if self._due.pop(cycle, None) is None:
+            self.count -= 1
+
+    def count_due(self) -> float | None:
+        """Count the binding cycles that are due; return the seconds until the next one is, None for no other."""
+        now = self._clock.now()
+        while self._due:
+            cycle, due = next(iter(self._due.items()))
+            if due - now > _ROUNDING_SECONDS:
+                return due - now
+            del self._due[cycle]
+            self.count += 1
+        return None
 
 
 # -- outcomes ---------------------------------------------------------------------------------------------------------

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Generator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -192,7 +191,10 @@ def devices_of(allocations: Iterable[AllocationResult | None]) -> set[tuple[str,
 
 def pools_of(claim: ResourceClaim) -> set[PoolKey]:
     """Return the pools of the devices that a claim uses, without those to which it has admin access."""
-    return {(driver, pool) for driver, pool, _ in devices_of((claim.status.allocation,))}
+    allocation = claim.status.allocation
+    if allocation is None:
+        return set()
+    return {(each.driver, each.pool) for each in allocation.devices.results if not each.admin_access}
 
 
 class ClaimTable:
@@ -222,35 +224,34 @@ class ClaimTable:
     def get(self, key: str) -> ResourceClaim | None:
         return self._claims.get(key)
 
-    def assign(self, claim: ResourceClaim) -> bool:
-        """Set a claim; return False, and change nothing, if a newer version of the same claim is stored."""
-        stored = self._claims.get(claim.key)
-        if self.is_outdated(claim):
-            return False
-        if stored is not None:
-            self._unindex(stored)
-        else:
+    def assign(self, claim: ResourceClaim) -> None:
+        """Set a claim, unless a newer version of it is stored."""
+        key = claim.key
+        stored = self._claims.get(key)
+        if stored is None:
             self._seen += 1
-            self._numbers[claim.key] = self._seen
-        self._claims[claim.key] = claim
-        for index, key in self._indexed(claim):
-            index.setdefault(key, set()).add(claim.key)
+            self._numbers[key] = self._seen
+        elif stored.metadata.uid == claim.metadata.uid and _is_older(claim, stored):
+            return
+        elif _is_indexed_as(stored, claim):
+            self._claims[key] = claim
+            return
+        else:
+            self._unindex(key, stored)
+        self._claims[key] = claim
+        for index, value in self._indexed(claim):
+            index.setdefault(value, set()).add(key)
         if claim.status.allocation is not None and len(claim.status.reserved_for) > 1:
-            self.shared.add(claim.key)
-        return True
-
-    def is_outdated(self, claim: ResourceClaim) -> bool:
-        """Return whether a newer version of the same claim is stored."""
-        stored = self._claims.get(claim.key)
-        return stored is not None and stored.metadata.uid == claim.metadata.uid and _is_older(claim, stored)
+            self.shared.add(key)
 
     def remove(self, claim: ResourceClaim) -> bool:
         """Remove a claim; return False if the stored claim of that name has another UID, or there is none."""
-        stored = self._claims.get(claim.key)
+        key = claim.key
+        stored = self._claims.get(key)
         if stored is None or stored.metadata.uid != claim.metadata.uid:
             return False
-        self._unindex(stored)
-        del self._claims[claim.key], self._numbers[claim.key]
+        self._unindex(key, stored)
+        del self._claims[key], self._numbers[key]
         return True
 
     def in_order(self, keys: Collection[str]) -> list[ResourceClaim]:
@@ -269,21 +270,33 @@ class ClaimTable:
     def for_resources_of(self, owner_uid: str) -> list[ResourceClaim]:
         return self.in_order(self._for_resources.get(owner_uid, ()))
 
-    def _indexed(self, claim: ResourceClaim) -> Iterator[tuple[dict[Any, set[str]], object]]:
-        """Yield each index that has a claim, and what has it there."""
+    def _indexed(self, claim: ResourceClaim) -> list[tuple[dict[Any, set[str]], object]]:
+        """Return each index that has a claim, and what has it there."""
+        found: list[tuple[dict[Any, set[str]], object]] = []
+        status = claim.status
         if EXTENDED_RESOURCE_CLAIM in claim.metadata.annotations:
-            yield from ((self._for_resources, owner.uid) for owner in claim.metadata.owner_references)
-        if claim.status.allocation is not None:
-            yield from ((self._of_consumer, each.uid) for each in claim.status.reserved_for)
-            yield from ((self._of_pool, pool) for pool in pools_of(claim))
+            found += [(self._for_resources, owner.uid) for owner in claim.metadata.owner_references]
+        if status.allocation is not None:
+            found += [(self._of_consumer, each.uid) for each in status.reserved_for]
+            found += [(self._of_pool, pool) for pool in pools_of(claim)]
+        return found
 
-    def _unindex(self, stored: ResourceClaim) -> None:
-        self.shared.discard(stored.key)
-        for index, key in self._indexed(stored):
-            keys = index.get(key, set())
-            keys.discard(stored.key)
+    def _unindex(self, key: str, stored: ResourceClaim) -> None:
+        self.shared.discard(key)
+        for index, value in self._indexed(stored):
+            keys = index.get(value, set())
+            keys.discard(key)
             if not keys:
-                index.pop(key, None)
+                index.pop(value, None)
+
+
+def _is_indexed_as(stored: ResourceClaim, claim: ResourceClaim) -> bool:
+    old, new = stored.metadata, claim.metadata
+    return (
+        stored.status == claim.status
+        and old.annotations == new.annotations
+        and old.owner_references == new.owner_references
+    )
 
 
 class DeviceIndex:
@@ -313,7 +326,7 @@ class DeviceIndex:
         self._created: dict[str, CreatedClaim] = {}
         """Claims that were created here and that no watch has shown yet, by UID."""
         self._in_flight: dict[str, InFlightAllocation] = {}
-        self._assumed_consumers: dict[str, Counter[str]] = {}
+        self._assumed_consumers: dict[str, dict[str, int]] = {}
         self._resources: dict[str, DeviceClass] = {}
 
     # -- objects of the API server ------------------------------------------------------------------------------
@@ -405,11 +418,12 @@ class DeviceIndex:
         for result in () if allocation is None else allocation.devices.results:
             for quantity in result.consumed_capacity.values():
                 nano(quantity)
-        if self.claims.is_outdated(claim):
-            return
         stored = self.claims.get(claim.key)
-        if stored is not None and stored.metadata.uid != claim.metadata.uid:
-            self.hardware.allocated.remove_claim(stored.metadata.uid)
+        if stored is not None:
+            if stored.metadata.uid != claim.metadata.uid:
+                self.hardware.allocated.remove_claim(stored.metadata.uid)
+            elif _is_older(claim, stored):
+                return
         self.hardware.allocated.put_claim(claim)
         self.claims.assign(claim)
 
@@ -507,14 +521,15 @@ class DeviceIndex:
 
     def assume_consumer(self, claim_uid: str, consumer_uid: str) -> None:
         """Count a consumer of a claim whose reservation is not written yet."""
-        self._assumed_consumers.setdefault(claim_uid, Counter())[consumer_uid] += 1
+        assumed = self._assumed_consumers.setdefault(claim_uid, {})
+        assumed[consumer_uid] = assumed.get(consumer_uid, 0) + 1
 
     def drop_consumer(self, claim_uid: str, consumer_uid: str) -> None:
         """Undo :meth:`assume_consumer`, or replace it by the written reservation."""
-        assumed = self._assumed_consumers.get(claim_uid, Counter())
-        assumed[consumer_uid] -= 1
-        if assumed[consumer_uid] <= 0:
-            del assumed[consumer_uid]
+        assumed = self._assumed_consumers.get(claim_uid, {})
+        count = assumed.pop(consumer_uid, 0) - 1
+        if count > 0:
+            assumed[consumer_uid] = count
         if not assumed:
             self._assumed_consumers.pop(claim_uid, None)
 
