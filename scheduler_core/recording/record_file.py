@@ -22,7 +22,7 @@ import msgspec
 from scheduler_core.errors import SchedulerCoreError
 from scheduler_core.recording.record_entries import Entry
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 MAGIC = b"BPLREC"
 _START = struct.Struct("<6sH")
 _FRAME = struct.Struct("<IIBQ")

@@ -61,9 +61,9 @@ def test_a_flipped_bit_is_found(position: int) -> None:
     [
         (b"", "not a record of Bayplan"),
         (b"apiVersion: v1\nkind: Pod\n", "not a record of Bayplan"),
-        (b"BPLREC" + struct.pack("<H", 9), "format version 9 is not supported: supported version: 1"),
+        (b"BPLREC" + struct.pack("<H", 9), "format version 9 is not supported: supported version: 2"),
         (start_of_file(HEADER, 5)[:20], "the header is missing or corrupt"),
-        (b"BPLREC" + struct.pack("<H", 1) + frame(*FIRST), "the header is missing or corrupt"),
+        (b"BPLREC" + struct.pack("<H", 2) + frame(*FIRST), "the header is missing or corrupt"),
     ],
 )
 def test_a_file_that_is_not_a_record(content: bytes, message: str) -> None:
