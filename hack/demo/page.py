@@ -21,7 +21,7 @@ UNSERVED_PODS = 3
 
 RUNNING = Job("render", workers=2, gpus=8, group={})
 WAITING = Job("train", workers=4, gpus=8, group={})
-LIVE, SHADOW = "spread", "spread-next"
+LIVE, SHADOW, MISSPELT = "spread", "spread-next", "spraed"
 
 
 class PageDemo(Demo):
@@ -51,10 +51,10 @@ class PageDemo(Demo):
 
     def _leave_waiting(self) -> None:
         self._screen.step(
-            "Pods that are larger than every node, pods that no profile serves, and a gang that does not fit"
+            "Pods that are larger than every node, pods with a misspelt profile, and a gang that does not fit"
         )
         self._stage.create(manifests.pods("large", LIVE, LARGE_PODS, cpu="100"))
-        self._stage.create(manifests.pods("unserved", "missing", UNSERVED_PODS))
+        self._stage.create(manifests.pods("unserved", MISSPELT, UNSERVED_PODS))
         self._create(WAITING)
         waiting = LARGE_PODS + UNSERVED_PODS + WAITING.workers
         self._stage.until("the page shows them", lambda: self._read("pending")["total"] >= waiting)
