@@ -184,7 +184,7 @@ class StepCounter:
         if self.limit != NO_LIMIT:
             yield
             return
-        before = self.spent, self._left
+        before = self.spent, self._left, self._left_of_part
         self.dry_runs += 1
         self.spent, self._left, self.is_dry = 0, self.slice_steps, True
         self.limit = limit or (self.attempt_steps if in_slices else self.dry_run_steps)
@@ -193,8 +193,8 @@ class StepCounter:
         finally:
             self.is_dry, self.limit = False, NO_LIMIT
             if not in_slices:
-                # It took no part of a slice of the scheduling cycle, whose next slice must end as without it.
-                self.spent, self._left = before
+                # It took nothing of a slice or part of the scheduling cycle, whose next ones must end as without it.
+                self.spent, self._left, self._left_of_part = before
 
 
 _FULL_SECONDS = 1.0
