@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Unpack
 
 from scheduler_core.gangs.preemption import GangPreview
+from scheduler_core.model.meta import OwnerReference
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import POD_GROUP_LABELS, CompositePodGroup, GroupKey, GroupSource, PodGroup
@@ -13,6 +14,8 @@ from tests.support.builders import PodFields, pod
 from tests.support.presence import present
 from tests.support.scheduling import DEFAULT_NAME, Rig
 
+JOB = OwnerReference("Job", "train", "uid-of-job", "batch/v1", controller=True)
+INDEX = "batch.kubernetes.io/job-completion-index"
 LABEL = POD_GROUP_LABELS[GroupSource.BAYPLAN]
 
 
@@ -36,6 +39,12 @@ def member(name: str, of: str = "train", **fields: Unpack[PodFields]) -> Pod:
 def members(count: int, of: str = "train", **fields: Unpack[PodFields]) -> list[Pod]:
     """Return members named ``<group>-<number>``."""
     return [member(f"{of}-{number}", of, **fields) for number in range(count)]
+
+
+def indexed(name: str, index: int, **fields: Any) -> Pod:
+    """Return a member of the indexed Job ``train``; by default, it requests two CPUs."""
+    fields.setdefault("requests", {"cpu": "2"})
+    return member(name, owners=(JOB,), labels={INDEX: str(index)}, **fields)
 
 
 def composite_group(name: str, min_groups: int = 1, parent: str = "", **fields: Any) -> CompositePodGroup:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime
 
-import msgspec
 import pytest
 
 from scheduler_core.config.plugin_set_types import Plugins
 from scheduler_core.errors import ClusterWriteError, ConflictError, NotFoundError, ServerUnavailableError
 from scheduler_core.framework.extension_points import PermitResult
 from scheduler_core.framework.status import SKIP, Code, Status, error, unresolvable, unschedulable
-from scheduler_core.model.pod import Pod
 from tests.support.binding_gate import Gate
 from tests.support.builders import node, pod
+from tests.support.gang_preemption import terminating_pod
 from tests.support.injected_errors import KINDS, InjectedErrors, at
 from tests.support.presence import present
 from tests.support.recording_plugins import Journal, recorder
@@ -167,12 +165,6 @@ async def start_stage(at: str) -> Stage:
     return stage
 
 
-def terminating(each: Pod) -> Pod:
-    """Return the pod with a deletion timestamp."""
-    metadata = msgspec.structs.replace(each.metadata, deletion_timestamp=datetime(2026, 1, 1, tzinfo=UTC))
-    return msgspec.structs.replace(each, metadata=metadata)
-
-
 @pytest.mark.parametrize("at", STAGES)
 async def test_a_pod_that_is_deleted(at: str) -> None:
     """The capacity of a deleted pod is freed at once, Unreserve runs, and no failure is reported."""
@@ -201,7 +193,7 @@ async def test_a_pod_whose_deletion_begins(at: str, place: str, pod_counts: list
     stage = await start_stage(at)
     made = stage.made
     made.writer.fail_binds([ConflictError("it is being deleted")])
-    made.scheduler.feed.pod_updated(POD, terminating(POD))
+    made.scheduler.feed.pod_updated(POD, terminating_pod(POD))
     assert (stage.pod_counts, made.place_of(OTHER)) == (pod_counts, "backoff")
     assert not await stage.finish()
     assert (stage.pod_counts, made.place_of(POD), stage.notes) == ([0], place, [notes])

@@ -15,6 +15,7 @@ from scheduler_core.model.pod import Pod
 from scheduler_core.scheduler import Scheduler
 from tests.support.binding_gate import Gate
 from tests.support.builders import node, pod
+from tests.support.gang_preemption import terminating_pod
 from tests.support.injected_errors import InjectedErrors
 from tests.support.preemption import DeferringWriter
 from tests.support.presence import present
@@ -299,10 +300,7 @@ async def test_a_pod_that_must_not_preempt() -> None:
 
 async def test_preemption_metrics() -> None:
     """The metrics count all victims, including terminating ones, and the time until the last eviction is issued."""
-    first = msgspec.structs.replace(
-        VICTIMS[0], metadata=msgspec.structs.replace(VICTIMS[0].metadata, deletion_timestamp=VirtualClock().wall())
-    )
-    stage = Stage(first, VICTIMS[1], HIGH)
+    stage = Stage(terminating_pod(VICTIMS[0]), VICTIMS[1], HIGH)
     await stage.begin()
     assert stage.evicted == ["v1"]
     stage.clock.advance(3)

@@ -160,10 +160,19 @@ def dry_run_events(made: Rig, waiting: Pod) -> tuple[Examination, list[Found]]:
 
 @pytest.mark.parametrize(("objects", "waiting", "expected"), SCENARIOS)
 def test_the_expected_events_are_returned(objects: list[Node | Pod], waiting: Pod, expected: list[str]) -> None:
-    """The expected events are returned, and the pod is feasible after each of them."""
-    _, events = dry_run_events(rejected(objects, waiting), waiting)
+    """The expected events are returned; the pod is feasible after each of them, and the dry runs change nothing."""
+    made = rejected(objects, waiting)
+    first, events = dry_run_events(made, waiting)
     assert [event.what for _, event in events] == expected
     assert all(event.fits_on for _, event in events)
+    # The first dry runs may leave the free row of a hypothetical node.
+    before = cluster_state(made.context)
+    second, again = dry_run_events(made, waiting)
+    assert cluster_state(made.context) == before
+    assert made.columns.count == sum(isinstance(each, Node) for each in objects)
+    assert second.rejected == first.rejected
+    assert [event.what for _, event in again] == expected
+    assert made.writer.patches == []
 
 
 @pytest.mark.parametrize(("objects", "waiting", "expected"), SCENARIOS)
@@ -215,21 +224,6 @@ def deliver(made: Rig, event: Candidate) -> None:
             feed.pod_updated(old, new)
         case _:
             raise AssertionError(event)
-
-
-@pytest.mark.parametrize(("objects", "waiting", "expected"), SCENARIOS)
-def test_dry_runs_change_nothing(objects: list[Node | Pod], waiting: Pod, expected: list[str]) -> None:
-    """The dry runs of the events leave the cluster unchanged."""
-    made = rejected(objects, waiting)
-    # The first dry runs may leave the free row of a hypothetical node.
-    first, events = dry_run_events(made, waiting)
-    before = cluster_state(made.context)
-    second, again = dry_run_events(made, waiting)
-    assert cluster_state(made.context) == before
-    assert made.columns.count == sum(isinstance(each, Node) for each in objects)
-    assert second.rejected == first.rejected
-    assert [event.what for _, event in again] == [event.what for _, event in events] == expected
-    assert made.writer.patches == []
 
 
 def test_events_without_a_node_are_returned_if_none_is_sufficient() -> None:
@@ -388,7 +382,6 @@ def test_at_most_one_label_changes(labels: dict[str, str], requirement: Requirem
 
 
 def test_labels_for_a_selector_match_it() -> None:
-    """The proposed labels match the selector."""
     selector = LabelSelector({"app": "db"}, (Requirement("tier", "In", ("a", "b")), Requirement("old", "DoesNotExist")))
     assert compile_label_selector(selector).matches(matching_labels(selector))
     assert matching_labels(None) == {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -19,7 +18,7 @@ from scheduler_core.model.taints import Taint
 from tests.support.builders import pod
 from tests.support.device_preemption import pending, shared_by_two
 from tests.support.devices import allocated_claim, claim, device, device_class, exactly, slice_of, using, with_meta
-from tests.support.gang_preemption import add_gang, running_pod, small_node
+from tests.support.gang_preemption import add_gang, running_pod, small_node, terminating_pod
 from tests.support.gangs import group, members
 from tests.support.presence import present
 from tests.support.scheduler_state import scheduler_state
@@ -202,9 +201,7 @@ def test_daemons_take_room_of_new_nodes() -> None:
 
 def test_terminating_pods_are_awaited(cluster: Rig) -> None:
     """Pods that already terminate are no victims of a gang."""
-    ending = running_pod("v-c", "c", cpus=2)
-    ending = replace(ending, metadata=replace(ending.metadata, deletion_timestamp=datetime(2026, 1, 1, tzinfo=UTC)))
-    cluster.add(ending)
+    cluster.add(terminating_pod(running_pod("v-c", "c", cpus=2)))
     found = answer(cluster, *members(6, priority=5), groups=(group(min_member=6, priority=5),))
     assert found.verdict is FitVerdict.FITS_AFTER_EVICTIONS
     assert [info.pod.metadata.name for info in present(found.chosen).awaited] == ["v-c"]

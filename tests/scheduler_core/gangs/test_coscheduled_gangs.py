@@ -12,6 +12,7 @@ from scheduler_core.gangs.group_views import GangViews
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup
 from tests.support.builders import PodFields, node, pod
+from tests.support.gang_preemption import terminating_pod
 from tests.support.presence import present
 from tests.support.scheduling import BARE, Rig, configured, plugin_set, rig
 from tests.support.tables import table
@@ -168,8 +169,7 @@ async def test_a_member_that_is_being_deleted_does_not_count() -> None:
     members = [_member("train", index) for index in range(3)]
     made.add(*members)
     first = present(made.decide())
-    meta = msgspec.structs.replace(first.info.pod.metadata, deletion_timestamp=NOW)
-    made.scheduler.feed.pod_updated(first.info.pod, msgspec.structs.replace(first.info.pod, metadata=meta))
+    made.scheduler.feed.pod_updated(first.info.pod, terminating_pod(first.info.pod))
     second = present(made.decide())
     assert made.context.waiting.get(second.info.uid) is not None
     third = present(made.decide())

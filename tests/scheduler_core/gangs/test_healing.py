@@ -22,22 +22,15 @@ from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import MAX_DEMANDS
 from tests.support.builders import node, pod
 from tests.support.gang_preemption import small_node, terminating_pod
-from tests.support.gangs import add_groups, gang_of, group, member, members, settle
+from tests.support.gangs import INDEX, JOB, add_groups, gang_of, group, indexed, member, members, settle
 from tests.support.injected_errors import raising
 from tests.support.presence import present
 from tests.support.scheduling import Rig, gang_rig
 from tests.support.tables import table
 
-JOB = OwnerReference("Job", "train", "uid-of-job", "batch/v1", controller=True)
 STATEFUL = OwnerReference("StatefulSet", "train", "uid-of-set", "apps/v1", controller=True)
 REPLICAS = OwnerReference("ReplicaSet", "train", "uid-of-replicas", "apps/v1", controller=True)
-INDEX = "batch.kubernetes.io/job-completion-index"
 HOLD_SECONDS = 60.0
-
-
-def indexed(name: str, index: int, **fields: Any) -> Pod:
-    """Return a member of an indexed Job."""
-    return member(name, owners=(JOB,), labels={INDEX: str(index)}, requests={"cpu": "2"}, **fields)
 
 
 def training(count: int = 3, **fields: Any) -> Rig:

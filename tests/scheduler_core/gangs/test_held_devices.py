@@ -6,28 +6,21 @@ import pytest
 from msgspec.structs import replace
 
 from scheduler_core.gangs.held_room import WORKLOAD_LABEL, HeldPod, HeldRoom, Holder, OwnPods, Terms, admitted_workload
-from scheduler_core.model.meta import OwnerReference
 from scheduler_core.model.pod import Pod
 from tests.support.device_preemption import deallocate, held, idle, pending, served
 from tests.support.devices import claim, device, exactly, slice_of, using
 from tests.support.gang_devices import report
 from tests.support.gang_preemption import small_node
-from tests.support.gangs import group, member
+from tests.support.gangs import group, indexed
 from tests.support.presence import present
 from tests.support.recording_claim_writer import RecordingClaimWriter
 from tests.support.scheduling import Rig
 
-JOB = OwnerReference("Job", "train", "uid-of-job", "batch/v1", controller=True)
-INDEX = "batch.kubernetes.io/job-completion-index"
 
-
-def indexed(name: str, index: int, *claims: str, node_name: str = "") -> Pod:
-    """Return a member of an indexed Job that uses claims."""
-    labels, requests = {INDEX: str(index)}, {"cpu": "100m"}
-    made = member(
-        name, namespace="ns", uid=name, owners=(JOB,), labels=labels, requests=requests, node_name=node_name, priority=1
-    )
-    return using(made, *claims)
+def claiming(name: str, index: int, *claims: str, node_name: str = "") -> Pod:
+    """Return a member of the indexed Job that uses claims."""
+    fields = {"namespace": "ns", "uid": name, "requests": {"cpu": "100m"}, "node_name": node_name, "priority": 1}
+    return using(indexed(name, index, **fields), *claims)
 
 
 def training(devices: int) -> tuple[Rig, RecordingClaimWriter]:
@@ -38,7 +31,7 @@ def training(devices: int) -> tuple[Rig, RecordingClaimWriter]:
         shown = [device(f"d{each}") for each in range(devices if name == "a" else 1)]
         report(made, writer, small_node(name, 8), slice_of(shown, node=name))
         report(made, writer, held(f"of-{number}", "d0", f"train-{number}", pool=name))
-        report(made, writer, indexed(f"train-{number}", number, f"of-{number}", node_name=name))
+        report(made, writer, claiming(f"train-{number}", number, f"of-{number}", node_name=name))
     return made, writer
 
 
@@ -58,7 +51,7 @@ async def test_devices_of_a_lost_member_are_held_for_its_replacement() -> None:
         await idle(made)
         assert made.bound == {"other-0": "a"}
         assert _devices(writer, "c0") == ["d1"]
-        report(made, writer, claim(exactly("r"), name="of-again"), indexed("train-again", 0, "of-again"))
+        report(made, writer, claim(exactly("r"), name="of-again"), claiming("train-again", 0, "of-again"))
         await idle(made)
     assert made.bound == {"other-0": "a", "train-again": "a"}
     assert _devices(writer, "of-again") == ["d0"]

@@ -226,14 +226,19 @@ async def test_victims(cluster: Rig, case: Case) -> None:
 FULL = [running_pod("v0", "a", 1), running_pod("v1", "a")]
 
 
+async def preempt(made: Rig) -> None:
+    """Let a gang of two preempt both pods of the full node ``a``."""
+    made.add(small_node("a"), *FULL)
+    await settle_gang(made, *members(2, priority=10), of=group())
+
+
 # -- reports ----------------------------------------------------------------------------------------------------
 
 
 async def test_reports_of_a_preemption() -> None:
     """The group, its members and the victims get reports; the group's status has the victims before any is deleted."""
     made, writer = deferring_rig()
-    made.add(small_node("a"), *FULL)
-    await settle_gang(made, *members(2, priority=10), of=group())
+    await preempt(made)
     gang, outcome = gang_of(made), present(gang_of(made).outcome)
     assert outcome.message.startswith(
         "preempting: 2 pods would go on 1 node so that all 2 members that must be placed together fit; none of the "
@@ -256,8 +261,7 @@ async def test_reports_of_a_preemption() -> None:
 
 async def test_a_gang_that_becomes_infeasible(cluster: Rig) -> None:
     """A preemption that no longer makes the gang feasible ends, without victims and nominations."""
-    cluster.add(small_node("a"), *FULL)
-    await settle_gang(cluster, *members(2, priority=10), of=group())
+    await preempt(cluster)
     cluster.scheduler.feed.node_deleted(small_node("a"))
     cluster.add(small_node("b", 1))
     await settle(cluster, after=20.0)
@@ -272,8 +276,7 @@ async def test_a_gang_that_becomes_infeasible(cluster: Rig) -> None:
 async def test_the_gang_is_held_back_until_evictions_are_issued() -> None:
     """No event requeues the gang before all evictions are issued; then it is retried."""
     made, writer = deferring_rig()
-    made.add(small_node("a"), *FULL)
-    await settle_gang(made, *members(2, priority=10), of=group())
+    await preempt(made)
     made.add(small_node("b", 1))
     await settle(made, after=20.0)
     assert [deletion.name for deletion in writer.deletions] == ["v0"]
@@ -318,8 +321,7 @@ async def test_the_gang_is_scheduled_while_a_new_member_is_held_back() -> None:
 async def test_an_eviction_that_fails() -> None:
     """After a failed eviction the gang is retried at once, and preempts again."""
     made, writer = deferring_rig()
-    made.add(small_node("a"), *FULL)
-    await settle_gang(made, *members(2, priority=10), of=group())
+    await preempt(made)
     writer.pending_deletions.pop("v0")(ClusterWriteError("no answer"))
     await settle(made)
     assert [deletion.name for deletion in writer.deletions] == ["v0", "v0"]
@@ -327,8 +329,7 @@ async def test_an_eviction_that_fails() -> None:
 
 async def test_no_further_victims_while_victims_terminate(cluster: Rig) -> None:
     """A gang that is retried while its victims terminate keeps its nominations and evicts no other pods."""
-    cluster.add(small_node("a"), *FULL)
-    await settle_gang(cluster, *members(2, priority=10), of=group())
+    await preempt(cluster)
     for each in FULL:
         cluster.scheduler.feed.pod_updated(each, terminating_pod(each, by_preemption=True))
     cluster.add(small_node("b", 1), running_pod("other", "b"))
@@ -428,8 +429,7 @@ async def test_capacity_in_a_domain_that_was_not_tried(cluster: Rig) -> None:
 async def test_a_profile_that_does_not_preempt(make: Callable[[], Rig], reason: str) -> None:
     """No pod is evicted, and a dry run reports the reason."""
     made = with_pod_groups(make())
-    made.add(small_node("a"), *FULL)
-    await settle_gang(made, *members(2, priority=10), of=group())
+    await preempt(made)
     preview = previewed(made)
     assert (evicted(made), preview.plan, preview.reason) == (set(), None, reason)
 

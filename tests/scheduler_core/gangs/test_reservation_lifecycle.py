@@ -211,7 +211,6 @@ async def test_a_reservation_ends(end: Callable[[Traffic], None]) -> None:
 
 
 async def test_a_reservation_ends_when_the_gang_is_scheduled() -> None:
-    """The reservation ends when its gang is scheduled."""
     traffic = await full_traffic()
     await traffic.step(200.0)
     assert traffic.is_scheduled("big")

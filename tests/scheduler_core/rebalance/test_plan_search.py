@@ -355,7 +355,6 @@ def test_no_piece_is_freed_in_exchange_for_another(cluster: Rig) -> None:
 
 
 def test_a_resource_that_no_node_offers(cluster: Rig) -> None:
-    """The reason is that."""
     assert planned(cluster, RebalanceRequest(Defragment("example.com/gpu", 8))).reason == "no node offers the resource"
 
 

@@ -23,8 +23,6 @@ from scheduler_core.gangs.held_room import (
 )
 from scheduler_core.in_tree import default_plugins, in_tree_registry
 from scheduler_core.model.devices import AllocationResult
-from scheduler_core.model.meta import OwnerReference
-from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, GroupSource
 from scheduler_core.queueing.gang_members import RecordedLoss
 from scheduler_core.record_assembly import ReplayLoop, header_of, recorded_scheduler, replay_of
@@ -36,15 +34,12 @@ from tests.simulation.records import ProcessRecord
 from tests.support.builders import pod
 from tests.support.devices import allocated_claim
 from tests.support.gang_preemption import small_node, with_pod_groups
-from tests.support.gangs import add_groups, gang_of, group, member
+from tests.support.gangs import JOB, add_groups, gang_of, group, indexed
 from tests.support.presence import present
 from tests.support.recording_writer import RecordingWriter
 from tests.support.scheduling import Rig
 from tests.support.tables import table
 from tests.support.virtual_clock import VirtualClock
-
-JOB = OwnerReference("Job", "train", "uid-of-job", "batch/v1", controller=True)
-INDEX = "batch.kubernetes.io/job-completion-index"
 
 
 def recorded() -> tuple[Rig, Recorder, ProcessRecord]:
@@ -189,7 +184,7 @@ def test_room_of_lost_members_is_held_again_as_recorded() -> None:
     """The loss that the status had at the start is in the record, and its time ends in the replay, too."""
     made, recorder, record = recorded()
     add_groups(made, group(min_member=2, hold_seconds=60.0))
-    made.add(_indexed("train-1", 1, node_name="a"), _indexed("train-0-again", 0))
+    made.add(indexed("train-1", 1, node_name="a"), indexed("train-0-again", 0))
     loss = RecordedLoss("train-0", "a", "Job/uid-of-job/0", made.clock.wall() + timedelta(seconds=30))
     assert made.scheduler.healing.restore(gang_of(made).key, loss)
     recorder.flush()
@@ -199,7 +194,3 @@ def test_room_of_lost_members_is_held_again_as_recorded() -> None:
     made.clock.advance(31.0)
     assert not len(made.scheduler.reservations.held)
     assert not len(replayed(recorder, record).reservations.held)
-
-
-def _indexed(name: str, index: int, **fields: Any) -> Pod:
-    return member(name, owners=(JOB,), labels={INDEX: str(index)}, requests={"cpu": "2"}, **fields)
