@@ -147,25 +147,20 @@ def test_a_file_has_the_definition(resource: type[CustomResource]) -> None:
     assert yaml.safe_load(text) == definition_of(resource)
 
 
-def test_check_finds_nothing_after_writing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A file that was just written is up to date."""
+@pytest.mark.parametrize("absent", [False, True], ids=["edited", "absent"])
+def test_check_shows_a_difference(absent: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """--check finds nothing in new files; it shows the difference of an edited file, with the remedy, and keeps it."""
     output = ["--output", str(tmp_path / "new")]
     assert main(output) == 0
     assert main([*output, "--check"]) == 0
     assert capsys.readouterr() == ("", "")
-
-
-@pytest.mark.parametrize("absent", [False, True], ids=["edited", "absent"])
-def test_check_shows_a_difference(absent: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """--check shows the difference of an edited file with the remedy and does not change it."""
-    main(["--output", str(tmp_path)])
-    file = tmp_path / "podgroups.yaml"
+    file = tmp_path / "new" / "podgroups.yaml"
     edited = file.read_text(encoding="utf-8").replace("- bpg", "- pgr")
     if absent:
         file.unlink()
     else:
         file.write_text(edited, encoding="utf-8")
-    assert main(["--output", str(tmp_path), "--check"]) == 1
+    assert main([*output, "--check"]) == 1
     shown = capsys.readouterr()
     assert "\n+    - bpg\n" in shown.out
     assert ("\n-    - pgr\n" in shown.out) is not absent

@@ -64,12 +64,6 @@ def error_in(body: bytes) -> str:
     return str(document["error"])
 
 
-async def test_an_explanation_of_a_pod(server: HealthServer) -> None:
-    """The response decodes to the explanation of the pod."""
-    status, body = await request(server, namespace="shop", pod="web")
-    assert (status, read_explanation(body)) == (200, EXPLANATION)
-
-
 @table("api", ("without API", {}), ("with API", {"api": "bayplan.dev"}))
 async def test_an_explanation_of_a_gang(server: HealthServer, api: dict[str, str]) -> None:
     """The response decodes to the explanation of the gang, with or without its API in the request."""
