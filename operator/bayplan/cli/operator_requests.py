@@ -163,6 +163,8 @@ async def _through_cluster(session: aiohttp.ClientSession, request: OperatorRequ
 
 
 def _forwarding_error(pod: str, error: Exception, remedy: str) -> ClusterWriteError:
+    if isinstance(error, UnauthorizedError):
+        return error
     if isinstance(error, ForbiddenError):
         return ForbiddenError(
             f"you may not forward a port to pod {pod}; request the rights to get pods and to create pods/portforward "

@@ -36,7 +36,6 @@ from bayplan.gangs.group_translation import (
     from_scheduler_plugins,
     from_volcano,
 )
-from bayplan.kube.http.api_request import UnauthorizedError
 from bayplan.kube.http.connection import ApiConnection
 from bayplan.kube.served_apis import discovered, served_resources
 from bayplan.kube.timing import Backoff
@@ -172,7 +171,7 @@ def why_refused(api: GroupApi[Any], error: ClusterWriteError) -> str:
 
 def is_refused(error: ClusterWriteError) -> bool:
     """Return whether the account lacks the permission, so that an early retry does not help."""
-    return isinstance(error, ForbiddenError) and not isinstance(error, UnauthorizedError)
+    return isinstance(error, ForbiddenError)
 
 
 LOOKUP_SECONDS = 30.0

@@ -106,8 +106,8 @@ class InvalidRequestError(ForbiddenError):
     """Raised when the API server rejects the content of a request (HTTP 400, 405, 406, 415, 422)."""
 
 
-class UnauthorizedError(ForbiddenError):
-    """Raised when the API server does not accept the credentials (HTTP 401)."""
+class UnauthorizedError(ClusterWriteError):
+    """Raised when the API server does not accept the credentials (HTTP 401); no missing permission is the cause."""
 
 
 class ResourceExpiredError(ClusterWriteError):
@@ -131,6 +131,8 @@ class ApiStatus(msgspec.Struct, frozen=True, gc=False):
 
 
 _STATUS = ObjectJsonDecoder(ApiStatus)
+
+_RENEW = "the API server rejects the credentials of this process: renew its token or kubeconfig"
 
 _BY_STATUS: dict[int, type[ClusterWriteError]] = {
     401: UnauthorizedError,
@@ -159,7 +161,8 @@ def api_error(request: str, status: int, body: bytes) -> ClusterWriteError:
     if found is None:
         found = ServerFailedError if status >= 500 else InvalidRequestError
     message = decode_status(body).message
-    return found(f"{request}: HTTP {status}: {message}" if message else f"{request}: HTTP {status}")
+    text = f"{request}: HTTP {status}: {message}" if message else f"{request}: HTTP {status}"
+    return found(f"{text}; {_RENEW}" if found is UnauthorizedError else text)
 
 
 class Slots:

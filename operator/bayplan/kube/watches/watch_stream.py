@@ -76,14 +76,12 @@ def watch_failure(path: str, error: SchedulerCoreError) -> str:
 
 def needs_user_action(error: SchedulerCoreError) -> bool:
     """Return whether retries fail until a user changes the cluster."""
-    return bool(_advice("", error))
+    return isinstance(error, UnauthorizedError) or bool(_advice("", error))
 
 
 def _advice(path: str, error: SchedulerCoreError) -> str:
     if isinstance(error, InvalidRequestError):
         return ""
-    if isinstance(error, UnauthorizedError):
-        return "the API server rejects the credentials of this process: renew its token or kubeconfig"
     *_, group, version, resource = ("", *path.split("/")) if path else ("", "", "")
     if isinstance(error, ForbiddenError):
         return (
