@@ -20,6 +20,7 @@ from yarl import URL
 
 from bayplan.cli.operator_location import OperatorChoice, connected_to_leader
 from bayplan.kube.credentials import SERVICE_ACCOUNT, open_connection
+from bayplan.kube.http.api_request import UnauthorizedError
 from bayplan.kube.http.connection import ConnectionOptions
 from bayplan.kube.http.port_forward import PortForward
 from bayplan.kube.leader_election import LeaderEndpoint, LeaderState, endpoint_problem, is_loopback

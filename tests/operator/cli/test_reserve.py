@@ -18,6 +18,7 @@ from tests.support.manifests import write_kubeconfig
 from tests.support.tables import table
 
 LIST = "/apis/bayplan.dev/v1alpha1/nodereservations"
+RENEW = "the API server rejects the credentials of this process: renew its token or kubeconfig"
 IN_DEFAULT = "/apis/bayplan.dev/v1alpha1/namespaces/default/nodereservations"
 TRAIN = ["train", "--cpu", "2", "--owner", "app=train"]
 
@@ -122,6 +123,7 @@ async def send(api: FakeApi, directory: Path, *options: str) -> Result:
     ("namespace", 404, 'namespaces "default" not found', 'there is no namespace "default"; correct -n, or create it'),
     ("not served", 404, "the server could not find the resource", "apply crds/nodereservations.yaml, or upgrade"),
     ("forbidden", 403, "User may not create", "does not accept NodeReservation"),
+    ("expired token", 401, "Unauthorized", f"HTTP 401: Unauthorized; {RENEW}"),
     ("webhook", 422, 'admission webhook "validate.bayplan.dev" denied the request', "denied the request"),
 )
 async def test_rejected(api: FakeApi, tmp_path: Path, status: int, message: str, expected: str) -> None:
@@ -199,6 +201,7 @@ async def test_an_empty_list_of_a_namespace(api: FakeApi, tmp_path: Path) -> Non
     "status, expected",
     ("not served", 404, "the API server does not serve nodereservations; apply crds/nodereservations.yaml"),
     ("forbidden", 403, "you may not list nodereservations in all namespaces; name one with -n"),
+    ("expired token", 401, f"GET {LIST}: HTTP 401: m; {RENEW}"),
 )
 async def test_the_list_is_not_readable(api: FakeApi, tmp_path: Path, status: int, expected: str) -> None:
     """The error names the remedy."""

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from bayplan.kube.http.api_request import UnauthorizedError
 from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
 from bayplan.kube.served_apis import NOT_SERVED, REQUIRED
 from bayplan.kube.timing import SystemClock
@@ -136,6 +137,13 @@ async def test_forbidden_nodes_are_an_error(api: FakeApi, connection: ApiConnect
     """If nodes cannot be listed, the error is raised."""
     api.on("GET", "/api/v1/nodes", error_response(403, "no"))
     with pytest.raises(ForbiddenError):
+        await take_snapshot(connection, SchedulerOptions())
+
+
+async def test_an_expired_token_is_an_error(api: FakeApi, connection: ApiConnection) -> None:
+    """Rejected credentials are no missing permission: decisions without the kind would be wrong."""
+    api.on("GET", "/api/v1/services", error_response(401, "Unauthorized"))
+    with pytest.raises(UnauthorizedError, match="renew its token or kubeconfig"):
         await take_snapshot(connection, SchedulerOptions())
 
 
