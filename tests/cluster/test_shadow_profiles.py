@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import json
-import re
-import uuid
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import Any
 
 import pytest
 from bayplan.cli import bayplan
 from click.testing import CliRunner, Result
 
-from hack.controlplane.api_client import ApiClient, status_of
-from hack.controlplane.launcher import ControlPlane, ControlPlaneError
-from tests.scenarios.scenario import node_manifest, pod_manifest
+from hack.controlplane.api_client import MERGE_PATCH, ApiClient, ApiRefusalError, condition_of, status_of
+from hack.controlplane.launcher import ControlPlane
 from tests.support.dashboard import assert_has_series
 from tests.support.live_servers import operator_in_new_namespace
+from tests.support.live_world import LiveWorld
 from tests.support.manifests import Manifest
 from tests.support.operator_process import OperatorProcess
 from tests.support.tables import table
 
 pytestmark = pytest.mark.cluster
-SECONDS = "--timeout=60s"
+PROFILES = "/apis/bayplan.dev/v1alpha1/schedulerprofiles"
 PODS = 12
 
 
@@ -35,26 +32,48 @@ def operator(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFacto
         yield process
 
 
+class Profiles(LiveWorld):
+    """A live profile that spreads, with two nodes for its pods, and a shadow."""
+
+    @property
+    def shadow(self) -> str:
+        return f"{self.token}-next"
+
+    def compare(self, spec: Manifest) -> Manifest:
+        """Create the shadow, and pods one after the other, so that each affects the decision on the next.
+
+        Returns:
+            The status of the shadow when it has decided all pods.
+        """
+        self.cluster_object("SchedulerProfile", "next", "bayplan.dev/v1alpha1", spec=spec)
+        self.until(
+            lambda: condition_of(self.stored(self.shadow), "Comparing").get("status") == "True", "it is comparing"
+        )
+        for number in range(PODS):
+            self.pod(f"p-{number}")
+            self.until_scheduled(f"p-{number}")
+        found: Manifest = {}
+
+        def is_decided() -> bool:
+            nonlocal found
+            found = status_of(self.stored(self.shadow)).get("shadow", {})
+            return bool(found.get("decided") == PODS)
+
+        self.until(is_decided, "the shadow has decided all pods")
+        return found
+
+    def stored(self, name: str) -> Manifest:
+        return self.api.get(f"{PROFILES}/{name}")
+
+
 @pytest.fixture
-def live(control_plane: ControlPlane, operator: OperatorProcess) -> Iterator[str]:
-    """Create a live profile that spreads, with two nodes for its pods."""
-    name = f"live-{uuid.uuid4().hex[:6]}"
-    apply(control_plane, name, {})
-    with ApiClient(control_plane) as api:
+def world(control_plane: ControlPlane, operator: OperatorProcess, namespace: str) -> Iterator[Profiles]:
+    """Create the live profile and the nodes."""
+    with Profiles.opened(control_plane, operator, namespace) as world:
+        world.profile({})
         for node in ("a", "b"):
-            api.create(node_manifest(f"{name}-{node}", {"labels": {"for": name}}))
-    control_plane.kubectl("wait", f"sp/{name}", "--for=condition=Ready", SECONDS)
-    yield name
-    control_plane.kubectl("delete", "pods", f"--selector=for={name}", "--grace-period=0", "--force")
-    control_plane.kubectl("delete", "nodes", f"--selector=for={name}")
-    for each in (name, f"{name}-next"):
-        with suppress(ControlPlaneError):
-            control_plane.kubectl("delete", "sp", each)
-
-
-def apply(plane: ControlPlane, name: str, spec: Manifest) -> None:
-    body = {"apiVersion": "bayplan.dev/v1alpha1", "kind": "SchedulerProfile", "metadata": {"name": name}, "spec": spec}
-    plane.kubectl("apply", "-f", "-", input=json.dumps(body))
+            world.node(node)
+        yield world
 
 
 def packing(live: str, **fields: Any) -> Manifest:
@@ -68,35 +87,16 @@ def packing(live: str, **fields: Any) -> Manifest:
     }
 
 
-def run_pods(plane: ControlPlane, live: str) -> None:
-    """Create pods one after the other, so that each affects the decision on the next, and wait until they are bound."""
-    with ApiClient(plane) as api:
-        for number in range(PODS):
-            name = f"{live}-{number}"
-            spec = {"schedulerName": live, "nodeSelector": {"for": live}}
-            api.create(pod_manifest(name, "default", {"cpu": "100m", "labels": {"for": live}, "spec": spec}))
-            plane.kubectl("wait", f"pod/{name}", "--for=condition=PodScheduled", SECONDS)
-
-
 def command(plane: ControlPlane, *args: str, code: int = 0) -> Result:
     result = CliRunner().invoke(bayplan, [*args, f"--kubeconfig={plane.kubeconfig}"])
     assert result.exit_code == code, result.output
     return result
 
 
-def profile(plane: ControlPlane, name: str) -> Manifest:
-    found: Manifest = json.loads(plane.kubectl("get", "sp", name, "--output=json"))
-    return found
-
-
-def test_from_shadow_to_promotion_and_back(control_plane: ControlPlane, operator: OperatorProcess, live: str) -> None:
+def test_from_shadow_to_promotion_and_back(control_plane: ControlPlane, world: Profiles) -> None:
     """The shadow reports its differing decisions; a promotion makes its spec live, and a rollback reverts it."""
-    shadow = f"{live}-next"
-    apply(control_plane, shadow, packing(live, shadowBudgetPercent=100))
-    control_plane.kubectl("wait", f"sp/{shadow}", "--for=condition=Comparing", SECONDS)
-    run_pods(control_plane, live)
-    control_plane.kubectl("wait", f"sp/{shadow}", f"--for=jsonpath={{.status.shadow.decided}}={PODS}", SECONDS)
-    found = status_of(profile(control_plane, shadow))["shadow"]
+    live, shadow, operator = world.token, world.shadow, world.operator
+    found = world.compare(packing(live, shadowBudgetPercent=100))
     assert found["compared"] + sum(each["count"] for each in found.get("notCompared", ())) == PODS
     assert found["differed"] == found["otherNode"] > 0
     assert found["agreed"] + found["differed"] == found["compared"]
@@ -123,14 +123,14 @@ def test_from_shadow_to_promotion_and_back(control_plane: ControlPlane, operator
     assert counted == found["otherNode"]
     assert_has_series(operator.get("/metrics")[1], "bayplan_shadow_")
 
-    before = profile(control_plane, live)
+    before = world.stored(live)
     dry = command(control_plane, "promote", shadow, "--dry-run").stdout
     assert "+      type: MostAllocated" in dry or "+        type: MostAllocated" in dry
     assert f"{found['differed']} differ" in dry
-    assert profile(control_plane, live)["spec"] == before["spec"]
+    assert world.stored(live)["spec"] == before["spec"]
     promoted = command(control_plane, "promote", shadow).stdout
     assert "Ready: Revision" in promoted
-    after = profile(control_plane, live)
+    after = world.stored(live)
     assert after["spec"] == {name: value for name, value in packing(live).items() if name != "shadowOf"}
     assert after["metadata"]["annotations"]["kubernetes.io/change-cause"] == f"promote {shadow}"
     again = command(control_plane, "promote", shadow, code=1).output
@@ -139,41 +139,35 @@ def test_from_shadow_to_promotion_and_back(control_plane: ControlPlane, operator
     assert [(each["revision"], each["live"]) for each in history] == [(2, True), (1, False)]
     assert history[0]["manager"] == "bayplan-promote"
     command(control_plane, "rollback", live)
-    assert profile(control_plane, live)["spec"] == before["spec"]
+    assert world.stored(live)["spec"] == before["spec"]
 
 
-def test_a_shadow_with_the_same_spec_agrees(control_plane: ControlPlane, operator: OperatorProcess, live: str) -> None:
+def test_a_shadow_with_the_same_spec_agrees(world: Profiles) -> None:
     """A shadow with an equal spec never differs; only the time budget and state changes prevent a comparison."""
-    shadow = f"{live}-next"
-    apply(control_plane, shadow, {"shadowOf": live, "shadowBudgetPercent": 100})
-    control_plane.kubectl("wait", f"sp/{shadow}", "--for=condition=Comparing", SECONDS)
-    run_pods(control_plane, live)
-    control_plane.kubectl("wait", f"sp/{shadow}", f"--for=jsonpath={{.status.shadow.decided}}={PODS}", SECONDS)
-    found = status_of(profile(control_plane, shadow))["shadow"]
+    found = world.compare({"shadowOf": world.token, "shadowBudgetPercent": 100})
     assert found["differed"] == 0
     assert found["agreed"] == found["compared"] >= PODS - 2
     assert {each["reason"] for each in found.get("notCompared", ())} <= {"Budget", "StateChanged"}
 
 
+@pytest.mark.usefixtures("operator")
 @table(
     "spec, message",
     ("a name of its own", {"shadowOf": "x", "schedulerName": "y"}, "spec.schedulerName: Invalid value"),
     ("not a shadow", {"samplePercent": 10}, "only a shadow has it; set shadowOf, or remove it"),
     ("more than all", {"shadowOf": "x", "samplePercent": 101}, "less than or equal to 100"),
 )
-def test_rules_of_the_api_server(
-    control_plane: ControlPlane, operator: OperatorProcess, spec: Manifest, message: str
-) -> None:
+def test_rules_of_the_api_server(control_plane: ControlPlane, spec: Manifest, message: str) -> None:
     """The rules of the CRD name the field and the remedy."""
-    with pytest.raises(ControlPlaneError, match=re.escape(message)):
-        apply(control_plane, f"bad-{uuid.uuid4().hex[:6]}", spec)
+    body = {"apiVersion": "bayplan.dev/v1alpha1", "kind": "SchedulerProfile", "metadata": {"name": "bad"}}
+    with ApiClient(control_plane) as api:
+        status, text = api.would_create(body | {"spec": spec})
+    assert (status, message in text) == (422, True), text
 
 
-def test_a_live_profile_cannot_become_a_shadow(
-    control_plane: ControlPlane, operator: OperatorProcess, live: str
-) -> None:
+def test_a_live_profile_cannot_become_a_shadow(control_plane: ControlPlane, world: Profiles) -> None:
     """A live profile cannot get spec.shadowOf, and only a shadow can be promoted."""
-    with pytest.raises(ControlPlaneError, match="cannot be added or removed"):
-        apply(control_plane, live, {"shadowOf": "other"})
-    refused = command(control_plane, "promote", live, code=1).output
+    with pytest.raises(ApiRefusalError, match="cannot be added or removed"):
+        world.api.request("PATCH", f"{PROFILES}/{world.token}", {"spec": {"shadowOf": "other"}}, MERGE_PATCH)
+    refused = command(control_plane, "promote", world.token, code=1).output
     assert "is no shadow: it has no spec.shadowOf; nothing was changed" in refused
