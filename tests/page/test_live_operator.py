@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,14 +19,14 @@ from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.schedulers import install_crds
 from tests.page.documents import HOSTILE, SHOWN
 from tests.page.test_accessibility import violations
+from tests.scenarios.scenario import node_manifest
 from tests.support.namespaces import new_namespace
 from tests.support.operator_process import OperatorProcess
+from tests.support.service_accounts import create_account, path_rule, resource_rule, token_of
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 PROFILE = "paged"
 ELSEWHERE = "page.test"
-GRANT_SECONDS = 120.0
-POLL_SECONDS = 0.05
 LEASE = {"leaseDuration": 8, "renewDeadline": 6, "retryPeriod": 0.5, "leaderElect": True, "resourceName": "page"}
 
 
@@ -35,14 +34,12 @@ LEASE = {"leaseDuration": 8, "renewDeadline": 6, "retryPeriod": 0.5, "leaderElec
 def plane() -> Iterator[ControlPlane]:
     """Start a separate control plane, since the page counts all objects, with a profile and four nodes in two zones."""
     profile = {"apiVersion": "bayplan.dev/v1alpha1", "kind": "SchedulerProfile", "metadata": {"name": PROFILE}}
-    amounts = {"cpu": "4", "memory": "16Gi", "pods": "20"}
     with ControlPlane() as plane, ApiClient(plane) as api:
         install_crds(plane)
         api.create({**profile, "spec": {}})
         for index in range(4):
             labels = {"topology.kubernetes.io/zone": f"zone-{index % 2}"}
-            status = {"allocatable": amounts, "capacity": amounts}
-            api.create({"kind": "Node", "metadata": {"name": f"page-{index}", "labels": labels}, "status": status})
+            api.create(node_manifest(f"page-{index}", {"memory": "16Gi", "pods": "20", "labels": labels}))
         yield plane
 
 
@@ -146,9 +143,9 @@ def test_a_leader_change(browser: Browser, plane: ControlPlane, tmp_path: Path) 
 def test_login(browser: Browser, plane: ControlPlane, api: ApiClient, namespace: str, tmp_path: Path) -> None:
     """From another host the page needs a token of a user who may list pods and nodes."""
     browser.accept_status(401, 403)
-    for account in ("reader", "other"):
-        plane.kubectl("create", "serviceaccount", account, f"--namespace={namespace}")
-    grant(plane, api, namespace, "reader")
+    lists = (resource_rule("list", "pods"), resource_rule("list", "nodes"))
+    create_account(api, namespace, "reader", path_rule("/page/data"), *lists)
+    create_account(api, namespace, "other")
     flags = ["--serve-page", "--secure-serving", "--authorize-requests"]
     with OperatorProcess(plane.kubeconfig, tmp_path / "operator.log", flags, secure=True) as operator:
         operator.start()
@@ -156,10 +153,7 @@ def test_login(browser: Browser, plane: ControlPlane, api: ApiClient, namespace:
         browser.shows(".login", "Log in")
         browser.find("#token").send_keys("wrong", Keys.ENTER)
         browser.shows(".login", "This token is not accepted.")
-        other, reader = (
-            plane.kubectl("create", "token", account, f"--namespace={namespace}").strip()
-            for account in ("other", "reader")
-        )
+        other, reader = (token_of(api, namespace, account) for account in ("other", "reader"))
         paste(browser, other)
         browser.shows(".banner", "Access denied")
         browser.shows(".banner", f"system:serviceaccount:{namespace}:other")
@@ -175,29 +169,6 @@ def paste(browser: Browser, token: str) -> None:
     field.click()
     browser.command("Input.insertText", text=token)
     field.send_keys(Keys.ENTER)
-
-
-def grant(plane: ControlPlane, api: ApiClient, namespace: str, account: str) -> None:
-    """Grant a service account the rights for the page, and wait until the API server applies them."""
-    role, user = f"{namespace}-{account}", f"system:serviceaccount:{namespace}:{account}"
-    rules = [
-        {"nonResourceURLs": ["/page/data"], "verbs": ["get"]},
-        {"apiGroups": [""], "resources": ["pods", "nodes"], "verbs": ["list"]},
-    ]
-    kind = {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRole",
-        "metadata": {"name": role},
-        "rules": rules,
-    }
-    plane.kubectl("create", "--filename=-", input=json.dumps(kind))
-    plane.kubectl(
-        "create", "clusterrolebinding", role, f"--clusterrole={role}", f"--serviceaccount={namespace}:{account}"
-    )
-    deadline = time.monotonic() + GRANT_SECONDS
-    while not api.is_allowed(user, nonResourceAttributes={"verb": "get", "path": "/page/data"}):
-        assert time.monotonic() < deadline
-        time.sleep(POLL_SECONDS)
 
 
 def test_hostile_messages(browser: Browser, operator: OperatorProcess, api: ApiClient, namespace: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from bayplan.cli import bayplan
 from click.testing import CliRunner
 
+from hack.controlplane.api_client import ApiClient
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.schedulers import install_crds
 from tests.support.manifests import Manifest
@@ -58,10 +59,10 @@ class ExplainCommand:
 @contextmanager
 def explained(objects: Iterable[Manifest], log: Path) -> Iterator[ExplainCommand]:
     """Run a separate control plane with these objects, and an operator."""
-    with ControlPlane() as plane:
+    with ControlPlane() as plane, ApiClient(plane) as api:
         install_crds(plane)
         for manifest in objects:
-            plane.kubectl("create", "-f", "-", input=json.dumps(manifest))
+            api.create(manifest)
         with OperatorProcess(plane.kubeconfig, log) as operator:
             operator.start()
             yield ExplainCommand(plane, operator)
