@@ -16,7 +16,6 @@ from tests.support.scheduling import Rig, rig
 from tests.support.tables import table
 
 POD = pod("web", requests={"cpu": "1"})
-UID = POD.metadata.uid
 PROFILE = "default-scheduler"
 
 
@@ -64,26 +63,6 @@ async def test_a_rejected_bind_is_not_repeated() -> None:
     made.queue.flush()
     assert made.queue.pop() is None
     assert len(made.writer.attempted) == 1
-
-
-async def test_a_later_watch_event_changes_nothing() -> None:
-    """The pod counts once after the rejected bind and the watch event."""
-    made, binding, other = start_binding(Journal())
-    made.writer.fail_binds([BoundElsewhereError("bound already", other)])
-    await binding
-    made.scheduler.feed.pod_updated(POD, bound_pod(other))
-    assert_released(made, other)
-    made.scheduler.feed.pod_deleted(bound_pod(other))
-    assert pod_counts(made) == {"n0": 0, "n1": 0}
-
-
-async def test_a_pod_bound_elsewhere_before_its_bind_is_not_bound() -> None:
-    """After a watch event of another scheduler's bind, no bind request is sent."""
-    made, binding, other = start_binding(Journal())
-    made.scheduler.feed.pod_updated(POD, bound_pod(other))
-    assert not await binding
-    assert made.writer.attempted == []
-    assert_released(made, other)
 
 
 async def test_a_watch_event_before_the_bind_response_is_processed() -> None:

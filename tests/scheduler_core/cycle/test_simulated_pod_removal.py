@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import ClassVar
 
 import numpy as np
@@ -19,7 +18,7 @@ from scheduler_core.framework.extension_points import (
 from scheduler_core.framework.object_reads import NodeView
 from scheduler_core.framework.status import SKIP, SUCCESS, Status, error, unschedulable
 from scheduler_core.snapshot.node_columns import NodeColumns
-from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
+from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import node, pod
 from tests.support.preemption import PreemptionWorld
 from tests.support.presence import present
@@ -35,31 +34,6 @@ def world() -> tuple[PreemptionWorld, CycleState, PodInfo]:
     made = PreemptionWorld([node("a"), node("b", allocatable={"cpu": "0", "pods": "9"})], PODS)
     failed = present(made.failed_attempt(WANTED))
     return made, failed[0].state, failed[0].info
-
-
-def test_filters_count_remaining_pods_only() -> None:
-    """A removed pod frees resources, until it is restored."""
-    made, state, info = world()
-    first, _ = made.columns.pods[0].values()
-    with made.handle.dry_run(state, info) as dry_run:
-        assert dry_run.run_filters(ROW)[0] != 0
-        dry_run.remove(first)
-        assert (dry_run.run_filters(ROW)[0], first.row) == (0, NO_ROW)
-        dry_run.restore(first)
-        assert dry_run.run_filters(ROW)[0] != 0
-
-
-def test_removed_pods_are_restored_at_the_end() -> None:
-    """Removed pods, their order and the amounts are restored, also if the block raises."""
-    made, state, info = world()
-    first, second = made.columns.pods[0].values()
-    with suppress(RuntimeError), made.handle.dry_run(state, info) as dry_run:
-        dry_run.remove(first)
-        dry_run.remove(second)
-        dry_run.restore(first)
-        raise RuntimeError
-    assert list(made.columns.pods[0].values()) == [first, second]
-    assert (first.row, second.row, int(made.columns.pod_count[0])) == (0, 0, 2)
 
 
 def test_a_host_port_is_free_when_one_of_its_pods_is_removed() -> None:

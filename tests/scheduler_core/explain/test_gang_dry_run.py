@@ -111,16 +111,6 @@ def test_unblocking_events_are_limited_to_the_domain(cluster: Rig) -> None:
     assert any(what.endswith(", in zone=c") for what in events)
 
 
-def test_a_preferred_domain_that_is_infeasible(cluster: Rig) -> None:
-    """A gang with a preferred topology fits over several domains, and the result has the feasible members of each."""
-    cluster.add(small_node("a", 2, zone="a"), small_node("b", 1, zone="b"))
-    add_gang(cluster, *members(3), of=group(min_member=3, topology=PREFERRED_ZONE))
-    found = dry_run(cluster)
-    assert found.placement is not None
-    assert found.domain == ""
-    assert feasible_members(found.places) == {"zone=a": 2}
-
-
 def test_min_resources_that_are_not_free(cluster: Rig) -> None:
     """A group whose minResources are not free is rejected before any domain is evaluated."""
     cluster.add(small_node("a", 2))

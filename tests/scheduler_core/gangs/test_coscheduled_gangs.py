@@ -180,17 +180,6 @@ async def test_a_member_that_is_being_deleted_does_not_count() -> None:
     ]
 
 
-async def test_a_later_member_is_scheduled_alone() -> None:
-    """A member beyond the quorum of a running gang does not wait for other members."""
-    made = _rig()
-    made.add(node("n", allocatable={"cpu": 4, "pods": 10}))
-    _group(made, "train", 2)
-    made.add(*(_member("train", index, node_name="n") for index in range(2)))
-    made.add(_member("train", 2))
-    await _run(made)
-    assert made.bound == {"train-2": "n"}
-
-
 def test_members_that_plugins_get_for_a_group() -> None:
     """Plugins get the members by state; pods of other namespaces and APIs belong to other groups."""
     made = _rig()

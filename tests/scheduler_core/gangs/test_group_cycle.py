@@ -6,7 +6,6 @@ from datetime import timedelta
 
 import pytest
 
-from scheduler_core.errors import ClusterWriteError
 from scheduler_core.model.devices import DeviceClass
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
@@ -198,20 +197,6 @@ async def test_an_overcommitted_node_does_not_reduce_free_resources(cluster: Rig
 
 
 # -- binding together --------------------------------------------------------------------------------------------
-
-
-async def test_a_bind_that_fails_after_the_barrier(cluster: Rig) -> None:
-    """After a failed bind the other members stay bound, and the failed one is retried with its gang."""
-    cluster.add(node("a"))
-    cluster.scheduler.group_feed.group_changed(group(min_member=3))
-    cluster.add(*members(3))
-    cluster.writer.fail_binds([ClusterWriteError("refused")])
-    async with cluster.running():
-        await cluster.until(lambda: len(cluster.bound) == 2 and not cluster.scheduler.binding_count)
-        gang = gang_of(cluster)
-        assert (gang.needed, len(gang.waiting)) == (1, 1)
-        cluster.clock.advance(20.0)
-        await cluster.until(lambda: len(cluster.bound) == 3)
 
 
 async def test_members_of_several_schedulers(cluster: Rig) -> None:

@@ -139,14 +139,6 @@ async def test_the_replacement_returns_although_others_are_first_in_the_queue() 
     assert {made.bound[f"other-{number}"] for number in range(3)} == {"empty"}
 
 
-async def test_a_pod_of_higher_priority_uses_the_room() -> None:
-    """A hold does not block more important pods."""
-    made = training()
-    delete(made)
-    await settle(made, pod("urgent", requests={"cpu": "2"}, priority=1))
-    assert made.bound == {"urgent": "a"}
-
-
 async def test_a_lower_priority_of_the_group_activates_the_pods_that_its_room_blocked() -> None:
     """The change of the PodGroup itself requeues members only."""
     made = training(priority=10)
@@ -486,14 +478,6 @@ def test_room_ends_although_its_report_fails() -> None:
     made.clock.advance(HOLD_SECONDS)
     made.clock.advance(5.0)
     assert len(made.scheduler.reservations.held) == 0
-
-
-async def test_no_priority_is_stored_for_a_gang_without_lost_members() -> None:
-    """All holds have ended, because no member has a node."""
-    made = training(priority=5)
-    delete(made, 0, 1, 2)
-    assert not gang_of(made).lost_members
-    assert not made.scheduler.healing._groups
 
 
 # -- after a restart --------------------------------------------------------------------------------------------------

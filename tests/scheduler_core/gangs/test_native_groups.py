@@ -53,23 +53,6 @@ def changed(made: Pod, **fields: Any) -> Pod:
     return msgspec.structs.replace(made, spec=msgspec.structs.replace(made.spec, **fields))
 
 
-async def delete_victims(cluster: Rig, *running: Pod) -> None:
-    for each in running:
-        if each.metadata.name in evicted(cluster):
-            cluster.scheduler.feed.pod_deleted(each)
-    await settle(cluster, after=30.0)
-
-
-async def test_a_member_beyond_the_quorum_preempts(cluster: Rig) -> None:
-    """Pods are evicted for all members at once, and no more than they need."""
-    running = [running_pod(f"v{number}", "a") for number in range(4)]
-    cluster.add(small_node("a", 4), *running)
-    await settle_gang(cluster, *pods(3), of=native())
-    assert len(evicted(cluster)) == 3
-    await delete_victims(cluster, *running)
-    assert set(cluster.bound) == {"p0", "p1", "p2"}
-
-
 @table("cpu_milli, victims", ("free-after-the-preemption", 2000, 2), ("not-free-after-the-preemption", 2001, 0))
 async def test_min_resources(cluster: Rig, cpu_milli: int, victims: int) -> None:
     """The reference has no minResources; a group that has them evicts no pod unless they are free afterwards."""
@@ -336,5 +319,6 @@ async def test_domains_are_compared_by_the_members_that_fit(cluster: Rig, is_tak
     )
     if is_taken:
         assert evicted(cluster) == {"vb"}
-        await delete_victims(cluster, pod("vb", node_name="b", requests={"cpu": "5"}))
+        cluster.scheduler.feed.pod_deleted(running_pod("vb", "b", cpus=5))
+        await settle(cluster, after=30.0)
     assert cluster.bound == dict.fromkeys((f"p{number}" for number in range(4)), "b")

@@ -210,14 +210,6 @@ async def test_a_reservation_ends(end: Callable[[Traffic], None]) -> None:
     assert traffic.gang_named("big").reservation == ""
 
 
-async def test_a_reservation_ends_when_the_gang_is_scheduled() -> None:
-    traffic = await full_traffic()
-    await traffic.step(200.0)
-    assert traffic.is_scheduled("big")
-    assert not traffic.rig.scheduler.reservations.by_gang
-    assert traffic.gang_named("big").reservation == ""
-
-
 @table("seconds, expected", ("last blocking pods", 200.0, "active"), ("one of several blocking pods", 100.0, "backoff"))
 async def test_a_blocking_pod_is_deleted(seconds: float, expected: str) -> None:
     """The gang is activated as soon as it has enough capacity, whatever its backoff."""

@@ -23,8 +23,6 @@ from tests.support.virtual_clock import VirtualClock
 START = datetime(2026, 1, 1, tzinfo=UTC)
 INDEX = "batch.kubernetes.io/job-completion-index"
 BARE, JOB, OTHER = "", "Job batch/v1", "PyTorchJob kubeflow.org/v1"
-Member = tuple[str, str]
-"""Name of a member, and its state: waiting, running, succeeded, failed or gone."""
 
 
 def a_pod(name: str, state: str, owner: str = BARE, age: int = 0) -> Pod:
