@@ -383,9 +383,7 @@ class RequestAuthorization:
         if not token or not token.isascii():
             return Denial(HTTPStatus.UNAUTHORIZED, "Unauthorized: send a bearer token of the cluster")
         try:
-            # The token itself is not stored.
-            digest = hashlib.sha256(token.encode()).digest()
-            user = await self._users.get((digest, audience), origin, lambda: self._reviews.user_of(token, audience))
+            user = await self._user_of(token, audience, origin)
             if user is None:
                 wanted = f" for audience {audience}" if audience else ""
                 return Denial(HTTPStatus.UNAUTHORIZED, f"Unauthorized: the token is not valid{wanted}")
@@ -400,6 +398,16 @@ class RequestAuthorization:
             text = f"the API server cannot authorize the request: {error}; retry"
             return Denial(HTTPStatus.SERVICE_UNAVAILABLE, text)
         return None
+
+    async def username(self, token: str, origin: str = "") -> str:
+        """Return the name of the user of a token that :meth:`denial` has accepted."""
+        user = await self._user_of(token, "", origin)
+        return "" if user is None else user.username
+
+    async def _user_of(self, token: str, audience: str, origin: str) -> User | None:
+        # The token itself is not stored.
+        digest = hashlib.sha256(token.encode()).digest()
+        return await self._users.get((digest, audience), origin, lambda: self._reviews.user_of(token, audience))
 
     async def _review(self, user: User, permission: Permission) -> Access:
         verb, path, resource, namespace = permission.verb, permission.path, permission.resource, permission.namespace
@@ -462,6 +470,15 @@ class HandlerAccess:
         found = await self._authorization.denial(proxied_token(request), permissions, origin=request.remote or "")
         remedies = {HTTPStatus.UNAUTHORIZED: "; kubectl create token creates one", HTTPStatus.FORBIDDEN: self.remedy}
         return None if found is None else Denial(found.code, found.message + remedies.get(found.code, ""))
+
+    async def username(self, request: web.Request) -> str:
+        """Return the user of a request that is accepted; "" for a trusted one."""
+        if self._authorization is None or self.is_trusted(request):
+            return ""
+        try:
+            return await self._authorization.username(proxied_token(request), request.remote or "")
+        except ClusterWriteError:
+            return ""
 
 
 class _StatusBody(msgspec.Struct, frozen=True, rename="camel"):

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -48,6 +49,8 @@ _STEPS_AT_ONCE = 1_000
 """Enough for a pod of 5,000 nodes that preempts: about 10 ms."""
 _STEPS_IN_COPY = 500_000
 MOST_READING = 64
+MOST_READING_OF_USER = 16
+"""Maximum number of bodies that are received from one user: no permission is needed until a body has arrived."""
 _MOST_WAITING = 8
 _MOST_SEARCHING = 4
 """Maximum number of requests that wait for a copy of the process: a search takes seconds, and other requests do not."""
@@ -108,7 +111,7 @@ class FitEndpoint:
         self._sources = sources
         self._access = access or FitAccess()
         self._budget = TimeBudget(_SHARE, monotonic)
-        self._reading = 0
+        self._reading = Counter[str]()
         self._waiting = 0
         self._searching = 0
         self._is_turn_taken = False
@@ -124,7 +127,7 @@ class FitEndpoint:
         self._sources.scheduler.expect_clients()
         if request.content_type != "application/json":
             return refusal(415, "Content-Type: must be application/json")
-        body = await self._body(request)
+        body = await self._body(request, await self._access.username(request))
         if isinstance(body, web.Response):
             return body
         sender = Sender(caller, monotonic())
@@ -139,11 +142,14 @@ class FitEndpoint:
         response = await self._in_place(partial(self._answered, given, body, namespaces, sender))
         return response if isinstance(response, web.Response) else await _shown_to(caller, response)
 
-    async def _body(self, request: web.Request) -> bytes | web.Response:
-        """Return the body, or the response to a request without one that can be read."""
-        if self._reading >= MOST_READING:
+    async def _body(self, request: web.Request, user: str) -> bytes | web.Response:
+        """Return the body, or the response to a request without one that can be read; "" is a local user."""
+        if self._reading.total() >= MOST_READING:
             return _retry(429, f"the bodies of {MOST_READING} requests are being received; retry")
-        self._reading += 1
+        if user and self._reading[user] >= MOST_READING_OF_USER:
+            text = f'the bodies of {MOST_READING_OF_USER} requests of user "{user}" are being received; retry'
+            return _retry(429, text)
+        self._reading[user] += 1
         # Ends the read, without a task of its own for each request as a timeout of asyncio.
         late = asyncio.get_running_loop().call_later(BODY_SECONDS, request.content.set_exception, TimeoutError())
         try:
@@ -155,7 +161,9 @@ class FitEndpoint:
             return response
         finally:
             late.cancel()
-            self._reading -= 1
+            self._reading[user] -= 1
+            if not self._reading[user]:
+                del self._reading[user]
         if len(body) > MAX_BODY:
             return refusal(413, f"the request must have at most {MAX_BODY // 1024} KiB")
         return body

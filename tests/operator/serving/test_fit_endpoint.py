@@ -13,7 +13,7 @@ from bayplan.fit.building import read_fit
 from bayplan.fit.claim_templates import MAX_TEMPLATES, NamesByNamespace
 from bayplan.kube.readiness import Readiness
 from bayplan.process.copies import BackgroundDocuments, ForkedSearches
-from bayplan.serving import FIT_PATH
+from bayplan.serving import FIT_PATH, fit_endpoint
 from bayplan.serving.authorization import TOKEN_HEADER, Access, User
 from bayplan.serving.fit_endpoint import MAX_BODY, MAX_NAMESPACES, MOST_AT_ONCE, FitAccess, FitEndpoint, FitSources
 from bayplan.serving.http_server import HealthServer
@@ -293,6 +293,27 @@ async def test_an_unauthenticated_body_is_not_read(authorized: HealthServer, rev
     """A body of a caller without a valid token has no effect on the response, and reviews no permission."""
     code, _ = await post(authorized, b"{", {**JSON, "Authorization": "Bearer unknown"})
     assert (code, reviewer.calls) == (401, 1)
+
+
+async def test_bodies_of_one_user_leave_room_for_others(
+    authorized: HealthServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A user whose bodies do not arrive takes a part of the places, with or without permissions."""
+    monkeypatch.setattr(fit_endpoint, "MOST_READING_OF_USER", 2)
+    head = f"POST {FIT_PATH} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nAuthorization: Bearer team\r\n"
+    writers = []
+    for _ in range(2):
+        _, writer = await asyncio.open_connection("127.0.0.1", authorized.port)
+        writer.write(f"{head}Content-Length: 100\r\n\r\n{{".encode())
+        writers.append(writer)
+    await asyncio.sleep(0.1)
+    code, found = await sent_by(authorized, {"Authorization": "Bearer team"})
+    assert (code, found["error"]) == (429, 'the bodies of 2 requests of user "team" are being received; retry')
+    assert (await sent_by(authorized, {"Authorization": "Bearer reader"}))[0] == 200
+    for writer in writers:
+        writer.close()
+    await asyncio.sleep(0.1)
+    assert (await sent_by(authorized, {"Authorization": "Bearer team"}))[0] == 200
 
 
 async def test_other_hosts_without_authorization(cluster: Rig, readiness: Readiness) -> None:
