@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from hack.controlplane.api_client import condition_of
+from hack.controlplane.api_client import ApiClient, condition_of
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.schedulers import install_crds
 from tests.support.operator_process import OperatorProcess
@@ -28,9 +28,8 @@ Outcome = dict[str, tuple[str, str]]
 
 
 @pytest.fixture
-def own_plane(control_plane: ControlPlane) -> Iterator[ControlPlane]:
+def own_plane() -> Iterator[ControlPlane]:
     """Start an empty control plane, because nodes of other tests would receive pods."""
-    del control_plane  # requested so that missing binaries are reported as for every cluster test
     with ControlPlane() as plane:
         yield plane
 
@@ -43,10 +42,10 @@ def simulated(seed: int) -> Outcome:
     return {f"{pod['namespace']}/{pod['name']}": (pod["node"] or "", pod["reason"] or "") for pod in pods}
 
 
-def on_server(plane: ControlPlane) -> Outcome:
+def on_server(api: ApiClient) -> Outcome:
     """Return the outcome that the API server shows."""
     outcome: Outcome = {}
-    for pod in json.loads(plane.kubectl("get", "pods", "-A", "-o", "json"))["items"]:
+    for pod in api.items("/api/v1/pods"):
         message = condition_of(pod, "PodScheduled").get("message", "")
         node = pod["spec"].get("nodeName", "")
         outcome[f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"] = (node, "" if node else message)
@@ -65,16 +64,16 @@ def test_simulate_and_run_agree(own_plane: ControlPlane, tmp_path: Path, seed: i
     served = {name for name, (node, reason) in expected.items() if "no profile" not in reason}
     gated = {name for name in served if "scheduling gates" in expected[name][1]}
 
-    with OperatorProcess(own_plane.kubeconfig, tmp_path / "operator.log", [f"--seed={seed}"]) as operator:
+    log, flags = tmp_path / "operator.log", [f"--seed={seed}"]
+    with ApiClient(own_plane) as api, OperatorProcess(own_plane.kubeconfig, log, flags) as operator:
         operator.start()
         deadline = time.monotonic() + _WAIT_SECONDS
-        found = on_server(own_plane)
+        found = on_server(api)
         # The message of a first attempt is replaced after pods that are bound later have changed it.
         while any(found[name] != expected[name] for name in served - gated) and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)
-            found = on_server(own_plane)
+            found = on_server(api)
         operator.terminate()
-
-    found = on_server(own_plane)
+        found = on_server(api)
     assert {name: found[name] for name in served - gated} == {name: expected[name] for name in served - gated}
     assert {name: found[name][0] for name in expected} == {name: expected[name][0] for name in expected}
