@@ -13,7 +13,7 @@ from bayplan.resources.pod_group import PodGroup
 
 from scheduler_core.config.gang_owners import GangOwner
 from scheduler_core.config.validation import validate
-from scheduler_core.errors import ForbiddenError
+from scheduler_core.errors import ConflictError, ForbiddenError
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, GroupSource
 from tests.support.builders import pod
@@ -449,3 +449,14 @@ def test_startup_of_replicas(policy: str) -> None:
         return
     with pytest.raises(UnknownSizeError, match="set LeaderCreated"):
         check_startup(rule, owner)
+
+
+async def test_a_name_that_is_taken() -> None:
+    """An object that the watch has not delivered yet is no error in the end."""
+    world, each = world_of_a_job()
+    world.requests.error = ConflictError("exists")
+    async with world.running():
+        await world.own("jobs", {"parallelism": 3})
+        world.requests.error = None
+        await world.settle(10.0)
+    assert world.size(each) == 3

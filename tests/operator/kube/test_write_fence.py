@@ -207,3 +207,12 @@ async def writer(connection: ApiConnection, clock: InstantClock) -> AsyncIterato
     await writer.start()
     yield writer
     await writer.stop(0.0)
+
+
+async def test_a_write_that_passes_is_unchanged(api: FakeApi, connection: ApiConnection, fence: Fence) -> None:
+    """The fence does not change the body, type and length of a request."""
+    api.on("POST", PATH, Response(201))
+    fence.passes = 2
+    await connection.request(BIND)
+    [seen] = api.received
+    assert (seen.body, seen.headers["Content-Type"], seen.headers["Content-Length"]) == (b"{}", "application/json", "2")

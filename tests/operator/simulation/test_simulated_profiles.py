@@ -10,6 +10,7 @@ from bayplan.simulation.simulated_profiles import activate_profiles
 
 from scheduler_core.errors import ConfigError
 from scheduler_core.scheduler import Scheduler
+from tests.support.presence import present
 from tests.support.tables import table
 
 Raw = dict[str, Any]
@@ -123,3 +124,17 @@ def test_every_problem_is_reported(cluster: AdmittedCluster, paths: list[str]) -
     with pytest.raises(ConfigError) as caught:
         live_percentages(cluster)
     assert [problem.path for problem in caught.value.problems] == paths
+
+
+def test_references_are_resolved() -> None:
+    """A PluginConfig is merged into the profile that references it."""
+    cluster = AdmittedCluster(
+        profiles=placed(profile("a", pluginConfigRefs=[{"name": "packed"}])),
+        plugin_configs=placed(
+            plugin_config("packed", "NodeResourcesFit", scoringStrategy={"type": "MostAllocated"}), file="g.yaml"
+        ),
+    )
+    scheduler = Scheduler(SimulatedClock(), MemoryCluster())
+    activate_profiles(scheduler, cluster)
+    instance = present(scheduler.context.profiles.get("a"))
+    assert [entry.name for entry in instance.config.plugin_config] == ["NodeResourcesFit"]

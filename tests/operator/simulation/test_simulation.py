@@ -272,3 +272,10 @@ def test_devices_of_preempted_pods_are_allocated_to_the_preemptor() -> None:
     result = simulate(replace(objects, devices=(device_class(), *shown)))
     assert [(each.name, each.node) for each in result.pods] == [("high", "a")]
     assert result.preempted == ("ns/v0", "ns/v1")
+
+
+def test_a_gated_pod() -> None:
+    """A gated pod is not attempted, and the reason names the gate."""
+    (placement,) = simulate(cluster(node("n"), pod(gates=["example.com/wait"]))).pods
+    assert (placement.verdict, placement.attempts) == (Verdict.GATED, 0)
+    assert "example.com/wait" in present(placement.reason)
