@@ -38,6 +38,16 @@ NO_LIMIT = 1 << 62
 class StepCounter:
     """Steps of the attempt or dry run in progress; without one, steps are not bounded.
 
+    ============  ======================  ===============================
+    method        charged to the attempt  the attempt may leave its cycle
+    ============  ======================  ===============================
+    spend         yes                     when a slice ends
+    spend_stored  yes, and as stored      when a slice ends
+    pass_by       no                      when a slice ends
+    upkeep        no                      never
+    checkpoint    no                      when a part ends
+    ============  ======================  ===============================
+
     Attributes:
         spent: Steps of the attempt in progress, or of the last one.
         stored: Steps since the start whose results later attempts use again.

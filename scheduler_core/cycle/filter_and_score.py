@@ -170,7 +170,7 @@ class FilterRun:
         self._narrowed: Status | None = None
         self._own_verdicts: dict[Status, int] = {}
         self._own_statuses: list[Status] = []
-        self._own_row, self._own_verdict = NO_ROW, 0
+        self._nominated_node, self._nominated_verdict = NO_ROW, 0
         self._nominated: dict[int, int] | None = None
         self._reserved_for: set[GroupKey] = set()
         self.diagnosis = Diagnosis(nodes.count, np.zeros(nodes.size, dtype=np.int32), nodes.alive, self._decode)
@@ -245,14 +245,14 @@ class FilterRun:
         return self._filtered(rows) if len(rows) else rows
 
     def _nominated_row(self, name: str) -> NDArray[np.intp]:
-        self._own_row = self._nodes.row_of(name)
-        if self._own_row == NO_ROW:
+        self._nominated_node = self._nodes.row_of(name)
+        if self._nominated_node == NO_ROW:
             return _NO_ROWS
         among = self._attempt.among
-        if among is not None and not among[self._own_row]:
+        if among is not None and not among[self._nominated_node]:
             return _NO_ROWS
-        found = self._filtered(np.array([self._own_row], dtype=np.intp))
-        self._own_verdict = int(self.diagnosis.verdicts[self._own_row])
+        found = self._filtered(np.array([self._nominated_node], dtype=np.intp))
+        self._nominated_verdict = int(self.diagnosis.verdicts[self._nominated_node])
         return found
 
     def _filtered(self, rows: NDArray[np.intp]) -> NDArray[np.intp]:
@@ -294,11 +294,11 @@ class FilterRun:
         diagnosis, narrowing = self.diagnosis, self._pre_filter.narrowing
         self._attempt.feasible_count = len(rows)
         if not len(rows) and not self.is_rejected:
-            if self._own_verdict and self._pre_filter.node_names is not None:
+            if self._nominated_verdict and self._pre_filter.node_names is not None:
                 # The nominated node was evaluated first: it keeps its own reason, and the plugin that rejected it is
                 # listed with those that narrowed the search, as in kube-scheduler's diagnosis.
-                diagnosis.verdicts[self._own_row] = self._own_verdict
-                own = self._decode(self._own_verdict)
+                diagnosis.verdicts[self._nominated_node] = self._nominated_verdict
+                own = self._decode(self._nominated_verdict)
                 self._narrowed = narrowed_status(tuple({*narrowing, own.plugin}))
             for status, _ in diagnosis.counted():
                 _note_rejection(diagnosis, status)

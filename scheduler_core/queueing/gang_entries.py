@@ -381,6 +381,7 @@ class GangEntries:
         entry = gang.entry
         has_lost_member, gang.has_lost_member = gang.has_lost_member, False
         if gang.is_one_by_one or gang.binding:
+            # While members that were scheduled together are being bound, the quorum is theirs; others wait for its end.
             self._withdraw(gang)
         elif not gang.has_quorum:
             self._withdraw(gang)

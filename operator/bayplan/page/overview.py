@@ -168,7 +168,7 @@ SHOWN = 50
 """Maximum number of problems in the document."""
 _LENGTH = 400
 _NODES = 20
-_ABNORMAL = frozenset(("Contested", "Degraded", "RolledBack", "Stalled"))
+_ABNORMAL = frozenset(("Contested", "Degraded", "Stalled"))
 """Conditions of a profile that are True if something is wrong; all others are then False."""
 _REPEATED = frozenset((CONTESTED, "Stalled", "Reconciling"))
 """Conditions that repeat another one, or that a lost bind states with more detail."""

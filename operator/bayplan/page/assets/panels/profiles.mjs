@@ -42,7 +42,7 @@ function Profile({ profile, isChosen, opened }) {
 /** Numbers of the state that are shown: pods by place in the queue, and results of attempts. */
 const FIGURES = ['active', 'backoff', 'unschedulable', 'gated', 'scheduled', 'rejected', 'errors'];
 
-const UNWANTED = ['Contested', 'Degraded', 'RolledBack', 'Stalled'];
+const UNWANTED = ['Contested', 'Degraded', 'Stalled'];
 
 function toneOf({ type, status }) {
   if (status === 'Unknown') return 'quiet';
