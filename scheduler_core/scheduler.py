@@ -506,12 +506,11 @@ class Scheduler:
             if self._binds_under_way < self.options.max_binding:
                 return
             self._bind_ended.clear()
-            timer = None if seconds is None else clock.call_later(seconds, self._bind_ended.set)
+            timer = clock.call_later(seconds, self._bind_ended.set)
             try:
                 await self._bind_ended.wait()
             finally:
-                if timer is not None:
-                    timer.cancel()
+                timer.cancel()
 
     def _start_binding(self, attempt: Attempt) -> None:
         if attempt.gang is None and attempt.queued.group is not None:

@@ -442,8 +442,8 @@ class IdleBinds:
         if self._due.pop(cycle, None) is None:
             self.count -= 1
 
-    def count_due(self) -> float | None:
-        """Count the binding cycles that are due; return the seconds until the next one is, None for no other."""
+    def count_due(self) -> float:
+        """Count the binding cycles that are due; return the seconds until the next one is, or may be."""
         now = self._clock.now()
         while self._due:
             cycle, due = next(iter(self._due.items()))
@@ -451,7 +451,8 @@ class IdleBinds:
                 return due - now
             del self._due[cycle]
             self.count += 1
-        return None
+        # Binding cycles that wait for the end of a suspension begin their writes later.
+        return WRITING_SECONDS
 
 
 # -- outcomes ---------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from scheduler_core.config.profile_config import ProfileConfig, ShadowSettings
 from scheduler_core.cycle.binding_cycle import WRITING_SECONDS
 from scheduler_core.errors import (
     ClusterWriteError,
@@ -27,7 +28,7 @@ from tests.support.builders import node, pod
 from tests.support.gangs import add_groups, group, member, members
 from tests.support.presence import present
 from tests.support.recording_plugins import Journal, no_pods_assumed, recorder_rig
-from tests.support.scheduling import Rig, rig
+from tests.support.scheduling import DEFAULT_NAME, Rig, rig
 from tests.support.scripted_extender import ScriptedExtender, extender, extender_rig, schedule_and_bind
 from tests.support.tables import table
 
@@ -312,6 +313,23 @@ async def test_pods_whose_volumes_are_not_provisioned_do_not_stop_others(answer:
         _Provisioning.gate.set()
         await made.until(lambda: not made.scheduler.binding_count)
         assert made.context.idle_binds.count == 0
+
+
+async def test_pods_whose_prebind_waits_for_the_end_of_a_suspension_do_not_stop_others() -> None:
+    """While a shadow profile decides, no PreBind begins; the scheduling loop may wait for binds before one does."""
+    made = _made()
+    config = ProfileConfig(scheduler_name="shadow")
+    made.scheduler.shadows.serve(
+        {"shadow": (made.scheduler.build(config, is_shadow=True), ShadowSettings(DEFAULT_NAME))}
+    )
+    made.add(*(pod(f"slow-{each}") for each in range(2 * LIMIT)))
+    async with made.running():
+        await made.until(lambda: made.scheduler.binding_count == LIMIT)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        made.clock.advance(WRITING_SECONDS)
+        await made.until(lambda: made.scheduler.binding_count > LIMIT)
+        _Provisioning.gate.set()
 
 
 async def test_members_at_the_barrier_of_a_gang_do_not_stop_others() -> None:
