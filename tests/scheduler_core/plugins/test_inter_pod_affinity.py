@@ -38,6 +38,7 @@ NODES = [
     node("b1", labels={"zone": "b", "host": "b1"}),
     node("bare"),
 ]
+ALL_NAMESPACES = LabelSelector()
 AFFINITY, ANTI_AFFINITY, EXISTING_ANTI_AFFINITY = 3, 2, 1
 
 
@@ -58,18 +59,47 @@ def filter_result(incoming: Pod, filled: NodeColumns, rows: Rows = ALL_ROWS) -> 
     "incoming, placed, codes",
     ("no-terms", pod(), [pod("w", node_name="a1", labels={"app": "web"})], "Skip"),
     (
+        "terms-of-one-key",
+        pod(affinity=anti_affinity_to(term("web"), term("db"))),
+        [pod("w", node_name="a1", labels={"app": "web"}), pod("d", node_name="b1", labels={"app": "db"})],
+        [ANTI_AFFINITY, ANTI_AFFINITY, ANTI_AFFINITY, 0],
+    ),
+    (
         "anti-affinity-of-an-existing-pod-outside-all-domains",
         pod(labels={"app": "web"}),
         [pod("d", node_name="bare", affinity=anti_affinity_to(term("web")))],
         "Skip",
     ),
 )
-def test_pods_without_effective_terms_skip_the_filter(incoming: Pod, placed: list[Pod], codes: list[int] | str) -> None:
+def test_filter(incoming: Pod, placed: list[Pod], codes: list[int] | str) -> None:
     """PreFilter skips the pod if neither it nor an existing pod has a term that excludes a node."""
     assert filter_result(incoming, cluster(*placed)) == codes
 
 
+LABELLED = {"team-a": {"team": "a"}, "team-b": {"team": "b"}, "default": {}}
 TEAM_A = LabelSelector(match_labels={"team": "a"})
+NOT_TEAM_A = LabelSelector(match_expressions=(Requirement("team", "NotIn", ("a",)),))
+
+
+@table(
+    "terms, codes",
+    ("all", [term("web", selector=TEAM_A), term("web", selector=ALL_NAMESPACES)], [0, 0, AFFINITY, AFFINITY]),
+    ("nothing-in-common", [term("web", selector=TEAM_A), term("web", namespaces=("team-b",))], [AFFINITY] * 4),
+    ("named", [term("web", selector=TEAM_A), term("web", namespaces=("team-a", "x"))], [0, 0, AFFINITY, AFFINITY]),
+    ("all-twice", [term("web", selector=ALL_NAMESPACES), term("web", selector=ALL_NAMESPACES)], [0, 0, 0, AFFINITY]),
+    (
+        "without-the-label-and-all",
+        [term("web", selector=NOT_TEAM_A), term("web", namespaces=("x",), selector=ALL_NAMESPACES)],
+        [AFFINITY, AFFINITY, 0, AFFINITY],
+    ),
+)
+def test_namespaces_of_joined_terms(terms: list[PodAffinityTerm], codes: list[int]) -> None:
+    """A pod satisfies several terms only if all of them select its namespace."""
+    placed = [
+        pod("w", node_name="a1", namespace="team-a", labels={"app": "web"}),
+        pod("v", node_name="b1", namespace="team-b", labels={"app": "web"}),
+    ]
+    assert filter_result(pod(affinity=affinity_to(*terms)), cluster(*placed, namespaces=LABELLED)) == codes
 
 
 def test_changed_namespace_labels() -> None:
@@ -210,8 +240,23 @@ BOUND_WEB = pod("o", node_name="n", labels={"app": "web"})
 BROKEN = pod("me", affinity=affinity_to(term(LabelSelector(match_expressions=(Requirement("a", "Near"),)))))
 
 
+WITH_ANTI_AFFINITY = pod("me", labels={"app": "me"}, affinity=anti_affinity_to("web"))
+BOUND_DB = pod("o", node_name="n", labels={"app": "db"})
+WAITING_WEB = pod("o", labels={"app": "web"})
+
+
 @table(
     "waiting, old, new, hint",
+    ("affinity-matching-pod-without-a-node", WITH_AFFINITY, None, WAITING_WEB, Hint.SKIP),
+    (
+        "affinity-matching-pod-nominated",
+        WITH_AFFINITY,
+        None,
+        pod("o", nominated_node="n", labels={"app": "web"}),
+        Hint.QUEUE,
+    ),
+    ("affinity-pod-matches-now", WITH_AFFINITY, BOUND_DB, BOUND_WEB, Hint.QUEUE),
+    ("anti-affinity-pod-no-longer-matches", WITH_ANTI_AFFINITY, BOUND_WEB, BOUND_DB, Hint.QUEUE),
     ("invalid-terms", BROKEN, None, BOUND_WEB, Hint.QUEUE),
     ("not-a-pod", WITH_AFFINITY, None, node(), Hint.QUEUE),
 )
@@ -225,6 +270,9 @@ ZONE_A, ZONE_B, BARE = node("n", labels={"zone": "a"}), node("n", labels={"zone"
 
 @table(
     "waiting, old, new, hint",
+    ("the-key-is-added", WITH_AFFINITY, BARE, ZONE_A, Hint.QUEUE),
+    ("another-domain", WITH_AFFINITY, ZONE_A, ZONE_B, Hint.QUEUE),
+    ("the-key-is-removed", WITH_AFFINITY, ZONE_A, BARE, Hint.SKIP),
     ("invalid-terms", BROKEN, ZONE_A, ZONE_A, Hint.QUEUE),
     ("not-a-change", WITH_AFFINITY, ZONE_A, None, Hint.QUEUE),
 )

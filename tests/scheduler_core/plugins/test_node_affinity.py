@@ -205,9 +205,22 @@ INVALID = labels(("zone", "Gt", ["x"]))
 
 @table(
     "waiting, args, old, new, hint",
+    ("added-and-matches", requiring(ZONED), None, None, IN_A, Hint.QUEUE),
+    ("added-and-does-not-match", pod(node_selector={"zone": "a"}), None, None, IN_B, Hint.SKIP),
+    ("matches-now", pod(node_selector={"zone": "a"}), None, IN_B, IN_A, Hint.QUEUE),
+    ("matched-before", requiring(ZONED), None, IN_B, IN_A, Hint.SKIP),
     ("excluded-by-the-profile", pod(), added("zone", "a"), None, IN_B, Hint.SKIP),
     ("allowed-by-the-profile", pod(), added("zone", "a"), None, IN_A, Hint.QUEUE),
     ("invalid-term-is-requeued", requiring(INVALID), None, None, IN_A, Hint.QUEUE),
+    (
+        "invalid-term-but-excluded-by-the-selector",
+        requiring(INVALID, selector={"zone": "b"}),
+        None,
+        None,
+        IN_A,
+        Hint.SKIP,
+    ),
+    ("invalid-term-but-matched-before", requiring(INVALID, ZONED), None, IN_B, IN_A, Hint.SKIP),
     ("not-a-node", pod(), None, None, pod(), Hint.QUEUE),
 )
 def test_hint(waiting: Pod, args: Args | None, old: object, new: object, hint: Hint) -> None:

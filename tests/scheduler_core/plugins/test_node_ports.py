@@ -65,12 +65,17 @@ def test_a_port_is_free_after_its_pod_is_removed() -> None:
 
 @table(
     "deleted, hint",
+    ("same-port", pod("gone", node_name="a", ports=[80]), Hint.QUEUE),
+    ("another-port", pod("gone", node_name="a", ports=[81]), Hint.SKIP),
+    ("no-ports", pod("gone", node_name="a"), Hint.SKIP),
     ("without-a-node", pod("gone", ports=[80]), Hint.SKIP),
     ("nominated", pod("gone", ports=[80], nominated_node="a"), Hint.QUEUE),
+    ("an-address", pod("gone", node_name="a", ports=[port(80, address="127.0.0.1")]), Hint.QUEUE),
+    ("another-protocol", pod("gone", node_name="a", ports=[port(80, "UDP")]), Hint.SKIP),
     ("not-a-pod", node(), Hint.QUEUE),
 )
 def test_hint(deleted: object, hint: Hint) -> None:
-    """A pod is requeued if the deleted pod had a node, or was nominated to one."""
+    """A pod is requeued if the deleted pod had a node and a conflicting port."""
     assert after_pod_deletion(pod("waiting", ports=[80]), deleted, None) is hint
 
 
