@@ -69,16 +69,6 @@ def test_ties_are_fair() -> None:
     assert min(shares.values()) > 15
 
 
-@table("node_names, expected", ("existing-nodes", {"n1", "n3"}, ["n1", "n3"]), ("missing-node", {"n1", "gone"}, ["n1"]))
-def test_pre_filter_narrows_the_search(node_names: set[str], expected: list[str]) -> None:
-    """Filters are called only for the nodes that PreFilter returns."""
-    journal = Journal(results={"Rec.preFilter": PreFilterResult(node_names=frozenset(node_names))})
-    made = rig([recorder("Rec", journal)])
-    made.add(*(node(name) for name in NAMES[:5]))
-    _, feasible = find_feasible(made, pod())
-    assert names(made, feasible) == expected
-
-
 @table(
     "answers, message, rejected_by",
     ("disjoint", {"A": {"n0"}, "B": {"n1"}}, "node(s) didn't satisfy plugin(s) [A B] simultaneously.", {"A", "B"}),

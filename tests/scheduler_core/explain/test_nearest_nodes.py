@@ -115,11 +115,6 @@ def test_a_nomination_is_reported() -> None:
     ]
 
 
-def test_a_gated_pod_has_no_nearest_nodes() -> None:
-    """A gated pod has no nearest nodes, because no node is evaluated."""
-    assert nearest(default_rig(node("n")), pod(gates=["wait"])) == ()
-
-
 class RaisesForCordoned(NodeFilterPlugin):
     """Filter plugin that raises for a node that an earlier plugin rejects."""
 

@@ -12,8 +12,7 @@ from scheduler_core.model.pod_group import GroupKey, GroupSource, GroupTopology,
 from tests.support.builders import PodFields, node, pod
 from tests.support.devices import decoded, device, slice_of
 from tests.support.gang_devices import device_rig, settled
-from tests.support.gangs import gang_of, group, member, members, settle, settle_gang
-from tests.support.presence import present
+from tests.support.gangs import group, member, members, settle, settle_gang
 from tests.support.scheduling import DEFAULT_NAME, Rig, configured, default_rig, gang_rig, plugin_set
 from tests.support.tables import table
 
@@ -112,14 +111,6 @@ async def test_the_allocated_share_is_a_score_of_node_resources_fit(plugins: Plu
         cluster, *(pod(f"m{number}", requests={"cpu": "1"}, group="train") for number in range(2)), of=native
     )
     assert set(cluster.bound.values()) == {expected}
-
-
-async def test_the_nearest_domain_is_reported(cluster: Rig) -> None:
-    """A gang's message names the nearest domain and what it lacks."""
-    cluster.add(*zones(a=2, b=3))
-    await settle_gang(cluster, *members(4), of=group(min_member=4, topology=ZONE))
-    outcome = present(gang_of(cluster).outcome)
-    assert "zone=b" in outcome.message
 
 
 async def test_a_node_that_changes_its_domain(cluster: Rig) -> None:

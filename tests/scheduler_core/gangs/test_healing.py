@@ -218,20 +218,6 @@ async def test_a_node_that_is_gone_frees_what_it_held() -> None:
     assert made.place_of(pod("other"))
 
 
-@table(
-    "node_names",
-    ("the first index", [0, 1]),
-    ("the second index first", [1, 0]),
-)
-async def test_each_replacement_gets_its_own_room(node_names: list[int]) -> None:
-    """With known indices the replacement is on the node of its index, in whatever order they come."""
-    made = training(4)
-    for number in (0, 1):
-        delete(made, number)
-    await settle(made, *(indexed(f"new-{number}", number) for number in node_names))
-    assert made.bound == {"new-0": "a", "new-1": "b"}
-
-
 async def test_a_member_of_another_index_is_no_replacement() -> None:
     """A further member of the gang does not use the room of the lost one."""
     made = training()

@@ -473,17 +473,6 @@ async def test_a_pod_takes_one_slot() -> None:
     assert (list(cluster.scheduler.reservations.held), left.free) == ([left], 1)
 
 
-async def test_rooms_on_one_node_add_up() -> None:
-    """A pod that fits beside each of two rooms alone, and not beside both, waits; each holder gets its room."""
-    cluster = cluster_of(2)
-    for app_name in ("a", "b"):
-        hold_on(cluster, reservation_of(app_name, OwnPods("default", (("app", app_name),))), ("", "a"))
-    assert await bound(cluster, pod("other", requests={"cpu": "1"})) == {"other": ""}
-    assert "node(s) were reserved for NodeReservation default/" in cluster.condition.message
-    own = [pod(f"own-{app_name}", requests={"cpu": "1"}, labels={"app": app_name}) for app_name in ("a", "b")]
-    assert await bound(cluster, *own) == {"own-a": "a", "own-b": "a"}
-
-
 async def test_a_dry_run_that_evicts_a_pod_leaves_it_its_slot(cluster: Rig) -> None:
     """The slot that a pod on another node has taken is the same after a search that removes the pod."""
     own = OwnPods("default", (("app", "train"),))
