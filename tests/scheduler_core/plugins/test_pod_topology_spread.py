@@ -171,33 +171,8 @@ BROKEN = pod(
 BOUND_WEB = pod("o", node_name="n", labels={"app": "web"})
 
 
-HONORING = TopologySpreadConstraint(topology_key="zone", label_selector=WEB, node_taints_policy="Honor")
-HONORING_ME = pod("me", labels={"app": "web"}, spread=[HONORING])
-TOLERANT_ME = pod("me", labels={"app": "web"}, spread=[HONORING], tolerations=[Toleration(operator="Exists")])
-BOUND_DB = pod("o", node_name="n", labels={"app": "db"})
-
-
 @table(
     "waiting, old, new, hint",
-    ("matching-pod-added", ME, None, BOUND_WEB, Hint.QUEUE),
-    ("other-pod-added", ME, None, BOUND_DB, Hint.SKIP),
-    ("matching-pod-deleted", ME, BOUND_WEB, None, Hint.QUEUE),
-    ("other-pod-deleted", ME, BOUND_DB, None, Hint.SKIP),
-    ("a-pod-without-a-node", ME, None, pod("o", labels={"app": "web"}), Hint.SKIP),
-    ("a-nominated-pod", ME, None, pod("o", labels={"app": "web"}, nominated_node="n"), Hint.QUEUE),
-    ("another-namespace", ME, pod("o", namespace="m", node_name="n", labels={"app": "web"}), None, Hint.SKIP),
-    ("pod-matches-now", ME, BOUND_DB, BOUND_WEB, Hint.QUEUE),
-    ("pod-no-longer-matches", ME, BOUND_WEB, BOUND_DB, Hint.QUEUE),
-    ("nothing-changes", ME, BOUND_WEB, BOUND_WEB, Hint.SKIP),
-    ("own-tolerations-with-taints-honored", HONORING_ME, HONORING_ME, TOLERANT_ME, Hint.QUEUE),
-    (
-        "own-tolerations-with-taints-ignored",
-        ME,
-        ME,
-        pod("me", labels={"app": "web"}, spread=[ZONES], tolerations=[Toleration(operator="Exists")]),
-        Hint.SKIP,
-    ),
-    ("own-labels", ME, pod("me", spread=[ZONES]), ME, Hint.QUEUE),
     ("invalid-selector", BROKEN, None, BOUND_WEB, Hint.QUEUE),
     ("not-a-pod", ME, None, node(), Hint.QUEUE),
     ("no-objects", ME, None, None, Hint.QUEUE),
@@ -210,24 +185,8 @@ def test_pod_hint(waiting: Pod, old: object | None, new: object | None, hint: Hi
 ZONE_A, ZONE_B, BARE = node("n", labels={"zone": "a"}), node("n", labels={"zone": "b"}), node("n")
 
 
-HOSTS = TopologySpreadConstraint(topology_key="host", label_selector=WEB)
-TAINTED_A = node("n", labels={"zone": "a"}, taints=["t:NoSchedule"])
-TWO_KEYS = pod("me", spread=[ZONES, HOSTS])
-
-
 @table(
     "waiting, old, new, hint",
-    ("node-with-the-key-added", ME, None, ZONE_A, Hint.QUEUE),
-    ("node-without-the-key-added", ME, None, BARE, Hint.SKIP),
-    ("node-with-the-key-deleted", ME, ZONE_A, None, Hint.QUEUE),
-    ("node-without-the-key-deleted", ME, BARE, None, Hint.SKIP),
-    ("the-key-is-added", ME, BARE, ZONE_A, Hint.QUEUE),
-    ("the-key-is-removed", ME, ZONE_A, BARE, Hint.QUEUE),
-    ("another-domain", ME, ZONE_A, ZONE_B, Hint.QUEUE),
-    ("taints", ME, ZONE_A, TAINTED_A, Hint.QUEUE),
-    ("nothing-changes", ME, ZONE_A, ZONE_A, Hint.SKIP),
-    ("taints-without-the-key", ME, BARE, node("n", taints=["t:NoSchedule"]), Hint.SKIP),
-    ("node-with-one-of-two-keys-added", TWO_KEYS, None, ZONE_A, Hint.SKIP),
     ("invalid-selector", BROKEN, ZONE_A, ZONE_A, Hint.QUEUE),
     ("not-a-node", ME, BOUND_WEB, None, Hint.QUEUE),
 )

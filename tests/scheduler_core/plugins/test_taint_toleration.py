@@ -148,6 +148,11 @@ def test_unreadable_events_requeue() -> None:
     assert after_toleration_change(pod("waiting"), None, None) is Hint.QUEUE
 
 
+def test_tolerations_of_another_pod_requeue_nothing() -> None:
+    """A pod is requeued if its own tolerations changed, not those of another pod."""
+    assert after_toleration_change(pod("waiting"), None, pod("other")) is Hint.SKIP
+
+
 def test_declarations() -> None:
     """Reuse and normalization are declared as the runtime expects."""
     assert TaintToleration.reuse == Reuse(filter=Reads.NODE, score=Reads.NODE, pod=PodReads.NOTHING)
