@@ -34,34 +34,6 @@ def test_full_image_name(written: str, full: str) -> None:
     assert full_image_name(written) == full
 
 
-@table(
-    "size, score",
-    ("at the lower bound once scaled", 46 * MIB, 0),
-    ("below it", 45 * MIB, 0),
-    ("half way", 1023 * MIB, 50),
-    ("at the upper bound", 2000 * MIB, 100),
-    ("beyond it", 9000 * MIB, 100),
-)
-def test_one_image_on_one_of_two_nodes(size: int, score: int) -> None:
-    """An image on half of the nodes counts with half its size; the node without it has score 0."""
-    nodes = columns([node("a", images={"app:1": size}), node("b", images={"other:1": size})])
-    assert _scores(nodes, pod(image="app:1")) == [score, 0]
-
-
-def test_an_image_on_all_nodes_counts_fully() -> None:
-    """An image on all nodes counts with its full size."""
-    nodes = columns([node(name, images={"app:latest": 1000 * MIB}) for name in "ab"])
-    assert _scores(nodes, pod(image="app")) == [100, 100]
-
-
-def test_containers_raise_the_upper_bound() -> None:
-    """The upper bound grows with each container and init container; an image of two containers counts twice."""
-    nodes = columns([node("a", images={"app:1": 1000 * MIB, "init:1": 500 * MIB})])
-    one, init = container(image="app:1"), container(image="init:1")
-    assert _scores(nodes, pod(containers=[one, one])) == [100]
-    assert _scores(nodes, pod(containers=[one], init_containers=[init])) == [100 * (1500 - 23) // (2000 - 23)]
-
-
 def test_image_volumes_count_as_images() -> None:
     """The image of a volume counts with its size and raises the upper bound like a container."""
     nodes = columns([node("a", images={"app:1": 400 * MIB, "data:1": 300 * MIB})])
@@ -74,12 +46,6 @@ def test_all_names_of_an_image_find_it() -> None:
     image = ContainerImage(("app:1", "app@sha256:abc"), 1000 * MIB)
     nodes = columns([node("a", images=[image])])
     assert _scores(nodes, pod(image="app@sha256:abc")) == [100]
-
-
-@table("incoming", ("an image that no node has", pod(image="unknown:1")), ("no containers", pod(containers=[])))
-def test_images_that_no_node_has(incoming: Pod) -> None:
-    """Every node has score 0 if no image of the pod is on a node."""
-    assert _scores(columns([node("a", images={"app:1": 1000 * MIB}), node("b")]), incoming) == [0, 0]
 
 
 def test_removed_nodes_do_not_count() -> None:

@@ -59,23 +59,6 @@ def test_requests_that_are_scored(incoming: Pod, score: int) -> None:
     assert _scores(columns([node("a")]), incoming) == [score]
 
 
-@table(
-    "requests, score",
-    ("all of one resource", {"cpu": "4"}, 50),
-    ("half of both resources", {"cpu": "2", "memory": "8Gi"}, 75),
-    ("more than the node's capacity", {"cpu": "8"}, 50),
-)
-def test_empty_node(requests: dict[str, str | int], score: int) -> None:
-    """On an empty node, which is balanced, a pod cannot improve the balance."""
-    assert _scores(columns([node("a")]), pod(requests=requests)) == [score]
-
-
-def test_a_pod_that_restores_the_balance() -> None:
-    """A pod that requests all CPU has the best score on a node with all memory and no CPU in use."""
-    nodes = columns([node("a")], [pod("old", requests={"memory": "16Gi"}, node_name="a")])
-    assert _scores(nodes, pod(requests={"cpu": "4"})) == [100]
-
-
 def test_existing_pods_count_with_their_requests() -> None:
     """Existing pods without requests do not change the balance."""
     nodes = columns([node("a"), node("b")], [pod(f"p{number}", node_name="a") for number in range(9)])
