@@ -65,6 +65,15 @@ async def test_a_rejected_bind_is_not_repeated() -> None:
     assert len(made.writer.attempted) == 1
 
 
+async def test_a_pod_bound_elsewhere_before_its_bind_is_not_bound() -> None:
+    """After a watch event of another scheduler's bind, no bind request is sent."""
+    made, binding, other = start_binding(Journal())
+    made.scheduler.feed.pod_updated(POD, bound_pod(other))
+    assert not await binding
+    assert made.writer.attempted == []
+    assert_released(made, other)
+
+
 async def test_a_watch_event_before_the_bind_response_is_processed() -> None:
     """A bind response during a suspended cycle is processed after the buffered watch events."""
     made, binding, other = start_binding()
