@@ -74,6 +74,12 @@ def test_the_condition_has_the_observed_generation() -> None:
     assert made.condition == msgspec.structs.replace(CURRENT_CONDITION, observed_generation=7)
 
 
+def test_a_changed_reason_is_written() -> None:
+    """A condition with another message is written."""
+    made = rig_after_rejection(pod("web", conditions=[CURRENT_CONDITION]), "never")
+    assert made.condition.message == "0/1 nodes are available: never."
+
+
 def test_a_cleared_nomination_is_written_without_the_condition() -> None:
     """A cleared nomination is written although the condition is unchanged."""
     journal = Journal(results={"Rec.reserve": unschedulable("no")})
