@@ -148,6 +148,15 @@ async def test_errors(server: HealthServer, query: dict[str, str], status: int, 
     assert (found, error_in(body)) == (status, text)
 
 
+async def test_requests_are_rejected_until_ready() -> None:
+    """Requests are rejected until the process is ready."""
+    waiting = Readiness(("pods are being listed",))
+    endpoint = ExplainEndpoint(ExplainCalls(explain_pod), waiting)
+    async with served(endpoint.routes, waiting) as server:
+        status, body = await request(server, namespace="shop", pod="web")
+    assert (status, error_in(body)) == (503, "not ready: pods are being listed; retry")
+
+
 async def test_a_standby_names_the_leader(server: HealthServer, readiness: Readiness) -> None:
     """A standby rejects requests and names the leader, whose decisions it cannot explain."""
     readiness.stand_by(lambda: "standby, other leads")
