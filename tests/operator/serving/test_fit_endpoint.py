@@ -185,6 +185,15 @@ async def test_not_now(cluster: Rig, readiness: Readiness, is_suspended: bool, i
         assert text in json.loads(answer)["error"]
 
 
+async def test_requests_are_rejected_until_ready(cluster: Rig) -> None:
+    """Requests are rejected until the process is ready, because nodes and pods are missing."""
+    waiting = Readiness(("pods are being listed",))
+    endpoint = FitEndpoint(FitSources(cluster.scheduler, waiting, lambda: False, high))
+    async with served(endpoint.routes, waiting) as server:
+        code, answer = await query(server, pod())
+    assert (code, json.loads(answer)["error"]) == (503, "not ready: pods are being listed; retry")
+
+
 class Reviewer:
     """Reviewer of ``team``, who may request in namespace ``team``, and of ``reader``, who may also list pods there.
 
