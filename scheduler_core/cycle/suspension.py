@@ -72,6 +72,22 @@ class Suspension:
                 self.failed += 1
                 raise
 
+    @contextmanager
+    def reporting_later_errors(self, report: Callable[[], None]) -> Iterator[None]:
+        """Call ``report``, too, if a change that is reported within the block is buffered and fails later."""
+        outer = self.on_error
+
+        def failed() -> None:
+            report()
+            if outer is not None:
+                outer()
+
+        self.on_error = failed
+        try:
+            yield
+        finally:
+            self.on_error = outer
+
     def run_afterwards(self, act: Callable[[], None]) -> None:
         """Call a function at once, or when the suspended cycle has ended and all buffered changes are applied."""
         if self.is_on:

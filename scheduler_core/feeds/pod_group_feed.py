@@ -20,13 +20,18 @@ from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 
 
 class GroupFeed:
-    """Event handlers for PodGroups."""
+    """Event handlers for PodGroups.
+
+    Attributes:
+        suspension: Buffers the changes; a source delivers one again that fails when it is applied later.
+    """
 
     def __init__(self, queue: SchedulingQueue, suspension: Suspension, freed: FreedCapacity) -> None:
         self._freed = freed
         self._queue = queue
         self._unfinished = set[GroupSource]()
         """Sources whose change an exception interrupted: it must not be skipped when it is delivered again."""
+        self.suspension = suspension
         self._run_or_defer = suspension.run_or_defer
 
     def serve(self, source: GroupSource) -> None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, ParamSpec, Protocol
 
 from msgspec import Struct
 
@@ -20,16 +21,20 @@ from bayplan.resources.node_reservation import NodeReservation
 from bayplan.resources.object_store import Body, ObjectStore
 from bayplan.resources.pod_group import PodGroup
 from bayplan.resources.resource_model import CustomResource
+from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.model.pod_group import CompositePodGroup, GroupKey, GroupSource
 from scheduler_core.model.pod_group import PodGroup as Group
 from scheduler_core.model.workloads import PriorityClass
 
 log = logging.getLogger(__name__)
+P = ParamSpec("P")
 
 
 class GroupSink(Protocol):
     """Receiver of groups in the scheduler; see :class:`scheduler_core.feeds.pod_group_feed.GroupFeed`."""
+
+    suspension: Suspension
 
     def serve(self, source: GroupSource) -> None:
         """Handle that all PodGroups of an API have been reported."""
@@ -99,11 +104,8 @@ class AcceptedGroups:
     def update(self, group: Group | CompositePodGroup) -> None:
         """Replace an accepted group; the sink is called only if the group differs."""
         if self._groups.get(group.key) != group or group.key in self._interrupted:
-            # If the sink raises, it may have either version, and the next one is delivered whatever it is.
-            self._interrupted.add(group.key)
-            self._sink.group_changed(group)
+            self._deliver(group.key, self._sink.group_changed, group)
             self._groups[group.key] = group
-            self._interrupted.discard(group.key)
 
     def reject(self, observed: ObservedGroup, error: ConfigError) -> None:
         """Record the problems of an invalid spec; the accepted group stays unless it belongs to another object."""
@@ -132,7 +134,7 @@ class AcceptedGroups:
 
     def delete(self, key: GroupKey) -> None:
         if key in self._problems and key not in self._groups:
-            self._sink.group_deleted(key)
+            self._deliver(key, self._sink.group_deleted, key)
         self._withdraw(key)
         self._problems.pop(key, None)
         if self._observer is not None:
@@ -145,10 +147,16 @@ class AcceptedGroups:
 
     def _withdraw(self, key: GroupKey) -> None:
         if key in self._groups or key in self._interrupted:
-            self._interrupted.add(key)
-            self._sink.group_deleted(key)
+            self._deliver(key, self._sink.group_deleted, key)
             self._groups.pop(key, None)
-            self._interrupted.discard(key)
+
+    def _deliver(self, key: GroupKey, handle: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
+        # If the sink raises, now or after a suspended cycle, it may have either version, and the next one is delivered
+        # whatever it is.
+        self._interrupted.add(key)
+        with self._sink.suspension.reporting_later_errors(partial(self._interrupted.add, key)):
+            handle(*args, **kwargs)
+        self._interrupted.discard(key)
 
 
 class BayplanGroups:
@@ -223,10 +231,11 @@ class BayplanGroups:
         """Handle the stored version of an object, or its deletion; after an exception it is handled again."""
         body = self.body(key)
         try:
-            if body is None:
-                self._delete(key)
-            else:
-                self._validate(key, body)
+            with self._sink.suspension.reporting_later_errors(partial(self._unhandled.add, key)):
+                if body is None:
+                    self._delete(key)
+                else:
+                    self._validate(key, body)
         except Exception:
             # Of the sink or the observer, whatever it is: the other groups are handled all the same.
             self._unhandled.add(key)

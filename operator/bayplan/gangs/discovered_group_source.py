@@ -40,6 +40,7 @@ from bayplan.kube.http.connection import ApiConnection
 from bayplan.kube.served_apis import discovered, served_resources
 from bayplan.kube.timing import Backoff
 from bayplan.kube.watches.cluster_informers import ClusterInformers, FeedSink
+from bayplan.kube.watches.informer import Informer
 from scheduler_core.errors import ClusterWriteError, ConfigError, ForbiddenError, Problem
 from scheduler_core.model.pod_group import CompositePodGroup, GroupKey, GroupSource, PodGroup
 from scheduler_core.ports import Clock
@@ -232,16 +233,15 @@ class ServedGroups(Generic[T]):
         while True:
             self.version = await self._found()
             async with asyncio.TaskGroup() as tasks:
-                watch = tasks.create_task(self._watch())
+                watch = tasks.create_task(self._informer().run())
                 found = await self._replacement()
                 watch.cancel()
             self._withhold_replaced(found)
 
-    async def _watch(self) -> None:
+    def _informer(self) -> Informer[T]:
         path = f"/apis/{self.source.api_group}/{self.version}/{self.source.plural}"
         sink = FeedSink(self._added, self._updated, self._deleted, self._listed, self._not_listed, self._unreadable)
-        informer = self._informers.begin(self.resource, path, self._api.kind, sink)
-        await informer.run()
+        return self._informers.begin(self.resource, path, self._api.kind, sink)
 
     # -- lookup -------------------------------------------------------------------------------------------------
 
@@ -297,7 +297,7 @@ class ServedGroups(Generic[T]):
         """Gate the members until the groups are listed in another version."""
         old, self.version = self.version, ""
         self._is_listed = False
-        self._unseen = set(self._latest)
+        self._unseen.update(self._latest)
         if found.read:
             log.info("%ss of %s are read in %s instead of %s", self.source.kind, self.source.api_group, found.read, old)
             self._withhold(
@@ -326,11 +326,12 @@ class ServedGroups(Generic[T]):
     def _listed(self) -> None:
         self._is_listed = True
         self._reason = ""
-        for key in self._unseen:
+        for key in list(self._unseen):
             # It was deleted while another version was read.
-            self._latest.pop(key, None)
-            self._accepted.delete(key)
-        self._unseen = set()
+            with self._sink.suspension.reporting_later_errors(partial(self._unseen.add, key)):
+                self._latest.pop(key, None)
+                self._accepted.delete(key)
+            self._unseen.remove(key)
         log.info("Listed the %ss of %s/%s", self.source.kind, self.source.api_group, self.version)
         self._sink.serve(self.source)
         self.settled.set()

@@ -470,18 +470,25 @@ class OwnerGroups:
         # Half of an earlier delivery may be applied: its members are gated until the group is delivered again.
         if gang is not None and (gang.group is None or key in self._gangs.interrupted):
             record.is_alone, record.refusal = True, ""
-            self._feed.group_changed(Group(key, f"one member of {wanted.owners[0]['uid']}", 1, is_basic=True))
+            with self._feed.suspension.reporting_later_errors(partial(self._mark, key)):
+                self._feed.group_changed(Group(key, f"one member of {wanted.owners[0]['uid']}", 1, is_basic=True))
 
     def _refuse(self, key: GroupKey, record: _Record, reason: str) -> None:
         if record.refusal == reason:
             return
-        self._feed.group_refused(key, [Problem("", reason)])
+        with self._feed.suspension.reporting_later_errors(partial(self._refusal_failed, key, record)):
+            self._feed.group_refused(key, [Problem("", reason)])
         record.refusal = reason
+
+    def _refusal_failed(self, key: GroupKey, record: _Record) -> None:
+        record.refusal = ""
+        self._mark(key)
 
     def _drop(self, key: GroupKey, record: _Record) -> None:
         body = self._groups.body(key)
         if body is None and (record.is_alone or record.refusal):
-            self._feed.group_deleted(key)
+            with self._feed.suspension.reporting_later_errors(partial(self._deletion_failed, key)):
+                self._feed.group_deleted(key)
         self._records.pop(key, None)
         if record.owner is not None:
             keys = self._gangs_of.get(record.owner, {})
@@ -491,6 +498,11 @@ class OwnerGroups:
         if body is not None and _is_managed(body) and not record.is_checked:
             # The garbage collector removes the references to an owner that was deleted without its dependents later.
             self._check_later(key)
+
+    def _deletion_failed(self, key: GroupKey) -> None:
+        # As before the deletion: the core may still have the group.
+        self._records.setdefault(key, _Record()).is_alone = True
+        self._mark(key)
 
     def _check_later(self, key: GroupKey) -> None:
         self._clock.call_later(_ORPHAN_SECONDS, partial(self._check, key))

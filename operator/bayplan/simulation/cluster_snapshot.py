@@ -23,6 +23,7 @@ from bayplan.simulation.admission import AdmittedCluster
 from bayplan.simulation.cluster_files import Place, Placed
 from bayplan.simulation.memory_cluster import MemoryCluster, installed_plugins
 from bayplan.simulation.simulated_profiles import build_profiles
+from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.errors import ForbiddenError, NotFoundError, Problem
 from scheduler_core.framework.object_reads import DecodedTypes
 from scheduler_core.model.pod import Pod
@@ -84,6 +85,8 @@ class _ListedGroups:
     """A :class:`GroupSink` that stores groups for a scheduler that is built later."""
 
     def __init__(self) -> None:
+        # Never on: no scheduler runs yet.
+        self.suspension = Suspension()
         self.known: list[PodGroup | CompositePodGroup] = []
         self.refused: list[tuple[GroupKey, tuple[Problem, ...]]] = []
         self.withheld: list[tuple[GroupSource, str]] = []

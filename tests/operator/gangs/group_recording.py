@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.errors import Problem
 from scheduler_core.model.pod_group import CompositePodGroup, GroupKey, GroupSource, PodGroup
 
@@ -20,6 +21,7 @@ class RecordingSink:
     """
 
     def __init__(self) -> None:
+        self.suspension = Suspension()
         self.served: list[GroupSource] = []
         self.withheld: dict[GroupSource, str] = {}
         self.calls: list[PodGroup | CompositePodGroup | GroupKey] = []

@@ -129,6 +129,7 @@ class UndeliveredChanges(Generic[T]):
         self._timer_at = 0.0
         self._synced_tries = 0
         self._synced_timer: Timer | None = None
+        self._is_stopped = False
         self.errors = 0
 
     def __len__(self) -> int:
@@ -140,6 +141,8 @@ class UndeliveredChanges(Generic[T]):
         return sorted(self._changes)
 
     def stop(self) -> None:
+        # A change that the sink has deferred may fail afterwards.
+        self._is_stopped = True
         for timer in (self._timer, self._synced_timer):
             if timer is not None:
                 timer.cancel()
@@ -204,13 +207,23 @@ class UndeliveredChanges(Generic[T]):
 
     def deliver_synced(self) -> None:
         self._synced_timer = None
+        deferral = self._deferral
+        if deferral is not None and deferral.is_on:
+            deferral.on_error = self._synced_failed
         try:
             self._sink.on_synced()
         except Exception:
             # Scheduling starts only after the first lists of all kinds are handled.
-            self.errors += 1
-            self._synced_tries += 1
             _logger.exception("Handling the first list of %s failed; it is repeated", self._path)
+            self._synced_failed()
+        finally:
+            if deferral is not None:
+                deferral.on_error = None
+
+    def _synced_failed(self) -> None:
+        self.errors += 1
+        if self._synced_timer is None and not self._is_stopped:
+            self._synced_tries += 1
             delay = delay_of_try(self._synced_tries, _FIRST_BACKOFF_SECONDS, _LONGEST_BACKOFF_SECONDS)
             self._synced_timer = self._clock.call_later(delay, self.deliver_synced)
 
@@ -241,6 +254,8 @@ class UndeliveredChanges(Generic[T]):
 
     def _start_timer(self, due: float) -> None:
         """Retry at a time, or sooner if a timer ends sooner."""
+        if self._is_stopped:
+            return
         if self._timer is not None:
             if self._timer_at <= due:
                 return
