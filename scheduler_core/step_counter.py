@@ -57,11 +57,11 @@ class StepCounter:
         on_slice_end: Called when a slice is used up; None if nothing can run between two slices.
         on_long_search: Called first if the step that used it up does not refresh shared state, and if a part is used up
             at a checkpoint; may raise to end the attempt. None if the attempt must end where it began.
-        is_at_checkpoint: Whether it is called at a checkpoint.
+        left: What the attempt must still store, if it is called at a checkpoint; None if it is not.
     """
 
     __slots__ = (
-        "_left", "_left_of_part", "attempt_steps", "dry_run_steps", "dry_runs", "is_at_checkpoint", "is_dry", "limit",
+        "_left", "_left_of_part", "attempt_steps", "dry_run_steps", "dry_runs", "is_dry", "left", "limit",
         "on_long_search", "on_slice_end", "part_steps", "slice_steps", "spent", "stored",
     )  # fmt: skip
 
@@ -77,7 +77,8 @@ class StepCounter:
         self.attempt_steps = attempt_steps
         self.dry_run_steps = dry_run_steps
         self.spent = self.stored = self.dry_runs = 0
-        self.is_dry = self.is_at_checkpoint = False
+        self.is_dry = False
+        self.left: int | None = None
         self.on_slice_end: Callable[[], None] | None = None
         self.on_long_search: Callable[[], None] | None = None
         self.limit = NO_LIMIT
@@ -130,20 +131,23 @@ class StepCounter:
         """Begin a part that ends at a checkpoint; it is as long as what the attempt did before, which is repeated."""
         self._left_of_part = self._left - max(self.part_steps, self.slice_steps - self._left)
 
-    def checkpoint(self, steps: int = 1) -> None:
+    def checkpoint(self, left: int, steps: int = 1) -> None:
         """Count steps as :meth:`upkeep` does, where everything before is stored, so that another try goes on from here.
 
         If a part is used up, the attempt may end and start again later.
+
+        Args:
+            left: A number that falls from one checkpoint to the next, to 0 at the last one.
         """
         self._left -= steps
         if self._left <= self._left_of_part:
             self.begin_part()
             if self.on_long_search is not None:
-                self.is_at_checkpoint = True
+                self.left = left
                 try:
                     self.on_long_search()
                 finally:
-                    self.is_at_checkpoint = False
+                    self.left = None
         if self._left <= 0:
             self._end_slice()
 

@@ -281,10 +281,10 @@ class BackgroundSearches:
         if tries.searches >= MOST_SEARCHES:
             self.end()
             return
-        is_postponed = self._steps.is_at_checkpoint
-        if not self._journal.may_move(is_postponed=is_postponed) or not attempt.may_move():
+        left = self._steps.left
+        if not self._journal.may_move(left) or not attempt.may_move():
             return
-        if is_postponed:
+        if left is not None:
             if tries.parts < _MOST_PARTS:
                 self._postpone(queued, tries)
             return
@@ -330,7 +330,7 @@ class BackgroundSearches:
         tries.steps += self._steps.stored - self._stored_at_begin
         self._store(queued, tries)
         self.counts.postponed += 1
-        self._journal.moved(is_postponed=True)
+        self._journal.moved(self._steps.left)
         raise SearchMovedError(None, is_postponed=True)
 
     # -- in the copy --------------------------------------------------------------------------------------------

@@ -52,12 +52,16 @@ class Journal:
         """Do work that lets other tasks run between two slices of a cycle; the cycle is suspended."""
         await work
 
-    def may_move(self, *, is_postponed: bool) -> bool:
-        """Return whether a search whose slice is used up may continue in another process, or is postponed here."""
-        del is_postponed
+    def may_move(self, left: int | None) -> bool:
+        """Return whether a search whose slice is used up may continue in another process, or an attempt be postponed.
+
+        Args:
+            left: What the attempt must still store, at a checkpoint; None at the end of a slice.
+        """
+        del left
         return True
 
-    def moved(self, *, is_postponed: bool = False) -> None:
+    def moved(self, left: int | None = None) -> None:
         """Note that a search continues in another process, or starts again: when that of another one ends, or later."""
 
     def cut(self) -> None:

@@ -129,10 +129,10 @@ class SearchMoved(_Entry, frozen=True, tag=19):
     """A search is not continued here: another process makes it, or the attempt starts again later.
 
     Attributes:
-        is_postponed: Whether it starts again although no process searches, and goes on from what it has stored.
+        left: What it had still to store at the checkpoint from which it goes on; None for a search.
     """
 
-    is_postponed: bool = False
+    left: int | None = None
 
 
 Decision = Placed | Rejected | Evicted | Wrote

@@ -310,8 +310,8 @@ class Recorder(NumberedJournal):
         self.write(entries.SliceOver())
         await self.paused(work)
 
-    def moved(self, *, is_postponed: bool = False) -> None:
-        self.write(entries.SearchMoved(is_postponed))
+    def moved(self, left: int | None = None) -> None:
+        self.write(entries.SearchMoved(left))
 
     def cut(self) -> None:
         """Drop what is buffered, and write nothing more to the file of another process."""

@@ -204,12 +204,17 @@ class RecordedInput(NumberedJournal):
         """Return whether the recorded cycle was interrupted after the readings that were taken."""
         return isinstance(self.head, entries.SliceOver) and not any(self._readings)
 
-    def may_move(self, *, is_postponed: bool) -> bool:
-        """Return whether the recorded search was not continued after the readings that were taken."""
-        head = self.head
-        return isinstance(head, entries.SearchMoved) and head.is_postponed == is_postponed and not any(self._readings)
+    def may_move(self, left: int | None) -> bool:
+        """Return whether the recorded search was not continued after the readings that were taken, with as much left.
 
-    def moved(self, *, is_postponed: bool = False) -> None:
+        Less may be left than recorded, because dry runs store what attempts use, too, and are not recorded.
+        """
+        head = self.head
+        if not isinstance(head, entries.SearchMoved) or any(self._readings):
+            return False
+        return left is None if head.left is None else left is not None and left <= head.left
+
+    def moved(self, left: int | None = None) -> None:
         self.take()
 
     async def between_slices(self, work: Coroutine[Any, Any, None]) -> None:

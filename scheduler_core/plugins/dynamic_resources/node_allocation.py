@@ -106,14 +106,15 @@ class NodeClasses:
             while rows:
                 entries.add(self._enter(rows.pop()))
                 is_resumable = True
-                steps.checkpoint()
+                # A row leaves an entry at most.
+                steps.checkpoint(2 * len(rows) + len(entries))
                 is_resumable = False
             entries.discard(_NO_POOLS_OF_NODE)
             while entries:
                 entry = entries.pop()
                 self._classes[entry] = self._number(allocator, self._pools[entry])
                 is_resumable = True
-                steps.checkpoint(0)
+                steps.checkpoint(len(entries), 0)
                 is_resumable = False
             if not allocator.changed_pools:
                 return self._classes[self._pools_of_row]

@@ -15,11 +15,15 @@ from scheduler_core.in_tree import in_tree_registry
 from scheduler_core.record_assembly import header_of, recorded_scheduler
 from scheduler_core.recording.recorder import Recorder
 from scheduler_core.scheduler import SchedulerOptions, SchedulerPorts
+from scheduler_core.step_counter import NO_LIMIT
 from tests.support.builders import node, pod
 from tests.support.devices import claim, device, device_class, exactly, slice_of, using
+from tests.support.moved_searches import AwaitedSearches
 
 MEBIBYTE = 1 << 20
 LARGE = "default/large"
+PARTS_LIMIT = 180
+"""Steps that the first of the attempts in parts does not need only because the others take some."""
 
 
 async def _run(path: Path, nodes: int, pods: int, version: str, *, has_clients: bool) -> None:
@@ -107,3 +111,40 @@ def record_long_searches(path: Path, *, is_explained: bool) -> tuple[Path, int]:
     """
     slices = asyncio.run(_run_long_searches(path, is_explained=is_explained))
     return next(path.glob("*.bpr")), slices
+
+
+async def _run_parts(path: Path) -> int:
+    clock, world = SimulatedClock(), MemoryCluster()
+    options, registry = SchedulerOptions(attempt_steps=PARTS_LIMIT), in_tree_registry()
+    ports = SchedulerPorts(storage=world.storage, claims=world.claims, processes=AwaitedSearches(clock, 1.0))
+    directory = RecordDirectory(
+        path, header_of(options, ports, registry, "1.0"), 64 * MEBIBYTE, 3600.0, lambda: datetime.now(UTC)
+    )
+    recorder = Recorder(clock, directory)
+    recorder.slice_steps, recorder.part_steps = NO_LIMIT, 20
+    scheduler = recorded_scheduler(recorder, world, options, registry, ports=ports)
+    scheduler.activate([scheduler.build(ProfileConfig(scheduler_name="default-scheduler"))])
+    world.watch(scheduler.feed)
+    for number in range(40):
+        scheduler.feed.node_added(node(f"n{number}", allocatable={"cpu": "64", "memory": "256Gi", "pods": "500"}))
+    slices = [
+        slice_of([device("d0", attributes={"uuid": {"string": f"u{number}"}})], node=f"n{number}")
+        for number in range(40)
+    ]
+    selector = 'device.attributes["gpu.example.com"].uuid != "none"'
+    claims = [claim(exactly("r", selector), name=f"c{number}") for number in range(6)]
+    world.claims.serve([device_class(), *slices, *claims], scheduler.device_feed)
+    running = asyncio.create_task(scheduler.run())
+    for number in range(6):
+        world.add_pod(using(pod(f"user{number}", namespace="ns", requests={"cpu": f"{10 + number}m"}), f"c{number}"))
+    await scheduler.until_idle()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    directory.close()
+    return scheduler.context.background.counts.postponed
+
+
+def record_parts(path: Path) -> tuple[Path, int]:
+    """Schedule pods with equal new claims, whose attempts share what is stored; return the file and number of parts."""
+    parts = asyncio.run(_run_parts(path))
+    return next(path.glob("*.bpr")), parts

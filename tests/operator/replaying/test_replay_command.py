@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from scheduler_core.plugins.node_resources_fit import NodeResourcesFit
 from scheduler_core.recording.record_file import RecordReader, frame_of, start_of_file
-from tests.operator.replaying.recorded_run import LARGE, record_long_searches, record_run
+from tests.operator.replaying.recorded_run import LARGE, record_long_searches, record_parts, record_run
 
 PACKING = """\
 apiVersion: bayplan.dev/v1alpha1
@@ -67,6 +67,16 @@ def test_cycles_in_slices_are_replayed(tmp_path: Path, *, is_explained: bool) ->
     assert slices > 6
     shown = run("record", "show", file).output
     assert "given up after 9000 steps" in shown
+    replayed = run("replay", file)
+    assert replayed.exit_code == 0, replayed.output
+
+
+def test_attempts_in_parts_are_replayed(tmp_path: Path) -> None:
+    """Parts end where they ended, so that attempts that share what is stored are charged for the same steps."""
+    file, parts = record_parts(tmp_path)
+    assert parts > 3
+    shown = run("record", "show", file).output
+    assert "given up" not in shown, "one attempt alone would be given up"
     replayed = run("replay", file)
     assert replayed.exit_code == 0, replayed.output
 
