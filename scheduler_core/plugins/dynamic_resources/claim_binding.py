@@ -10,6 +10,7 @@ Follows kube-scheduler v1.37.1, ``plugins/dynamicresources/dynamicresources.go``
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any
 
@@ -50,6 +51,8 @@ from scheduler_core.plugins.dynamic_resources.pod_claims import (
 from scheduler_core.ports import ClaimWriter, Event, ObjectReference
 from scheduler_core.snapshot.indexes.device_index import WaitingConsumer
 from scheduler_core.snapshot.pod_info import PodInfo
+
+log = logging.getLogger(__name__)
 
 UNKNOWN_OUTCOMES = (WriteTimeoutError, ServerUnavailableError)
 """Errors after which a write may have taken effect, or may still do so."""
@@ -222,6 +225,8 @@ class ClaimBinder:
             pass
         except SchedulerCoreError:
             return None
+        except Exception:
+            log.exception("the write of resource claim %s failed in the scheduler itself; it is read", claim.key)
         for seconds in _waits():
             await self._handle.clock.sleep(seconds)
             try:
@@ -322,7 +327,7 @@ class ClaimBinder:
 def _has_failed(write: asyncio.Future[ResourceClaim]) -> bool:
     """Return whether a write has failed for certain."""
     fault = write.exception() if write.done() and not write.cancelled() else None
-    return fault is not None and not isinstance(fault, UNKNOWN_OUTCOMES)
+    return isinstance(fault, SchedulerCoreError) and not isinstance(fault, UNKNOWN_OUTCOMES)
 
 
 def writer_of(pod: Pod) -> str:
@@ -442,7 +447,15 @@ class PodBinding:
         """
         bind = self._binder.bind(self._attempt.consumer(index), claim, allocation)
         if allocation is None:
-            return await bind
+            try:
+                return await bind
+            except SchedulerCoreError:
+                raise
+            except Exception:
+                # The reservation may be written, so Unreserve ends it.
+                reserved_for = _with_consumers(claim.status.reserved_for, [self._attempt.consumer(index)])
+                self._attempt.claims[index] = replace(claim, status=replace(claim.status, reserved_for=reserved_for))
+                raise
         uid, name = held.metadata.uid, writer_of(self._pod)
         self._devices.begin_allocation(held, allocation, name)
         write = self._attempt.writes[uid] = AllocationWrite(held, claim)

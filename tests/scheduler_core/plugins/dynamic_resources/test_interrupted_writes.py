@@ -142,14 +142,17 @@ async def _one_error(world: World, owner: object, method: str, monkeypatch: pyte
     world.plugin.unreserve(world.state, world.info, "n0")
 
 
-async def test_an_exception_after_the_write(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The allocation is no longer in flight, and the written reservation of the pod is removed."""
+@pytest.mark.parametrize("method", ["claim_written", "end_allocation"])
+async def test_an_exception_after_the_write(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The device stays in use, the allocation is no longer in flight, and the pod's written reservation is removed."""
     world = World()
-    await _one_error(world, world.devices, "end_allocation", monkeypatch)
+    await _one_error(world, world.devices, method, monkeypatch)
+    assert not world.other_pod_gets_the_device()
     await until(lambda: world.handle.activated == [world.info])
     stored = world.writer.claims["ns/c0"]
     assert stored.status.allocation is not None
     assert stored.status.reserved_for == ()
+    assert not world.other_pod_gets_the_device()
     assert world.devices.in_flight("c0") is None
 
 

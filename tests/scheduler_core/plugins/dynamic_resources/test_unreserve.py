@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
+import pytest
 from msgspec.structs import replace
 
 from scheduler_core.errors import (
@@ -25,6 +26,7 @@ from tests.support.builders import node, pod
 from tests.support.columns import columns
 from tests.support.devices import DRIVER, allocated_claim, using
 from tests.support.handles import FakeHandle
+from tests.support.injected_errors import raising
 from tests.support.presence import present
 from tests.support.recording_claim_writer import RecordingClaimWriter
 from tests.support.tables import table
@@ -166,6 +168,28 @@ async def test_a_reservation_that_ended_before_pre_bind_is_written_again() -> No
     world.change(allocated_claim({"device": "d"}).status)
     assert (await world.pre_bind(state)).is_success
     assert world.writer.claims["ns/held"].status.reserved_for == (THIS,)
+
+
+@table("method, is_written", ("before the write", "write_reservation", False), ("after it", "claim_written", True))
+async def test_an_exception_beside_the_write_of_a_reservation(
+    method: str, is_written: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unreserve ends a reservation that is written although PreBind fails with an exception."""
+    world = World()
+    world.writer.gate.set()
+    world.change(allocated_claim({"device": "d"}).status)
+    state, devices = world.attempt(), world.nodes.devices
+    owner: object = devices if is_written else world.writer
+    errors: list[BaseException] = [KeyError("once")]
+    monkeypatch.setattr(owner, method, raising(errors, getattr(owner, method)))
+    with pytest.raises(KeyError):
+        await world.pre_bind(state)
+    assert world.writer.claims["ns/held"].status.reserved_for == ((THIS,) if is_written else ())
+    world.plugin.unreserve(state, world.info, "n0")
+    await devices.turns.finished([present(devices.claims.get("ns/held"))])
+    stored = present(devices.claims.get("ns/held"))
+    assert stored.status.reserved_for == world.writer.claims["ns/held"].status.reserved_for == ()
+    assert stored.status.allocation is not None
 
 
 async def test_a_claim_that_was_deleted_before_pre_bind_is_not_bound() -> None:
