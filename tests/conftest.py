@@ -22,6 +22,7 @@ from xdist.scheduler import LoadFileScheduling
 from hack.controlplane import binaries
 from hack.controlplane.api_client import ApiClient, ApiRefusalError, Manifest
 from hack.controlplane.launcher import ControlPlane
+from hack.controlplane.native_groups import native_groups
 from hack.controlplane.processes import Process
 from hack.controlplane.servers import Options
 from tests.selection.changed_paths import Selection, select
@@ -50,7 +51,7 @@ _YIELDING = 10
 _YOUNG_OBJECTS = 3000
 """New objects from which garbage is collected; the memory of more of them is no longer in the processor's cache."""
 _IMAGE_TESTS = "tests/image/"
-_MARKERS_BY_FIXTURE = {"control_plane": "cluster", "kwok": "kwok"}
+_MARKERS_BY_FIXTURE = {"control_plane": "cluster", "_native_plane": "cluster", "kwok": "kwok"}
 _MISSING = pytest.StashKey[dict[str, str]]()
 _SELECTION = pytest.StashKey[Selection]()
 _PLANE = pytest.StashKey[ControlPlane]()
@@ -268,10 +269,42 @@ def _listed(api: ApiClient, path: str) -> list[Manifest]:
             time.sleep(1)
 
 
+@pytest.fixture(scope="module")
+def empty_plane(control_plane: ControlPlane) -> Iterator[ControlPlane]:
+    """Return the session's control plane, without objects of other modules but Bayplan's definitions."""
+    control_plane.reset()
+    yield control_plane
+    control_plane.reset()
+
+
 @pytest.fixture(scope="session")
-def kwok(control_plane: ControlPlane) -> Process:
+def _native_plane() -> Iterator[ControlPlane]:
+    """Start a control plane that serves Kubernetes' PodGroups."""
+    with ControlPlane(native_groups().options) as plane:
+        yield plane
+
+
+@pytest.fixture(scope="module")
+def empty_native_plane(_native_plane: ControlPlane) -> Iterator[ControlPlane]:
+    """Return the session's control plane that serves Kubernetes' PodGroups, without objects of other modules.
+
+    It is frozen between modules: idle, it uses a hundredth of a processor.
+    """
+    for process in (_native_plane.etcd, _native_plane.apiserver):
+        process.resume()
+    _native_plane.reset()
+    yield _native_plane
+    _native_plane.reset()
+    for process in (_native_plane.apiserver, _native_plane.etcd):
+        process.pause()
+
+
+@pytest.fixture(scope="module")
+def kwok(control_plane: ControlPlane) -> Iterator[Process]:
     """Run kwok, which acts as the kubelet of every node of the session's control plane."""
-    return control_plane.start_kwok()
+    process = control_plane.start_kwok()
+    yield process
+    process.stop()
 
 
 @pytest.fixture

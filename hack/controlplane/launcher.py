@@ -5,6 +5,7 @@ in the audit log, and they run where no container starts. `python -m hack.contro
 runs until `down`.
 
     new --start()--> running --stop()--> stopped --start()--> running
+    running --reset()--> running, with the objects of the start
     running --stop_apiserver(), stop_etcd()--> degraded --start_etcd(), start_apiserver()--> running
 """
 
@@ -26,7 +27,7 @@ from typing import Any, Self
 
 import yaml
 
-from hack.controlplane import binaries, probes, processes, servers
+from hack.controlplane import binaries, probes, processes, servers, stored_objects
 from hack.controlplane.binaries import MissingBinary, UnsupportedRelease
 from hack.controlplane.credentials import User, write_kubeconfig, write_service_account_key, write_tokens
 from hack.controlplane.native_groups import NATIVE_GROUPS
@@ -66,6 +67,7 @@ class ControlPlane:
         self._etcd_ports = (0, 0)
         self._port = 0
         self._started = False
+        self._first_objects: frozenset[str] = frozenset()
 
     # -- lifecycle ----------------------------------------------------------------------------------------------------
 
@@ -95,6 +97,7 @@ class ControlPlane:
         try:
             self._on_free_ports(self._start_etcd_on)
             self._on_free_ports(self._start_apiserver_on)
+            self._first_objects = stored_objects.stored_keys(self._etcd_ports[0])
         except BaseException:
             self._keep_after_failure()
             self.stop()
@@ -115,6 +118,22 @@ class ControlPlane:
         processes.write_records(self.state_dir, [])
         if self.options.state_dir is None and not self.keep:
             shutil.rmtree(self.state_dir, ignore_errors=True)
+
+    def reset(self, *, definitions: bool = False) -> None:
+        """Stop every process except etcd and kube-apiserver, and delete the objects that were not there at the start.
+
+        Objects of the start that have been changed stay as they are. A reset takes a hundredth of the CPU time of a
+        start.
+
+        Args:
+            definitions: Also delete Bayplan's CustomResourceDefinitions.
+        """
+        for name in [name for name in reversed(self._processes) if name not in {"etcd", "kube-apiserver"}]:
+            self._processes.pop(name).stop()
+        port = self._etcd_ports[0]
+        added = stored_objects.stored_keys(port) - self._first_objects
+        kept = frozenset() if definitions else frozenset(filter(stored_objects.is_bayplan_definition, added))
+        stored_objects.delete_keys(port, added - kept)
 
     # -- servers ------------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Fixtures that start one operator per module, on the session's control plane or on the module's own."""
+"""Fixtures that start one operator per module, on the session's control plane or on an empty one."""
 
 from __future__ import annotations
 

@@ -82,8 +82,8 @@ def _settings(directory: Path, port: int) -> str:
 
 
 @pytest.fixture
-def reviewed(tmp_path: Path) -> Iterator[Reviewed]:
-    """Start a control plane, the leader and the standby."""
+def reviewed(empty_plane: ControlPlane, tmp_path: Path) -> Iterator[Reviewed]:
+    """Start the leader and the standby, whose webhook receives the objects of the whole cluster."""
     ports = free_port(), free_port()
     rule = {
         "apiGroups": ["bayplan.dev"],
@@ -108,17 +108,16 @@ def reviewed(tmp_path: Path) -> Iterator[Reviewed]:
     }
     leading, standing = (_settings(tmp_path / str(port), port) for port in ports)
     with (
-        ControlPlane() as plane,
-        OperatorProcess(plane.kubeconfig, tmp_path / "leader.log", [leading]) as leader,
-        OperatorProcess(plane.kubeconfig, tmp_path / "standby.log", [standing]) as standby,
+        OperatorProcess(empty_plane.kubeconfig, tmp_path / "leader.log", [leading]) as leader,
+        OperatorProcess(empty_plane.kubeconfig, tmp_path / "standby.log", [standing]) as standby,
     ):
-        install_crds(plane)
-        plane.kubectl("create", "--filename=-", input=json.dumps(configuration))
+        install_crds(empty_plane)
+        empty_plane.kubectl("create", "--filename=-", input=json.dumps(configuration))
         leader.start()
         leader.until(lambda: "Scheduling:" in leader.log, "the first process leads")
         standby.start()
         standby.until(lambda: "Serving the admission webhook" in standby.log, "the standby serves the webhook")
-        yield Reviewed(plane, leader, standby)
+        yield Reviewed(empty_plane, leader, standby)
 
 
 def test_the_admission_webhook(reviewed: Reviewed) -> None:

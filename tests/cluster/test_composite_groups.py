@@ -13,7 +13,7 @@ from hack.controlplane.native_groups import NATIVE_GROUPS
 from tests.cluster.test_native_gangs import condition as native_condition
 from tests.cluster.test_native_gangs import members
 from tests.support.live_gangs import LiveGangs, live_gangs
-from tests.support.live_servers import own_plane
+from tests.support.live_servers import module_plane
 from tests.support.operator_process import OperatorProcess
 
 pytestmark = [pytest.mark.cluster, pytest.mark.kwok, pytest.mark.timeout(300)]
@@ -22,7 +22,7 @@ NAMESPACE = "default"
 GATE = "--feature-gates=CompositePodGroups=true"
 WORKLOAD = {"workloadName": "jobs", "templateName": "any"}
 
-plane = own_plane(ControlPlane.start_kwok, options=GROUPS.options)
+plane = module_plane(ControlPlane.start_kwok, options=GROUPS.options)
 
 
 @pytest.fixture

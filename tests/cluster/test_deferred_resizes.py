@@ -14,7 +14,7 @@ from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.schedulers import start_kube_scheduler
 from hack.controlplane.servers import Options
 from tests.scenarios.scenario import node_manifest, pod_manifest
-from tests.support.live_servers import own_plane
+from tests.support.live_servers import module_plane
 from tests.support.operator_process import OperatorProcess
 
 pytestmark = [pytest.mark.cluster, pytest.mark.kube_scheduler, pytest.mark.reference, pytest.mark.timeout(300)]
@@ -40,7 +40,7 @@ RUNNING = {
     ],
 }
 
-plane = own_plane(options=Options(feature_gates={GATE: True}))
+plane = module_plane(options=Options(feature_gates={GATE: True}))
 """Its nodes may disable preemption for resizes. No kubelet changes the status of pods."""
 
 

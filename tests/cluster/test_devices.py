@@ -18,7 +18,7 @@ from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.servers import Options
 from tests.support.dashboard import assert_has_series
 from tests.support.live_devices import LiveDevices, live_devices
-from tests.support.live_servers import CONTROLLERS, own_plane
+from tests.support.live_servers import CONTROLLERS, module_plane
 from tests.support.operator_process import OperatorProcess
 
 pytestmark = [pytest.mark.cluster, pytest.mark.kwok, pytest.mark.controllers, pytest.mark.timeout(300)]
@@ -26,7 +26,7 @@ NAMESPACE = "default"
 NO_DEVICE = "cannot allocate all claims"
 PREPARED, BROKEN = "example.com/prepared", "example.com/broken"
 
-plane = own_plane(*CONTROLLERS, options=Options(kubernetes="1.37"))
+plane = module_plane(*CONTROLLERS, options=Options(kubernetes="1.37"))
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from hack.controlplane.device_driver import devices_of
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.servers import Options
 from tests.support.live_devices import LiveDevices, live_devices
-from tests.support.live_servers import own_plane
+from tests.support.live_servers import module_plane
 from tests.support.operator_process import OperatorProcess
 
 pytestmark = [pytest.mark.cluster, pytest.mark.kwok, pytest.mark.timeout(300)]
@@ -20,7 +20,7 @@ NAMESPACE = "default"
 VERSION = "resource.k8s.io/v1beta2"
 VERSIONS = {"resource.k8s.io/v1": "false", VERSION: "true"}
 
-plane = own_plane(ControlPlane.start_kwok, options=Options(kubernetes="1.37", runtime_config=VERSIONS))
+plane = module_plane(ControlPlane.start_kwok, options=Options(kubernetes="1.37", runtime_config=VERSIONS))
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from bayplan.cli import bayplan
 from click.testing import CliRunner
 
 from hack.controlplane.api_client import condition_of
+from hack.controlplane.launcher import ControlPlane
 from tests.support.explain_command import ExplainCommand, explained
 from tests.support.manifests import Manifest
 from tests.support.tables import table
@@ -82,9 +83,9 @@ def is_at_rest(explain: ExplainCommand) -> bool:
 
 
 @pytest.fixture(scope="module")
-def explain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExplainCommand]:
-    """Start a separate control plane with an operator that has attempted every pod."""
-    with explained(OBJECTS, tmp_path_factory.mktemp("explain") / "operator.log") as explain:
+def explain(empty_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExplainCommand]:
+    """Start an operator on an empty control plane, which has attempted every pod."""
+    with explained(empty_plane, OBJECTS, tmp_path_factory.mktemp("explain") / "operator.log") as explain:
         wait_until_at_rest(explain)
         yield explain
 

@@ -9,6 +9,7 @@ import pytest
 from bayplan.cli import bayplan
 from click.testing import CliRunner
 
+from hack.controlplane.launcher import ControlPlane
 from tests.support.explain_command import ExplainCommand, explained
 from tests.support.manifests import Manifest
 
@@ -49,9 +50,9 @@ OBJECTS = [
 
 
 @pytest.fixture(scope="module")
-def explain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExplainCommand]:
-    """Start a separate control plane with an operator whose attempt to schedule the gang has failed."""
-    with explained(OBJECTS, tmp_path_factory.mktemp("explain") / "operator.log") as explain:
+def explain(empty_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExplainCommand]:
+    """Start an operator on an empty control plane, whose attempt to schedule the gang has failed."""
+    with explained(empty_plane, OBJECTS, tmp_path_factory.mktemp("explain") / "operator.log") as explain:
         wait_until_at_rest(explain)
         yield explain
 

@@ -15,7 +15,7 @@ import pytest
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.servers import Options
 from tests.support.drain import PODS, Drain
-from tests.support.live_servers import own_plane
+from tests.support.live_servers import module_plane
 from tests.support.operator_process import OperatorProcess
 from tests.support.tables import table
 
@@ -24,7 +24,7 @@ UNDER_WAY = PODS // 5
 OUTAGE_SECONDS = 20.0
 MOST_LINES = 40  # of the log for one outage, which ends all watches and writes; usually there are less than 20
 
-plane = own_plane(options=Options(audit=True))
+plane = module_plane(options=Options(audit=True))
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.servers import Options
 from hack.controlplane.volume_controller import VolumeController
 from tests.support.faulty_proxy import FaultyProxy
-from tests.support.live_servers import own_plane
+from tests.support.live_servers import module_plane
 from tests.support.mixed_drain import PODS, MixedDrain
 from tests.support.operator_process import OperatorProcess
 
@@ -38,7 +38,7 @@ OWN_TRACES = r"(?m)^.* (?:bayplan|scheduler_core)\S*: .*\nTraceback.*(?:\n .*)*\
 ELECTION = {"leaderElect": True, "leaseDuration": 150, "renewDeadline": 120}
 SOURCES = Path(__file__).resolve().parents[2]
 
-plane = own_plane(options=Options(audit=True))
+plane = module_plane(options=Options(audit=True))
 
 
 @pytest.fixture(scope="module")

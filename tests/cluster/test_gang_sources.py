@@ -12,7 +12,7 @@ from hack.controlplane.api_client import Manifest, condition_of
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.native_groups import native_groups
 from tests.support.live_gangs import LiveGangs, live_gangs
-from tests.support.live_servers import SCHEDULER_PLUGINS_GROUPS, definitions, own_plane
+from tests.support.live_servers import SCHEDULER_PLUGINS_GROUPS, definitions, module_plane
 from tests.support.operator_process import OperatorProcess
 
 pytestmark = [pytest.mark.cluster, pytest.mark.kwok, pytest.mark.timeout(300)]
@@ -21,7 +21,7 @@ SCHEDULER_PLUGINS, NATIVE = "scheduling.x-k8s.io/v1alpha1", GROUPS.api_version
 NAMESPACE = "default"
 NARROW = 80
 
-plane = own_plane(definitions(SCHEDULER_PLUGINS_GROUPS), ControlPlane.start_kwok, options=GROUPS.options)
+plane = module_plane(definitions(SCHEDULER_PLUGINS_GROUPS), ControlPlane.start_kwok, options=GROUPS.options)
 """It serves the PodGroups of all three APIs."""
 
 

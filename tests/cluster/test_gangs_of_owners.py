@@ -8,13 +8,13 @@ import pytest
 
 from hack.controlplane.api_client import ApiClient
 from hack.controlplane.launcher import ControlPlane
-from tests.support.live_servers import CONTROLLERS, own_plane
+from tests.support.live_servers import CONTROLLERS, module_plane
 from tests.support.operator_process import OperatorProcess
 from tests.support.owned_gangs import NAMESPACE, OwnedGangs
 
 pytestmark = [pytest.mark.cluster, pytest.mark.kwok, pytest.mark.controllers, pytest.mark.timeout(180)]
 
-plane = own_plane(*CONTROLLERS)
+plane = module_plane(*CONTROLLERS)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from hack.controlplane.device_driver import devices_of
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.native_groups import NATIVE_GROUPS
 from tests.support.live_devices import live_devices
-from tests.support.live_servers import own_plane
+from tests.support.live_servers import module_plane
 from tests.support.operator_process import OperatorProcess
 
 pytestmark = [pytest.mark.cluster, pytest.mark.kwok, pytest.mark.controllers, pytest.mark.timeout(120)]
@@ -19,7 +19,7 @@ GROUPS = NATIVE_GROUPS["1.37"]
 NAMESPACE = "default"
 OPERATOR_FLAGS = ("--feature-gates=DRAWorkloadResourceClaims=true",)
 
-plane = own_plane(
+plane = module_plane(
     ControlPlane.start_kwok,
     partial(
         ControlPlane.start_kube_controller_manager,

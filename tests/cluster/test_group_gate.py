@@ -18,7 +18,7 @@ from hack.controlplane.native_groups import native_groups
 from hack.controlplane.schedulers import await_definitions
 from hack.controlplane.servers import Options
 from tests.scenarios.scenario import node_manifest, pod_manifest
-from tests.support.live_servers import SCHEDULER_PLUGINS_GROUPS, definitions, own_plane
+from tests.support.live_servers import SCHEDULER_PLUGINS_GROUPS, definitions, module_plane
 from tests.support.operator_process import OperatorProcess
 from tests.support.tables import table
 
@@ -29,10 +29,10 @@ LABELS = {BAYPLAN: "bayplan.dev/pod-group", PLUGINS: "scheduling.x-k8s.io/pod-gr
 NAMESPACE = "default"
 ATTEMPTED_AS_A_GANG = "2 of the 3 members that must be placed together fit"
 
-plane = own_plane(definitions(SCHEDULER_PLUGINS_GROUPS), options=GROUPS.options)
+plane = module_plane(definitions(SCHEDULER_PLUGINS_GROUPS), options=GROUPS.options)
 """It serves PodGroups of all three APIs."""
 
-plane_without_groups = own_plane(
+plane_without_groups = module_plane(
     options=Options(
         kubernetes=GROUPS.kubernetes,
         feature_gates={"GenericWorkload": True},

@@ -26,7 +26,7 @@ from hack.controlplane.schedulers import await_definitions
 from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup
 from scheduler_core.scheduler import Scheduler
 from tests.support.background import connections_to, running, until
-from tests.support.live_servers import SCHEDULER_PLUGINS_GROUPS, own_plane
+from tests.support.live_servers import SCHEDULER_PLUGINS_GROUPS, module_plane
 from tests.support.presence import present
 from tests.support.recording_writer import RecordingWriter
 from tests.support.virtual_clock import VirtualClock
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.cluster
 GROUPS = native_groups()
 Manifest = dict[str, Any]
 
-plane = own_plane(options=GROUPS.options)
+plane = module_plane(options=GROUPS.options)
 """The session's has neither the feature gates nor scheduler-plugins' definition."""
 
 

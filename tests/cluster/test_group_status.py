@@ -34,7 +34,7 @@ from scheduler_core.model.pod_group import NEWEST_VERSIONS, GroupKey, GroupSourc
 from scheduler_core.queueing.gang_members import GangOutcome
 from scheduler_core.queueing.gang_registry import Gangs
 from tests.support.group_scenarios import member
-from tests.support.live_servers import own_plane
+from tests.support.live_servers import module_plane
 
 pytestmark = pytest.mark.cluster
 CLOCK = SystemClock()
@@ -87,7 +87,7 @@ def serve_scheduler_plugins(plane: ControlPlane) -> None:
     await_definitions(plane)
 
 
-plane = own_plane(serve_scheduler_plugins, options=GROUPS.options)
+plane = module_plane(serve_scheduler_plugins, options=GROUPS.options)
 """It serves PodGroups of all three APIs."""
 
 

@@ -11,7 +11,7 @@ from hack.controlplane.api_client import Manifest, condition_of
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.native_groups import NATIVE_GROUPS
 from tests.support.live_gangs import LiveGangs, live_gangs
-from tests.support.live_servers import own_plane
+from tests.support.live_servers import module_plane
 from tests.support.operator_process import OperatorProcess
 from tests.support.tables import table
 
@@ -20,7 +20,7 @@ GROUPS = NATIVE_GROUPS["1.37"]
 NAMESPACE = "default"
 PRIORITY = 100
 
-plane = own_plane(ControlPlane.start_kwok, options=GROUPS.options)
+plane = module_plane(ControlPlane.start_kwok, options=GROUPS.options)
 
 
 @pytest.fixture

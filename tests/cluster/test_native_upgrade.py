@@ -14,14 +14,14 @@ from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.native_groups import NATIVE_GROUPS, NativeGroups
 from tests.cluster.test_native_gangs import members
 from tests.support.live_gangs import LiveGangs, live_gangs
-from tests.support.live_servers import own_plane
+from tests.support.live_servers import module_plane
 from tests.support.operator_process import OperatorProcess
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 OLDER, NEWER = NATIVE_GROUPS["1.36"], NATIVE_GROUPS["1.37"]
 NAMESPACE = "default"
 
-plane = own_plane(options=OLDER.options)
+plane = module_plane(options=OLDER.options)
 
 
 def gang(world: LiveGangs, version: str, name: str) -> None:

@@ -57,15 +57,14 @@ def host_address() -> str:
 
 
 @pytest.fixture(scope="module")
-def plane() -> Iterator[ControlPlane]:
-    """Start a control plane with a node and two pods, of which one is infeasible."""
-    with ControlPlane() as plane:
-        install_crds(plane)
-        with ApiClient(plane) as api:
-            for each in (PROFILE, node("large", "4"), pod_of_profile("first", "3"), pod_of_profile("second", "2")):
-                api.create(each)
-            api.create({"kind": "Namespace", "metadata": {"name": NAMESPACE}})
-        yield plane
+def plane(empty_plane: ControlPlane) -> ControlPlane:
+    """Create a node and two pods, of which one is infeasible, on an empty control plane."""
+    install_crds(empty_plane)
+    with ApiClient(empty_plane) as api:
+        for each in (PROFILE, node("large", "4"), pod_of_profile("first", "3"), pod_of_profile("second", "2")):
+            api.create(each)
+        api.create({"kind": "Namespace", "metadata": {"name": NAMESPACE}})
+    return empty_plane
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from hack.controlplane.api_client import ApiClient, Manifest, status_of
 from hack.controlplane.launcher import ControlPlane
 from tests.support.live_devices import LiveDevices
 from tests.support.live_gangs import LABEL
-from tests.support.live_servers import CONTROLLERS, own_plane
+from tests.support.live_servers import CONTROLLERS, module_plane
 from tests.support.operator_process import OperatorProcess
 from tests.support.owned_gangs import NAMESPACE, OwnedGangs
 
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.kwok, pytest.mark.controllers, py
 OPERATOR_FLAGS = ("--feature-gates=RebalancePlan=true",)
 PLANS = "/apis/bayplan.dev/v1alpha1/rebalanceplans"
 
-plane = own_plane(*CONTROLLERS)
+plane = module_plane(*CONTROLLERS)
 
 
 class PlannedMoves(OwnedGangs):

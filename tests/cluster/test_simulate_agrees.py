@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +27,10 @@ Outcome = dict[str, tuple[str, str]]
 
 
 @pytest.fixture
-def own_plane() -> Iterator[ControlPlane]:
-    """Start an empty control plane, because nodes of other tests would receive pods."""
-    with ControlPlane() as plane:
-        yield plane
+def plane(empty_plane: ControlPlane) -> ControlPlane:
+    """Return an empty control plane, because nodes of other tests would receive pods."""
+    empty_plane.reset()
+    return empty_plane
 
 
 def simulated(seed: int) -> Outcome:
@@ -53,19 +52,19 @@ def on_server(api: ApiClient) -> Outcome:
 
 
 @pytest.mark.parametrize("seed", [0, 7])
-def test_simulate_and_run_agree(own_plane: ControlPlane, tmp_path: Path, seed: int) -> None:
+def test_simulate_and_run_agree(plane: ControlPlane, tmp_path: Path, seed: int) -> None:
     """Every pod of the manifests has the same node in both, or the same reason for having none."""
     expected = simulated(seed)
-    install_crds(own_plane)
+    install_crds(plane)
     for namespace in {key.partition("/")[0] for key in expected} - {"default"}:
-        own_plane.kubectl("create", "namespace", namespace)
+        plane.kubectl("create", "namespace", namespace)
     documents = [document for document in yaml.safe_load_all(CLUSTER.read_text()) if document]
-    own_plane.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(documents))
+    plane.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(documents))
     served = {name for name, (node, reason) in expected.items() if "no profile" not in reason}
     gated = {name for name in served if "scheduling gates" in expected[name][1]}
 
     log, flags = tmp_path / "operator.log", [f"--seed={seed}"]
-    with ApiClient(own_plane) as api, OperatorProcess(own_plane.kubeconfig, log, flags) as operator:
+    with ApiClient(plane) as api, OperatorProcess(plane.kubeconfig, log, flags) as operator:
         operator.start()
         deadline = time.monotonic() + _WAIT_SECONDS
         found = on_server(api)

@@ -9,7 +9,7 @@ import pytest
 
 from hack.controlplane.launcher import ControlPlane
 from tests.support.live_gangs import LiveGangs, live_gangs
-from tests.support.live_servers import VOLCANO_GROUPS, definitions, own_plane
+from tests.support.live_servers import VOLCANO_GROUPS, definitions, module_plane
 from tests.support.operator_process import OperatorProcess
 from tests.support.tables import table
 
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
 VERSION = "scheduling.volcano.sh/v1beta1"
 OPERATOR_FLAGS = ("--feature-gates=VolcanoPodGroups=true",)
 
-plane = own_plane(definitions(VOLCANO_GROUPS))
+plane = module_plane(definitions(VOLCANO_GROUPS))
 
 
 class VolcanoGangs(LiveGangs):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,15 +14,14 @@ NODE = "worker"
 
 
 @pytest.fixture(scope="module")
-def plane() -> Iterator[ControlPlane]:
-    """Start a control plane with kwok, the controllers and one node."""
-    with ControlPlane() as plane:
-        plane.start_kwok()
-        plane.start_kube_controller_manager()
-        amounts = {"cpu": "4", "memory": "8Gi", "pods": "110"}
-        apply(plane, "default", "Node", NODE, status={"capacity": amounts, "allocatable": amounts})
-        plane.kubectl("wait", f"node/{NODE}", "--for=condition=Ready", "--timeout=60s")
-        yield plane
+def plane(empty_plane: ControlPlane) -> ControlPlane:
+    """Start kwok and the controllers, and create one node."""
+    empty_plane.start_kwok()
+    empty_plane.start_kube_controller_manager()
+    amounts = {"cpu": "4", "memory": "8Gi", "pods": "110"}
+    apply(empty_plane, "default", "Node", NODE, status={"capacity": amounts, "allocatable": amounts})
+    empty_plane.kubectl("wait", f"node/{NODE}", "--for=condition=Ready", "--timeout=60s")
+    return empty_plane
 
 
 def apply(plane: ControlPlane, namespace: str, kind: str, name: str, **fields: Any) -> None:

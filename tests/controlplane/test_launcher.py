@@ -18,6 +18,7 @@ from hack.controlplane import processes
 from hack.controlplane.api_client import status_of
 from hack.controlplane.launcher import ControlPlane, ControlPlaneError
 from hack.controlplane.processes import Process, Record
+from hack.controlplane.schedulers import install_crds
 from hack.controlplane.servers import Options
 
 pytestmark = pytest.mark.cluster
@@ -97,6 +98,26 @@ def own(tmp_path: Path) -> Iterator[ControlPlane]:
     """Start a control plane for one test."""
     with ControlPlane(Options(state_dir=tmp_path / "state")) as plane:
         yield plane
+
+
+def test_a_reset_leaves_the_objects_of_the_start(own: ControlPlane) -> None:
+    """Objects with finalizers are deleted and programs stopped; Bayplan's definitions stay unless named."""
+    listed = ("get", "nodes,namespaces,configmaps,pods,clusterroles", "--all-namespaces", "--output=name")
+    before = own.kubectl(*listed)
+    install_crds(own)
+    kwok = own.start_kwok()
+    create(own, "default", node("added"))
+    for each in ("namespace/added", "configmap/added"):
+        own.kubectl("create", *each.split("/"))
+    own.kubectl("patch", "configmap/added", '--patch={"metadata": {"finalizers": ["example.com/held"]}}')
+    assert own.kubectl(*listed) != before
+    own.reset()
+    assert own.kubectl(*listed) == before
+    assert not kwok.alive
+    assert "podgroups.bayplan.dev" in own.kubectl("get", "crds", "--output=name")
+    own.reset(definitions=True)
+    assert own.kubectl("get", "crds", "--output=name") == ""
+    install_crds(own)
 
 
 def test_the_kubeconfig_verifies_the_server(control_plane: ControlPlane) -> None:

@@ -31,16 +31,16 @@ LEASE = {"leaseDuration": 8, "renewDeadline": 6, "retryPeriod": 0.5, "leaderElec
 
 
 @pytest.fixture(scope="module")
-def plane() -> Iterator[ControlPlane]:
-    """Start a separate control plane, since the page counts all objects, with a profile and four nodes in two zones."""
+def plane(empty_plane: ControlPlane) -> ControlPlane:
+    """Create a profile and four nodes in two zones on an empty control plane, since the page counts all objects."""
     profile = {"apiVersion": "bayplan.dev/v1alpha1", "kind": "SchedulerProfile", "metadata": {"name": PROFILE}}
-    with ControlPlane() as plane, ApiClient(plane) as api:
-        install_crds(plane)
+    install_crds(empty_plane)
+    with ApiClient(empty_plane) as api:
         api.create({**profile, "spec": {}})
         for index in range(4):
             labels = {"topology.kubernetes.io/zone": f"zone-{index % 2}"}
             api.create(node_manifest(f"page-{index}", {"memory": "16Gi", "pods": "20", "labels": labels}))
-        yield plane
+    return empty_plane
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Fixtures of tests beside real controllers; each module starts a control plane of its own with its peers."""
+"""Fixtures of tests beside real controllers; each module starts its peers on an empty control plane."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from hack.controlplane.api_client import ApiClient, Manifest
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.peers import run_descheduler
-from tests.support.live_servers import CONTROLLERS, own_plane, peer_marks
+from tests.support.live_servers import CONTROLLERS, module_plane, peer_marks
 from tests.support.operator_process import OperatorProcess
 from tests.support.owned_gangs import NAMESPACE, OwnedGangs
 
@@ -63,7 +63,7 @@ TAINTS_POLICY = {
     ]
 }
 
-plane = own_plane(*CONTROLLERS)
+plane = module_plane(*CONTROLLERS)
 
 
 class Descheduled(OwnedGangs):

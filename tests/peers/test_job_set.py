@@ -10,7 +10,7 @@ import pytest
 from hack.controlplane.api_client import ApiClient
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.peers import start_job_set
-from tests.support.live_servers import CONTROLLERS, own_plane, peer_marks
+from tests.support.live_servers import CONTROLLERS, module_plane, peer_marks
 from tests.support.operator_process import OperatorProcess
 from tests.support.owned_gangs import NAMESPACE, OwnedGangs
 
@@ -21,7 +21,7 @@ SET = "jobset.sigs.k8s.io/jobset-name"
 REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
 RESTARTS = "jobset.sigs.k8s.io/restart-attempt"
 
-plane = own_plane(*CONTROLLERS, start_job_set)
+plane = module_plane(*CONTROLLERS, start_job_set)
 
 
 class JobSets(OwnedGangs):

@@ -11,7 +11,7 @@ from hack.controlplane.api_client import ApiClient, Manifest
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.peers import start_karpenter
 from tests.support.live_gangs import LiveGangs
-from tests.support.live_servers import own_plane
+from tests.support.live_servers import module_plane
 from tests.support.operator_process import OperatorProcess
 
 pytestmark = [pytest.mark.cluster, pytest.mark.kwok, pytest.mark.karpenter, pytest.mark.timeout(240)]
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.kwok, pytest.mark.karpenter, pyte
 CLAIMS = "/apis/karpenter.sh/v1/nodeclaims"
 _CLASS_GROUP = "karpenter.kwok.sh"
 
-plane = own_plane(ControlPlane.start_kwok, start_karpenter)
+plane = module_plane(ControlPlane.start_kwok, start_karpenter)
 
 
 class KarpenterGangs(LiveGangs):

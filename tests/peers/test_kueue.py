@@ -10,13 +10,13 @@ from hack.controlplane.api_client import ApiClient
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.peers import start_kueue
 from tests.support.kueue_gangs import GROUP, KueueGangs
-from tests.support.live_servers import CONTROLLERS, own_plane, peer_marks
+from tests.support.live_servers import CONTROLLERS, module_plane, peer_marks
 from tests.support.operator_process import OperatorProcess
 from tests.support.owned_gangs import NAMESPACE
 
 pytestmark = peer_marks("kueue")
 
-plane = own_plane(*CONTROLLERS, start_kueue)
+plane = module_plane(*CONTROLLERS, start_kueue)
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from tests.charts.conftest import Helm
 from tests.charts.rights import granted, refused, used
 from tests.support.kueue_checks import KueueChecks
 from tests.support.kueue_gangs import GROUP, VERSION
-from tests.support.live_servers import CONTROLLERS, own_plane, peer_marks
+from tests.support.live_servers import CONTROLLERS, module_plane, peer_marks
 from tests.support.operator_process import OperatorProcess
 from tests.support.owned_gangs import NAMESPACE
 from tests.support.tables import table
@@ -27,7 +27,7 @@ pytestmark = peer_marks("kueue", "jobset", "lws")
 
 RELEASE = "admission"
 
-plane = own_plane(
+plane = module_plane(
     *CONTROLLERS,
     start_job_set,
     start_leader_worker_set,

@@ -10,13 +10,13 @@ from hack.controlplane.api_client import ApiClient, status_of
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.peers import start_leader_worker_set
 from tests.support.leader_worker_sets import SIZE, LeaderWorkerSets
-from tests.support.live_servers import CONTROLLERS, own_plane, peer_marks
+from tests.support.live_servers import CONTROLLERS, module_plane, peer_marks
 from tests.support.operator_process import OperatorProcess
 from tests.support.owned_gangs import NAMESPACE
 
 pytestmark = peer_marks("lws")
 
-plane = own_plane(*CONTROLLERS, start_leader_worker_set)
+plane = module_plane(*CONTROLLERS, start_leader_worker_set)
 
 
 @pytest.fixture

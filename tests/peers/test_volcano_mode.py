@@ -11,7 +11,7 @@ from hack.controlplane.api_client import ApiClient, Manifest, status_of
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.peers import start_leader_worker_set
 from tests.support.leader_worker_sets import SIZE, LeaderWorkerSets
-from tests.support.live_servers import CONTROLLERS, VOLCANO_GROUPS, definitions, own_plane, peer_marks
+from tests.support.live_servers import CONTROLLERS, VOLCANO_GROUPS, definitions, module_plane, peer_marks
 from tests.support.operator_process import OperatorProcess
 from tests.support.owned_gangs import NAMESPACE
 
@@ -20,7 +20,7 @@ pytestmark = peer_marks("lws")
 GROUPS = f"/apis/scheduling.volcano.sh/v1beta1/namespaces/{NAMESPACE}/podgroups"
 OPERATOR_FLAGS = ("--feature-gates=VolcanoPodGroups=true",)
 
-plane = own_plane(
+plane = module_plane(
     *CONTROLLERS,
     definitions(VOLCANO_GROUPS),
     partial(start_leader_worker_set, configuration={"gangSchedulingManagement": {"schedulerProvider": "volcano"}}),

@@ -57,9 +57,9 @@ class ExplainCommand:
 
 
 @contextmanager
-def explained(objects: Iterable[Manifest], log: Path) -> Iterator[ExplainCommand]:
-    """Run a separate control plane with these objects, and an operator."""
-    with ControlPlane() as plane, ApiClient(plane) as api:
+def explained(plane: ControlPlane, objects: Iterable[Manifest], log: Path) -> Iterator[ExplainCommand]:
+    """Create these objects on an empty control plane, and run an operator."""
+    with ApiClient(plane) as api:
         install_crds(plane)
         for manifest in objects:
             api.create(manifest)

@@ -1,19 +1,22 @@
-"""Servers of a module of tests: a control plane with controllers, and the only operator of its cluster.
+"""Servers of a module of tests: an empty control plane with controllers, and the only operator of its cluster.
 
-A module makes its fixture ``plane`` with :func:`own_plane`; a conftest imports the fixture :func:`operator`, which uses
-it.
+A module makes its fixture ``plane`` with :func:`module_plane`; a conftest imports the fixture :func:`operator`, which
+uses it.
 """
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from hack.controlplane.binaries import selected_minor
 from hack.controlplane.launcher import ControlPlane
+from hack.controlplane.native_groups import native_groups
 from hack.controlplane.schedulers import await_definitions, install_crds
 from hack.controlplane.servers import Options
 from tests.support.namespaces import new_namespace
@@ -32,12 +35,19 @@ def peer_marks(*peers: str) -> list[pytest.MarkDecorator]:
     return [pytest.mark.timeout(240), *(getattr(pytest.mark, name) for name in servers)]
 
 
-def own_plane(*steps: Step, options: Options | None = None) -> Callable[..., object]:
-    """Return the fixture of a module's own control plane: Bayplan's definitions, and then the *steps* in order."""
+def module_plane(*steps: Step, options: Options | None = None) -> Callable[..., object]:
+    """Return the fixture of a control plane that has only a module's objects: Bayplan's definitions, then the *steps*.
+
+    A control plane of the session is used, and emptied before and after, if there is one with these options.
+    """
+    options = options or Options()
+    wanted = replace(options, kubernetes=options.kubernetes or selected_minor())
+    shared = {"empty_plane": Options(kubernetes=selected_minor()), "empty_native_plane": native_groups().options}
+    name = next((name for name, each in shared.items() if each == wanted), "")
 
     @pytest.fixture(scope="module")
-    def plane() -> Iterator[ControlPlane]:
-        with ControlPlane(options or Options()) as plane:
+    def plane(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
+        with nullcontext(request.getfixturevalue(name)) if name else ControlPlane(options) as plane:
             install_crds(plane)
             for step in steps:
                 step(plane)
