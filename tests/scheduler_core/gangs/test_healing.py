@@ -205,14 +205,6 @@ async def test_the_hold_ends_with_the_bind_of_the_replacement() -> None:
     assert made.bound == {"other": "a"}
 
 
-async def test_no_priority_is_stored_for_a_gang_without_lost_members() -> None:
-    """All holds have ended, because no member has a node."""
-    made = training(priority=5)
-    delete(made, 0, 1, 2)
-    assert not gang_of(made).lost_members
-    assert not made.scheduler.healing._groups
-
-
 async def test_a_node_that_is_gone_frees_what_it_held() -> None:
     """The replacement gets another node, before others that wait for longer."""
     made = training()
