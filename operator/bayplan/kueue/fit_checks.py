@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -61,6 +62,7 @@ from scheduler_core.gangs.held_room import (
 )
 from scheduler_core.ports import Clock, Event, ObjectReference, Timer
 from scheduler_core.scheduler import Scheduler
+from scheduler_core.snapshot.node_columns import NodeColumns
 
 log = logging.getLogger(__name__)
 
@@ -165,6 +167,35 @@ class _Part(Enum):
     ROOM = "the look at held room"
 
 
+class _AdmittedPods:
+    """Rows of the nodes that have pods of each Workload, refreshed where nodes or their pods have changed."""
+
+    def __init__(self, nodes: NodeColumns) -> None:
+        self._nodes = nodes
+        self._position = -1
+        self._marks_on: dict[int, set[str]] = {}
+        self._rows_of = defaultdict[str, set[int]](set)
+
+    def rows_of(self, mark: str) -> list[int]:
+        """Return the rows with pods whose label has this value, in any namespace."""
+        nodes = self._nodes
+        changed, position = nodes.changes.since(self._position), nodes.changes.position
+        for row in range(len(nodes.pods)) if changed is None else set(changed):
+            before = self._marks_on.pop(row, set())
+            labels = (info.pod.metadata.labels for info in nodes.pods[row].values())
+            marks = {each[WORKLOAD_LABEL] for each in labels if WORKLOAD_LABEL in each}
+            for each in before - marks:
+                self._rows_of[each].remove(row)
+                if not self._rows_of[each]:
+                    del self._rows_of[each]
+            for each in marks - before:
+                self._rows_of[each].add(row)
+            if marks:
+                self._marks_on[row] = marks
+        self._position = position
+        return sorted(self._rows_of.get(mark, ()))
+
+
 class FitChecks:
     """Controller of the check while this process leads; ``restored`` when earlier room, if any, is held again."""
 
@@ -173,6 +204,7 @@ class FitChecks:
         self._scheduler = scheduler
         self._held = scheduler.reservations.held
         self._holding = RoomHolding(scheduler)
+        self._admitted = _AdmittedPods(scheduler.context.cache.columns)
         self._dry_run = dry_run
         self._requests = requests
         self._clock = clock
@@ -474,8 +506,9 @@ class FitChecks:
         """
         mark, namespace, found = workload.mark, workload.metadata.namespace, dict[str, list[Mapping[str, str]]]()
         nodes = self._scheduler.context.cache.columns
-        for node, pods in zip(nodes.nodes, nodes.pods, strict=True):
-            for info in pods.values():
+        for row in self._admitted.rows_of(mark):
+            node = nodes.nodes[row]
+            for info in nodes.pods[row].values():
                 labels, is_own = info.pod.metadata.labels, info.pod.metadata.namespace == namespace
                 if labels.get(WORKLOAD_LABEL) == mark and is_own and not info.is_leaving:
                     of_node = {} if node is None else node.metadata.labels
