@@ -278,10 +278,11 @@ def empty_plane(control_plane: ControlPlane) -> Iterator[ControlPlane]:
 
 
 @pytest.fixture(scope="session")
-def _native_plane() -> Iterator[ControlPlane]:
+def _native_plane(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
     """Start a control plane that serves Kubernetes' PodGroups."""
     with ControlPlane(native_groups().options) as plane:
         yield plane
+        plane.keep = request.session.testsfailed > 0
 
 
 @pytest.fixture(scope="module")

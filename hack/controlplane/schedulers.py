@@ -15,7 +15,9 @@ from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+from weakref import WeakKeyDictionary
 
+from hack.controlplane.api_client import ApiClient
 from hack.controlplane.launcher import ControlPlane, ControlPlaneError
 from hack.controlplane.probes import LOOPBACK, free_port, http_ok
 from hack.controlplane.processes import Process
@@ -25,6 +27,8 @@ BAYPLAN, KUBE_SCHEDULER = "bayplan", "kube-scheduler"
 _SERVED_SECONDS = 120.0
 _POLL_SECONDS = 0.1
 _ROOT = Path(__file__).resolve().parents[2]
+_installed: WeakKeyDictionary[ControlPlane, tuple[Path, dict[str, tuple[str, int]]]] = WeakKeyDictionary()
+"""Definitions that were applied last, and what the API server made of them."""
 
 
 def start_scheduler(
@@ -102,13 +106,25 @@ def compile_bytecode() -> None:
 
 
 def install_crds(plane: ControlPlane, definitions: Path = _ROOT / "crds") -> None:
-    """Apply Bayplan's CRDs and wait until they are served.
+    """Apply Bayplan's CRDs and wait until they are served, unless they are unchanged since the last call.
 
     Raises:
         ControlPlaneError: They are not in time.
     """
+    last = _installed.get(plane)
+    if last is not None and last == (definitions, _generations(plane)):
+        return
     plane.kubectl("apply", "-f", str(definitions))
     await_definitions(plane)
+    _installed[plane] = definitions, _generations(plane)
+
+
+def _generations(plane: ControlPlane) -> dict[str, tuple[str, int]]:
+    """Return UID and generation of Bayplan's definitions; the generation changes with the spec."""
+    with ApiClient(plane) as api:
+        stored = [each["metadata"] for each in api.items("/apis/apiextensions.k8s.io/v1/customresourcedefinitions")]
+    own = (each for each in stored if each["name"].endswith(".bayplan.dev"))
+    return {each["name"]: (each["uid"], each["generation"]) for each in own}
 
 
 def await_definitions(plane: ControlPlane) -> None:

@@ -87,11 +87,13 @@ class Release:
 
 
 @pytest.fixture
-def release(each_helm: Helm) -> Iterator[Release]:
-    """Start a control plane without any of Bayplan's objects."""
-    with ControlPlane() as plane:
-        plane.start_kwok()
-        yield Release(each_helm, plane)
+def release(each_helm: Helm, empty_plane: ControlPlane) -> Iterator[Release]:
+    """Return a release for an empty control plane without Bayplan's definitions."""
+    empty_plane.reset(definitions=True)
+    empty_plane.start_kwok()
+    yield Release(each_helm, empty_plane)
+    # Helm's definitions are not those of kubectl apply.
+    empty_plane.reset(definitions=True)
 
 
 def test_a_release_from_install_to_uninstall(release: Release, tmp_path: Path) -> None:
