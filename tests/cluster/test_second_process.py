@@ -11,17 +11,21 @@ from typing import Any
 import pytest
 
 from hack.controlplane.launcher import ControlPlane
+from tests.support.live_servers import module_plane
 from tests.support.operator_process import OperatorProcess
 from tests.support.tables import table
 
 pytestmark = pytest.mark.cluster
 WARNING = "Another scheduler is active: "
 LEASE = {"leaseDuration": 3, "renewDeadline": 2, "retryPeriod": 0.5}
+plane = module_plane()
 
 
 @pytest.fixture
 def namespace(plane: ControlPlane) -> str:
     """Create a namespace for the Lease of one test."""
+    # While the Lease of a killed process has not expired, a new process looks for one that renews its own, and finds any.
+    plane.reset()
     name = f"second-{uuid.uuid4().hex[:8]}"
     plane.kubectl("create", "namespace", name)
     return name
