@@ -24,7 +24,7 @@ plane = module_plane()
 @pytest.fixture
 def namespace(plane: ControlPlane) -> str:
     """Create a namespace for the Lease of one test."""
-    # While the Lease of a killed process has not expired, a new process looks for one that renews its own, and finds any.
+    # A new process looks for one that renews its Lease until the Lease of a killed one has expired, and would find any.
     plane.reset()
     name = f"second-{uuid.uuid4().hex[:8]}"
     plane.kubectl("create", "namespace", name)
