@@ -97,7 +97,8 @@ class Scheduler:
         ports: SchedulerPorts | None = None,
     ) -> None:
         # Plugins get the clock itself: their timers may not run twice.
-        ports, plugin_clock, clock = ports or SchedulerPorts(), clock, RepeatedTimers(clock)
+        suspension = Suspension()
+        ports, plugin_clock, clock = ports or SchedulerPorts(), clock, RepeatedTimers(clock, suspension)
         self.options = options or SchedulerOptions()
         self.registry = registry or in_tree_registry()
         self._defaults = defaults or default_plugins(deferred_resizes=self.options.deferred_resizes)
@@ -117,7 +118,7 @@ class Scheduler:
         cache = ClusterCache(self.options.bounds, DeviceIndex(self.options.device_features, steps))
         cache.columns.devices.group_claims = self.options.group_claims
         cache.columns.devices.turns.steps = ports.journal.steps
-        metrics, suspension, waiting = SchedulerMetrics(), Suspension(), WaitingPods(clock)
+        metrics, waiting = SchedulerMetrics(), WaitingPods(clock)
         self._rules = ProfileQueueingRules(
             self.options.initial_backoff_seconds, self.options.max_backoff_seconds, metrics, timing
         )

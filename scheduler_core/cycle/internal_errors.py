@@ -20,6 +20,7 @@ from scheduler_core.cycle.assume_and_reserve import AssumedPods
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.cycle_report import CycleReport
 from scheduler_core.cycle.failure_handler import Failure, failed_scheduling, patch_status
+from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.errors import error_message
 from scheduler_core.framework.queued_pod import Place, QueuedGang, QueuedPod
 from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics
@@ -58,10 +59,14 @@ def try_all(*steps: tuple[Any, ...]) -> None:
 
 
 class RepeatedTimers:
-    """Clock whose timers run again if they raise, after 1 s, 2 s, and so on up to a minute."""
+    """Clock whose timers run again if they raise, after 1 s, 2 s, and so on up to a minute.
 
-    def __init__(self, clock: Clock) -> None:
+    They run again, too, if a change that they report while a cycle is suspended fails when it is applied.
+    """
+
+    def __init__(self, clock: Clock, suspension: Suspension) -> None:
         self._clock = clock
+        self._suspension = suspension
         self.now, self.wall, self.sleep = clock.now, clock.wall, clock.sleep
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
@@ -70,10 +75,17 @@ class RepeatedTimers:
 
     def _run(self, callback: Callable[[], None], delay: float) -> None:
         try:
-            callback()
+            if self._suspension.is_on:
+                with self._suspension.reporting_later_errors(partial(self._repeat, callback, delay)):
+                    callback()
+            else:
+                callback()
         except Exception:
             log.exception("a timer failed in the scheduler itself; it runs again in %g s", delay)
-            self._clock.call_later(delay, partial(self._run, callback, min(2 * delay, _LONGEST_DELAY_SECONDS)))
+            self._repeat(callback, delay)
+
+    def _repeat(self, callback: Callable[[], None], delay: float) -> None:
+        self._clock.call_later(delay, partial(self._run, callback, min(2 * delay, _LONGEST_DELAY_SECONDS)))
 
 
 @dataclass(slots=True, eq=False)

@@ -325,6 +325,19 @@ def test_every_deferred_change_of_an_informer_has_a_receiver_of_its_error() -> N
     assert all(True in values for values in found.values())
 
 
+@pytest.mark.parametrize("how", ["before", "not at all"])
+def test_a_timer_of_the_scheduler_runs_again(how: str) -> None:
+    """A timer that reports a change while a cycle is suspended runs again if the change fails, and else does not."""
+    made, applied = default_rig(), list[int]()
+    clock, suspension = made.context.clock, made.context.suspension
+    clock.call_later(1.0, lambda: suspension.run_or_defer(applied.append, 1))
+    with failing_changes(made, how):
+        made.clock.advance(1.0)
+    assert applied == ([] if how == "before" else [1])
+    made.clock.advance(100.0)
+    assert applied == [1]
+
+
 async def _reported_alone(world: OwnedWorld, _: Pod, how: str) -> None:
     with failing_changes(world.rig, how):
         await world.own("jobs", {"parallelism": 1})
