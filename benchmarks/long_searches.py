@@ -391,7 +391,7 @@ def main() -> None:
     found: list[Delays] = []
     cases = frozenset(arguments.cases.split(","))
     numbers = ("nodes", "members", "explained", "devices", "claims", "moves")
-    sizes = Sizes(*(getattr(arguments, name) for name in numbers), cases)
+    sizes = Sizes(**{name: getattr(arguments, name) for name in numbers}, cases=cases)
     for is_full in (True, False):
         if cases - {_PLAN} if is_full else _PLAN in cases:
             for in_background in (True, False):

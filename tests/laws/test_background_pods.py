@@ -163,7 +163,7 @@ async def test_a_copy_that_dies_changes_no_decision(kind: str) -> None:
         assert counts.started
 
 
-IN_PARTS = {"slice_steps": NO_LIMIT, "part_steps": 5}
+IN_PARTS: dict[str, Any] = {"slice_steps": NO_LIMIT, "part_steps": 5}
 
 
 @pytest.mark.parametrize("limit", [NO_LIMIT >> 20, 300, 100, 40])

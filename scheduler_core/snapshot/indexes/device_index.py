@@ -236,10 +236,12 @@ class ClaimTable:
         elif _is_indexed_as(stored, claim):
             self._claims[key] = claim
             return
-        else:
+        # What may raise comes first: a half changed table would take the repeated change for one that is indexed.
+        indexed = self._indexed(claim)
+        if stored is not None:
             self._unindex(key, stored)
         self._claims[key] = claim
-        for index, value in self._indexed(claim):
+        for index, value in indexed:
             index.setdefault(value, set()).add(key)
         if claim.status.allocation is not None and len(claim.status.reserved_for) > 1:
             self.shared.add(key)
@@ -282,12 +284,12 @@ class ClaimTable:
         return found
 
     def _unindex(self, key: str, stored: ResourceClaim) -> None:
-        self.shared.discard(key)
         for index, value in self._indexed(stored):
             keys = index.get(value, set())
             keys.discard(key)
             if not keys:
                 index.pop(value, None)
+        self.shared.discard(key)
 
 
 def _is_indexed_as(stored: ResourceClaim, claim: ResourceClaim) -> bool:

@@ -9,6 +9,7 @@ import pytest
 
 from scheduler_core.model.devices import ResourceClaim
 from scheduler_core.model.pod import Pod
+from scheduler_core.snapshot.indexes.device_index import pools_of
 from tests.support import devices as device_objects
 from tests.support.builders import DEFAULT_ALLOCATABLE, node
 from tests.support.injected_errors import raising
@@ -99,11 +100,11 @@ def test_devices_of_a_claim_whose_change_is_interrupted_are_in_use(monkeypatch: 
     devices, feed = made.columns.devices, made.scheduler.device_feed
     claim = device_objects.allocated_claim({"device": "d0", "pool": "a"})
     index = type(devices.claims)
-    monkeypatch.setattr(index, "is_outdated", raising([MemoryError()], index.is_outdated))
+    monkeypatch.setattr(index, "_indexed", raising([MemoryError()], index._indexed))
     with pytest.raises(MemoryError):
         feed.added(claim)
-    assert devices.claims.get(claim.key) is not None
     assert devices.unreadable_claims == {claim.key}
     feed.added(claim)
     assert devices.claims.get(claim.key) == claim
+    assert devices.claims.in_pools(pools_of(claim)) == {claim.key}
     assert not devices.unreadable_claims
