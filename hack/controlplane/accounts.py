@@ -71,7 +71,8 @@ def bind_responses(events: Iterable[Manifest], namespace: str) -> dict[int, Coun
     """
     responses: dict[int, Counter[str]] = {201: Counter(), 409: Counter()}
     for event in events:
-        bound: Manifest = event["objectRef"]
+        # Requests for no object, such as those for /readyz, have none.
+        bound: Manifest = event.get("objectRef", {})
         if bound.get("subresource") == "binding" and bound["namespace"] == namespace:
             responses.setdefault(event["responseStatus"]["code"], Counter())[bound["name"]] += 1
     return responses
