@@ -138,7 +138,7 @@ class Healing:
         try:
             return self._restore(key, recorded)
         except Exception:
-            # The others are held again all the same, and scheduling starts.
+            # Any bug: the others are held again all the same, and scheduling starts.
             log.exception(
                 "Room of the lost member %s of group %s is not held again because of a bug; please report it",
                 recorded.name,

@@ -226,6 +226,7 @@ class ClaimBinder:
         except SchedulerCoreError:
             return None
         except Exception:
+            # A bug may have raised after the write: only a read shows whether the devices are free.
             log.exception("the write of resource claim %s failed in the scheduler itself; it is read", claim.key)
         for seconds in _waits():
             await self._handle.clock.sleep(seconds)
@@ -452,7 +453,7 @@ class PodBinding:
             except SchedulerCoreError:
                 raise
             except Exception:
-                # The reservation may be written, so Unreserve ends it.
+                # A bug may have raised after the write: the reservation may be written, so Unreserve ends it.
                 reserved_for = _with_consumers(claim.status.reserved_for, [self._attempt.consumer(index)])
                 self._attempt.claims[index] = replace(claim, status=replace(claim.status, reserved_for=reserved_for))
                 raise

@@ -85,6 +85,14 @@ class World:
         self.plugin.unreserve(self.state, self.info, "n0")
 
 
+def assert_written_without_reservation(world: World) -> None:
+    stored = world.writer.claims["ns/c0"]
+    assert stored.status.allocation is not None
+    assert stored.status.reserved_for == ()
+    assert not world.other_pod_gets_the_device()
+    assert world.devices.in_flight("c0") is None
+
+
 async def test_a_write_that_takes_effect_after_the_end_of_its_attempt() -> None:
     """The device stays in use by the written allocation, and the reservation is removed for the next attempt."""
     world = World()
@@ -92,11 +100,7 @@ async def test_a_write_that_takes_effect_after_the_end_of_its_attempt() -> None:
     assert not world.other_pod_gets_the_device()
     world.writer.writes.set()
     await until(lambda: world.handle.activated == [world.info])
-    stored = world.writer.claims["ns/c0"]
-    assert stored.status.allocation is not None
-    assert stored.status.reserved_for == ()
-    assert not world.other_pod_gets_the_device()
-    assert world.devices.in_flight("c0") is None
+    assert_written_without_reservation(world)
 
 
 async def test_a_write_that_fails_after_the_end_of_its_attempt() -> None:
@@ -149,11 +153,7 @@ async def test_an_exception_after_the_write(method: str, monkeypatch: pytest.Mon
     await _one_error(world, world.devices, method, monkeypatch)
     assert not world.other_pod_gets_the_device()
     await until(lambda: world.handle.activated == [world.info])
-    stored = world.writer.claims["ns/c0"]
-    assert stored.status.allocation is not None
-    assert stored.status.reserved_for == ()
-    assert not world.other_pod_gets_the_device()
-    assert world.devices.in_flight("c0") is None
+    assert_written_without_reservation(world)
 
 
 @_UNUSED_COROUTINES
